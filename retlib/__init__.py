@@ -1,0 +1,1 @@
+"""Honest, runnable reproduction of dense-retrieval research."""

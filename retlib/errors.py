@@ -1,0 +1,35 @@
+"""What can go wrong, said so that a reader can mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RetlibError(Exception):
+    """Base of every error that a user of retlib can cause and can mend."""
+
+
+class SettingError(RetlibError, ValueError):
+    """A parameter has an unknown name or an impossible value."""
+
+
+class DataError(RetlibError):
+    """A data file or a collection is absent, damaged or inconsistent."""
+
+
+def require_one_of(name: str, value: object, valid: Iterable) -> None:
+    """Raise `SettingError` with the list of valid values unless `value` is one of them."""
+    valid = sorted(valid)
+    if value in valid:
+        return
+    near = get_close_matches(str(value), [str(v) for v in valid], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(map(str, valid))
+    raise SettingError(f"{name} = {value!r} is not known.{hint} Valid: {listed}.")
+
+
+def require(condition: bool, message: str, error: type[RetlibError] = SettingError) -> None:
+    """Raise `error` with `message` unless `condition` holds."""
+    if not condition:
+        raise error(message)
