@@ -105,7 +105,8 @@ class Collection:
 
     def _check_known(self, frame_name: str, column: str, index: pd.Index) -> None:
         values = getattr(self, frame_name)[column]
-        unknown = values[~values.isin(index)]
+        # The index is unique (checked before), and its own look-up is much faster than isin.
+        unknown = values[index.get_indexer(values) < 0]
         self._check(unknown.empty, f"{frame_name}.{column} names unknown ids {unknown[:3].tolist()}")
 
     def __repr__(self) -> str:
@@ -162,6 +163,23 @@ class Collection:
         return replace(
             self, name=f"{self.name}-{split}", documents=documents, queries=queries, qrels=qrels, pairs=pairs
         )
+
+    def statistics(self, split: str = "test") -> pd.DataFrame:
+        """Sizes of the task as Gillick 2018, Table 1 gives them, in one row."""
+        judged = self.judgments(split)
+        relevant = judged[judged["relevance"] > 0].groupby("query_id").size()
+        count = {"collection": self.name}
+        if self.pairs is not None:
+            count["positive training pairs"] = len(self.labelled("train"))
+            count["negative training pairs"] = len(self.labelled("train", 0))
+        count |= {
+            f"{split} queries": len(self.split(split)),
+            "candidates": len(self.documents),
+            "relevant candidates/query": round(float(relevant.mean()), 2),
+            "words/candidate": round(float(self.documents["text"].str.split().str.len().mean()), 1),
+            "fingerprint": self.fingerprint[:12],
+        }
+        return pd.DataFrame([count])
 
 
 def closure(pairs: pd.DataFrame) -> pd.Series:

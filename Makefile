@@ -1,0 +1,49 @@
+# The ways into the project; `make help` lists them.
+
+PROFILE ?= quick
+JOBS ?= 2
+SEEDS ?=
+PYTHON ?= python3
+
+BIN := .venv/bin
+READY := .venv/ready
+
+# One thread for each process: notebooks run side by side, and two threads on two busy
+# cores are many times slower than one.
+export RETLIB_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lab clean
+
+help:
+	@echo "make book [PROFILE=quick] [JOBS=2] [SEEDS=\"0 1 2\"]   run the notebooks, build the book"
+	@echo "make test                                          run the tests"
+	@echo "make lab                                           JupyterLab with the notebooks"
+	@echo "make clean                                         remove what was made, .venv excepted"
+	@echo
+	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
+
+book: $(READY)
+	@$(BIN)/python -m retlib.book --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile
+
+lab: $(READY)
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+clean:
+	rm -rf _build .snakemake .pytest_cache .ruff_cache .hypothesis
+
+# Installed anew only when the versions change.
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 14)' 2> /dev/null || \
+		{ echo "Python 3.11, 3.12 or 3.13 is needed, as in: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Installing into .venv; this takes a few minutes the first time."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+		-c constraints.txt -e ".[test]"
+	@touch $@

@@ -1,0 +1,85 @@
+"""What makes what: each notebook's executed copy, and the book's pages from them.
+
+`make book` is the way in; `snakemake --cores 2 --config profile=quick` at the root works
+too, and takes Snakemake's other options, an executor for a cluster among them. A notebook
+is stale when it, a module that it imports, a figure from the papers, a pinned version or
+one of its parameters has changed.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from retlib import imports, notebooks, processes, runtime
+
+if processes.MARK in os.environ:
+    processes.end_with_parent()
+runtime.set_threads()  # the jobs inherit it
+
+ROOT = Path(workflow.basedir)
+PROFILE = str(config.get("profile", "quick"))
+SEEDS = [int(seed) for seed in str(config.get("seeds", "")).split()] or None
+PLANS = notebooks.plan(ROOT, PROFILE, SEEDS)
+FOLDER = runtime.build_dir() / PROFILE
+PAGES = f"{FOLDER}/pages/_build/html/index.html"
+PYTHON = Path(sys.executable)
+
+
+workdir: str(FOLDER)
+
+
+def executed(names):
+    return [f"{FOLDER}/notebooks/{name}.ipynb" for name in names]
+
+
+def recorded(name):
+    if PLANS[name].parameters.get("source") != "reference":
+        return []
+    return (ROOT / "data" / "reference" / PROFILE / name).rglob("*.parquet")
+
+
+rule book:
+    input:
+        PAGES,
+
+
+rule notebook:
+    input:
+        notebook=f"{ROOT}/notebooks/{{name}}.ipynb",
+        code=lambda wildcards: imports.closure(ROOT / "notebooks" / f"{wildcards.name}.ipynb", ROOT),
+        after=lambda wildcards: executed(PLANS[wildcards.name].after),
+        recorded=lambda wildcards: recorded(wildcards.name),
+        papers=sorted((ROOT / "data" / "papers").glob("*.csv")),
+        versions=f"{ROOT}/constraints.txt",
+    output:
+        f"{FOLDER}/notebooks/{{name}}.ipynb",
+    wildcard_constraints:
+        name="|".join(PLANS),
+    log:
+        f"{FOLDER}/logs/{{name}}.log",
+    params:
+        given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
+    shell:
+        "exec {PYTHON:q} -m retlib.execute {input.notebook:q} {FOLDER:q} --parameters {params.given:q} > {log:q} 2>&1"
+
+
+rule pages:
+    input:
+        executed(PLANS),
+        [ROOT / name for name in ("index.md", "_config.yml", "_toc.yml")],
+        sorted(path for path in (ROOT / "book").rglob("*") if path.is_file() and "__pycache__" not in path.parts),
+    output:
+        PAGES,
+    log:
+        f"{FOLDER}/logs/pages.log",
+    params:
+        profile=PROFILE,
+    shell:
+        # Built aside and then published as a whole: a failed build leaves the last good book in place.
+        """
+        rm -rf pages
+        RETLIB_PROFILE={params.profile:q} {PYTHON.parent}/jupyter-book build {ROOT:q} \
+            --path-output pages -W -n --keep-going > {log:q} 2>&1
+        rm -rf html.new && cp -R pages/_build/html html.new && rm -rf html && mv html.new html
+        """

@@ -1,0 +1,117 @@
+"""Sphinx extension: a notebook's page shows its executed copy.
+
+The notebooks in git have no outputs. When Sphinx reads one, this extension hands it the
+executed copy instead: that of the profile named by `$RETLIB_PROFILE`, else the latest
+there is. Where there is none, the notebook is first run on the recorded results
+(`source="reference"`), which takes seconds and needs no data; where nothing is recorded
+either, the page shows the notebook as it is.
+
+It also serves MathJax from the book itself, so that formulas show without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from importlib import metadata
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
+from sphinx.util import logging
+from sphinx.util.fileutil import copy_asset_file
+
+from retlib import imports, notebooks, runtime
+from retlib.execute import NotebookError, execute
+
+FOLDER = "notebooks/"
+REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
+log = logging.getLogger(__name__)
+
+
+def find_copies(app: Sphinx) -> None:
+    """Choose, and where needed make, the executed copy of each notebook."""
+    root = Path(app.srcdir)
+    app.executed_copies = {}
+    for name in notebooks.names(root):
+        copy = _latest(name) or _from_reference(root, name)
+        if copy:
+            app.executed_copies[FOLDER + name] = copy
+        else:
+            log.info("[executed] %s has neither an executed copy nor recorded results", name)
+
+
+def _latest(name: str) -> Path | None:
+    profile = os.environ.get("RETLIB_PROFILE", "*")
+    copies = runtime.build_dir().glob(f"{profile}/notebooks/{name}.ipynb")
+    copies = [copy for copy in copies if copy.parts[-3] != REFERENCE]
+    return max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
+
+
+def _from_reference(root: Path, name: str) -> Path | None:
+    plan = notebooks.reference_plan(root, name)
+    if plan is None:
+        return None
+    notebook, folder = root / "notebooks" / f"{name}.ipynb", runtime.build_dir() / REFERENCE
+    recorded = sorted((root / "data" / "reference").rglob("*.parquet"))
+    stamp = _digest([notebook, *imports.closure(notebook, root), *recorded], json.dumps(dict(plan.parameters)))
+    mark, copy = folder / f"{name}.made-of", folder / "notebooks" / f"{name}.ipynb"
+    if copy.exists() and mark.exists() and mark.read_text() == stamp:
+        return copy
+    log.info("[executed] drawing %s from recorded results", name)
+    try:
+        copy = execute(notebook, folder, plan.parameters)
+    except NotebookError as error:
+        raise ExtensionError(f"{name} cannot be drawn from recorded results: {error}") from error
+    mark.write_text(stamp)
+    return copy
+
+
+def _digest(files: list[Path], text: str = "") -> str:
+    digest = hashlib.sha256(text.encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def find_changed(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
+    """The pages whose executed copy is another one than at the last build."""
+    before = getattr(env, "executed_digests", {})
+    env.executed_digests = {page: _digest([copy]) for page, copy in app.executed_copies.items()}
+    pages = before.keys() | env.executed_digests.keys()
+    return [page for page in pages if before.get(page) != env.executed_digests.get(page) and page in env.found_docs]
+
+
+def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
+    """Put the executed copy in the place of the notebook.
+
+    Where papermill has set parameters, the cell with their defaults is folded away.
+    """
+    if page not in app.executed_copies:
+        return
+    executed = json.loads(app.executed_copies[page].read_text(encoding="utf-8"))
+    tags = [cell["metadata"].setdefault("tags", []) for cell in executed["cells"]]
+    if any("injected-parameters" in given for given in tags):
+        for given in tags:
+            if "parameters" in given:
+                given.append("hide-input")
+    content[0] = json.dumps(executed)
+
+
+def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
+    """Put MathJax's one self-contained file (glyphs as SVG, no fonts to load) among the book's static files."""
+    if error is None and app.builder.format == "html":
+        files = metadata.files("sphinx-mathjax-offline") or ()
+        script = next(file for file in files if file.name == Path(app.config.mathjax_path).name)
+        copy_asset_file(script.locate(), Path(app.outdir) / "_static")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect the extension."""
+    app.connect("builder-inited", find_copies)
+    app.connect("env-get-outdated", find_changed)
+    app.connect("source-read", read_copy)
+    app.connect("build-finished", copy_mathjax)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

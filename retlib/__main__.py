@@ -1,0 +1,5 @@
+"""`python -m retlib`."""
+
+from retlib.cli import main
+
+main()

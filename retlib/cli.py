@@ -1,0 +1,103 @@
+"""The command line: `python -m retlib …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+import pandas as pd
+
+from retlib.errors import DataError, RetlibError
+
+FORMATS = ("text", "csv", "md")
+
+
+class _Group(click.Group):
+    """A group of commands that shows retlib's own errors as one line, without a traceback."""
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except RetlibError as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Honest, runnable reproduction of dense-retrieval research."""
+
+
+def _format(command: Callable) -> Callable:
+    return click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+
+
+def _profile(command: Callable) -> Callable:
+    return click.option("--profile", default="quick", show_default=True, help="smoke, quick, laptop, paper or explore")(
+        command
+    )
+
+
+def _show(frame: pd.DataFrame, form: str) -> None:
+    if form == "csv":
+        click.echo(frame.to_csv(index=False), nl=False)
+    elif form == "md":
+        click.echo(frame.to_markdown(index=False))
+    else:
+        click.echo(frame.to_string(index=False))
+
+
+@main.command()
+@_format
+def datasets(form: str) -> None:
+    """List the data sets: source, licence, size, and whether they are here."""
+    from retlib.datasets import catalogue
+
+    frame = catalogue.table()
+    if form == "text":
+        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv and md have them
+    _show(frame, form)
+
+
+@main.command()
+@click.argument("name")
+def fetch(name: str) -> None:
+    """Download data set NAME, check its checksum, and put it into place."""
+    from retlib.datasets import catalogue
+
+    for line in catalogue.fetch(name):
+        click.echo(line)
+
+
+@main.command()
+@_profile
+@_format
+def results(profile: str, form: str) -> None:
+    """Print the recorded rows of a profile.
+
+    The column `source` is "run" for rows of your own run and "reference" for the published
+    rows, which are shown for an experiment that you have not run.
+    """
+    from retlib import results as recorded
+
+    frame = recorded.rows(profile)
+    if frame.empty:
+        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
+    _show(frame if form == "csv" else frame[recorded.FIRST], form)
+
+
+@main.command()
+@_profile
+@_format
+def claims(profile: str, form: str) -> None:
+    """Print the papers' claims and what the recorded rows say of each.
+
+    The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
+    """
+    from retlib import claims as ledger
+    from retlib import results as recorded
+
+    if not recorded.experiments(profile):
+        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
+    _show(ledger.flat(ledger.ledger(profile)), form)

@@ -1,0 +1,312 @@
+"""The pages of `pydocs`: which public objects have a docstring, and what a name in one refers to."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+_STANDARD_LIBRARY = """
+    abc argparse array ast asyncio base64 bisect builtins bz2 calendar cmath codecs collections collections.abc
+    colorsys concurrent.futures configparser contextlib contextvars copy csv dataclasses datetime decimal difflib
+    email.message enum errno filecmp fileinput fnmatch fractions ftplib functools gc getopt getpass gettext glob
+    graphlib gzip hashlib heapq hmac html http.client http.cookies http.server imaplib importlib inspect io ipaddress
+    itertools json linecache locale logging logging.handlers lzma math mimetypes mmap multiprocessing operator
+    optparse os os.path pathlib pickle pickletools pkgutil platform plistlib poplib pprint queue random re reprlib
+    sched secrets select selectors shelve shlex shutil signal smtplib socket socketserver sqlite3 ssl stat statistics
+    string struct subprocess symtable sys sysconfig tarfile tempfile textwrap threading time timeit token tokenize
+    trace traceback tracemalloc types typing unicodedata unittest urllib.parse urllib.request urllib.robotparser uuid
+    warnings wave weakref xml.dom.minidom xml.etree.ElementTree xml.sax xmlrpc.client zipfile zipimport zlib zoneinfo
+"""
+
+# Package to the modules that are read. A star reads the public modules below as well: where the
+# implementation lies in modules with public names, the documented ones are listed instead.
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "numpy": ("numpy.*",),
+    "scipy": ("scipy.*",),
+    "pandas": (
+        *("pandas", "pandas.api.*", "pandas.arrays", "pandas.errors", "pandas.plotting", "pandas.tseries.offsets"),
+        *("pandas.tseries.frequencies", "pandas.io.formats.style", "pandas.io.json", "pandas.testing"),
+    ),
+    "sklearn": ("sklearn.*",),
+    "torch": (
+        *("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils.*", "torch.nn.attention"),
+        *("torch.autograd", "torch.autograd.functional", "torch.distributions.*", "torch.fft", "torch.func"),
+        *("torch.linalg", "torch.masked", "torch.nested", "torch.optim.*", "torch.signal.*", "torch.sparse"),
+        *("torch.special", "torch.utils.data.*", "torch.amp", "torch.hub", "torch.profiler"),
+        *("torch.utils.checkpoint", "torch.jit", "torch.random"),
+    ),
+    "gensim": ("gensim.*",),
+    "matplotlib": ("matplotlib.*",),
+    "networkx": ("networkx.*",),
+    "sympy": ("sympy", "sympy.physics.mechanics"),
+    "python": tuple(_STANDARD_LIBRARY.split()),
+}
+
+# Modules that are no documentation, or that need what is not pinned with the book.
+_NOT_WALKED = re.compile(
+    r"_|(tests?|testing|conftest|setup|core|externals|f2py|distutils"  # numpy, scipy, pandas, sklearn
+    r"|backends|pylab|sphinxext|ft2font|dviread|scripts)$"  # matplotlib, gensim
+)
+# Torch's tensors of one type repeat every method of `torch.Tensor`.
+_REPEATED = re.compile(r"torch\.[A-Z]\w+(Tensor|Storage)$")
+_ABBREVIATIONS = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "nx": "networkx"}
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """One public object and its docstring.
+
+    Parameters
+    ----------
+    path : str
+        The shortest public path under which the object can be imported.
+    package : str
+        Key of `PACKAGES`.
+    doc : str
+        Its docstring, without indentation.
+    is_module : bool
+        Whether the object is a module.
+    scopes : tuple of objects
+        Where the names in its docstring are looked up, in this order: its class, its module, the packages
+        above it.
+    """
+
+    path: str
+    package: str
+    doc: str
+    is_module: bool
+    scopes: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An object and one path to it. Of several, the smallest rank is kept."""
+
+    rank: tuple
+    path: str
+    thing: object
+    owner: type | None
+
+
+class Site:
+    """Every documented public object of some packages, and what a name on a page refers to.
+
+    Nothing is executed but imports. A package that cannot be imported is left out.
+
+    Parameters
+    ----------
+    packages : mapping of str to sequence of str
+        Package to the modules that are read, as `PACKAGES`.
+    """
+
+    def __init__(self, packages: Mapping[str, Iterable[str]]) -> None:
+        self._modules: dict[str, ModuleType] = {}
+        self._pages: dict[int, Page] = {}  # by identity of the object
+        self._things: list[object] = []  # kept alive, so that identities stay unique
+        self._roots: dict[str, set[str]] = {}
+        for package, patterns in packages.items():
+            modules = dict(_imported(patterns))
+            self._modules.update(modules)
+            self._roots[package] = _roots(package, modules)
+            self._read(package, modules)
+
+    @property
+    def pages(self) -> list[Page]:
+        """All pages, by path."""
+        return sorted({page.path: page for page in self._pages.values()}.values(), key=lambda page: page.path)
+
+    def _read(self, package: str, modules: dict[str, ModuleType]) -> None:
+        best: dict[int, _Found] = {}
+
+        def offer(found: _Found) -> None:
+            if id(found.thing) not in best or found.rank < best[id(found.thing)].rank:
+                best[id(found.thing)] = found
+
+        for name, module in modules.items():
+            offer(_Found((False, name.count("."), False, len(name), name), name, module, None))
+            for found in _module_members(name, module, self._roots[package]):
+                offer(found)
+        classes = sorted((found for found in best.values() if isinstance(found.thing, type)), key=lambda f: f.path)
+        while classes:
+            outer = classes.pop()
+            for found in _class_members(outer.path, outer.thing, self._roots[package]):
+                if isinstance(found.thing, type) and id(found.thing) not in best:
+                    classes.append(found)
+                offer(found)
+        for found in best.values():
+            self._things.append(found.thing)
+            doc = docstring(found.thing)
+            # An object that an earlier package has is that package's: here it is only imported.
+            if doc and id(found.thing) not in self._pages:
+                scopes = tuple(self._scopes(found, self._roots[package]))
+                is_module = isinstance(found.thing, ModuleType)
+                self._pages[id(found.thing)] = Page(found.path, package, doc, is_module, scopes)
+
+    def _scopes(self, found: _Found, roots: set[str]) -> Iterator[object]:
+        if isinstance(found.thing, type):
+            yield found.thing
+        elif not isinstance(found.thing, ModuleType) and _home(type(found.thing)) in roots:
+            yield type(found.thing)  # an instance with a docstring of its own, such as `scipy.stats.norm`
+        if found.owner is not None:
+            yield found.owner
+        where = getattr(found.owner or found.thing, "__module__", None)
+        defined = where if isinstance(where, str) and where.partition(".")[0] in roots else ""
+        public = [name for name in _prefixes(found.path) if name in self._modules]
+        names = [*public[:1], *_prefixes(defined)[:1], *public[1:], *_prefixes(defined)[1:]]
+        for name in dict.fromkeys(names):
+            if name in sys.modules:
+                yield sys.modules[name]
+
+    def resolve(self, reference: str, page: Page) -> Page | None:
+        """The page that a dotted name on `page` refers to, by import path, or None.
+
+        The name is looked up in the page's class, in its module, in the packages above, and then as an
+        absolute path. A page never refers to itself: ``sum`` on ``numpy.ndarray.sum`` is ``numpy.sum``.
+        """
+        parts = _parts(reference)
+        for scope in page.scopes:
+            target = self._pages.get(id(self._walk(scope, parts, self._roots[page.package])))
+            if target is not None and target is not page:
+                return target
+        return self._absolute(parts, page)
+
+    def listed(self, reference: str, page: Page) -> Page | None:
+        """The page that a dotted name refers to in a list of members: a member, or a full path."""
+        parts = _parts(reference)
+        target = self._pages.get(id(self._walk(page.scopes[0], parts, self._roots[page.package])))
+        return target if target not in (None, page) else self._absolute(parts, page) if len(parts) > 1 else None
+
+    def _absolute(self, parts: list[str], page: Page) -> Page | None:
+        if parts[0] not in self._modules:
+            return None
+        target = self._pages.get(id(self._walk(self._modules[parts[0]], parts[1:], None)))
+        return None if target is page else target
+
+    def _walk(self, thing: object, parts: list[str], roots: set[str] | None) -> object:
+        """What a path from `thing` leads to; within the packages `roots` unless None."""
+        for i, part in enumerate(parts):
+            if isinstance(thing, ModuleType):
+                step = vars(thing).get(part, self._modules.get(f"{thing.__name__}.{part}"))
+                if i == 0 and roots is not None and _home(step) not in roots | {""}:
+                    return None  # a foreign name that the module happens to import
+                thing = step
+            else:
+                thing = _class_attribute(thing if isinstance(thing, type) else type(thing), part)
+            if thing is None:
+                return None
+        return thing
+
+
+def docstring(thing: object) -> str:
+    """The docstring of an object itself, not of its type or a base class; empty if it has none."""
+    if isinstance(thing, type):
+        text = vars(thing).get("__doc__")
+    else:
+        try:
+            text = thing.__doc__
+        except Exception:  # a lazy object may fail in any way
+            return ""
+        if not isinstance(thing, ModuleType) and text == type(thing).__doc__:
+            return ""
+    return inspect.cleandoc(text.expandtabs()).strip() if isinstance(text, str) else ""
+
+
+def _imported(patterns: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
+    """Import modules, and those below where the pattern ends in a star; skip what cannot be imported."""
+    for pattern in patterns:
+        waiting = [pattern.removesuffix(".*")]
+        while waiting:
+            name = waiting.pop()
+            try:
+                with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                    warnings.simplefilter("ignore")
+                    module = importlib.import_module(name)
+            except (Exception, SystemExit):  # an absent optional dependency can fail in any way
+                continue
+            yield name, module
+            if pattern.endswith("*"):
+                children = sorted(child.name for child in pkgutil.iter_modules(getattr(module, "__path__", ())))
+                waiting.extend(f"{name}.{child}" for child in reversed(children) if not _NOT_WALKED.match(child))
+
+
+def _roots(package: str, modules: Iterable[str]) -> set[str]:
+    """The top-level modules in which a package's objects may be defined."""
+    return set(sys.stdlib_module_names) if package == "python" else {name.partition(".")[0] for name in modules}
+
+
+def _home(thing: object) -> str:
+    """The top-level module in which something is defined; empty where it does not say."""
+    name = getattr(thing, "__name__" if isinstance(thing, ModuleType) else "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+def _parts(reference: str) -> list[str]:
+    first, *rest = reference.split(".")
+    return [*_ABBREVIATIONS.get(first, first).split("."), *filter(None, rest)]
+
+
+def _prefixes(path: str) -> list[str]:
+    """The path and the paths above it: a.b gives a.b, a."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
+
+
+def _module_members(name: str, module: ModuleType, roots: set[str]) -> Iterator[_Found]:
+    """What a module offers: its `__all__`, or else the public names that it defines.
+
+    A package without `__all__` also offers what it imports from its own modules.
+    """
+    listed = getattr(module, "__all__", None)
+    for attribute in sorted(set(map(str, listed if listed is not None else vars(module)))):
+        if attribute.startswith("_"):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                thing = getattr(module, attribute)
+        except Exception:  # a name that is listed and absent, or removed with an error
+            continue
+        where = getattr(thing, "__module__", None)
+        own = where == module.__name__
+        if isinstance(thing, ModuleType) or _home(thing) not in roots | {""}:
+            continue
+        path = f"{name}.{attribute}"
+        if (own or listed is not None or hasattr(module, "__path__")) and not _REPEATED.match(path):
+            yield _Found((False, path.count("."), not own, len(path), path), path, thing, None)
+
+
+def _class_members(path: str, cls: type, roots: set[str]) -> Iterator[_Found]:
+    """The public members of a class: its own, those of its private bases, and its accessors' classes."""
+    for base in cls.__mro__:
+        if _home(base) not in roots:
+            continue
+        for attribute, raw in sorted(vars(base).items(), key=lambda item: str(item[0])):
+            if attribute.startswith("_"):
+                continue
+            thing = _class_attribute(base, attribute)
+            if isinstance(thing, type) and (base is not cls or _home(thing) not in roots):
+                continue
+            member = f"{path}.{attribute}"
+            yield _Found((base is not cls, member.count("."), False, len(member), member), member, thing, cls)
+
+
+def _class_attribute(cls: type, name: str) -> object:
+    """A member as it lies in the class or a base; None if there is none.
+
+    An accessor, a descriptor that is a class when it is asked for on a class (`pandas.Series.str`), is
+    that class.
+    """
+    raw = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    if isinstance(raw, (staticmethod, classmethod)):
+        return raw.__func__
+    accessor = getattr(raw, "_accessor", None)
+    return accessor if isinstance(accessor, type) else raw

@@ -1,0 +1,50 @@
+"""English Wikipedia articles of 2015 as WikiExtractor wrote them: bulk text without hyperlinks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from retlib.datasets import register_text
+from retlib.datasets._reading import members, running_text
+from retlib.datasets.catalogue import damaged, locate
+
+FILE = "wikipedia-2015/wikiextractor-AA.tar.gz"
+_OPENING = re.compile(r'<doc id="\d+" url="[^"]*" title="(.*)">$')
+
+
+def articles() -> Iterator[tuple[str, str]]:
+    """Title and text of every article, in the order of the files, streamed.
+
+    The text has a paragraph or a heading on each line; the first line, which repeats the
+    title, is left out.
+
+    Raises
+    ------
+    DataError
+        If an article is not opened or not closed, with file and line.
+    """
+    path = locate("wikipedia-2015", FILE)
+    for name, numbered in members("wikipedia-2015", path):
+        title, kept, number = None, [], 0
+        for number, line in numbered:
+            line = line.strip()
+            opening = _OPENING.match(line)
+            if (title is None) != bool(opening) and line:
+                raise damaged("wikipedia-2015", f"{path}: {name}", number, "an article is not opened, or not closed")
+            if opening:
+                title, kept = opening[1], []
+            elif line == "</doc>":
+                yield title, "\n".join(kept[1:])
+                title = None
+            elif line:
+                kept.append(line)
+        if title is not None:
+            raise damaged("wikipedia-2015", f"{path}: {name}", number, f"the article {title!r} is not closed")
+
+
+@register_text("wikipedia-2015")
+def sentences() -> Iterator[str]:
+    """Every sentence of at least four words in the running text of the articles."""
+    for _, text in articles():
+        yield from running_text(text.split("\n"))

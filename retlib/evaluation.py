@@ -1,0 +1,256 @@
+"""From ranked lists to per-query measures, and from those to comparisons of systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from retlib.collection import Collection
+from retlib.errors import DataError, SettingError, require
+
+RUN_COLUMNS = ["query_id", "doc_id", "score"]
+
+
+def make_run(
+    query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray, drop_self: bool = False
+) -> pd.DataFrame:
+    """A run from what an index or a lexical system returns.
+
+    Parameters
+    ----------
+    query_ids, doc_ids : sequence of str
+        Of the queries (Q of them) and of the indexed documents.
+    scores, rows : arrays, shape (Q, k)
+        Score and document row of each result, best first; row -1 means no result.
+    drop_self : bool
+        Leave out a result whose document id is the query's own id.
+
+    Returns
+    -------
+    DataFrame
+        Columns `query_id`, `doc_id`, `score`; best first within a query. Equal scores are
+        ordered by document id, ascending, so that a run does not depend on the order in
+        which a system found them.
+    """
+    queries, depth = rows.shape
+    query_column = np.repeat(np.arange(queries), depth)
+    found = rows.ravel() >= 0
+    doc_column = np.asarray(doc_ids, dtype=object)[rows.ravel()[found]]
+    run = pd.DataFrame(
+        {"place": query_column[found], "doc_id": doc_column, "score": scores.ravel()[found].astype(np.float32)}
+    )
+    run["query_id"] = np.asarray(query_ids, dtype=object)[run["place"]]
+    if drop_self:
+        run = run[run["query_id"] != run["doc_id"]]
+    run = run.sort_values(["place", "score", "doc_id"], ascending=[True, False, True], kind="stable")
+    return run[RUN_COLUMNS].reset_index(drop=True)
+
+
+def write_trec(run: pd.DataFrame, path: Path, tag: str = "retlib") -> None:
+    """Write a run in TREC form: query, Q0, document, rank, score, tag."""
+    rank = run.groupby("query_id", sort=False).cumcount() + 1
+    lines = (
+        f"{q} Q0 {d} {r} {s:.9g} {tag}\n"
+        for q, d, r, s in zip(run["query_id"], run["doc_id"], rank, run["score"], strict=True)
+    )
+    Path(path).write_text("".join(lines))
+
+
+def read_trec(path: Path) -> pd.DataFrame:
+    """Read a run in TREC form; `DataError` names the line that is not."""
+    rows = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
+        parts = line.split()
+        try:
+            query_id, _, doc_id, _, score, _ = parts
+            rows.append((query_id, doc_id, float(score)))
+        except ValueError:
+            expected = "six fields: query Q0 document rank score tag"
+            raise DataError(f"{path}, line {number}: expected {expected}; found {line!r}") from None
+    return pd.DataFrame(rows, columns=RUN_COLUMNS)
+
+
+def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """Per-query values of measures, computed by ir-measures.
+
+    Parameters
+    ----------
+    run : DataFrame
+        As `make_run` returns it; its order is taken as it stands.
+    qrels : DataFrame
+        Columns `query_id`, `doc_id`, `relevance`. Every query in it counts: one without
+        any result scores 0.
+    measures : sequence of str
+        As ir-measures names them, for instance ``AP@100`` (Gillick 2018, section 3.1: the
+        sum of precisions at relevant ranks, over the number of known relevant documents).
+
+    Returns
+    -------
+    DataFrame
+        Columns `query_id`, `measure`, `value`, in the order of qrels.
+    """
+    import ir_measures
+
+    parsed = _parse(measures)
+    require(len(qrels) > 0, "there is no judgment to evaluate against", DataError)
+    # Evaluators order equal scores each in their own way; descending ranks leave them no choice.
+    depth = run.groupby("query_id", sort=False).cumcount()
+    ranked = {"query_id": run["query_id"], "doc_id": run["doc_id"], "score": -depth.astype(float)}
+    values = {(str(v.measure), v.query_id): v.value for v in ir_measures.iter_calc(parsed, qrels, pd.DataFrame(ranked))}
+    queries = qrels["query_id"].unique()
+    rows = [(q, str(m), float(values.get((str(m), q), 0.0))) for m in parsed for q in queries]
+    return pd.DataFrame(rows, columns=["query_id", "measure", "value"])
+
+
+def _parse(measures: Sequence[str]) -> list:
+    import ir_measures
+
+    parsed = []
+    for name in measures:
+        try:
+            parsed.append(ir_measures.parse_measure(name))
+        except (NameError, ValueError) as error:
+            known = "AP@100, R@1, nDCG@10, RR@10, P@1"
+            raise SettingError(f"measure {name!r} is not one of ir-measures' (for instance {known})") from error
+    return parsed
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two systems over the same queries and seeds.
+
+    Parameters
+    ----------
+    effect : float
+        Mean of A - B, in the measure's unit.
+    error : float
+        Its standard error.
+    freedom : float
+        Degrees of freedom of the t distribution that `error` is used with.
+    queries, seeds : int
+        What it rests on.
+    """
+
+    effect: float
+    error: float
+    freedom: float
+    queries: int
+    seeds: int
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """The two-sided confidence interval of the effect."""
+        half = stats.t.ppf(0.5 + level / 2, self.freedom) * self.error
+        return self.effect - half, self.effect + half
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p-value of the hypothesis that the effect is `null`."""
+        return float(2 * stats.t.sf(abs(self._t(null)), self.freedom))
+
+    def p_greater(self, null: float = 0.0) -> float:
+        """One-sided p-value of the hypothesis that the effect is at most `null`."""
+        return float(stats.t.sf(self._t(null), self.freedom))
+
+    def p_equivalent(self, margin: float) -> float:
+        """p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
+        return max(self.p_greater(-margin), 1 - self.p_greater(margin))
+
+    def _t(self, null: float) -> float:
+        if self.error == 0:
+            return float(np.sign(self.effect - null)) * np.inf if self.effect != null else 0.0
+        return (self.effect - null) / self.error
+
+
+def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
+    r"""Compare two systems in pairs, with queries and seeds both as random effects.
+
+    Parameters
+    ----------
+    a, b : DataFrame
+        Index query, one column a seed, values of one measure. A system without seeds has
+        one column and is compared with every seed of the other.
+    clusters : Series, optional
+        Query to cluster. Queries of one cluster share their relevant documents, so their
+        differences are summed before their variance is taken.
+
+    Notes
+    -----
+    With :math:`d_{qs}` the difference for query q under seed s, the variance of the mean is
+    estimated as :math:`\mathrm{Var}_q(\bar d_{q\cdot})/Q + \mathrm{Var}_s(\bar d_{\cdot s})/S`:
+    the paired t-test's, plus what another seed would change. It counts the interaction
+    twice, so it errs on the wide side. Degrees of freedom follow Satterthwaite.
+    """
+    require(a.index.equals(b.index), "two systems can only be compared over the same queries", DataError)
+    seeds = max(a.shape[1], b.shape[1])
+    require(
+        a.shape[1] in (1, seeds) and b.shape[1] in (1, seeds),
+        f"two systems can only be compared over the same seeds (here {a.shape[1]} and {b.shape[1]})",
+        DataError,
+    )
+    difference = a.to_numpy(dtype=float) - b.to_numpy(dtype=float)  # (Q, S), by broadcasting
+    effect = float(difference.mean())
+    groups = np.arange(len(a)) if clusters is None else pd.factorize(clusters.reindex(a.index))[0]
+    sums = np.bincount(groups, weights=difference.mean(axis=1) - effect)
+    count = len(sums)
+    require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)
+    parts = [(count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1)]
+    if seeds > 1:
+        parts.append((float(difference.mean(axis=0).var(ddof=1)) / seeds, seeds - 1))
+    variance = sum(part for part, _ in parts)
+    spread = sum(part**2 / freedom for part, freedom in parts)
+    freedom = variance**2 / spread if spread > 0 else count - 1
+    return Comparison(effect, variance**0.5, float(freedom), len(a), seeds)
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Holm's step-down correction of p-values for the number of tests made together."""
+    p_values = np.asarray(p_values, dtype=float)
+    order = np.argsort(p_values)
+    scaled = p_values[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
+    return corrected
+
+
+def precision_at_1(scores: np.ndarray, groups: np.ndarray) -> float:
+    """Share of rows whose highest-scoring column belongs to the row's own group.
+
+    Parameters
+    ----------
+    scores : array, shape (n, n)
+        Row i's own document is column i.
+    groups : array, shape (n,)
+        A column of the same group is as good as the row's own.
+    """
+    return float((groups[scores.argmax(axis=1)] == groups).mean())
+
+
+def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
+    """In-batch precision@1 over fixed rows of `size` candidates, whatever the training batch.
+
+    Gillick 2018 (section 2.2) tunes on the precision@1 of the training batch's own rows,
+    which says nothing at batch 2. Here the rows are the same for every system: consecutive
+    blocks of `size` validation pairs, the last one as long as what is left.
+
+    Parameters
+    ----------
+    queries, documents : arrays, shape (n, d)
+        Encodings of the validation pairs.
+    groups : array, shape (n,)
+        See `precision_at_1`.
+    """
+    starts = range(0, len(queries), size)
+    blocks = [slice(start, start + size) for start in starts]
+    hits = [precision_at_1(queries[b] @ documents[b].T, groups[b]) * len(groups[b]) for b in blocks]
+    return sum(hits) / len(queries)
+
+
+def held_out(collection: Collection, split: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Queries and judgments of a split; `DataError` if it has none."""
+    queries, qrels = collection.split(split), collection.judgments(split)
+    require(len(queries) > 0, f"collection {collection.name!r} has no {split} queries", DataError)
+    return queries, qrels

@@ -1,0 +1,157 @@
+"""Figures, drawn from recorded rows alone; every function returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from retlib.claims import SIGNS
+
+# Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+MARKERS = "osD^vPX*"
+
+_STYLE = {
+    "figure.dpi": 110,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "font.size": 10,
+    "legend.frameon": False,
+}
+
+
+def _figure(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained")
+    return figure, axes[0]
+
+
+def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
+    """Scores with their 95 % intervals, one panel a collection; the paper's numbers as open diamonds.
+
+    Parameters
+    ----------
+    tables : mapping
+        Collection to a table as `retlib.reports.scores` returns it.
+    """
+    rows = max(len(table) for table in tables.values())
+    figure, axes = _figure(4.2 * len(tables) + 1.5, 0.32 * rows + 1.2, len(tables))
+    for axis, (collection, table) in zip(axes, tables.items(), strict=True):
+        places = np.arange(len(table))[::-1]
+        errors = [table[measure] - table["low"], table["high"] - table[measure]]
+        axis.errorbar(
+            table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
+        )
+        if table["paper"].notna().any():
+            axis.plot(
+                table["paper"].astype(float),
+                places,
+                "D",
+                color=COLOURS[1],
+                markerfacecolor="none",
+                label="paper (its own data)",
+            )
+        axis.set(yticks=places, yticklabels=table.index, xlabel=f"{measure} (points of 100)", title=collection)
+        axis.grid(axis="y", visible=False)
+    axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.12 - 0.5 / rows), fontsize=9, ncols=2)
+    return figure
+
+
+def curves(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    xlabel: str,
+    ylabel: str,
+    logarithmic: str = "",
+    order: Sequence[str] | None = None,
+    level: tuple[float, str] | None = None,
+) -> Figure:
+    """Lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest seed.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns `x`, `y`, `by` and `seed`.
+    logarithmic : str
+        The axes on a logarithmic scale: "", "x", "y" or "xy".
+    level : (float, str), optional
+        A horizontal line and what it stands for.
+    """
+    figure, (axis,) = _figure()
+    for i, name in enumerate(order or dict.fromkeys(table[by])):
+        part = table[table[by] == name].groupby(x)[y].agg(["mean", "min", "max"])
+        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        axis.plot(part.index, part["mean"], markersize=4, markevery=max(1, len(part) // 12), label=name, **style)
+        axis.fill_between(part.index, part["min"], part["max"], color=style["color"], alpha=0.18, linewidth=0)
+    if level:
+        axis.axhline(level[0], color="0.4", linestyle=":", label=level[1])
+    axis.set(xlabel=xlabel, ylabel=ylabel)
+    for name in logarithmic:
+        getattr(axis, f"set_{name}scale")("log")
+    axis.legend(fontsize=9)
+    return figure
+
+
+def pair_matrix(pairs: pd.DataFrame, level: float = 0.05) -> Figure:
+    """Every system against every other: row minus column, in points; bold where p < `level` after Holm."""
+    names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
+    place = {name: i for i, name in enumerate(names)}
+    effects = np.full((len(names),) * 2, np.nan)
+    significant = np.zeros_like(effects, dtype=bool)
+    for pair in pairs.itertuples():
+        i, j = place[pair.a], place[pair.b]
+        effects[i, j], effects[j, i] = pair.effect, -pair.effect
+        significant[i, j] = significant[j, i] = pair.p < level
+    side = 0.62 * len(names) + 2.4
+    figure, (axis,) = _figure(side + 1.2, side)
+    bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90))) if len(names) > 1 else 1.0
+    image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
+    for i, j in np.argwhere(~np.isnan(effects)):
+        weight = "bold" if significant[i, j] else "normal"
+        colour = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
+        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, weight=weight, color=colour)
+    axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=names)
+    axis.set_xticklabels(names, rotation=40, ha="right")
+    axis.grid(visible=False)
+    figure.colorbar(image, ax=axis, label="row minus column, points of AP@100", shrink=0.7)
+    return figure
+
+
+def ledger(verdicts: pd.DataFrame) -> Figure:
+    """Claims as rows: sign and colour of the verdict, and the effects with their 95 % intervals.
+
+    Parameters
+    ----------
+    verdicts : DataFrame
+        As `retlib.claims.verdicts` returns it.
+    """
+    colours = {"holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00", "not tested": "#999999"}
+    count = len(verdicts)
+    figure, (axis,) = _figure(9.5, 0.42 * count + 1.4)
+    for place, row in zip(range(count)[::-1], verdicts.itertuples(), strict=True):
+        colour = colours[row.verdict]
+        axis.axhspan(place - 0.45, place + 0.45, color=colour, alpha=0.10, linewidth=0)
+        offsets = np.linspace(0.25, -0.25, len(row.evidence)) if len(row.evidence) > 1 else [0.0]
+        for offset, each in zip(offsets, row.evidence, strict=False):
+            axis.plot([each.low, each.high], [place + offset] * 2, color=colour, linewidth=1.5)
+            axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
+    axis.axvline(0, color="0.4", linewidth=0.8)
+    labels = [f"{SIGNS[row.verdict]}  {row.claim.split('-', 1)[1].replace('-', ' ')}" for row in verdicts.itertuples()]
+    axis.set(
+        yticks=range(count)[::-1], ylim=(-0.6, count - 0.4), xlabel="A minus B with 95 % interval (points of MAP@100)"
+    )
+    axis.set_yticklabels(labels)
+    axis.set_xscale("symlog", linthresh=1)
+    axis.grid(axis="y", visible=False)
+    handles = [Patch(color=colours[name], label=f"{SIGNS[name]} {name}") for name in colours]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure

@@ -1,0 +1,56 @@
+"""Processes that end with the one that started them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+
+# Set in the environment of every process of a run, kernels included, to the run's folder.
+MARK = "RETLIB_RUN"
+
+
+def end_with_parent(interval: float = 0.5) -> None:
+    """End this process and its children soon after its parent is gone.
+
+    Notes
+    -----
+    A killed process cannot end its children, so each child watches. Asking for the parent
+    works on every Unix, from any thread; Linux's death signal is tied to the *thread* that
+    forked, and Snakemake forks from short-lived ones.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(interval)
+        end(psutil.Process().children(recursive=True))
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """Kill processes and wait until they are gone."""
+    for process in processes:
+        _quietly(process.kill)
+    psutil.wait_procs(processes, timeout=10)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """This user's processes, other than this one, whose environment bears the mark."""
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid != os.getpid() and (_quietly(process.environ) or {}).get(MARK) == mark
+    ]
+
+
+def _quietly(call: Callable):
+    try:
+        return call()
+    except (psutil.Error, OSError):  # gone meanwhile, or somebody else's
+        return None

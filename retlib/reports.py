@@ -1,0 +1,140 @@
+"""Tables for a page, made from recorded results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from IPython.display import HTML
+
+from retlib.claims import SIGNS, bindings
+from retlib.evaluation import Comparison, compare, holm
+from retlib.results import Results
+
+
+def estimate(
+    results: Results, system: str, collection: str, measure: str = "AP@100", split: str = "test"
+) -> Comparison:
+    """A system's mean in points of a hundred, with its error over queries and seeds."""
+    values = results.per_query(collection, split, measure, system) * 100
+    return compare(values, values * 0, results.clusters(collection, split, measure))
+
+
+def systems(results: Results, collection: str, measure: str = "AP@100", split: str = "test") -> list[str]:
+    """The systems that have values by query, in the order in which they were recorded."""
+    rows = results.rows
+    mine = rows[(rows["collection"] == collection) & (rows["measure"] == measure) & (rows["split"] == split)]
+    return list(dict.fromkeys(mine["system"]))
+
+
+def scores(
+    results: Results,
+    collection: str,
+    reported: Mapping[str, float] | None = None,
+    measure: str = "AP@100",
+    split: str = "test",
+) -> pd.DataFrame:
+    """Each system's score beside the paper's.
+
+    Parameters
+    ----------
+    reported : mapping, optional
+        System to the number that the paper gives.
+
+    Returns
+    -------
+    DataFrame
+        Index system; the measure in points of a hundred, the ends `low` and `high` of its
+        95 % interval over queries and seeds, `seeds`, `queries`, and `paper`.
+    """
+    rows = {}
+    for system in systems(results, collection, measure, split):
+        found = estimate(results, system, collection, measure, split)
+        low, high = found.interval()
+        rows[system] = {
+            measure: found.effect, "low": low, "high": high, "seeds": found.seeds, "queries": found.queries,
+            "paper": (reported or {}).get(system),
+        }  # fmt: skip
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+
+def shown(table: pd.DataFrame, measure: str = "AP@100") -> pd.DataFrame:
+    """The table that `scores` returns, as a page shows it."""
+    return pd.DataFrame(
+        {
+            f"{measure} ours": [f"{value:.1f}" for value in table[measure]],
+            "95 % interval": [
+                f"{low:.1f} to {high:.1f}" for low, high in zip(table["low"], table["high"], strict=True)
+            ],
+            f"{measure} paper": ["" if pd.isna(value) else f"{value:.1f}" for value in table["paper"]],
+            "seeds": table["seeds"],
+            "queries": table["queries"],
+        },
+        index=table.index,
+    )
+
+
+def every_pair(
+    results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100", split: str = "test"
+) -> pd.DataFrame:
+    """Paired tests of every system against every other, Holm-corrected over all of them.
+
+    Returns
+    -------
+    DataFrame
+        Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`.
+    """
+    chosen = list(chosen or systems(results, collection, measure, split))
+    clusters = results.clusters(collection, split, measure)
+    values = {system: results.per_query(collection, split, measure, system) * 100 for system in chosen}
+    rows = []
+    for i, a in enumerate(chosen):
+        for b in chosen[i + 1 :]:
+            found = compare(values[a], values[b], clusters)
+            rows.append((a, b, found.effect, *found.interval(), found.p_value()))
+    frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p"])
+    frame["p"] = holm(frame["p"]) if len(frame) else frame["p"]
+    return frame
+
+
+def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts as a page shows them: sign, claim, evidence."""
+    rows = []
+    for row in verdicts.itertuples():
+        lines = [
+            f"{e.label}: {e.effect:+.2f} [{e.low:+.2f}, {e.high:+.2f}]" + (f" ({e.note})" if e.note else "")
+            for e in row.evidence
+        ]
+        rows.append(
+            {
+                "": SIGNS[row.verdict],
+                "verdict": row.verdict,
+                "claim": row.statement,
+                "effect, 95 % interval": "\n".join(lines) or row.reason,
+                "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
+                "seeds": row.seeds or "",
+                "data": row.closeness,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def data_sets(paper: str, profile: str) -> pd.DataFrame:
+    """Which collection plays each of a paper's data sets at a profile."""
+    places = bindings()["collections"][paper]
+    rows = [
+        (name, place[profile]["collection"], place[profile]["closeness"])
+        for name, place in places.items()
+        if profile in place
+    ]
+    return pd.DataFrame(rows, columns=["paper's data set", "played by", "closeness"])
+
+
+def as_page(table: pd.DataFrame) -> HTML:
+    """A table for a page: text wraps, line breaks count, markup in it is shown as text."""
+    html = table.to_html(index=False, escape=True, border=0, classes="dataframe wrapped")
+    return HTML(html.replace("\\n", "<br>"))

@@ -1,0 +1,196 @@
+"""Recorded results: rows with their provenance, per-query values, curves and tables.
+
+An experiment's results are a folder of Parquet files, small enough to be committed:
+
+- ``rows.parquet``: a row for each system, collection, split, measure and seed;
+- ``queries/<collection>.<split>.<measure>.parquet``: per-query values, a column for each
+  system and seed, so that any two systems can be compared in pairs later;
+- ``tables/<name>.parquet``: what a figure or table of the page needs besides.
+
+The reader's own run lies under the build folder, the published one under
+``data/reference``. The two are never mixed within an experiment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from retlib import runtime
+from retlib.errors import DataError, require
+
+KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
+FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
+
+# Between system and seed in the column names of per-query files.
+_SEPARATOR = " | seed "
+
+
+@dataclass
+class Results:
+    """The recorded results of one experiment.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns `FIRST` and what else was recorded (parameters, cost, environment).
+    queries : dict
+        (collection, split, measure) to a frame: index query; `cluster`, and a column for
+        each (system, seed).
+    tables : dict of str to DataFrame
+    """
+
+    rows: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=FIRST))
+    queries: dict[tuple[str, str, str], pd.DataFrame] = field(default_factory=dict)
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+
+    def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
+        """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
+        frame = self.queries.get((collection, split, measure))
+        columns = [] if frame is None else [c for c in frame.columns if c.startswith(system + _SEPARATOR)]
+        require(
+            bool(columns),
+            f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query",
+            DataError,
+        )
+        columns.sort(key=lambda column: int(column.rsplit(_SEPARATOR, 1)[1]))
+        return frame[columns].set_axis([int(column.rsplit(_SEPARATOR, 1)[1]) for column in columns], axis=1)
+
+    def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
+        """Query to cluster, for `retlib.evaluation.compare`."""
+        return self.queries[collection, split, measure]["cluster"]
+
+    def add_row(self, **row: object) -> None:
+        """Add a row; one with the same key takes its place."""
+        self.rows = _merged(self.rows, pd.DataFrame([row]), KEY)
+
+    def add_queries(
+        self, collection: str, split: str, system: str, seed: int, values: pd.DataFrame, clusters: pd.Series
+    ) -> None:
+        """Add per-query values, as `retlib.evaluation.evaluate` returns them."""
+        for measure, part in values.groupby("measure", sort=False):
+            key = (collection, split, str(measure))
+            column = part.set_index("query_id")["value"].astype(np.float32).round(5)
+            old = self.queries.get(key)
+            # Another set of queries is another collection, whatever its name: the old values go.
+            if old is None or not old.index.equals(column.index):
+                old = pd.DataFrame({"cluster": clusters.reindex(column.index)})
+            self.queries[key] = pd.concat(
+                [
+                    old.drop(columns=f"{system}{_SEPARATOR}{seed}", errors="ignore"),
+                    column.rename(f"{system}{_SEPARATOR}{seed}"),
+                ],
+                axis=1,
+            )
+
+    def merge(self, other: Results) -> Results:
+        """These results with `other`'s added; where both have a value, `other`'s counts."""
+        merged = Results(_merged(self.rows, other.rows, KEY), dict(self.queries), {**self.tables, **other.tables})
+        for key, frame in other.queries.items():
+            old = merged.queries.get(key)
+            if old is not None and old.index.equals(frame.index):
+                frame = pd.concat([old.drop(columns=[c for c in old if c in frame]), frame], axis=1)
+            merged.queries[key] = frame
+        return merged
+
+    def save(self, folder: Path) -> None:
+        """Write everything; a kill leaves either the old folder or the new one."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
+        for kind in ("queries", "tables"):
+            (fresh / kind).mkdir()
+        for key, frame in self.queries.items():
+            frame.to_parquet(fresh / "queries" / f"{'.'.join(key)}.parquet", compression="zstd")
+        for name, frame in self.tables.items():
+            frame.to_parquet(fresh / "tables" / f"{name}.parquet", compression="zstd")
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(fresh, folder)
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Read what `save` wrote; `DataError` if a file is unreadable."""
+        try:
+            rows = pd.read_parquet(folder / "rows.parquet")
+            queries = {_query_key(path): pd.read_parquet(path) for path in sorted(folder.glob("queries/*.parquet"))}
+            tables = {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("tables/*.parquet"))}
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
+            ) from error
+        return cls(rows, queries, tables)
+
+
+def _query_key(path: Path) -> tuple[str, str, str]:
+    collection, split, measure = path.stem.split(".")
+    return collection, split, measure
+
+
+def _merged(old: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    frames = [frame for frame in (old, new) if len(frame)]
+    if not frames:
+        return new
+    return pd.concat(frames, ignore_index=True).drop_duplicates(key, keep="last", ignore_index=True)
+
+
+def own_folder(profile: str, experiment: str) -> Path:
+    """Where a run records an experiment."""
+    return runtime.build_dir() / profile / "results" / experiment
+
+
+def reference_folder(profile: str, experiment: str) -> Path:
+    """Where the published results of an experiment lie."""
+    return runtime.root() / "data" / "reference" / profile / experiment
+
+
+def load(experiment: str, profile: str, source: str | None = None) -> Results | None:
+    """The results of an experiment, with a column `source` in their rows.
+
+    Parameters
+    ----------
+    source : {"run", "reference"}, optional
+        Without it, the reader's own run where there is one, else the reference.
+
+    Returns
+    -------
+    Results or None
+        None where nothing is recorded.
+    """
+    folders = {"run": own_folder(profile, experiment), "reference": reference_folder(profile, experiment)}
+    for name, folder in folders.items():
+        if source in (None, name) and folder.is_dir():
+            found = Results.read(folder)
+            found.rows["source"] = name
+            return found
+    return None
+
+
+def experiments(profile: str) -> list[str]:
+    """The experiments that have results at a profile, own or reference."""
+    parents = (own_folder(profile, "x").parent, reference_folder(profile, "x").parent)
+    folders = (path for parent in parents if parent.is_dir() for path in parent.iterdir())
+    return sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
+
+
+def rows(profile: str) -> pd.DataFrame:
+    """The rows of all experiments at a profile, the columns `FIRST` first."""
+    found = [load(experiment, profile) for experiment in experiments(profile)]
+    frames = [results.rows for results in found if results is not None and len(results.rows)]
+    if not frames:
+        return pd.DataFrame(columns=FIRST)
+    joined = pd.concat(frames, ignore_index=True)
+    return joined[FIRST + [column for column in joined.columns if column not in FIRST]]
+
+
+def as_json(values: Mapping) -> str:
+    """A mapping as one cell of a row."""
+    return json.dumps(values, sort_keys=True, default=str)

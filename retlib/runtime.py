@@ -1,0 +1,180 @@
+"""Where a run happens: folders, threads, seeds, device, precision, and what it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from retlib.errors import SettingError, require_one_of
+
+# Packages whose versions can change a number; they stand in every environment fingerprint.
+TRACKED = (
+    "torch", "transformers", "tokenizers", "faiss-cpu", "bm25s", "gensim", "scikit-learn",
+    "ir-measures", "numpy", "scipy", "pandas", "matplotlib",
+)  # fmt: skip
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def root() -> Path:
+    """The project's folder: the one above the package if it holds the notebooks, else the current one."""
+    above = Path(__file__).resolve().parent.parent
+    return above if (above / "notebooks").is_dir() else Path.cwd()
+
+
+def build_dir() -> Path:
+    """Where everything that is made goes: `$RETLIB_BUILD`, or `_build` in the project's folder."""
+    return Path(os.environ.get("RETLIB_BUILD") or root() / "_build").resolve()
+
+
+def cache_dir() -> Path:
+    """Where artefacts that several profiles share are kept: data sets, trained models, indexes."""
+    return build_dir() / "cache"
+
+
+def threads() -> int:
+    """Threads for one process: `$RETLIB_THREADS`, or 1.
+
+    One is the default because notebooks run side by side, and because the order of a sum,
+    and so the last bits of a result, depends on the number of threads.
+    """
+    value = os.environ.get("RETLIB_THREADS", "1")
+    if not value.isdigit() or int(value) < 1:
+        raise SettingError(f"RETLIB_THREADS = {value!r} is not a positive whole number.")
+    return int(value)
+
+
+def set_threads(count: int | None = None) -> int:
+    """Give every numerical library of this process the same number of threads; returns it."""
+    count = count or threads()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = str(count)
+    # Tokenizers fork warnings and their threads are of no use beside ours.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(count)
+    for module, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
+        if module in sys.modules:
+            getattr(sys.modules[module], setter)(count)
+    return count
+
+
+def set_seeds(seed: int) -> None:
+    """Seed Python, numpy and torch, and ask torch for deterministic algorithms."""
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - libraries beneath us still draw from the global state
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def device():
+    """The torch device: `$RETLIB_DEVICE`, or CUDA where there is one, or the CPU."""
+    import torch
+
+    name = os.environ.get("RETLIB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise SettingError("RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu.")
+    return torch.device(name)
+
+
+def autocast(precision: str, on=None):
+    """The context in which matrix products run at `precision` ("float32" or "bfloat16")."""
+    import torch
+
+    require_one_of("precision", precision, PRECISIONS)
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast((on or device()).type, dtype=torch.bfloat16)
+
+
+def progress(iterable: Iterable | None = None, **options):
+    """A tqdm progress bar for a terminal or a notebook; it leaves no trace when it is done."""
+    from tqdm.auto import tqdm
+
+    return tqdm(iterable, **{"leave": False, "mininterval": 0.5, **options})
+
+
+@cache
+def revision() -> str:
+    """The source revision: git's short hash, with `+` where files differ from it; else the version."""
+    git = ["git", "-C", str(root())]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def environment() -> dict[str, str | int | float]:
+    """What a result depends on besides its settings: machine, versions, threads, load, revision."""
+    versions = {package: _version(package) for package in TRACKED}
+    on = device()
+    name = _processor()
+    if on.type == "cuda":
+        import torch
+
+        name = torch.cuda.get_device_name(on)
+    return {
+        "device": f"{on.type}: {name}",
+        "cores": os.cpu_count() or 1,
+        "threads": threads(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "platform": platform.system(),
+        "packages": json.dumps({k: v for k, v in versions.items() if v}),
+        "revision": revision(),
+    }
+
+
+def peak_memory() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kilobytes
+
+
+class Stopwatch:
+    """Wall-clock seconds of a `with` block, in `.seconds` (readable while it runs)."""
+
+    def __enter__(self) -> Stopwatch:
+        self._start, self._stop = time.perf_counter(), None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the block was entered, up to its end."""
+        return (self._stop or time.perf_counter()) - self._start

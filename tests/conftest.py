@@ -1,0 +1,73 @@
+"""What all tests share: one thread, a build folder of their own, and a small task in real words."""
+
+from __future__ import annotations
+
+import os
+
+# Before any numerical library starts its threads, and before matplotlib looks for a screen.
+os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
+
+import pandas as pd
+import pytest
+
+from retlib import runtime
+from retlib.collection import Collection, closure, retrieval_task, split_by_cluster
+
+THINGS = (
+    "a bicycle tyre", "sourdough bread", "a violin", "tomato plants", "a leaking tap", "a marathon", "Portuguese",
+    "a canvas tent", "woollen jumpers", "an old piano", "a beehive", "black coffee", "a chess opening", "a kayak",
+    "goat cheese", "a wooden floor", "oil paintings", "a telescope", "fishing nets", "a sewing machine",
+    "rose bushes", "a stone wall", "homemade soap", "a sailing boat",
+)  # fmt: skip
+# Each asks for one thing in four ways that share few words, and the two groups ask for different things.
+ASK_CARE = ("how do i take care of {}", "best way of looking after {}", "tips to keep {} in shape", "maintenance of {}")
+ASK_PRICE = ("what does {} cost", "is {} expensive", "price of {}", "how much should i pay for {}")
+
+
+def toy_pairs() -> tuple[pd.Series, pd.DataFrame]:
+    """Written questions, and labelled pairs: duplicates of one another, and near-misses about one thing."""
+    texts, pairs = {}, []
+    for number, thing in enumerate(THINGS):
+        for kind, asks in (("c", ASK_CARE), ("p", ASK_PRICE)):
+            ids = [f"{number:02d}{kind}{place}" for place in range(len(asks))]
+            texts |= {name: ask.format(thing) for name, ask in zip(ids, asks, strict=True)}
+            pairs += [(ids[0], ids[1], 1), (ids[1], ids[2], 1), (ids[0], ids[3], 1)]
+        pairs += [(f"{number:02d}c{place}", f"{number:02d}p{place}", 0) for place in range(3)]
+    return pd.Series(texts), pd.DataFrame(pairs, columns=["left", "right", "label"])
+
+
+def make_toy(name: str = "toy", things: slice = slice(None)) -> Collection:
+    """A similar-question task over the toy texts, or over some of its things."""
+    texts, pairs = toy_pairs()
+    chosen = {f"{number:02d}" for number in range(len(THINGS))[things]}
+    texts = texts[texts.index.str[:2].isin(chosen)]
+    pairs = pairs[pairs["left"].str[:2].isin(chosen)]
+    # A thing stays on one side with both of its questions, so that near-misses stay too.
+    sides = closure(pairs.assign(label=1))
+    split = split_by_cluster(texts.index, sides, {"test": 0.25, "dev": 0.25}, seed=3)
+    return retrieval_task(name, texts, pairs, split, provenance={"toy.txt": "written for the tests"})
+
+
+@pytest.fixture(scope="session")
+def toy() -> Collection:
+    """A task of 192 questions in 48 clusters."""
+    return make_toy()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def build_folder(tmp_path_factory: pytest.TempPathFactory):
+    """Whatever the tests make goes to a folder of this session, never into the reader's own."""
+    folder = tmp_path_factory.mktemp("build")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RETLIB_BUILD", str(folder))
+        for name in ("RETLIB_THREADS", "RETLIB_DEVICE"):
+            patch.delenv(name, raising=False)
+        runtime.set_threads()
+        yield folder
+
+
+@pytest.fixture
+def own_build(tmp_path, monkeypatch):
+    """A build folder of one test alone."""
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    return tmp_path / "build"

@@ -1,0 +1,202 @@
+"""Collections and the closure construction: properties on any graph, and numbers by hand."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retlib.collection import SPLITS, closure, retrieval_task, split_by_cluster
+from retlib.errors import DataError, SettingError
+
+ITEMS = [f"i{number:02d}" for number in range(12)]
+SHARES = {"test": 0.3, "dev": 0.2}
+# A busy machine is no failure.
+patient = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+labelled_pairs = st.lists(
+    st.tuples(st.sampled_from(ITEMS), st.sampled_from(ITEMS), st.integers(0, 1)).filter(
+        lambda pair: pair[0] != pair[1]
+    ),
+    max_size=25,
+    unique_by=lambda pair: pair[:2],
+)
+
+
+def frame(rows):
+    return pd.DataFrame(rows, columns=["left", "right", "label"]).astype({"label": int})
+
+
+def reachable(rows, item):
+    """The items that positive pairs join to `item`, found by walking: an oracle for `closure`."""
+    found, border = set(), {item}
+    while border:
+        found |= border
+        steps = {(left, right) for left, right, label in rows if label == 1}
+        border = {b for a, b in steps | {(b, a) for a, b in steps} if a in border} - found
+    return found
+
+
+def make_task(rows, seed):
+    texts = pd.Series({item: f"text of {item}" for item in ITEMS})
+    split = split_by_cluster(texts.index, closure(frame(rows)), SHARES, seed)
+    return retrieval_task("toy", texts, frame(rows), split)
+
+
+# The transitive closure.
+
+
+@patient
+@given(labelled_pairs)
+def test_closure_is_the_reachability_relation(rows):
+    clusters = closure(frame(rows))
+    positive = {item for left, right, label in rows if label == 1 for item in (left, right)}
+    assert set(clusters.index) == positive
+    for item in positive:
+        members = set(clusters.index[clusters == clusters[item]])
+        assert members == reachable(rows, item)  # so: reflexive, symmetric, transitive
+        assert clusters[item] == min(members)
+
+
+@patient
+@given(labelled_pairs, st.randoms(use_true_random=False))
+def test_closure_does_not_depend_on_the_order_or_direction_of_pairs(rows, random):
+    turned = [(right, left, label) if random.random() < 0.5 else (left, right, label) for left, right, label in rows]
+    random.shuffle(turned)
+    pd.testing.assert_series_equal(closure(frame(rows)), closure(frame(turned)))
+
+
+# The split.
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99))
+def test_no_cluster_is_on_both_sides(rows, seed):
+    clusters = closure(frame(rows))
+    split = split_by_cluster(pd.Index(ITEMS), clusters, SHARES, seed)
+    assert split.index.tolist() == ITEMS and set(split) <= set(SPLITS)
+    assert (split[clusters.index].groupby(clusters).nunique() == 1).all()
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99))
+def test_a_cluster_stays_on_its_side_when_other_items_are_added(rows, seed):
+    clusters = closure(frame(rows))
+    few, many = pd.Index(ITEMS), pd.Index([*ITEMS, *(f"new{number}" for number in range(20))])
+    before, after = (split_by_cluster(items, clusters, SHARES, seed) for items in (few, many))
+    assert before.equals(after[few])
+
+
+def test_shares_and_seed_are_respected():
+    items = pd.Index([f"q{number}" for number in range(20_000)])
+    none = pd.Series(dtype=object)
+    first, second = (split_by_cluster(items, none, {"test": 0.1, "dev": 0.05}, seed) for seed in (0, 1))
+    shares = first.value_counts(normalize=True)
+    assert shares["test"] == pytest.approx(0.10, abs=0.01) and shares["dev"] == pytest.approx(0.05, abs=0.01)
+    # Two independent draws agree on 0.85² + 0.1² + 0.05² = 0.735 of the items.
+    assert (first == second).mean() == pytest.approx(0.735, abs=0.02)
+
+
+# The retrieval task.
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99))
+def test_a_task_judges_exactly_the_closure_and_never_across_sides(rows, seed):
+    task = make_task(rows, seed)
+    relevant = task.qrels.groupby("query_id")["doc_id"].agg(set).to_dict()
+    assert set(relevant) == set(task.queries.index)
+    for query, documents in relevant.items():
+        assert documents == reachable(rows, query)  # itself included
+    side = task.documents["split"]
+    for names in (task.qrels[["query_id", "doc_id"]], task.pairs[["left", "right"]]):
+        assert (side[names.iloc[:, 0]].to_numpy() == side[names.iloc[:, 1]].to_numpy()).all()
+    assert (task.queries["split"] == side[task.queries.index]).all()
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99), st.sampled_from(SPLITS))
+def test_the_smaller_candidate_set_keeps_all_relevant_documents(rows, seed, split):
+    task = make_task(rows, seed)
+    smaller = task.candidates(split)
+    assert (smaller.documents["split"] == split).all()
+    assert smaller.queries.equals(task.split(split))
+    assert smaller.qrels.equals(task.judgments(split))
+
+
+def test_pairs_across_sides_are_dropped_before_the_closure():
+    # a-b and c-d are within sides; b-c joins them and must not.
+    rows = [("a", "b", 1), ("b", "c", 1), ("c", "d", 1), ("a", "d", 0)]
+    texts = pd.Series({item: item for item in "abcd"})
+    task = retrieval_task("toy", texts, frame(rows), pd.Series({"a": "train", "b": "train", "c": "test", "d": "test"}))
+    judged = set(zip(task.qrels["query_id"], task.qrels["doc_id"], strict=True))
+    assert judged == {(q, d) for pair in ("ab", "cd") for q in pair for d in pair}
+    assert task.pairs[["left", "right", "split"]].to_numpy().tolist() == [["a", "b", "train"], ["c", "d", "test"]]
+
+
+def test_items_without_a_split_are_refused():
+    with pytest.raises(DataError, match="differ in their items"):
+        retrieval_task("toy", pd.Series({"a": "x", "b": "y"}), frame([("a", "b", 1)]), pd.Series({"a": "train"}))
+
+
+# The collection.
+
+
+def toy():
+    return make_task([("i00", "i01", 1), ("i01", "i02", 1), ("i03", "i04", 0)], 0)
+
+
+def test_equal_content_has_an_equal_fingerprint():
+    assert toy().fingerprint == toy().fingerprint
+    assert replace(toy(), name="other").fingerprint == toy().fingerprint  # the name is no content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: replace(c, documents=c.documents.assign(text=c.documents["text"].str.upper())),
+        lambda c: replace(c, documents=c.documents.iloc[::-1]),
+        lambda c: replace(c, documents=c.documents.assign(title="t")),
+        lambda c: replace(c, queries=c.queries.assign(split="dev")),
+        lambda c: replace(c, qrels=c.qrels.iloc[1:]),
+        lambda c: replace(c, qrels=c.qrels.assign(relevance=0)),
+        lambda c: replace(c, pairs=None),
+        lambda c: replace(c, links=pd.DataFrame({"source": ["a"], "target": ["b"]})),
+    ],
+)
+def test_other_content_has_another_fingerprint(change):
+    assert change(toy()).fingerprint != toy().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: {"documents": c.documents.drop(columns="text")}, "documents lacks the column.*text"),
+        (lambda c: {"queries": c.queries.drop(columns="split")}, "queries lacks the column.*split"),
+        (lambda c: {"documents": pd.concat([c.documents, c.documents.iloc[:1]])}, "documents: id .*i00.* is repeated"),
+        (lambda c: {"queries": pd.concat([c.queries, c.queries.iloc[:1]])}, "queries: id .* is repeated"),
+        (lambda c: {"qrels": c.qrels.assign(doc_id="ghost")}, "qrels.doc_id names unknown ids .*ghost"),
+        (lambda c: {"qrels": c.qrels.assign(query_id="ghost")}, "qrels.query_id names unknown ids .*ghost"),
+        (lambda c: {"queries": c.queries.assign(split="exam")}, "queries: unknown split .*exam"),
+        (lambda c: {"pairs": c.pairs.assign(split="exam")}, "pairs: unknown split .*exam"),
+        (lambda c: {"pairs": c.pairs.assign(left="ghost")}, "pairs.left names unknown ids .*ghost"),
+        (lambda c: {"qrels": pd.concat([c.qrels, c.qrels.iloc[:1]])}, "qrels: .* is judged twice"),
+    ],
+)
+def test_an_inconsistent_collection_is_refused(change, message):
+    collection = toy()
+    with pytest.raises(DataError, match=f"collection 'toy': {message}"):
+        replace(collection, **change(collection))
+
+
+def test_splits_and_labels_are_selected():
+    texts = pd.Series({item: item for item in "abcd"})
+    pairs = frame([("a", "b", 1), ("a", "c", 0), ("b", "c", 1)])
+    task = retrieval_task("toy", texts, pairs, pd.Series({**dict.fromkeys("abc", "train"), "d": "test"}))
+    assert task.split("train").index.tolist() == ["a", "b", "c"]
+    assert len(task.judgments("train")) == 9 and len(task.judgments("test")) == 0
+    assert [len(task.labelled("train", label)) for label in (1, 0, None)] == [2, 1, 3]
+    with pytest.raises(SettingError, match="'exam' is not known. Valid: train, dev, test"):
+        task.split("exam")
+    with pytest.raises(DataError, match="no labelled pairs"):
+        replace(task, pairs=None).labelled("train")
