@@ -7,6 +7,7 @@ PYTHON ?= python3
 
 BIN := .venv/bin
 READY := .venv/ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # One thread for each process: notebooks run side by side, and two threads on two busy
 # cores are many times slower than one.
@@ -19,7 +20,7 @@ help:
 	@echo "make book [PROFILE=quick] [JOBS=2] [SEEDS=\"0 1 2\"]   run the notebooks, build the book"
 	@echo "make test                                          run the tests"
 	@echo "make lab                                           JupyterLab with the notebooks"
-	@echo "make clean                                         remove what was made, .venv excepted"
+	@echo "make clean                                         remove all that was made, .venv excepted"
 	@echo
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
 
@@ -43,7 +44,6 @@ $(READY): constraints.txt pyproject.toml
 		{ echo "Python 3.11, 3.12 or 3.13 is needed, as in: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing into .venv; this takes a few minutes the first time."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
-		-c constraints.txt -e ".[test]"
+	@$(PIP) pip setuptools wheel flit-core
+	@$(PIP) --no-build-isolation --no-compile -e ".[test]"
 	@touch $@

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 import numpy as np
 import pandas as pd
 import yaml
 
 from retlib import results, runtime
-from retlib.errors import DataError, require_one_of
-from retlib.evaluation import Comparison, compare, holm
+from retlib.errors import DataError, require, require_one_of
+from retlib.evaluation import Comparison, compare, holm, same_seeds
 
 LEVEL = 0.05
 HOLDS, INCONCLUSIVE, CONTRADICTED, NOT_TESTED = "holds", "inconclusive", "contradicted", "not tested"
@@ -94,17 +94,20 @@ class Evidence:
 
 
 class Records:
-    """The per-query values of a paper's experiments at one profile, read once."""
+    """The per-query values of a paper's experiments at one profile, for one measure.
 
-    def __init__(self, profile: str, places: Mapping[str, Mapping[str, str]], measure: str, source: str | None) -> None:
-        self.profile, self.places, self.measure, self.source = profile, places, measure, source
-        self._loaded: dict[str, results.Results | None] = {}
+    Parameters
+    ----------
+    load : callable
+        Experiment to its results, or to None where it has none; called again and again.
+    """
+
+    def __init__(self, profile: str, places: Mapping[str, Mapping[str, str]], measure: str, load: Callable) -> None:
+        self.profile, self.places, self.measure, self._load = profile, places, measure, load
 
     def results(self, experiment: str) -> results.Results:
         """An experiment's results; `DataError` if it has none."""
-        if experiment not in self._loaded:
-            self._loaded[experiment] = results.load(experiment, self.profile, self.source)
-        found = self._loaded[experiment]
+        found = self._load(experiment)
         if found is None:
             raise DataError(f"experiment {experiment} has no results at profile {self.profile}")
         return found
@@ -131,15 +134,9 @@ class Records:
         experiment, name = system.split(":", 1)
         rows = self.results(experiment).rows
         mine = rows[(rows["system"] == name) & (rows["collection"] == self.collection(data_set))]
-        return mine.drop_duplicates("seed").set_index("seed")["steps"].sort_index().astype(float)
-
-
-def _same_seeds(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both systems over the seeds that they share; one without seeds (one column) goes with any."""
-    if a.shape[1] == 1 or b.shape[1] == 1:
-        return a, b
-    shared = a.columns.intersection(b.columns)
-    return a[shared], b[shared]
+        # Rows of costs and of systems that are not trained have no steps.
+        steps = mine.reindex(columns=["seed", "steps"]).dropna().drop_duplicates("seed")
+        return steps.set_index("seed")["steps"].sort_index().astype(float)
 
 
 def _average(parts: list[Comparison]) -> Comparison:
@@ -155,8 +152,8 @@ def _average(parts: list[Comparison]) -> Comparison:
 def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Comparison, float, float]:
     """A - factor * B averaged over the data sets, and the two systems' values."""
     parts, left, right = [], [], []
-    for data_set in spec["on"].split("+"):
-        a, b = _same_seeds(*(records.values(system, data_set) for system in spec["pair"]))
+    for data_set in spec["data"].split("+"):
+        a, b = same_seeds(*(records.values(system, data_set) for system in spec["pair"]))
         parts.append(compare(a, b * factor, records.clusters(spec["pair"][0], data_set)))
         left.append(a.to_numpy().mean())
         right.append(b.to_numpy().mean())
@@ -165,7 +162,7 @@ def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Compari
 
 def _label(records: Records, spec: Mapping) -> str:
     names = " vs ".join(system.split(":", 1)[1] for system in spec["pair"])
-    return f"{names}, on {' and '.join(records.collection(data_set) for data_set in spec['on'].split('+'))}"
+    return f"{names}, on {' and '.join(records.collection(data_set) for data_set in spec['data'].split('+'))}"
 
 
 def _evidence(
@@ -220,8 +217,11 @@ def _ratio(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
 
 def _trend(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     """The linear trend over the systems in order must rise, and no single step may fall."""
-    values = [records.values(system, spec["on"]) for system in spec["systems"]]
-    clusters = records.clusters(spec["systems"][0], spec["on"])
+    values = [records.values(system, spec["data"]) for system in spec["systems"]]
+    shared = reduce(pd.Index.intersection, (value.columns for value in values))
+    require(len(shared) > 0, "the systems of a trend have no seed in common", DataError)
+    values = [value[shared] for value in values]
+    clusters = records.clusters(spec["systems"][0], spec["data"])
     weights = np.arange(len(values)) - (len(values) - 1) / 2
     weights /= (weights**2).sum()
     slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
@@ -231,7 +231,7 @@ def _trend(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     p_against = min(1.0, len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
     means = ", ".join(f"{value.to_numpy().mean():.1f}" for value in values)
     low, high = rising.interval()
-    label = f"{len(values)} systems in order, on {records.collection(spec['on'])}"
+    label = f"{len(values)} systems in order, on {records.collection(spec['data'])}"
     first, last = (float(value.to_numpy().mean()) for value in (values[0], values[-1]))
     note = f"values {means}; the effect is the rise from one system to the next"
     return [
@@ -241,11 +241,12 @@ def _trend(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
 
 def _fewer(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     """Over seeds, on the logarithm of the steps: B / A is what a reader asks for."""
-    a, b = (records.steps(system, spec["on"]) for system in spec["pair"])
+    a, b = (records.steps(system, spec["data"]) for system in spec["pair"])
     shared = a.index.intersection(b.index)
-    logs = np.log(a[shared].to_numpy()) - np.log(b[shared].to_numpy())
-    if len(logs) < 2:
-        raise DataError("a comparison of training steps needs at least two seeds")
+    require(len(shared) > 1, "a comparison of training steps needs at least two seeds", DataError)
+    a, b = a[shared], b[shared]
+    require(bool((a > 0).all() and (b > 0).all()), "a training never got better than its start", DataError)
+    logs = np.log(a.to_numpy()) - np.log(b.to_numpy())
     effect, error = float(logs.mean()), float(logs.std(ddof=1) / len(logs) ** 0.5)
     comparison = Comparison(effect, error, len(logs) - 1, 0, len(logs))
     p_against = comparison.p_greater()
@@ -266,6 +267,7 @@ TESTS: dict[str, Callable[[Records, Mapping, Mapping], list[Evidence]]] = {
 def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[str, list[Evidence]], dict[str, str]]:
     """The evidence on each claim of a paper, and for each claim without evidence the reason."""
     bound = bindings()
+    load = cache(lambda experiment: results.load(experiment, profile, source))
     evidence, reasons = {}, {}
     for claim_id in papers_table("claims").query("paper == @paper")["id"]:
         claim = bound["claims"].get(claim_id)
@@ -273,7 +275,7 @@ def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[st
             reasons[claim_id] = "its part of the book is not written yet"
             continue
         require_one_of(f"test of {claim_id}", claim["test"], TESTS)
-        records = Records(profile, bound["collections"][paper], claim.get("measure", "AP@100"), source)
+        records = Records(profile, bound["collections"][paper], claim.get("measure", "AP@100"), load)
         try:
             evidence[claim_id] = [e for spec in claim["each"] for e in TESTS[claim["test"]](records, spec, claim)]
         except DataError as error:
@@ -327,7 +329,7 @@ def _decide(p_for: list[float], p_against: list[float]) -> tuple[str, float]:
 def _closeness(paper: str, claim_id: str, profile: str) -> str:
     """`stand-in` if any of a claim's data sets is one, else `part`."""
     bound = bindings()
-    used = {data_set for spec in bound["claims"][claim_id]["each"] for data_set in spec["on"].split("+")}
+    used = {data_set for spec in bound["claims"][claim_id]["each"] for data_set in spec["data"].split("+")}
     kinds = {bound["collections"][paper][data_set][profile]["closeness"] for data_set in used}
     return "stand-in" if "stand-in" in kinds else "part"
 

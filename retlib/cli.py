@@ -98,6 +98,6 @@ def claims(profile: str, form: str) -> None:
     from retlib import claims as ledger
     from retlib import results as recorded
 
-    if not recorded.experiments(profile):
+    if recorded.rows(profile).empty:  # reads everything, so that what is unreadable is an error, not "not tested"
         raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
     _show(ledger.flat(ledger.ledger(profile)), form)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -58,13 +59,13 @@ def write_trec(run: pd.DataFrame, path: Path, tag: str = "retlib") -> None:
         f"{q} Q0 {d} {r} {s:.9g} {tag}\n"
         for q, d, r, s in zip(run["query_id"], run["doc_id"], rank, run["score"], strict=True)
     )
-    Path(path).write_text("".join(lines))
+    Path(path).write_text("".join(lines), encoding="utf-8")
 
 
 def read_trec(path: Path) -> pd.DataFrame:
     """Read a run in TREC form; `DataError` names the line that is not."""
     rows = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         parts = line.split()
         try:
             query_id, _, doc_id, _, score, _ = parts
@@ -114,7 +115,7 @@ def _parse(measures: Sequence[str]) -> list:
     for name in measures:
         try:
             parsed.append(ir_measures.parse_measure(name))
-        except (NameError, ValueError) as error:
+        except (NameError, TypeError, ValueError) as error:
             known = "AP@100, R@1, nDCG@10, RR@10, P@1"
             raise SettingError(f"measure {name!r} is not one of ir-measures' (for instance {known})") from error
     return parsed
@@ -165,6 +166,14 @@ class Comparison:
         return (self.effect - null) / self.error
 
 
+def same_seeds(*systems: pd.DataFrame) -> list[pd.DataFrame]:
+    """The systems' values over the seeds that they share; one without seeds (one column) goes with any."""
+    several = [values.columns for values in systems if values.shape[1] > 1]
+    shared = reduce(pd.Index.intersection, several) if several else []
+    require(not several or len(shared) > 0, "the systems have no seed in common", DataError)
+    return [values if values.shape[1] == 1 else values[shared] for values in systems]
+
+
 def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
     r"""Compare two systems in pairs, with queries and seeds both as random effects.
 
@@ -187,13 +196,14 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
     require(a.index.equals(b.index), "two systems can only be compared over the same queries", DataError)
     seeds = max(a.shape[1], b.shape[1])
     require(
-        a.shape[1] in (1, seeds) and b.shape[1] in (1, seeds),
-        f"two systems can only be compared over the same seeds (here {a.shape[1]} and {b.shape[1]})",
+        1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns),
+        f"two systems can only be compared over the same seeds (here {list(a.columns)} and {list(b.columns)})",
         DataError,
     )
     difference = a.to_numpy(dtype=float) - b.to_numpy(dtype=float)  # (Q, S), by broadcasting
     effect = float(difference.mean())
     groups = np.arange(len(a)) if clusters is None else pd.factorize(clusters.reindex(a.index))[0]
+    require(bool((groups >= 0).all()), "some queries of the comparison have no cluster", DataError)
     sums = np.bincount(groups, weights=difference.mean(axis=1) - effect)
     count = len(sums)
     require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)

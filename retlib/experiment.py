@@ -44,14 +44,15 @@ def each_of(rule: Rule) -> Rule:
     return check
 
 
-def mapping_of(keys: Iterable[str], rule: Rule) -> Rule:
-    """A mapping with exactly these keys, whose values each pass `rule`."""
-    keys = list(keys)
+def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
+    """A mapping with exactly these keys (any, if None), whose values each pass `rule`."""
+    keys = None if keys is None else sorted(keys)
 
     def check(name: str, value: Any) -> None:
-        valid = isinstance(value, dict) and sorted(value) == sorted(keys)
-        require(valid, f"{name} = {value!r} must be a mapping with the keys {', '.join(keys)}")
-        for key in keys:
+        valid = isinstance(value, dict) and keys in (None, sorted(value))
+        wanted = f" with the keys {', '.join(keys)}" if keys else ""
+        require(valid, f"{name} = {value!r} must be a mapping{wanted}")
+        for key in value:
             rule(f"{name}[{key!r}]", value[key])
 
     return check
@@ -78,6 +79,11 @@ def text(name: str, value: Any) -> None:
 def collection_name(name: str, value: Any) -> None:
     """A rule: the name of a collection that `retlib.datasets` knows."""
     require_one_of(name if "collection" in name else f"{name} (a collection)", value, datasets.names())
+
+
+def text_name(name: str, value: Any) -> None:
+    """A rule: the name of a bulk text that `retlib.datasets` knows."""
+    require_one_of(f"{name} (a text)", value, datasets.text_names())
 
 
 # Every notebook has these parameters.
@@ -107,7 +113,8 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     """
     plain = (str, int, float, bool, list, dict, type(None))
     given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
-    ours = {k: v for k, v in given.items() if k not in _hidden()}
+    # Constants that the notebook imports are in capitals; no parameter is.
+    ours = {k: v for k, v in given.items() if k not in _hidden() and not k.isupper()}
     for name in [] if "_parameters_checked" in namespace else sorted(set(ours) - set(rules)):
         near = get_close_matches(name, rules, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -178,7 +185,6 @@ class Experiment:
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
         runtime.set_threads()
         self.environment = runtime.environment() if self.live else {}
-        self._fingerprints: dict[str, str] = {}
         if self.live:
             self.results = Results()
         else:
@@ -192,12 +198,10 @@ class Experiment:
         return f"<Experiment {self.name}, profile {self.profile}, {'run' if self.live else 'reference'}>"
 
     def load(self, name: str) -> Collection | None:
-        """A collection, whose provenance is recorded with every result on it; None on a reference page."""
+        """A collection; None on a reference page, which needs no data."""
         if not self.live:
             return None
-        found = datasets.load(name)
-        self._fingerprints[found.name] = results.as_json({"fingerprint": found.fingerprint, **found.provenance})
-        return found
+        return datasets.load(name)
 
     def measure(
         self,
@@ -224,7 +228,7 @@ class Experiment:
             "wall": round(watch.seconds, 3),
             "queries": values["query_id"].nunique(),
             "candidates": len(collection.documents),
-            "data": self._fingerprints.get(collection.name, collection.fingerprint),
+            "data": results.as_json({"fingerprint": collection.fingerprint, **collection.provenance}),
         }
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
             self.record(system, collection.name, str(measure), value, seed, split, **details)

@@ -101,6 +101,16 @@ def curves(
     return figure
 
 
+def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str) -> Figure:
+    """Counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
+    figure, (axis,) = _figure()
+    for i, (name, part) in enumerate(table.groupby(by, sort=False)):
+        axis.plot(part[x], part[y], MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], markersize=4, label=name)
+    axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+    axis.legend(fontsize=9)
+    return figure
+
+
 def pair_matrix(pairs: pd.DataFrame, level: float = 0.05) -> Figure:
     """Every system against every other: row minus column, in points; bold where p < `level` after Holm."""
     names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))

@@ -114,6 +114,7 @@ def _read(path: Path) -> dict[str, dict]:
 
 
 def _plan(root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int] | None) -> Plan:
+    require(isinstance(entry, dict), f"{name} in {profile}.yaml must be a mapping, not {entry!r}", DataError)
     for key in entry:
         require_one_of(f"a key of {name} in {profile}.yaml", key, KEYS)
     defaults = declared(root / "notebooks" / f"{name}.ipynb")
@@ -123,7 +124,8 @@ def _plan(root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int]
     chosen["profile"] = profile
     if seeds is not None and "seeds" in defaults:
         chosen["seeds"] = list(seeds)
-    if _recorded(root, profile, name) and not _at_hand(entry.get("needs") or ()):
+    at_hand = _at_hand(entry.get("needs") or ())
+    if _recorded(root, profile, name) and not at_hand:
         chosen["source"] = "reference"
     after = tuple(entry.get("after") or ())
     for other in after:
@@ -141,5 +143,7 @@ def _at_hand(needs: Iterable[str]) -> bool:
         return True
     from retlib.datasets import catalogue
 
-    table = catalogue.table()
-    return all(table.loc[name, "here"] for name in needs)
+    here = catalogue.table().set_index("name")["here"]
+    for name in needs:
+        require_one_of("a data set in `needs`", name, here.index)
+    return all(here[name] == "yes" for name in needs)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from retlib import artefacts, collection, encoders, evaluation, index, losses, negatives, runtime, text, training
 from retlib.collection import Collection
 from retlib.encoders import BagOfWords, DualEncoder, encode
-from retlib.errors import require, require_one_of
+from retlib.errors import DataError, require, require_one_of
 from retlib.negatives import InBatch, Labelled, Pairs
 from retlib.text import Vocabulary
 from retlib.training import History, Multitask, RetrievalTask, TrainingSettings, train
@@ -72,7 +72,7 @@ class Recipe:
     learning_rate: float = 0.01
     epochs: float = 15
     evaluations: int = 2
-    patience: int = 6
+    patience: int = 12
     dimension: int = 300
     scale: float = 20.0
     precision: str = "bfloat16"
@@ -80,9 +80,13 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_one_of("loss", self.method, METHODS)
+        require_one_of("optimizer", self.optimizer, training.OPTIMIZERS)
+        require_one_of("precision", self.precision, runtime.PRECISIONS)
         for name in ("batch_size", "learning_rate", "epochs", "evaluations", "patience", "dimension", "scale"):
             value = getattr(self, name)
             require(value > 0, f"{name} = {value} must be positive")
+        for name in ("learning_rate", "epochs", "scale"):  # so that 15 and 15.0 have one address
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     def training(self, pairs: int) -> TrainingSettings:
         """The loop's settings for so many training pairs."""
@@ -124,7 +128,7 @@ class Trained:
 
     def save(self, folder: Path) -> None:
         """Write vocabulary, weights and history."""
-        (folder / "vocabulary.txt").write_text("\n".join(self.vocabulary.words))
+        (folder / "vocabulary.txt").write_text("\n".join(self.vocabulary.words), encoding="utf-8")
         history = {"evaluations": self.history.evaluations, "best_step": self.history.best_step}
         (folder / "history.json").write_text(json.dumps(history))
         save_file({"weight": self.encoder.weight.detach().contiguous()}, folder / "encoder.safetensors")
@@ -132,7 +136,7 @@ class Trained:
     @classmethod
     def load(cls, folder: Path) -> Trained:
         """Read what `save` wrote."""
-        vocabulary = Vocabulary(tuple((folder / "vocabulary.txt").read_text().split("\n")))
+        vocabulary = Vocabulary(tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")))
         weight = load_file(folder / "encoder.safetensors")["weight"]
         encoder = BagOfWords(*weight.shape)
         encoder.load_state_dict({"weight": weight})
@@ -152,9 +156,10 @@ def build_vocabulary(tasks: Sequence[Collection]) -> Vocabulary:
 def tokenized_pairs(task: Collection, split: str, vocabulary: Vocabulary, label: int | None = 1) -> Pairs:
     """The labelled pairs of a split as token tables; a pair's group is its cluster."""
     chosen = task.labelled(split, label)
+    require(len(chosen) > 0, f"collection {task.name!r} has no {split} pairs", DataError)
     tables = [vocabulary.encode(task.documents.loc[chosen[side], "text"]) for side in ("left", "right")]
     # An item outside every cluster (in negative pairs only) is a cluster of its own.
-    clusters = task.queries["cluster"].reindex(chosen["left"]).fillna(chosen.set_index("left", drop=False)["left"])
+    clusters = task.queries["cluster"].reindex(chosen["left"]).fillna(chosen["left"].set_axis(chosen["left"]))
     return Pairs(*tables, labels=chosen["label"].to_numpy(np.int8), groups=pd.factorize(clusters)[0])
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from IPython.display import HTML
 
 from retlib.claims import SIGNS, bindings
-from retlib.evaluation import Comparison, compare, holm
+from retlib.evaluation import Comparison, compare, holm, same_seeds
 from retlib.results import Results
 
 
@@ -22,9 +22,7 @@ def estimate(
 
 def systems(results: Results, collection: str, measure: str = "AP@100", split: str = "test") -> list[str]:
     """The systems that have values by query, in the order in which they were recorded."""
-    rows = results.rows
-    mine = rows[(rows["collection"] == collection) & (rows["measure"] == measure) & (rows["split"] == split)]
-    return list(dict.fromkeys(mine["system"]))
+    return results.systems(collection, split, measure)
 
 
 def scores(
@@ -90,7 +88,7 @@ def every_pair(
     rows = []
     for i, a in enumerate(chosen):
         for b in chosen[i + 1 :]:
-            found = compare(values[a], values[b], clusters)
+            found = compare(*same_seeds(values[a], values[b]), clusters)
             rows.append((a, b, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p"])
     frame["p"] = holm(frame["p"]) if len(frame) else frame["p"]

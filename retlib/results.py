@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
@@ -64,6 +64,11 @@ class Results:
         columns.sort(key=lambda column: int(column.rsplit(_SEPARATOR, 1)[1]))
         return frame[columns].set_axis([int(column.rsplit(_SEPARATOR, 1)[1]) for column in columns], axis=1)
 
+    def systems(self, collection: str, split: str, measure: str) -> list[str]:
+        """The systems that have per-query values, in the order in which they were recorded."""
+        frame = self.queries.get((collection, split, measure), pd.DataFrame())
+        return list(dict.fromkeys(c.rsplit(_SEPARATOR, 1)[0] for c in frame.columns if _SEPARATOR in c))
+
     def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
         """Query to cluster, for `retlib.evaluation.compare`."""
         return self.queries[collection, split, measure]["cluster"]
@@ -102,27 +107,33 @@ class Results:
         return merged
 
     def save(self, folder: Path) -> None:
-        """Write everything; a kill leaves either the old folder or the new one."""
+        """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
+            fresh, old = Path(aside, "fresh"), Path(aside, "old")
+            fresh.mkdir()
+            self._write(fresh)
+            # A full folder cannot be replaced in one step, only renamed out of the way.
+            if folder.exists():
+                os.replace(folder, old)
+            os.replace(fresh, folder)
+
+    def _write(self, fresh: Path) -> None:
         self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
         for kind in ("queries", "tables"):
             (fresh / kind).mkdir()
         for key, frame in self.queries.items():
-            frame.to_parquet(fresh / "queries" / f"{'.'.join(key)}.parquet", compression="zstd")
+            frame.to_parquet(fresh / "queries" / _file_name(*key), compression="zstd")
         for name, frame in self.tables.items():
-            frame.to_parquet(fresh / "tables" / f"{name}.parquet", compression="zstd")
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(fresh, folder)
+            frame.to_parquet(fresh / "tables" / _file_name(name), compression="zstd")
 
     @classmethod
     def read(cls, folder: Path) -> Results:
         """Read what `save` wrote; `DataError` if a file is unreadable."""
         try:
             rows = pd.read_parquet(folder / "rows.parquet")
-            queries = {_query_key(path): pd.read_parquet(path) for path in sorted(folder.glob("queries/*.parquet"))}
-            tables = {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("tables/*.parquet"))}
+            queries = {_parts(path): pd.read_parquet(path) for path in sorted(folder.glob("queries/*.parquet"))}
+            tables = {_parts(path)[0]: pd.read_parquet(path) for path in sorted(folder.glob("tables/*.parquet"))}
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
@@ -130,9 +141,14 @@ class Results:
         return cls(rows, queries, tables)
 
 
-def _query_key(path: Path) -> tuple[str, str, str]:
-    collection, split, measure = path.stem.split(".")
-    return collection, split, measure
+def _file_name(*parts: str) -> str:
+    """Parts joined by dots; a dot, slash or other unusual character within one is written as %XX."""
+    return ".".join(quote(part, safe=" @+,=()").replace(".", "%2E") for part in parts) + ".parquet"
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    """The parts of which `_file_name` made a file's name."""
+    return tuple(unquote(part) for part in path.stem.split("."))
 
 
 def _merged(old: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> pd.DataFrame:

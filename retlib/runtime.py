@@ -52,7 +52,7 @@ def threads() -> int:
     and so the last bits of a result, depends on the number of threads.
     """
     value = os.environ.get("RETLIB_THREADS", "1")
-    if not value.isdigit() or int(value) < 1:
+    if not value.isdecimal() or int(value) < 1:
         raise SettingError(f"RETLIB_THREADS = {value!r} is not a positive whole number.")
     return int(value)
 
@@ -81,6 +81,18 @@ def set_seeds(seed: int) -> None:
     np.random.seed(seed % 2**32)  # noqa: NPY002 - libraries beneath us still draw from the global state
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def seed_torch(seed: int) -> None:
+    """Seed torch's generators, fast enough for every training step.
+
+    `torch.manual_seed` formats a stack trace and keeps it for as long as CUDA is not initialized.
+    """
+    import torch
+
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 def device():
@@ -113,7 +125,7 @@ def progress(iterable: Iterable | None = None, **options):
 
 @cache
 def revision() -> str:
-    """The source revision: git's short hash, with `+` where files differ from it; else the version."""
+    """The source revision: git's short hash, with `+` where files differ from it; "unknown" outside git."""
     git = ["git", "-C", str(root())]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)

@@ -63,7 +63,7 @@ class TokenTable:
     def take(self, rows: np.ndarray) -> TokenTable:
         """The table of the given rows, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        lengths = self.lengths[rows]
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         # Each token's place: the start of its source row, plus its place within the row.
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)

@@ -251,7 +251,7 @@ class _Loop:
         stop = min(self.step + self.settings.evaluate_every, self.settings.steps)
         while self.step < stop:
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
-            torch.manual_seed(self.seed * 1_000_003 + self.step)
+            runtime.seed_torch(self.seed * 1_000_003 + self.step)
             with runtime.autocast(self.settings.precision):
                 loss = self.task.loss(self.task.batch(self.step))
             for optimizer in self.optimizers:

@@ -31,7 +31,7 @@ def toy_pairs() -> tuple[pd.Series, pd.DataFrame]:
         for kind, asks in (("c", ASK_CARE), ("p", ASK_PRICE)):
             ids = [f"{number:02d}{kind}{place}" for place in range(len(asks))]
             texts |= {name: ask.format(thing) for name, ask in zip(ids, asks, strict=True)}
-            pairs += [(ids[0], ids[1], 1), (ids[1], ids[2], 1), (ids[0], ids[3], 1)]
+            pairs += [(ids[0], ids[1], 1), (ids[0], ids[2], 1), (ids[3], ids[2], 1)]
         pairs += [(f"{number:02d}c{place}", f"{number:02d}p{place}", 0) for place in range(3)]
     return pd.Series(texts), pd.DataFrame(pairs, columns=["left", "right", "label"])
 

@@ -1,4 +1,4 @@
-"""From docstrings to the tables of `pydocs`: pages, passages, sentences, descriptions and links.
+"""From docstrings to the tables of `pydocs`: pages, passages, prose, descriptions and links.
 
 The reading runs in a process of its own (``python -m retlib.datasets.pydocs_build``), so that what a
 notebook has imported before does not change what is read, and what is read does not stay in memory.
@@ -9,15 +9,20 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from retlib.collection import closure
-from retlib.datasets.pydocs_pages import PACKAGES, Page, Site
-from retlib.datasets.pydocs_text import Reading, bare_name, key, passages, read
-from retlib.datasets.pydocs_text import short as shorten
+from retlib.datasets.pydocs_lines import key, short
+from retlib.datasets.pydocs_mentions import bare_name
+from retlib.datasets.pydocs_pages import SLICES, Page, Report, Site, ignore
+from retlib.datasets.pydocs_text import Reading, passages, read
+
+TABLES = ("pages", "passages", "prose", "descriptions", "links")
+STEPS = 3  # what `build` reports besides the packages
 
 # A page with fewer words is left out, unless another page describes it.
 MIN_WORDS = 5
@@ -31,26 +36,42 @@ _CONTEXTUAL = re.compile(
 )
 _EQUIVALENT = re.compile(r"(?i)(?:(?:an?|the) )?(?:equivalent|corresponding|same|identical)\b(?:\W+\w+){0,6}\W*$")
 _REFERENCE = re.compile(r":[\w:+-]+:`[^`]+`|(?<![`\w])`~?\.?[A-Za-z_][\w.]*`(?![`_])")
-_DELEGATION = re.compile(r"(?i)(?:refer to|see|alias (?:of|for)|same as)\s+(" + _REFERENCE.pattern + ")")
+_DELEGATION = re.compile(rf"(?i)(?:refer to|see|alias (?:of|for)|same as)\s+({_REFERENCE.pattern})")
 _PARAMETERS = re.compile(r"^\s*\*{0,2}(\w+(?:, ?\*{0,2}\w+)*) ?(?:\([^)]*\))?:(?:\s|$)", re.MULTILINE)
-# A summary that only points elsewhere is no text of its own.
-_POINTER = re.compile(r"(?i)(?:see|alias|in-place version of|out-of-place version of|refer to|deprecated)\b")
+# A page that only points to another one, or says that it is no longer to be used.
+_POINTER = re.compile(r"(?i)(?:see|refer to|alias|(?:in-place|out-of-place) version of)\b(?:\W+\w+){0,8}\W*$")
+_DEPRECATED = re.compile(r"(?i)(?:deprecated|this \w+ (?:is|has been) (?:now )?deprecated)\b")
 
 
-def build(packages: Mapping[str, Iterable[str]]) -> dict[str, pd.DataFrame]:
+@dataclass(frozen=True)
+class _Library:
+    """The pages of a site, read.
+
+    `canonical` gives for every page with text the page that stands for all with the same text.
+    """
+
+    site: Site
+    readings: dict[Page, Reading]
+    canonical: dict[Page, Page]
+
+
+def build(packages: Mapping[str, Iterable[str]], report: Report = ignore) -> dict[str, pd.DataFrame]:
     """Read the docstrings of some packages.
 
     Parameters
     ----------
     packages : mapping of str to sequence of str
-        Package to the modules that are read, as `PACKAGES`.
+        Package to the modules that are read, as `pydocs_pages.PACKAGES`.
+    report : callable, optional
+        Told the name of each step that is done: every package, and `STEPS` more.
 
     Returns
     -------
     dict of str to DataFrame
         ``pages`` (article, package, summary, cluster), ``passages`` (article, position, section, text),
-        ``prose`` (article, text; a paragraph a row), ``descriptions`` (target, text, source, origin), ``links`` (source,
-        target). All rows are sorted by path, then by place, so that they depend on the docstrings alone.
+        ``prose`` (article, text: a paragraph a row), ``descriptions`` (target, text, source, origin),
+        ``links`` (source, target). Rows are sorted by path, then by place, so that they depend on the
+        docstrings alone.
 
     Notes
     -----
@@ -59,35 +80,30 @@ def build(packages: Mapping[str, Iterable[str]]) -> dict[str, pd.DataFrame]:
     (`numpy.ndarray.sum` to `numpy.sum`): to a reader they are answers to the same question, so a split
     must not part them.
     """
-    site = Site(packages)
+    site = Site(packages, report)
     readings = {page: _read(site, page) for page in site.pages}
-    canonical = _merge(readings)
-    descriptions = list(_descriptions(site, readings, canonical))
-    described = {target for target, _, _, _ in descriptions}
-    kept = {p.path: p for p, r in readings.items() if canonical.get(p) is p and _is_worth_keeping(p, r, described)}
-
-    def known(rows: Iterable[tuple]) -> list[tuple]:
-        return sorted({row for row in rows if row[0] in kept and row[-1] in kept})
-
-    links = known(_links(site, readings, canonical))
+    library = _Library(site, readings, _canonical(readings))
+    report("docstrings")
+    descriptions = set(_descriptions(library))
+    described = {target for target, *_ in descriptions}
+    kept = {page.path: reading for page, reading in readings.items() if _is_kept(library, page, described)}
+    packages_of = {page.path: page.package for page in readings}
     pages = pd.DataFrame(
-        [(path, page.package, readings[page].summary) for path, page in sorted(kept.items())],
+        [(path, packages_of[path], reading.summary) for path, reading in kept.items()],
         columns=["article", "package", "summary"],
     )
-    pages["cluster"] = _clusters(pages, known(_equivalents(site, readings, canonical)))
-    rows = {"passages": [], "prose": []}
-    for path, page in sorted(kept.items()):
-        for position, (section, text) in enumerate(passages(readings[page].paragraphs)):
-            rows["passages"].append((path, position, section, text))
-        rows["prose"] += [(path, paragraph.prose) for paragraph in readings[page].paragraphs if paragraph.prose]
-    descriptions = sorted({row for row in descriptions if row[0] in kept})
-    return {
+    pages["cluster"] = _clusters(pages, _within(_equivalents(library), kept))
+    links = _within(_links(library), kept)
+    report("links")
+    tables = {
         "pages": pages,
-        "passages": pd.DataFrame(rows["passages"], columns=["article", "position", "section", "text"]),
-        "prose": pd.DataFrame(rows["prose"], columns=["article", "text"]),
-        "descriptions": pd.DataFrame(descriptions, columns=["target", "text", "source", "origin"]),
+        "passages": _table(kept, ["position", "section", "text"], _numbered_passages),
+        "prose": _table(kept, ["text"], lambda reading: [(p.prose,) for p in reading.paragraphs if p.prose]),
+        "descriptions": pd.DataFrame(sorted(descriptions), columns=["target", "text", "source", "origin"]),
         "links": pd.DataFrame(links, columns=["source", "target"]),
     }
+    report("passages")
+    return tables
 
 
 def _read(site: Site, page: Page) -> Reading:
@@ -99,64 +115,77 @@ def _read(site: Site, page: Page) -> Reading:
     )
 
 
-def _merge(readings: dict[Page, Reading]) -> dict[Page, Page]:
-    """Every page with text to the page that stands for all that have the same text."""
+def _canonical(readings: dict[Page, Reading]) -> dict[Page, Page]:
+    """Every page with text to the page with the shortest path among those with the same text."""
     by_text: dict[str, list[Page]] = {}
     for page, reading in readings.items():
         if reading.paragraphs:
             by_text.setdefault(key(" ".join(p.text for p in reading.paragraphs)), []).append(page)
-    first = {text: min(pages, key=lambda p: (p.path.count("."), len(p.path), p.path)) for text, pages in by_text.items()}
-    return {page: first[text] for text, pages in by_text.items() for page in pages}
+    return {page: min(pages, key=lambda p: p.length) for pages in by_text.values() for page in pages}
 
 
-def _descriptions(site: Site, readings: dict[Page, Reading], canonical: dict[Page, Page]) -> Iterator[tuple]:
+def _is_kept(library: _Library, page: Page, described: set[str]) -> bool:
+    text = " ".join(paragraph.text for paragraph in library.readings[page].paragraphs)
+    says_little = len(text.split()) < MIN_WORDS or _POINTER.match(text) or _DEPRECATED.match(text)
+    return library.canonical.get(page) is page and (page.path in described or not says_little)
+
+
+def _within(rows: Iterable[tuple[str, str]], kept: Mapping[str, Reading]) -> list[tuple[str, str]]:
+    """The distinct rows of which both ends are kept pages, sorted."""
+    return sorted({row for row in rows if row[0] in kept and row[1] in kept})
+
+
+def _table(kept: dict[str, Reading], columns: list[str], rows) -> pd.DataFrame:
+    filled = [(path, *row) for path, reading in kept.items() for row in rows(reading)]
+    return pd.DataFrame(filled, columns=["article", *columns])
+
+
+def _numbered_passages(reading: Reading) -> Iterator[tuple[int, str, str]]:
+    for position, (section, text) in enumerate(passages(reading.paragraphs)):
+        yield position, section, text
+
+
+def _descriptions(library: _Library) -> Iterator[tuple[str, str, str, str]]:
     """(target, text, source, origin) of every description of one other page that stands for itself."""
-    for page, reading in readings.items():
-        for mention in reading.mentions:
-            if len(mention.names) != 1 or page not in canonical:
-                continue
-            find = site.resolve if mention.source == "see_also" else site.listed
-            target = canonical.get(find(mention.names[0], page))
-            text = shorten(mention.description)
+    for page, origin in library.canonical.items():
+        for mention in library.readings[page].mentions:
+            find = library.site.resolve if mention.source == "see_also" else library.site.listed
+            target = library.canonical.get(find(mention.names[0], page)) if len(mention.names) == 1 else None
+            text = short(mention.description)
             is_usable = len(key(text).split()) > 1 and not _CONTEXTUAL.match(text)
-            if target is not None and target is not canonical[page] and is_usable:
-                yield target.path, text, mention.source, canonical[page].path
+            if target not in (None, origin) and is_usable:
+                yield target.path, text, mention.source, origin.path
 
 
-def _links(site: Site, readings: dict[Page, Reading], canonical: dict[Page, Page]) -> Iterator[tuple[str, str]]:
+def _links(library: _Library) -> Iterator[tuple[str, str]]:
     """Hyperlinks: names under "See Also" and in listings, and cross-references in the text."""
-    for page, reading in readings.items():
-        if page not in canonical:
-            continue
-        own = {name.strip("* ") for names in _PARAMETERS.findall(page.doc) for name in names.split(",")}
-        in_text = {reference for reference in _REFERENCE.findall(page.doc)}
+    for page, origin in library.canonical.items():
+        parameters = {name.strip("* ") for names in _PARAMETERS.findall(page.doc) for name in names.split(",")}
         # A plain name in backticks is often one of the parameters.
-        names = {bare_name(r) for r in in_text if r.startswith(":") or r.strip("`") not in own}
-        names.update(name for mention in reading.mentions for name in mention.names)
+        references = (r for r in _REFERENCE.findall(page.doc) if r[0] == ":" or r.strip("`") not in parameters)
+        names = {bare_name(reference) for reference in references}
+        names.update(name for mention in library.readings[page].mentions for name in mention.names)
         for name in names:
-            target = canonical.get(site.resolve(name, page))
-            if target is not None and target is not canonical[page]:
-                yield canonical[page].path, target.path
+            target = library.canonical.get(library.site.resolve(name, page))
+            if target not in (None, origin):
+                yield origin.path, target.path
 
 
-def _equivalents(site: Site, readings: dict[Page, Reading], canonical: dict[Page, Page]) -> Iterator[tuple[str, str]]:
+def _equivalents(library: _Library) -> Iterator[tuple[str, str]]:
     """Pages of the same name of which one refers to the other for what it does."""
-    for page, reading in readings.items():
-        names = [m.names[0] for m in reading.mentions if len(m.names) == 1 and _EQUIVALENT.match(m.description)]
-        names += [bare_name(name) for name in _DELEGATION.findall(" ".join(page.doc.split()))]
+    for page, origin in library.canonical.items():
+        mentions = library.readings[page].mentions
+        names = [m.names[0] for m in mentions if len(m.names) == 1 and _EQUIVALENT.match(m.description)]
+        names += [bare_name(reference) for reference in _DELEGATION.findall(" ".join(page.doc.split()))]
         for name in names:
-            target = site.resolve(name, page)
-            if page in canonical and target in canonical and _last_name(page.path) == _last_name(target.path):
-                yield canonical[page].path, canonical[target].path
+            found = library.site.resolve(name, page)
+            if found in library.canonical and last_name(page.path) == last_name(found.path):
+                yield origin.path, library.canonical[found].path
 
 
-def _last_name(path: str) -> str:
+def last_name(path: str) -> str:
     """The last part of a path, such that `AvgPool3d` and `avg_pool3d` are the same."""
     return path.rpartition(".")[2].replace("_", "").lower()
-
-
-def _is_worth_keeping(page: Page, reading: Reading, described: set[str]) -> bool:
-    return page.path in described or sum(len(p.text.split()) for p in reading.paragraphs) >= MIN_WORDS
 
 
 def _clusters(pages: pd.DataFrame, equivalents: list[tuple[str, str]]) -> list[str]:
@@ -168,12 +197,13 @@ def _clusters(pages: pd.DataFrame, equivalents: list[tuple[str, str]]) -> list[s
     return [component.get(article, article) for article in pages["article"]]
 
 
-def main(names: Iterable[str], folder: Path) -> None:
-    """Build the tables of some packages and write them as Parquet, one file a table."""
+def main(folder: Path, slice_name: str) -> None:
+    """Build the tables of one of `SLICES` and write them as Parquet, one file a table."""
     warnings.simplefilter("ignore")
-    for name, table in build({name: PACKAGES[name] for name in names}).items():
+    tables = build(SLICES[slice_name], report=lambda step: print(step, flush=True))
+    for name, table in tables.items():
         table.to_parquet(folder / f"{name}.parquet", index=False)
 
 
 if __name__ == "__main__":
-    main(sys.argv[2:], Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

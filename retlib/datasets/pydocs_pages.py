@@ -10,7 +10,7 @@ import pkgutil
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -51,14 +51,26 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "python": tuple(_STANDARD_LIBRARY.split()),
 }
 
+# What is read at once: everything, or as much of it as a test can wait for.
+SLICES = {
+    "all": PACKAGES,
+    "smoke": {"numpy": ("numpy", "numpy.fft", "numpy.linalg", "numpy.random")},
+}
+
 # Modules that are no documentation, or that need what is not pinned with the book.
 _NOT_WALKED = re.compile(
     r"_|(tests?|testing|conftest|setup|core|externals|f2py|distutils"  # numpy, scipy, pandas, sklearn
-    r"|backends|pylab|sphinxext|ft2font|dviread|scripts)$"  # matplotlib, gensim
+    r"|backends|pylab|sphinxext|ft2font|dviread|scripts|nosy|downloader)$"  # matplotlib, gensim
 )
 # Torch's tensors of one type repeat every method of `torch.Tensor`.
 _REPEATED = re.compile(r"torch\.[A-Z]\w+(Tensor|Storage)$")
 _ABBREVIATIONS = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "nx": "networkx"}
+
+Report = Callable[[str], None]
+
+
+def ignore(step: str) -> None:
+    """Tell nobody that a step is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +88,8 @@ class Page:
     is_module : bool
         Whether the object is a module.
     scopes : tuple of objects
-        Where the names in its docstring are looked up, in this order: its class, its module, the packages
-        above it.
+        Where the names in its docstring are looked up, in this order: its class, the module that defines
+        it, the module that offers it, the packages above.
     """
 
     path: str
@@ -85,6 +97,11 @@ class Page:
     doc: str
     is_module: bool
     scopes: tuple[object, ...]
+
+    @property
+    def length(self) -> tuple[int, int, str]:
+        """What the shorter of two paths has less of."""
+        return self.path.count("."), len(self.path), self.path
 
 
 @dataclass(frozen=True)
@@ -106,9 +123,11 @@ class Site:
     ----------
     packages : mapping of str to sequence of str
         Package to the modules that are read, as `PACKAGES`.
+    report : callable, optional
+        Told the name of each package that is done.
     """
 
-    def __init__(self, packages: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, packages: Mapping[str, Iterable[str]], report: Report = ignore) -> None:
         self._modules: dict[str, ModuleType] = {}
         self._pages: dict[int, Page] = {}  # by identity of the object
         self._things: list[object] = []  # kept alive, so that identities stay unique
@@ -118,6 +137,7 @@ class Site:
             self._modules.update(modules)
             self._roots[package] = _roots(package, modules)
             self._read(package, modules)
+            report(package)
 
     @property
     def pages(self) -> list[Page]:
@@ -125,28 +145,11 @@ class Site:
         return sorted({page.path: page for page in self._pages.values()}.values(), key=lambda page: page.path)
 
     def _read(self, package: str, modules: dict[str, ModuleType]) -> None:
-        best: dict[int, _Found] = {}
-
-        def offer(found: _Found) -> None:
-            if id(found.thing) not in best or found.rank < best[id(found.thing)].rank:
-                best[id(found.thing)] = found
-
-        for name, module in modules.items():
-            offer(_Found((False, name.count("."), False, len(name), name), name, module, None))
-            for found in _module_members(name, module, self._roots[package]):
-                offer(found)
-        classes = sorted((found for found in best.values() if isinstance(found.thing, type)), key=lambda f: f.path)
-        while classes:
-            outer = classes.pop()
-            for found in _class_members(outer.path, outer.thing, self._roots[package]):
-                if isinstance(found.thing, type) and id(found.thing) not in best:
-                    classes.append(found)
-                offer(found)
-        for found in best.values():
-            self._things.append(found.thing)
+        for found in _collect(modules, self._roots[package]):
             doc = docstring(found.thing)
             # An object that an earlier package has is that package's: here it is only imported.
             if doc and id(found.thing) not in self._pages:
+                self._things.append(found.thing)
                 scopes = tuple(self._scopes(found, self._roots[package]))
                 is_module = isinstance(found.thing, ModuleType)
                 self._pages[id(found.thing)] = Page(found.path, package, doc, is_module, scopes)
@@ -161,7 +164,7 @@ class Site:
         where = getattr(found.owner or found.thing, "__module__", None)
         defined = where if isinstance(where, str) and where.partition(".")[0] in roots else ""
         public = [name for name in _prefixes(found.path) if name in self._modules]
-        names = [*public[:1], *_prefixes(defined)[:1], *public[1:], *_prefixes(defined)[1:]]
+        names = [*_prefixes(defined)[:1], *public, *_prefixes(defined)[1:]]
         for name in dict.fromkeys(names):
             if name in sys.modules:
                 yield sys.modules[name]
@@ -169,8 +172,8 @@ class Site:
     def resolve(self, reference: str, page: Page) -> Page | None:
         """The page that a dotted name on `page` refers to, by import path, or None.
 
-        The name is looked up in the page's class, in its module, in the packages above, and then as an
-        absolute path. A page never refers to itself: ``sum`` on ``numpy.ndarray.sum`` is ``numpy.sum``.
+        The name is looked up in the page's class, in its module, in the packages above (`Page.scopes`), and
+        then as an absolute path. A page never refers to itself: ``sum`` on ``numpy.ndarray.sum`` is ``numpy.sum``.
         """
         parts = _parts(reference)
         for scope in page.scopes:
@@ -183,7 +186,9 @@ class Site:
         """The page that a dotted name refers to in a list of members: a member, or a full path."""
         parts = _parts(reference)
         target = self._pages.get(id(self._walk(page.scopes[0], parts, self._roots[page.package])))
-        return target if target not in (None, page) else self._absolute(parts, page) if len(parts) > 1 else None
+        if target in (None, page) and len(parts) > 1:
+            return self._absolute(parts, page)
+        return None if target is page else target
 
     def _absolute(self, parts: list[str], page: Page) -> Page | None:
         if parts[0] not in self._modules:
@@ -196,8 +201,8 @@ class Site:
         for i, part in enumerate(parts):
             if isinstance(thing, ModuleType):
                 step = vars(thing).get(part, self._modules.get(f"{thing.__name__}.{part}"))
-                if i == 0 and roots is not None and _home(step) not in roots | {""}:
-                    return None  # a foreign name that the module happens to import
+                if i == 0 and roots is not None and not _offers(thing, part, step, roots):
+                    return None
                 thing = step
             else:
                 thing = _class_attribute(thing if isinstance(thing, type) else type(thing), part)
@@ -217,7 +222,10 @@ def docstring(thing: object) -> str:
             return ""
         if not isinstance(thing, ModuleType) and text == type(thing).__doc__:
             return ""
-    return inspect.cleandoc(text.expandtabs()).strip() if isinstance(text, str) else ""
+    # The second is what pybind11 writes where a person has written nothing.
+    if not isinstance(text, str) or "\nOverloaded function." in text:
+        return ""
+    return inspect.cleandoc(text.expandtabs()).strip()
 
 
 def _imported(patterns: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
@@ -254,10 +262,41 @@ def _parts(reference: str) -> list[str]:
     return [*_ABBREVIATIONS.get(first, first).split("."), *filter(None, rest)]
 
 
+def _offers(module: ModuleType, name: str, thing: object, roots: set[str]) -> bool:
+    """Whether a name is the module's own to offer, and not one that it happens to import."""
+    if _home(thing) not in roots | {""}:
+        return False
+    if hasattr(module, "__path__") or isinstance(thing, ModuleType) or name in getattr(module, "__all__", ()):
+        return True
+    return getattr(thing, "__module__", None) in (None, module.__name__)
+
+
 def _prefixes(path: str) -> list[str]:
     """The path and the paths above it: a.b gives a.b, a."""
     parts = path.split(".") if path else []
     return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
+
+
+def _collect(modules: dict[str, ModuleType], roots: set[str]) -> Iterable[_Found]:
+    """Every public object of some modules, each once, under its best path."""
+    best: dict[int, _Found] = {}
+
+    def offer(found: _Found) -> None:
+        if id(found.thing) not in best or found.rank < best[id(found.thing)].rank:
+            best[id(found.thing)] = found
+
+    for name, module in modules.items():
+        offer(_Found((False, name.count("."), False, len(name), name), name, module, None))
+        for found in _module_members(name, module, roots):
+            offer(found)
+    classes = sorted((found for found in best.values() if isinstance(found.thing, type)), key=lambda f: f.path)
+    while classes:
+        outer = classes.pop()
+        for found in _class_members(outer.path, outer.thing, roots):
+            if isinstance(found.thing, type) and id(found.thing) not in best:
+                classes.append(found)
+            offer(found)
+    return best.values()
 
 
 def _module_members(name: str, module: ModuleType, roots: set[str]) -> Iterator[_Found]:
@@ -289,7 +328,7 @@ def _class_members(path: str, cls: type, roots: set[str]) -> Iterator[_Found]:
     for base in cls.__mro__:
         if _home(base) not in roots:
             continue
-        for attribute, raw in sorted(vars(base).items(), key=lambda item: str(item[0])):
+        for attribute in sorted(map(str, vars(base))):
             if attribute.startswith("_"):
                 continue
             thing = _class_attribute(base, attribute)

@@ -1,0 +1,151 @@
+"""How search behaves as candidates grow: quality, speed and memory of an index, measured alike for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+
+from retlib import evaluation, index, runtime
+from retlib.collection import Collection
+from retlib.errors import DataError, require
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """A task's queries and a growing set of candidates.
+
+    Parameters
+    ----------
+    task : Collection
+    queries : float32 array, shape (Q, d)
+        Encodings of the test queries, in the order of `task.split("test")`.
+    doc_ids : object array, shape (N,)
+        The first ones are the task's test candidates, so that every relevant document is in
+        every pool; then its other documents; then distractors.
+    vectors : float32 array, shape (N, d)
+    """
+
+    task: Collection
+    queries: np.ndarray
+    doc_ids: np.ndarray
+    vectors: np.ndarray
+
+    @property
+    def smallest(self) -> int:
+        """How many candidates there must be at least: the task's own test candidates."""
+        return int((self.task.documents["split"] == "test").sum())
+
+
+def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    iterator = iter(texts)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def gather(task: Collection, encode: Encode, distractors: Iterable[str], most: int) -> Pool:
+    """Encode a task's candidates and as many distractors as make `most` candidates in all.
+
+    The distractors are encoded as they stream by; only their vectors are kept.
+    """
+    documents = task.documents.sort_values("split", key=lambda split: split != "test", kind="stable")
+    own = documents.index.to_numpy(dtype=object)[:most]
+    parts = [encode(documents["text"].tolist()[:most])]
+    wanted = most - len(own)
+    with runtime.progress(total=wanted, desc="encoding distractors", unit="text") as bar:
+        for chunk in _chunks(islice(distractors, wanted), 20_000):
+            parts.append(encode(chunk))
+            bar.update(len(chunk))
+    vectors = np.concatenate(parts)
+    others = np.array([f"distractor-{i}" for i in range(len(vectors) - len(own))], dtype=object)
+    queries = encode(task.split("test")["text"].tolist())
+    return Pool(task, queries, np.concatenate([own, others]), vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What one index does on one pool.
+
+    Parameters
+    ----------
+    run : DataFrame
+        The top 100 of every test query.
+    build_seconds : float
+    seconds : float
+        Of a search for the timed queries, the median of its repetitions.
+    queries : int
+        How many queries were timed.
+    size_bytes : int
+        Of the index.
+    """
+
+    run: pd.DataFrame
+    build_seconds: float
+    seconds: float
+    queries: int
+    size_bytes: int
+
+    @property
+    def queries_per_second(self) -> float:
+        """Timed queries over their seconds."""
+        return self.queries / self.seconds
+
+
+def measure(
+    pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int = 1000, repeats: int = 3, depth: int = 100
+) -> Measured:
+    """Build an index over the first `size` candidates, search it for all test queries, and time it.
+
+    Parameters
+    ----------
+    factory, search
+        See `retlib.index.build`.
+    batch : int
+        Queries that are searched for at once when time is taken: the first of the task, one
+        batch, warm.
+    repeats : int
+        How often; the median counts.
+    """
+    require(pool.smallest <= size <= len(pool.doc_ids), f"size = {size} is not between {pool.smallest} (the task's own test candidates) and {len(pool.doc_ids)} (all there are)", DataError)
+    with runtime.Stopwatch() as building:
+        built = index.build(factory, pool.vectors[:size], search=search)
+    scores, rows = built.search(pool.queries, depth)
+    timed = pool.queries[:batch]
+    seconds = []
+    for _ in range(repeats):
+        with runtime.Stopwatch() as searching:
+            built.search(timed, depth)
+        seconds.append(searching.seconds)
+    run = evaluation.make_run(pool.task.split("test").index, pool.doc_ids[:size], scores, rows)
+    return Measured(run, building.seconds, float(np.median(seconds)), len(timed), built.size_bytes)
+
+
+# The indexes that are compared: name to faiss factory and search parameters. "quantized" is the
+# one that stands for the paper's claim.
+INDEXES: dict[str, tuple[str, dict[str, float]]] = {
+    "exact": ("Exact", {}),
+    "quantized": ("IVF1024,SQ8", {"nprobe": 32}),
+}
+
+
+def against_exact(points: pd.DataFrame) -> pd.DataFrame:
+    """Points with what each index loses and gains against exhaustive search on the same pool.
+
+    Parameters
+    ----------
+    points : DataFrame
+        Columns `seed`, `candidates`, `index` and what `Measured.numbers` gives.
+    """
+    exact = points[points["index"] == "exact"].set_index(["seed", "candidates"])
+    same = pd.MultiIndex.from_frame(points[["seed", "candidates"]])
+    return points.assign(
+        **{
+            "loss": exact["AP@100"].reindex(same).to_numpy() - points["AP@100"],
+            "speed-up": points["queries/s"] / exact["queries/s"].reindex(same).to_numpy(),
+        }
+    )

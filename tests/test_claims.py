@@ -1,0 +1,402 @@
+"""Verdicts on recorded results whose truth is known, and the bindings of the real claims."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy import stats
+
+from retlib import claims, datasets, results, runtime
+from retlib.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
+from retlib.errors import SettingError
+from retlib.results import Results
+
+COUNT = 60
+QUERIES = [f"q{i:02d}" for i in range(COUNT)]
+ALONE = pd.Series(QUERIES, index=QUERIES)
+# Mean 0 and standard error 1, so that a difference's p-value can be set.
+NOISE = np.random.default_rng(0).normal(size=COUNT)
+NOISE = (NOISE - NOISE.mean()) / NOISE.std(ddof=1) * COUNT**0.5
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A project folder for claims and bindings, and no results."""
+    (tmp_path / "data" / "papers").mkdir(parents=True)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    return tmp_path
+
+
+def write_claims(book, bound, papers=None):
+    """Claims of a paper, each bound to a test, on data set D, which is the collection `quora`."""
+    papers = papers or dict.fromkeys(bound, "paper")
+    lines = [f"{name},main,{paper},text,It is so,x,MAP@100,D,A=1,A > B" for name, paper in papers.items()]
+    header = "id,tier,paper,where,statement,compares,metric,dataset,paper_values,direction"
+    (book / "data" / "papers" / "claims.csv").write_text("\n".join([header, *lines]) + "\n")
+    places = {
+        "D": {"quick": {"collection": "quora", "closeness": "part"}},
+        "E": {"quick": {"collection": "pydocs", "closeness": "stand-in"}},
+    }
+    content = {"collections": {"paper": places}, "claims": {k: v for k, v in bound.items() if v}}
+    (book / "data" / "papers" / "bindings.yaml").write_text(yaml.safe_dump(content))
+
+
+def record(systems, experiment="11", collection="quora", steps=None, clusters=ALONE):
+    """Record per-query values, in points of a hundred, of each system and seed."""
+    found = results.load(experiment, "quick") or Results()
+    for system, by_seed in systems.items():
+        for seed, values in by_seed.items():
+            frame = pd.DataFrame({"query_id": QUERIES, "measure": "AP@100", "value": np.asarray(values) / 100})
+            found.add_queries(collection, "test", system, seed, frame, clusters)
+            found.add_row(
+                experiment=experiment, system=system, collection=collection, split="test", measure="AP@100",
+                value=float(frame["value"].mean()), seed=seed, profile="quick",
+                steps=(steps or {}).get(system, {}).get(seed),
+            )  # fmt: skip
+    found.save(results.own_folder("quick", experiment))
+
+
+def level(mean, error=0.0, noise=NOISE):
+    """Values of a system without seeds: their mean, and the standard error of what differs from another's."""
+    return {0: mean + error * noise}
+
+
+def verdict_on(book, bound):
+    """The one claim's row of the ledger."""
+    write_claims(book, {"c": bound})
+    (row,) = claims.verdicts("paper", "quick").to_dict("records")
+    return row
+
+
+def pair(a="A", b="B", on="D", **more):
+    return {"pair": [f"11:{a}", f"11:{b}"], "data": on, **more}
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"), [(3.0, HOLDS), (1.0, INCONCLUSIVE), (-1.0, INCONCLUSIVE), (-3.0, CONTRADICTED)]
+)
+def test_greater(book, effect, expected):
+    record({"A": level(50 + effect, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b, evidence.effect) == pytest.approx((50 + effect, 50, effect), abs=1e-3)
+    assert evidence.p_for == pytest.approx(stats.t.sf(effect, COUNT - 1), abs=1e-3)
+    assert evidence.p_against == pytest.approx(1 - evidence.p_for)
+    half = stats.t.ppf(0.975, COUNT - 1)
+    assert (evidence.low, evidence.high) == pytest.approx((effect - half, effect + half), abs=1e-2)
+    assert (found["seeds"], evidence.queries, found["closeness"]) == (1, COUNT, "part")
+    assert evidence.label == "A vs B, on quora"
+
+
+@pytest.mark.parametrize(("effect", "expected"), [(-9.0, HOLDS), (0.0, HOLDS), (1.2, INCONCLUSIVE), (2, CONTRADICTED)])
+def test_at_most(book, effect, expected):
+    record({"A": level(50 + effect, 0.25), "B": level(50)})
+    found = verdict_on(book, {"test": "at_most", "margin": 1.0, "each": [pair()]})
+    assert found["verdict"] == expected
+    assert found["evidence"][0].p_for == pytest.approx(stats.t.cdf((effect - 1) / 0.25, COUNT - 1), abs=1e-2)
+    assert "margin 1.0" in found["evidence"][0].note
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"),
+    [(0.2, HOLDS), (-0.2, HOLDS), (0.9, INCONCLUSIVE), (-1.2, INCONCLUSIVE), (2.0, CONTRADICTED), (-2.0, CONTRADICTED)],
+)
+def test_equivalent(book, effect, expected):
+    record({"A": level(50 + effect, 0.25), "B": level(50)})
+    found = verdict_on(book, {"test": "equivalent", "margin": 1.0, "each": [pair()]})
+    assert found["verdict"] == expected
+
+
+def test_a_wide_interval_around_zero_is_not_equivalence(book):
+    record({"A": level(50, 2), "B": level(50)})
+    assert verdict_on(book, {"test": "equivalent", "margin": 1.0, "each": [pair()]})["verdict"] == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("a", "expected"), [(48.0, HOLDS), (44.5, INCONCLUSIVE), (42.0, CONTRADICTED)])
+def test_ratio(book, a, expected):
+    record({"A": level(a, 1), "B": level(40)})  # a tenth more is 44
+    found = verdict_on(book, {"test": "ratio", "each": [pair(factor=1.1)]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b) == pytest.approx((a, 40), abs=1e-3)  # the systems' own values, not the scaled ones
+    assert evidence.effect == pytest.approx(a - 44, abs=1e-3)
+    assert "A - 1.1 B" in evidence.note and "ceiling" not in evidence.note
+
+
+def test_a_ratio_beyond_the_ceiling_is_said(book):
+    record({"A": level(99), "B": level(95, 1)})
+    assert "ceiling" in verdict_on(book, {"test": "ratio", "each": [pair(factor=1.1)]})["evidence"][0].note
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ([40, 45, 47, 50], HOLDS),
+        ([40, 48, 48, 50], HOLDS),  # a step that stays does not fall
+        ([50, 47, 45, 40], CONTRADICTED),
+        ([40, 55, 45, 60], CONTRADICTED),  # it rises on the whole, but one step falls
+        ([45, 45.2, 44.9, 45.1], INCONCLUSIVE),
+    ],
+)
+def test_trend(book, means, expected):
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(4, COUNT))
+    noise = (noise - noise.mean(axis=1, keepdims=True)) * 5
+    record({f"s{i}": {0: mean + noise[i]} for i, mean in enumerate(means)})
+    found = verdict_on(book, {"test": "trend", "each": [{"systems": [f"11:s{i}" for i in range(4)], "data": "D"}]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert evidence.effect == pytest.approx(np.polyfit(range(4), means, 1)[0], abs=1e-3)
+    assert (evidence.a, evidence.b) == pytest.approx((means[-1], means[0]), abs=1e-3)
+
+
+def test_a_trend_is_over_the_seeds_that_all_systems_have(book):
+    systems = {"s0": {0: 40 + NOISE / 9, 1: 40 - NOISE / 9}, "s1": {0: 45 - NOISE / 9}, "s2": {0: 50 + NOISE, 2: NOISE}}
+    record(systems)
+    bound = {"test": "trend", "each": [{"systems": ["11:s0", "11:s1", "11:s2"], "data": "D"}]}
+    found = verdict_on(book, bound)
+    assert (found["verdict"], found["seeds"]) == (HOLDS, 1)
+    assert found["evidence"][0].effect == pytest.approx(5, abs=1e-3)
+    record({"s1": {5: NOISE}, "s3": {9: NOISE}})
+    bound["each"][0]["systems"].append("11:s3")
+    found = verdict_on(book, bound)
+    assert found["verdict"] == NOT_TESTED and "no seed in common" in found["reason"]
+
+
+def steps_of(a, b):
+    steps = {"A": dict(enumerate(a)), "B": dict(enumerate(b))}
+    record({name: {seed: 50 + NOISE for seed in each} for name, each in steps.items()}, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([100, 110, 90], [400, 420, 380], HOLDS),
+        ([400, 420, 380], [100, 110, 90], CONTRADICTED),
+        ([100, 400, 90], [110, 380, 100], INCONCLUSIVE),
+        ([100, 300], [200, 301], INCONCLUSIVE),
+    ],
+)
+def test_fewer(book, a, b, expected):
+    steps_of(a, b)
+    found = verdict_on(book, {"test": "fewer", "each": [pair()]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b) == pytest.approx((np.mean(a), np.mean(b)))
+    assert evidence.effect == pytest.approx(np.log(a).mean() - np.log(b).mean())
+    assert evidence.p_for == pytest.approx(stats.ttest_rel(np.log(a), np.log(b), alternative="less").pvalue, abs=1e-9)
+    assert found["seeds"] == len(a)
+
+
+def test_fewer_looks_past_rows_without_steps(book):
+    steps_of([100, 110, 90], [400, 420, 380])
+    found = results.load("11", "quick")
+    first = found.rows.iloc[[0]].assign(measure="seconds", value=9.0, steps=np.nan)
+    found.rows = pd.concat([first, found.rows], ignore_index=True)
+    found.save(results.own_folder("quick", "11"))
+    assert verdict_on(book, {"test": "fewer", "each": [pair()]})["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [([100], [400], "at least two seeds"), ([0, 100], [400, 300], "never got better"), ([], [3, 4], "two seeds")],
+)
+def test_fewer_without_enough_to_go_by_is_not_tested(book, a, b, reason):
+    steps_of(a, b)
+    found = verdict_on(book, {"test": "fewer", "each": [pair()]})
+    assert found["verdict"] == NOT_TESTED and reason in found["reason"]
+
+
+def test_a_claim_holds_only_if_every_comparison_does(book):
+    record({"A": level(55, 1), "B": level(50), "same": level(55.5, 1, -NOISE), "more": level(70)})
+    each = [pair(), pair(b="same")]
+    assert verdict_on(book, {"test": "greater", "each": each})["verdict"] == INCONCLUSIVE
+    assert verdict_on(book, {"test": "greater", "each": [*each, pair(b="more")]})["verdict"] == CONTRADICTED
+
+
+def test_holms_correction_is_made_within_the_paper(book):
+    at = stats.t.ppf(0.97, COUNT - 1)  # p = 0.03
+    record({"A": level(50 + at, 1), "B": level(50)})
+    alone = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert alone["verdict"] == HOLDS and alone["p"] == pytest.approx(0.03, abs=1e-3)
+    bound = {name: {"test": "greater", "each": [pair()]} for name in ("c1", "c2")}
+    write_claims(book, bound)
+    found = claims.verdicts("paper", "quick")
+    assert found["verdict"].tolist() == [INCONCLUSIVE] * 2
+    assert found["p"].tolist() == pytest.approx([0.06, 0.06], abs=2e-3)
+    # Another paper's claims do not count.
+    write_claims(book, bound, {"c1": "paper", "c2": "other"})
+    assert claims.verdicts("paper", "quick")["verdict"].tolist() == [HOLDS]
+
+
+def test_the_p_of_a_contradiction_is_the_one_it_rests_on(book):
+    record({"A": level(47, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["p"] == pytest.approx(stats.t.sf(3, COUNT - 1), abs=1e-4)
+
+
+def test_seeds_widen_what_queries_alone_would_decide(book):
+    seeds = {seed: 52 + shift + NOISE / 10 for seed, shift in enumerate((-3, 0, 3))}
+    record({"A": seeds, "B": level(50), "one": {0: seeds[1]}})
+    assert verdict_on(book, {"test": "greater", "each": [pair("one")]})["verdict"] == HOLDS
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert (found["verdict"], found["seeds"]) == (INCONCLUSIVE, 3)
+
+
+def test_queries_of_a_cluster_count_as_one(book):
+    pairs = pd.Series([f"c{i // 30}" for i in range(COUNT)], index=QUERIES)
+    values = np.where(np.arange(COUNT) < 30, 50.0, 58.0)
+    record({"A": {0: values}, "B": level(50)}, clusters=pairs)
+    assert verdict_on(book, {"test": "greater", "each": [pair()]})["verdict"] == INCONCLUSIVE
+    record({"A": {0: values}, "B": level(50)}, experiment="12")
+    alone = {"test": "greater", "each": [{"pair": ["12:A", "12:B"], "data": "D"}]}
+    assert verdict_on(book, alone)["verdict"] == HOLDS
+
+
+def test_systems_are_compared_over_the_seeds_that_both_have(book):
+    record({"A": {0: 60 + NOISE, 1: 60 + NOISE, 2: 0 * NOISE}, "B": {0: 50 + NOISE, 1: 50 - NOISE, 3: 99 + NOISE}})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["evidence"][0].a == pytest.approx(60, abs=1e-3) and found["evidence"][0].b == pytest.approx(
+        50, abs=1e-3
+    )
+    record({"C": {5: NOISE, 6: NOISE}})
+    found = verdict_on(book, {"test": "greater", "each": [pair(b="C")]})
+    assert found["verdict"] == NOT_TESTED and "no seed in common" in found["reason"]
+
+
+def test_several_data_sets_are_averaged(book):
+    record({"A": level(54, 1), "B": level(50)})
+    record({"A": level(48, 1), "B": level(50)}, collection="pydocs")
+    found = verdict_on(book, {"test": "greater", "each": [pair(on="D+E")]})
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b, evidence.effect) == pytest.approx((51, 50, 1), abs=1e-3)
+    half = stats.t.ppf(0.975, 2 * (COUNT - 1)) * 2**0.5 / 2  # two errors of 1, halved
+    assert evidence.high - evidence.low == pytest.approx(2 * half, abs=1e-2)
+    assert evidence.label == "A vs B, on quora and pydocs"
+    assert (found["closeness"], evidence.queries) == ("stand-in", 2 * COUNT)
+
+
+def test_experiments_are_compared_with_each_other(book):
+    record({"A": level(55, 1)}, experiment="12")
+    record({"B": level(50)}, experiment="11")
+    bound = {"test": "greater", "each": [{"pair": ["12:A", "11:B"], "data": "D"}]}
+    assert verdict_on(book, bound)["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (pair(b="nope"), "'nope'.*'quora'"),
+        (pair(on="E"), "'pydocs'"),
+        (pair(on="F"), "no collection plays F at profile quick"),
+        ({"pair": ["11:A", "99:B"], "data": "D"}, "experiment 99 has no results at profile quick"),
+    ],
+)
+def test_what_is_missing_is_the_reason_for_not_testing(book, spec, reason):
+    record({"A": level(55, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair(), spec]})
+    assert found["verdict"] == NOT_TESTED and np.isnan(found["p"]) and found["evidence"] == []
+    assert re.search(reason, found["reason"])
+
+
+def test_systems_over_other_queries_are_not_compared(book):
+    record({"B": level(50)}, experiment="11")
+    record({"A": level(55, 1)}, experiment="12")
+    found = results.load("12", "quick")
+    found.queries = {key: frame.iloc[1:] for key, frame in found.queries.items()}
+    found.save(results.own_folder("quick", "12"))
+    found = verdict_on(book, {"test": "greater", "each": [{"pair": ["12:A", "11:B"], "data": "D"}]})
+    assert found["verdict"] == NOT_TESTED and "same queries" in found["reason"]
+
+
+def test_an_unknown_test_is_an_error_that_lists_the_valid_ones(book):
+    with pytest.raises(SettingError, match="test of c = 'grater'.*Did you mean 'greater'.*at_most, equivalent"):
+        verdict_on(book, {"test": "grater", "each": [pair()]})
+
+
+def test_results_are_read_once_for_all_claims(book, monkeypatch):
+    record({"A": level(55, 1), "B": level(50)})
+    write_claims(book, {f"c{i}": {"test": "greater", "each": [pair()]} for i in range(5)})
+    real, calls = results.load, []
+    monkeypatch.setattr(results, "load", lambda *asked: calls.append(asked) or real(*asked))
+    assert claims.verdicts("paper", "quick")["verdict"].tolist() == [HOLDS] * 5
+    assert len(calls) == 1
+
+
+def test_the_ledger_holds_every_claim_of_every_paper_in_order(book):
+    record({"A": level(55, 1), "B": level(50)})
+    bound = {"c1": {"test": "greater", "each": [pair()]}, "c2": None, "d1": None}
+    write_claims(book, bound, {"c1": "paper", "c2": "paper", "d1": "unwritten"})
+    found = claims.ledger("quick")
+    assert found["claim"].tolist() == ["c1", "c2", "d1"]
+    assert found["verdict"].tolist() == [HOLDS, NOT_TESTED, NOT_TESTED]
+    assert "not written" in found["reason"][1] and "not written" in found["reason"][2]
+    printed = claims.flat(found)
+    assert printed["evidence"][0].startswith("A vs B, on quora: +5.00 [")
+    assert printed["evidence"][2] == found["reason"][2]
+
+
+def test_the_source_can_be_chosen(book):
+    record({"A": level(55, 1), "B": level(50)})
+    write_claims(book, {"c": {"test": "greater", "each": [pair()]}})
+    assert claims.verdicts("paper", "quick", source="reference")["verdict"].tolist() == [NOT_TESTED]
+    results.load("11", "quick").save(results.reference_folder("quick", "11"))
+    assert claims.verdicts("paper", "quick", source="reference")["verdict"].tolist() == [HOLDS]
+
+
+# The real bindings
+
+PAPERS = runtime.root() / "data" / "papers"
+BOUND = yaml.safe_load((PAPERS / "bindings.yaml").read_text())
+CLAIMS = pd.read_csv(PAPERS / "claims.csv")
+EXPERIMENTS = ("11_retrieval_tasks", "12_dual_encoder_losses", "13_multitask", "14_ann_search")
+
+
+@pytest.mark.parametrize("name", BOUND["claims"])
+def test_a_binding_is_well_formed(name):
+    claim = BOUND["claims"][name]
+    assert name in set(CLAIMS["id"])
+    assert claim["test"] in claims.TESTS
+    assert set(claim) <= {"test", "measure", "margin", "each"}
+    assert ("margin" in claim) == (claim["test"] in ("equivalent", "at_most"))
+    paper = CLAIMS.set_index("id")["paper"][name]
+    for spec in claim["each"]:
+        systems = spec["systems"] if claim["test"] == "trend" else spec["pair"]
+        assert len(systems) > 2 if claim["test"] == "trend" else len(systems) == 2
+        assert len(set(systems)) == len(systems)
+        assert ("factor" in spec) == (claim["test"] == "ratio")
+        assert set(spec) <= {"pair", "systems", "data", "factor"}
+        for system in systems:
+            experiment, _, rest = system.partition(":")
+            assert experiment in EXPERIMENTS and rest and rest == rest.strip()
+        assert set(spec["data"].split("+")) <= set(BOUND["collections"][paper])
+
+
+def test_every_claim_of_a_written_paper_is_bound():
+    for paper in BOUND["collections"]:
+        assert set(CLAIMS[CLAIMS["paper"] == paper]["id"]) <= set(BOUND["claims"])
+
+
+def test_a_data_set_is_played_by_a_collection_that_can_be_loaded():
+    for paper in BOUND["collections"].values():
+        for places in paper.values():
+            assert set(places) == {"smoke", "quick", "laptop"}
+            for place in places.values():
+                assert place["collection"] in datasets.names()
+                assert place["closeness"] in ("part", "stand-in")
+
+
+def test_margins_and_factors_are_the_papers():
+    said = CLAIMS.set_index("id")["direction"]
+    for name, claim in BOUND["claims"].items():
+        for number in [claim.get("margin"), *(spec.get("factor") for spec in claim["each"])]:
+            assert number is None or str(number) in said[name]
+
+
+def test_the_papers_numbers_are_at_hand():
+    found = claims.reported("gillick2018", "table-2")
+    assert len(found) > 10 and set(found["paper"]) == {"gillick2018"}

@@ -1,0 +1,127 @@
+"""A small book in a folder of its own: this project's machinery around toy notebooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import nbformat
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from retlib import runtime
+
+PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nwait = 0.0\nfail = False'
+BODY = """
+import time, os
+from pathlib import Path
+
+waited = [time.sleep(0.05) for _ in range(int(wait * 20))]
+if fail == "die":
+    os._exit(9)
+if fail:
+    raise ValueError("told to fail")
+print(profile, seeds, source)
+"""
+TABLE = """
+class Table:
+    def _repr_html_(self):
+        return "<table class='dataframe'><tr><th>x</th></tr><tr><td>1</td></tr></table>"
+
+Table()
+"""
+
+
+def make(root: Path) -> None:
+    """Three notebooks: b comes after a and imports a module of its own; c stands alone."""
+    original = runtime.root()
+    shutil.copytree(original / "retlib", root / "retlib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(original / "book" / "_ext", root / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Snakefile", "_config.yml", "constraints.txt"):
+        shutil.copy(original / name, root / name)
+    (root / "book" / "_static").mkdir()
+    (root / "book" / "_static" / "book.css").write_text("")
+    (root / "book" / "references.bib").write_text("")
+    (root / "index.md").write_text("# Toy\n\nSee {doc}`notebooks/1_a`: $x^2$.\n")
+    (root / "_toc.yml").write_text(
+        "format: jb-book\nroot: index\nchapters:\n"
+        + "".join(f"- file: notebooks/{name}\n" for name in ("1_a", "2_b", "3_c"))
+    )
+    (root / "retlib" / "only_b.py").write_text("VALUE = 1\n")
+    (root / "retlib" / "unused.py").write_text("VALUE = 1\n")
+    for name, first in (("1_a", ""), ("2_b", "from retlib.only_b import VALUE\n"), ("3_c", "")):
+        write_notebook(root / "notebooks" / f"{name}.ipynb", first + BODY)
+    set_profile(root, "toy", {"2_b": {"after": ["1_a"]}})
+
+
+def write_notebook(path: Path, body: str) -> None:
+    cells = [
+        new_markdown_cell(f"# Chapter {path.stem}"),
+        new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
+        new_code_cell(body.strip()),
+        new_code_cell(TABLE.strip()),
+    ]
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+
+
+def set_profile(root: Path, profile: str, entries: Mapping) -> None:
+    folder = root / "notebooks" / "profiles"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{profile}.yaml").write_text(yaml.safe_dump(dict(entries)))
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Its own copy of the package comes first; MAKELEVEL ties a run to the process that starts it."""
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "RETLIB_BUILD": str(root / "_build"), "MAKELEVEL": "1"}
+
+
+def start(root: Path, *arguments: str) -> subprocess.Popen:
+    """Start the book of the profile `toy`."""
+    command = [sys.executable, "-m", "retlib.book", "--profile", "toy", *arguments]
+    return subprocess.Popen(
+        command, cwd=root, env=environment(root), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def build(root: Path, *arguments: str) -> tuple[int, str]:
+    """Build the book of the profile `toy`; exit code and what was said."""
+    process = start(root, *arguments)
+    said, _ = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def jupyter_book(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    """`jupyter-book build .` at the root, warnings as errors."""
+    program = Path(sys.executable).with_name("jupyter-book")
+    command = [str(program), "build", ".", "-W", "-n", "--keep-going", *arguments]
+    return subprocess.run(
+        command, cwd=root, env=environment(root) | variables, text=True, capture_output=True, timeout=300
+    )
+
+
+def copies(root: Path, state: str = "notebooks") -> dict[str, tuple[int, int]]:
+    """The executed copies by name: what identifies this very run of each."""
+    stats = {path.stem: path.stat() for path in (root / "_build" / "toy" / state).glob("*.ipynb")}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+def rerun(before: Mapping, after: Mapping) -> set[str]:
+    """The notebooks that were run between two calls of `copies`."""
+    return {name for name in after if before.get(name) != after[name]}
+
+
+def printed(copy: Path) -> str:
+    """All that an executed notebook wrote to its standard output."""
+    outputs = [out for cell in json.loads(copy.read_text())["cells"] for out in cell.get("outputs", [])]
+    return "".join("".join(out["text"]) for out in outputs if out.get("name") == "stdout")
