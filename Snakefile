@@ -42,6 +42,7 @@ def recorded(name):
 rule book:
     input:
         PAGES,
+        executed(PLANS),  # by name, else Snakemake does not mind that one is gone
 
 
 rule notebook:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -14,9 +15,10 @@ from retlib import artefacts, datasets, evaluation, lexical, recipes, skipthough
 from retlib.collection import Collection
 from retlib.experiment import Outcome
 from retlib.skipthought import SkipThoughtSettings
+from retlib.wordvectors import WordVectors
 
-# A system's maker, which takes a seed, and whether the seed changes anything.
-System = tuple[Callable[[int], Outcome], bool]
+# A system takes a candidate pool and a seed; beside it, whether the seed changes anything.
+System = tuple[Callable[[Collection, int], Outcome], bool]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class Texts:
 
     def __iter__(self) -> Iterator[str]:
         return islice(datasets.text(self.name), self.limit)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the sentences; reads them once."""
+        digest = hashlib.sha256()
+        for sentence in self:
+            digest.update(f"{sentence}\n".encode())
+        return digest.hexdigest()
 
 
 def cluster_sizes(task: Collection, split: str = "test") -> pd.DataFrame:
@@ -97,31 +107,51 @@ def systems(
     """
     own = task.documents.loc[task.documents["split"] == "train", "text"].tolist()
     best = bm25[bm25["chosen"] & (bm25["collection"] == task.name)].iloc[0]
-    train = partial(wordvectors.train, epochs=vector_epochs)
+    bm25_settings = {"k1": float(best["k1"]), "b": float(best["b"])}
+
+    def general(seed: int) -> WordVectors:
+        return word2vec(other, other.fingerprint, vector_epochs, seed)
+
+    def in_domain(seed: int) -> WordVectors:
+        return word2vec(own, task.fingerprint, vector_epochs, seed)
+
     found: dict[str, System] = {
-        "Identity": (lambda seed: _lexical(lexical.Identity(), task), False),
-        "TF-IDF": (lambda seed: _lexical(lexical.TfIdf(), task), False),
-        "BM25": (lambda seed: _lexical(lexical.BM25(k1=best["k1"], b=best["b"]), task), False),
-        "Avg-word2vec, other domain": (lambda seed: _averaged(train(list(other), seed=seed), task, idf=False), True),
-        "IDF-word2vec, other domain": (lambda seed: _averaged(train(list(other), seed=seed), task, idf=True), True),
-        "IDF-word2vec, task's domain": (lambda seed: _averaged(train(own, seed=seed), task, idf=True), True),
+        "Identity": (lambda pool, seed: _lexical(lexical.Identity(), pool), False),
+        "TF-IDF": (lambda pool, seed: _lexical(lexical.TfIdf(), pool), False),
+        "BM25": (lambda pool, seed: _lexical(lexical.BM25(**bm25_settings), pool), False),
+        "Avg-word2vec, other domain": (lambda pool, seed: averaged(general(seed), pool, idf=False), True),
+        "IDF-word2vec, other domain": (lambda pool, seed: averaged(general(seed), pool, idf=True), True),
+        "IDF-word2vec, task's domain": (lambda pool, seed: averaged(in_domain(seed), pool, idf=True), True),
     }
     for name, path in vector_files.items():
-        found[name] = (lambda seed, path=path: _averaged(wordvectors.load(path), task, idf=True), False)
-    found["Skip-Thought"] = (lambda seed: _skip_thought(other, SkipThoughtSettings(**skip_thought), task, seed), True)
+        found[name] = (lambda pool, seed, path=path: averaged(wordvectors.load(path), pool, idf=True), False)
+    settings = SkipThoughtSettings(**skip_thought)
+    found["Skip-Thought"] = (lambda pool, seed: _skip_thought(other, settings, pool, seed), True)
     return found
 
 
-def _lexical(system: Any, task: Collection) -> Outcome:
-    return Outcome(_lexical_run(system, task, "test"), system.settings)
+def word2vec(texts: Iterable[str], fingerprint: str, epochs: int, seed: int) -> WordVectors:
+    """Train word2vec on texts, or find it trained; `fingerprint` names the texts."""
+    described = {"texts": fingerprint, "epochs": epochs, "seed": seed}
+    folder = artefacts.artefact(
+        "word2vec",
+        described,
+        (wordvectors, text),
+        lambda folder: wordvectors.train(texts, seed, epochs=epochs).save(folder),
+    )
+    return wordvectors.load(folder)
 
 
-def _averaged(vectors: Any, task: Collection, idf: bool) -> Outcome:
-    model = wordvectors.AveragedVectors(vectors, idf_texts=task.documents["text"].tolist() if idf else None)
-    return Outcome(recipes.retrieve(model.encode, task, "test"), {**vectors.settings, "idf": idf})
+def _lexical(system: Any, pool: Collection) -> Outcome:
+    return Outcome(_lexical_run(system, pool, "test"), system.settings)
 
 
-def _skip_thought(other: Texts, settings: SkipThoughtSettings, task: Collection, seed: int) -> Outcome:
-    named = f"{other.name}, {other.limit} sentences, {artefacts.code_hash(text.__name__, datasets.__name__)}"
-    trained = skipthought.fit(other, settings, seed, named)
-    return Outcome(recipes.retrieve(trained.encode, task, "test"), {**vars(settings), "text": other.name})
+def averaged(vectors: WordVectors, pool: Collection, idf: bool) -> Outcome:
+    """Rank a pool by averaged word vectors, weighted by IDF among its candidates if asked for."""
+    model = wordvectors.AveragedVectors(vectors, idf_texts=pool.documents["text"].tolist() if idf else None)
+    return Outcome(recipes.retrieve(model.encode, pool, "test"), {**vectors.settings, "idf": idf})
+
+
+def _skip_thought(other: Texts, settings: SkipThoughtSettings, pool: Collection, seed: int) -> Outcome:
+    trained = skipthought.fit(other, settings, seed, other.fingerprint)
+    return Outcome(recipes.retrieve(trained.encode, pool, "test"), {**vars(settings), "text": other.name})

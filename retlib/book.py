@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: 
                 print(f"{name}: its data are not here; the page shows the recorded results.")
         start = time.time()
         code = _run(_command(root, profile, jobs, seeds, options), folder, list(plans))
-        print(_report(folder, list(plans), code, start))
+        print(_report(folder, plans, code, start))
     return 1 if code else 0
 
 
@@ -100,21 +100,12 @@ def _run(command: list[str], folder: Path, names: list[str]) -> int:
                 screen.show()
                 time.sleep(0.2)
         except KeyboardInterrupt:
-            print("\nStopping …", flush=True)
-            _wait(snakemake)
             processes.end(processes.marked(str(folder)))
             raise
         finally:
             screen.show()
             screen.clear()
     return snakemake.returncode
-
-
-def _wait(process: subprocess.Popen) -> None:
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
 
 
 class Screen:
@@ -178,22 +169,35 @@ def progress_line(name: str, log: Path) -> str:
     return "  ".join((outer[-1:] or [f"{name}: starting"]) + inner)
 
 
-def _report(folder: Path, names: list[str], code: int, start: float) -> str:
-    copies = {name: folder / "notebooks" / f"{name}.ipynb" for name in names}
-    failed = [name for name in names if (folder / "failed" / f"{name}.ipynb").exists()]
+def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start: float) -> str:
+    copies = {name: folder / "notebooks" / f"{name}.ipynb" for name in plans}
+    failed = [name for name in plans if (folder / "failed" / f"{name}.ipynb").exists()]
     if not code:
         ran = sum(path.stat().st_mtime >= start for path in copies.values())
         page = folder / "html" / "index.html"
         return (
-            f"{ran} notebooks ran, {len(names) - ran} were up to date ({time.time() - start:.0f} s).\n"
+            f"{ran} notebooks ran, {len(plans) - ran} were up to date ({time.time() - start:.0f} s).\n"
             f"The book is at {page}"
         )
     lines = [line for name in failed for line in _how_to_see(folder, name)]
-    lines += [f"{name} did not run." for name in names if name not in failed and not copies[name].exists()]
+    lines += _left_out(plans, failed)
     if not failed:
         log = folder / "logs" / ("pages.log" if all(path.exists() for path in copies.values()) else "snakemake.log")
         lines += [*_troubles(log), f"The whole log is {log}"]
     return "\n".join([*lines, "The book was not built anew. Mend it and run again: what is done is not repeated."])
+
+
+def _left_out(plans: Mapping[str, notebooks.Plan], failed: list[str]) -> list[str]:
+    """What was not run because of a failure; a notebook comes after its plan's `after`, and theirs."""
+    lines, lost, before = [], list(failed), 0
+    while len(lost) > before:
+        before = len(lost)
+        for name, plan in plans.items():
+            needed = [other for other in plan.after if other in lost]
+            if needed and name not in lost:
+                lost.append(name)
+                lines.append(f"{name} was not run: it comes after {', '.join(needed)}.")
+    return lines
 
 
 def _how_to_see(folder: Path, name: str) -> list[str]:

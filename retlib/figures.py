@@ -16,20 +16,13 @@ from retlib.claims import SIGNS
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
 
-_STYLE = {
-    "figure.dpi": 110,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "font.size": 10,
-    "legend.frameon": False,
-}
-
 
 def _figure(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
-    with plt.rc_context(_STYLE):
-        figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained")
+    # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
+    figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained", dpi=110)
+    for axis in axes[0]:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
     return figure, axes[0]
 
 
@@ -60,7 +53,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
             )
         axis.set(yticks=places, yticklabels=table.index, xlabel=f"{measure} (points of 100)", title=collection)
         axis.grid(axis="y", visible=False)
-    axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.12 - 0.5 / rows), fontsize=9, ncols=2)
+    axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.12 - 0.5 / rows), fontsize=9, ncols=2, frameon=False)
     return figure
 
 
@@ -97,7 +90,7 @@ def curves(
     axis.set(xlabel=xlabel, ylabel=ylabel)
     for name in logarithmic:
         getattr(axis, f"set_{name}scale")("log")
-    axis.legend(fontsize=9)
+    axis.legend(fontsize=9, frameon=False)
     return figure
 
 
@@ -105,9 +98,10 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
     """Counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
     figure, (axis,) = _figure()
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):
-        axis.plot(part[x], part[y], MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], markersize=4, label=name)
+        style = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)], "markersize": 4}
+        axis.plot(part[x], part[y], linestyle="none", label=name, **style)
     axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
-    axis.legend(fontsize=9)
+    axis.legend(fontsize=9, frameon=False)
     return figure
 
 
@@ -163,5 +157,5 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.set_xscale("symlog", linthresh=1)
     axis.grid(axis="y", visible=False)
     handles = [Patch(color=colours[name], label=f"{SIGNS[name]} {name}") for name in colours]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
     return figure

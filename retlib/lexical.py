@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from retlib.errors import DataError, RetlibError, SettingError, require, require_one_of
+from retlib.errors import DataError, RetlibError, require, require_one_of
 from retlib.text import TokenTable, words
 
 BM25_METHODS = ("lucene", "robertson", "atire")
@@ -50,8 +50,8 @@ class LexicalSystem(ABC):
         -------
         scores : float32 array, shape (Q, k)
         rows : int64 array, shape (Q, k)
-            A document that has no word in common with the query is not retrieved. Where
-            fewer than k are retrieved, the rest has row -1 and score -inf.
+            Only documents with a score above 0 are retrieved, so none without a word in
+            common with the query. Where fewer than k are, the rest has row -1 and score -inf.
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(hasattr(self, "_fitted"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
@@ -198,14 +198,15 @@ class BM25(LexicalSystem):
             raise _no_words(self, documents)
         model = bm25s.BM25(k1=self.k1, b=self.b, method=self.method, backend="numpy", csc_backend="numpy")
         weights = model.build_index_from_ids(list(range(len(self._ids))), rows, show_progress=False)
-        shape = len(self._ids), len(documents)
-        self._weights = csr_array((weights["data"], weights["indices"], weights["indptr"]), shape=shape)
+        parts = (weights[name] for name in ("data", "indices", "indptr"))
+        self._weights = csr_array(tuple(parts), shape=(len(self._ids), len(documents)))
 
     def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         known = (filter(self._ids.__contains__, self._terms(query)) for query in queries)
         table = TokenTable.from_rows([[self._ids[term] for term in terms] for terms in known])
         ones = np.ones(len(table.ids), dtype=np.float32)
-        return best_products(csr_array((ones, table.ids, table.offsets), (len(table), len(self._ids))), self._weights, k)
+        counts = csr_array((ones, table.ids, table.offsets), shape=(len(table), len(self._ids)))
+        return best_products(counts, self._weights, k)
 
 
 def _no_words(system: LexicalSystem, documents: Sequence[str]) -> DataError:
@@ -217,7 +218,7 @@ def _nothing(queries: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k highest entries of each row of a sparse product, among those that are stored.
+    """The k highest entries of each row of a sparse product, among the positive ones.
 
     Parameters
     ----------
@@ -230,9 +231,14 @@ def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.nd
         As `LexicalSystem.search` returns them. The memory beyond them is O(N).
     """
     scores, rows = _nothing(queries.shape[0], k)
-    parts = (part for matrix in (queries, weights) for part in (matrix.indptr, matrix.indices, matrix.data))
-    _compiled()(*parts, np.zeros(weights.shape[1], np.float32), np.full(weights.shape[1], -1), scores, rows)
+    total = np.empty(weights.shape[1], dtype=np.float32)
+    _compiled()(*_parts(queries), *_parts(weights), total, scores, rows)
     return scores, rows
+
+
+def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row starts, columns and values, always of the same types: the search is compiled once."""
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
 
 
 @cache
@@ -243,27 +249,26 @@ def _compiled():
     return numba.njit(cache=True)(_best_products)
 
 
-def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, total, seen, out_scores, out_rows):
+def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, total, out_scores, out_rows):
     k = out_scores.shape[1]
     # Room for twice k: whenever it is full, the better half stays. A document is taken only if
     # it beats the k-th best so far; as documents come in order, the first of equals wins.
     scores, rows = np.empty(2 * k, np.float32), np.empty(2 * k, np.int64)
     for query in range(len(q_starts) - 1):
+        total[:] = 0
         for i in range(q_starts[query], q_starts[query + 1]):
+            weight = q_weights[i]
             for j in range(starts[q_terms[i]], starts[q_terms[i] + 1]):
-                document = documents[j]
-                if seen[document] != query:
-                    seen[document], total[document] = query, 0
-                total[document] += q_weights[i] * weights[j]
-        count, bar = 0, -np.inf
-        for document in range(len(total)):
-            if seen[document] == query and total[document] > bar:
-                scores[count], rows[count] = total[document], document
+                total[documents[j]] += weight * weights[j]
+        count, bar = 0, np.float32(0)
+        for document, score in enumerate(total):
+            if score > bar:
+                scores[count], rows[count] = score, document
                 count += 1
-            if count == 2 * k:
-                best = np.argsort(-scores, kind="mergesort")[:k]
-                scores[:k], rows[:k] = scores[best], rows[best]
-                count, bar = k, scores[k - 1]
+                if count == 2 * k:
+                    best = np.argsort(-scores, kind="mergesort")[:k]
+                    scores[:k], rows[:k] = scores[best], rows[best]
+                    count, bar = k, scores[k - 1]
         best = np.argsort(-scores[:count], kind="mergesort")[:k]
         out_scores[query, : len(best)] = scores[best]
         out_rows[query, : len(best)] = rows[best]

@@ -82,6 +82,8 @@ class Measured:
         How many queries were timed.
     size_bytes : int
         Of the index.
+    ap : float
+        Mean AP@100 over the test queries.
     """
 
     run: pd.DataFrame
@@ -90,14 +92,26 @@ class Measured:
     queries: int
     size_bytes: int
 
-    @property
-    def queries_per_second(self) -> float:
-        """Timed queries over their seconds."""
-        return self.queries / self.seconds
+    ap: float
+
+    def numbers(self) -> dict[str, float]:
+        """What a table shows: quality in points of a hundred, speed, size."""
+        return {
+            "AP@100": 100 * self.ap,
+            "queries/s": self.queries / self.seconds,
+            "MB": self.size_bytes / 1e6,
+            "build seconds": self.build_seconds,
+        }
 
 
 def measure(
-    pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int = 1000, repeats: int = 3, depth: int = 100
+    pool: Pool,
+    size: int,
+    factory: str,
+    search: Mapping[str, float],
+    batch: int = 1000,
+    repeats: int = 3,
+    depth: int = 100,
 ) -> Measured:
     """Build an index over the first `size` candidates, search it for all test queries, and time it.
 
@@ -111,7 +125,11 @@ def measure(
     repeats : int
         How often; the median counts.
     """
-    require(pool.smallest <= size <= len(pool.doc_ids), f"size = {size} is not between {pool.smallest} (the task's own test candidates) and {len(pool.doc_ids)} (all there are)", DataError)
+    require(
+        pool.smallest <= size <= len(pool.doc_ids),
+        f"size = {size} is not between {pool.smallest}, the task's test candidates, and {len(pool.doc_ids)}, all there are",
+        DataError,
+    )
     with runtime.Stopwatch() as building:
         built = index.build(factory, pool.vectors[:size], search=search)
     scores, rows = built.search(pool.queries, depth)
@@ -121,8 +139,10 @@ def measure(
         with runtime.Stopwatch() as searching:
             built.search(timed, depth)
         seconds.append(searching.seconds)
-    run = evaluation.make_run(pool.task.split("test").index, pool.doc_ids[:size], scores, rows)
-    return Measured(run, building.seconds, float(np.median(seconds)), len(timed), built.size_bytes)
+    task, ids = pool.task, pool.doc_ids[:size]
+    run = evaluation.make_run(task.split("test").index, ids, scores, rows)
+    ap = evaluation.evaluate(run, task.judgments("test"), ["AP@100"])["value"].mean()
+    return Measured(run, building.seconds, float(np.median(seconds)), len(timed), built.size_bytes, float(ap))
 
 
 # The indexes that are compared: name to faiss factory and search parameters. "quantized" is the

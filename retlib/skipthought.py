@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -148,9 +147,7 @@ class TrainedSkipThought:
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def fit(
-    sentences: Iterable[str], settings: SkipThoughtSettings, seed: int, fingerprint: str, limit: int | None = None
-) -> TrainedSkipThought:
+def fit(sentences: Iterable[str], settings: SkipThoughtSettings, seed: int, fingerprint: str) -> TrainedSkipThought:
     """Train on neighbouring sentences, or find it trained.
 
     Parameters
@@ -160,20 +157,17 @@ def fit(
     settings : SkipThoughtSettings
     seed : int
     fingerprint : str
-        What names the sentences: the text's name and provenance.
-    limit : int, optional
-        Read so many sentences at most.
+        What names the sentences.
     """
     described = {
         **asdict(settings),
         "seed": seed,
         "sentences": fingerprint,
-        "limit": limit,
         "threads": runtime.threads(),
     }
 
     def make(folder: Path) -> None:
-        _train(list(islice(sentences, limit)), settings, seed, folder)
+        _train(list(sentences), settings, seed, folder)
 
     modules = (encoders, negatives, text, training, sys.modules[__name__])
     folder = artefacts.artefact("skip-thought", described, modules, make)

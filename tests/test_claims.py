@@ -255,6 +255,9 @@ def test_queries_of_a_cluster_count_as_one(book):
     record({"A": {0: values}, "B": level(50)}, experiment="12")
     alone = {"test": "greater", "each": [{"pair": ["12:A", "12:B"], "data": "D"}]}
     assert verdict_on(book, alone)["verdict"] == HOLDS
+    for experiment, expected in (("11", INCONCLUSIVE), ("12", HOLDS)):
+        trend = {"systems": [f"{experiment}:B", f"{experiment}:A"], "data": "D"}
+        assert verdict_on(book, {"test": "trend", "each": [trend]})["verdict"] == expected
 
 
 def test_systems_are_compared_over_the_seeds_that_both_have(book):

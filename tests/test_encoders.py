@@ -80,9 +80,9 @@ def test_own_documents_get_the_scores_that_shared_ones_get():
     model = DualEncoder(bag(), scale=4.0)
     queries = TABLE.take(np.array([0, 2]))
     shared = model(queries, TABLE).detach()
-    # Query 0 has documents 1 and 3, query 1 has documents 0 and 2.
-    own = model(queries, TABLE.take(np.array([1, 3, 0, 2])), shared=False).detach()
-    expected = torch.stack([shared[0, [1, 3]], shared[1, [0, 2]]])
+    # Query 0 has documents 1, 3 and 2; query 1 has documents 0, 2 and 1.
+    own = model(queries, TABLE.take(np.array([1, 3, 2, 0, 2, 1])), shared=False).detach()
+    expected = torch.stack([shared[0, [1, 3, 2]], shared[1, [0, 2, 1]]])
     torch.testing.assert_close(own, expected)
 
 

@@ -77,6 +77,11 @@ def test_every_pair_is_tested_once_and_corrected_together(recorded):
     alone = stats.ttest_rel(VALUES["BM25", 0], VALUES["TF-IDF", 0])
     assert row["effect"] == pytest.approx((VALUES["BM25", 0] - VALUES["TF-IDF", 0]).mean() * 100, abs=1e-3)
     assert row["p"] == pytest.approx(alone.pvalue, abs=1e-3)  # the largest of three keeps its p
+    # Two systems alone are not corrected; of three pairs, the smallest p counts three times, the next one twice.
+    one, two = sorted(
+        reports.every_pair(recorded, "toy", [*names])["p"].item() for names in (("BM25", "DE"), ("DE", "TF-IDF"))
+    )
+    assert sorted(found["p"].iloc[[0, 2]]) == pytest.approx([3 * one, 2 * two])
     assert found["p"][0] < 0.001 and found["low"][2] < found["effect"][2] < found["high"][2]
 
 

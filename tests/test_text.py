@@ -65,13 +65,13 @@ def test_take_is_the_table_of_the_rows_taken(rows, data):
 
 
 def test_a_vocabulary_orders_by_count_then_word():
-    built = Vocabulary.build(["b a c", "a B d", "a"])
+    built = Vocabulary.build(["b a d", "a B c", "a"])
     assert built.words == ("a", "b", "c", "d")
     assert len(built) == 5  # and the unknown word
 
 
 def test_a_vocabulary_can_be_cut_by_count_and_size():
-    texts = ["b a c", "a B d", "a"]
+    texts = ["b a d", "a B c", "a"]
     assert Vocabulary.build(texts, min_count=2).words == ("a", "b")
     assert Vocabulary.build(texts, max_size=3).words == ("a", "b", "c")
 

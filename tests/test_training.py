@@ -187,6 +187,17 @@ def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_module_draws_depends_on_the_seed_and_the_step():
+    def draws(seed):
+        task, found = Line([1.0] * 4), []
+        task.loss = lambda batch: found.append(torch.rand(1).item()) or task.module.w.sum()
+        train_line(task, [0.0] * 5, seed=seed, steps=4)
+        return found
+
+    assert len(set(draws(0) + draws(1))) == 8
+    assert draws(0) == draws(0)
+
+
 def test_resuming_repeats_no_finished_interval(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
     with pytest.raises(Killed):
@@ -260,7 +271,7 @@ def test_a_process_killed_for_good_is_resumed_by_another(tmp_path):
     assert same(resumed, final) and without_seconds(history) == without_seconds(expected)
 
 
-def train_line(task, scores, **changes):
+def train_line(task, scores, seed=0, **changes):
     """Train a line with validation scores written beforehand; also the weight at each evaluation."""
     seen, script = [], iter(scores)
 
@@ -269,7 +280,7 @@ def train_line(task, scores, **changes):
         return next(script)
 
     chosen = settings(**{"evaluate_every": 1, "optimizer": "momentum", "learning_rate": 0.5, **changes})
-    return train(task, chosen, validate, seed=0), seen
+    return train(task, chosen, validate, seed=seed), seen
 
 
 def test_momentum_by_hand():

@@ -45,6 +45,8 @@ def make(root: Path) -> None:
     shutil.copytree(original / "book" / "_ext", root / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Snakefile", "_config.yml", "constraints.txt"):
         shutil.copy(original / name, root / name)
+    (root / "data").mkdir()
+    shutil.copy(original / "data" / "catalogue.yaml", root / "data" / "catalogue.yaml")
     (root / "book" / "_static").mkdir()
     (root / "book" / "_static" / "book.css").write_text("")
     (root / "book" / "references.bib").write_text("")

@@ -36,18 +36,19 @@ def find_copies(app: Sphinx) -> None:
     root = Path(app.srcdir)
     app.executed_copies = {}
     for name in notebooks.names(root):
-        copy = _latest(name) or _from_reference(root, name)
+        copy = _latest(root, name) or _from_reference(root, name)
         if copy:
             app.executed_copies[FOLDER + name] = copy
         else:
             log.info("[executed] %s has neither an executed copy nor recorded results", name)
 
 
-def _latest(name: str) -> Path | None:
-    profile = os.environ.get("RETLIB_PROFILE", "*")
-    copies = runtime.build_dir().glob(f"{profile}/notebooks/{name}.ipynb")
-    copies = [copy for copy in copies if copy.parts[-3] != REFERENCE]
-    return max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
+def _latest(root: Path, name: str) -> Path | None:
+    asked = os.environ.get("RETLIB_PROFILE")
+    # By the profiles' names, because Sphinx keeps copies of its own in the build folder.
+    profiles = [asked] if asked else notebooks.profiles(root)
+    copies = [runtime.build_dir() / profile / "notebooks" / f"{name}.ipynb" for profile in profiles]
+    return max(filter(Path.exists, copies), key=lambda copy: copy.stat().st_mtime, default=None)
 
 
 def _from_reference(root: Path, name: str) -> Path | None:

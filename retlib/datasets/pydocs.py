@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 
 from retlib import runtime, text
 from retlib.collection import Collection, retrieval_task, split_by_cluster
@@ -145,9 +146,10 @@ def tables(slice_name: str) -> dict[str, pd.DataFrame]:
     folder = _folder(slice_name)
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-            _run_build(slice_name, unfinished)
-            with contextlib.suppress(OSError):  # another process was first, with the same tables
+        # Notebooks that start side by side wait for the first of them.
+        with FileLock(f"{folder}.lock"), tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+            if not folder.is_dir():
+                _run_build(slice_name, unfinished)
                 os.rename(f"{unfinished}/tables", folder)
     return {table: pd.read_parquet(folder / f"{table}.parquet") for table in TABLES}
 
@@ -227,9 +229,10 @@ def _queries(descriptions: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFram
     """The descriptions that can be told apart: text, cluster (the target), source, verbatim."""
     queries = descriptions.assign(key=descriptions["text"].map(key)).rename(columns={"target": "cluster"})
     queries = queries[queries.groupby("key")["cluster"].transform("nunique") == 1].drop_duplicates("key")
-    texts = documents["text"].map(key).groupby(documents["article"])
-    opening, whole = texts.first(), texts.agg(" ".join)
+    opening = documents[documents["position"] == 0].set_index("article")["text"].map(key)
     queries = queries[~queries["cluster"].isin(opening.index[opening.duplicated(keep=False)])]
+    targets = documents[documents["article"].isin(queries["cluster"])]
+    whole = targets["text"].map(key).groupby(targets["article"]).agg(" ".join)
     pairs = zip(queries["key"], queries["cluster"].map(whole), strict=True)
     queries["verbatim"] = [f" {inner} " in f" {outer} " for inner, outer in pairs]
     queries.index = pd.Index(_numbered(queries["cluster"]), name="query_id")

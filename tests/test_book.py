@@ -1,0 +1,226 @@
+"""The real book at its smallest scale: its pages, in a browser too, and every command that the prose gives."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+
+from retlib import notebooks, runtime
+
+ROOT = runtime.root()
+NAMES = notebooks.names(ROOT)
+BIN = Path(sys.executable).parent
+BOOK = 'make book PROFILE=smoke JOBS=2 SEEDS="0 1"'
+
+# Commands of the prose that are not run here as they stand, and what runs them.
+ELSEWHERE = {
+    "make book": "the same as BOOK below, at another profile",
+    "make book PROFILE=smoke": "the same as BOOK below, with the profile's own seeds",
+    "make test": "continuous integration",
+    "make lab": "test_jupyterlab_opens_the_notebooks",
+    ".venv/bin/jupyter-book build .": "test_the_bare_build",
+}
+
+
+def commands():
+    """Every command in the prose, in order, once."""
+    found = []
+    for name in ("README.md", "book/how-to-rerun.md"):
+        for block in re.findall(r"^```bash\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S):
+            found += block.splitlines()
+    return list(dict.fromkeys(found))
+
+
+RUN_HERE = [command for command in commands() if command not in ELSEWHERE and command != BOOK]
+
+
+def call(command, cwd=ROOT, **variables):
+    """Run a command of the prose with this environment's programs."""
+    words = [str(BIN / word.removeprefix(".venv/bin/")) if ".venv/bin/" in word else word for word in shlex.split(command)]
+    return subprocess.run(
+        words, cwd=cwd, env=os.environ | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """The folder in which the book was built."""
+    folder = tmp_path_factory.mktemp("book")
+    command = BOOK
+    if Path(sys.prefix) != ROOT / ".venv":  # in another environment, what `make book` calls
+        command = f'{sys.executable} -m retlib.book --profile smoke --jobs 2 --seeds "0 1"'
+    done = call(command, RETLIB_BUILD=str(folder))
+    assert done.returncode == 0, done.stdout
+    assert str(folder / "smoke" / "html" / "index.html") in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(build):
+    """Path below the html folder to parsed page."""
+    html = build / "smoke" / "html"
+    return {path.relative_to(html): BeautifulSoup(path.read_text(), "html.parser") for path in html.rglob("*.html")}
+
+
+def test_every_chapter_has_a_page_with_tables_and_figures(pages):
+    for name in NAMES:
+        page = pages[Path("notebooks", f"{name}.html")]
+        assert page.select(".cell_output table"), f"{name} shows no table"
+        assert page.select(".cell_output img"), f"{name} shows no figure"
+
+
+def test_every_figure_has_a_caption_and_says_what_it_shows(pages):
+    for path, page in pages.items():
+        for image in page.select(".cell_output img"):
+            assert image.get("alt", "").strip(), f"{path}: an image without alternative text"
+            caption = image.find_parent("figure")
+            assert caption and caption.find("figcaption").get_text(strip=True), f"{path}: an image without caption"
+
+
+def test_no_page_shows_an_error_a_warning_or_a_path_of_this_machine(pages, build):
+    for path, page in pages.items():
+        outputs = " ".join(output.get_text() for output in page.select(".cell_output"))
+        for sign in ("Traceback", "Warning:", "widget-view", "it/s]", str(ROOT), str(build)):
+            assert sign not in outputs, f"{path} shows {sign!r}"
+
+
+def test_links_within_the_book_lead_somewhere(pages):
+    for path, page in pages.items():
+        for tag, attribute in (("a", "href"), ("img", "src"), ("script", "src"), ("link", "href")):
+            for element in page.find_all(tag, **{attribute: True}):
+                check_link(path, tag, element[attribute], pages)
+
+
+def check_link(path, tag, address, pages):
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https", "mailto"):
+        assert tag == "a", f"{path} loads {address} from elsewhere"
+        return
+    if parts.scheme or address in ("#", "#top"):
+        return
+    target = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
+    if target.suffix != ".html":
+        assert target.name, f"{path} links to {address}"
+        return
+    assert target in pages, f"{path} links to {address}, which is not there"
+    anchor = unquote(parts.fragment)
+    assert not anchor or pages[target].find(id=anchor), f"{path} links to {address}, which has no such place"
+
+
+def test_files_that_pages_use_are_there(pages, build):
+    html = build / "smoke" / "html"
+    for path, page in pages.items():
+        for element in page.select("img[src], script[src], link[rel=stylesheet][href]"):
+            address = urlsplit(element.get("src") or element.get("href"))
+            if address.scheme != "data":
+                file = html / path.parent / unquote(address.path)
+                assert file.is_file() and file.stat().st_size, f"{path} uses {address.path}"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, without sandbox and without traffic of its own."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    flags = (
+        "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync"
+    )
+    with playwright.sync_playwright() as session:
+        started = session.chromium.launch(executable_path=program, args=flags.split())
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_in_a_browser(browser, pages, build, width):
+    """No errors, nothing loaded from elsewhere, formulas set, and no page scrolls sideways."""
+    view = browser.new_page(viewport={"width": width, "height": 900})
+    troubles = []
+    view.on("console", lambda message: message.type == "error" and troubles.append(message.text))
+    view.on("pageerror", lambda error: troubles.append(str(error)))
+    view.on("request", lambda request: request.url.startswith("http") and troubles.append(request.url))
+    view.on("requestfailed", lambda request: troubles.append(request.url))
+    for path, page in pages.items():
+        view.goto((build / "smoke" / "html" / path).as_uri(), wait_until="load")
+        if page.select("script[src*='tex-svg']"):
+            view.wait_for_function("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
+            view.evaluate("() => MathJax.startup.promise.then(() => null)")
+        assert not view.query_selector_all("mjx-merror"), f"{path}: a formula cannot be set"
+        wide = view.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{path} is {wide} wide at {width}"
+        assert troubles == [], f"{path} at {width}"
+    view.close()
+
+
+def test_every_command_of_the_prose_is_run():
+    assert BOOK in commands()
+    assert set(ELSEWHERE) <= set(commands())
+
+
+@pytest.mark.parametrize("command", RUN_HERE)
+def test_a_command_of_the_prose(build, tmp_path, command):
+    """As it stands; papermill's among them, whose output goes to a folder of its own."""
+    cwd = ROOT
+    if "papermill" in command:
+        (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
+        cwd = tmp_path
+    done = call(command, cwd, RETLIB_BUILD=str(build))
+    assert done.returncode == 0, done.stdout
+    if "results" in command:
+        header = "experiment,system,collection,split,measure,value,seed,profile,source"
+        assert done.stdout.startswith(header)
+        assert {line.split(",")[0] for line in done.stdout.splitlines()[1:]} == set(NAMES)
+
+
+@pytest.mark.parametrize("command", [word for word in commands() if word.startswith("make ")])
+def test_a_make_target_calls_what_is_tested(command):
+    said = call(command.replace("make ", "make --always-make --dry-run ", 1)).stdout
+    expected = {"book": "-m retlib.book --profile", "test": "-m pytest", "lab": "jupyter lab --notebook-dir notebooks"}
+    assert expected[command.split()[1]] in said
+
+
+def test_the_bare_build(build, tmp_path):
+    """`jupyter-book build .`: the copies just made, without warnings; only the output goes elsewhere."""
+    command = f".venv/bin/jupyter-book build . --path-output {tmp_path} -W -n --keep-going"
+    done = call(command, RETLIB_BUILD=str(build))
+    assert done.returncode == 0, done.stdout
+    for name in NAMES:
+        page = BeautifulSoup((tmp_path / "_build" / "html" / "notebooks" / f"{name}.html").read_text(), "html.parser")
+        assert page.select(".cell_output")
+
+
+def test_jupyterlab_opens_the_notebooks(tmp_path):
+    """The command of `make lab`, without a window, on a free port."""
+    command = [str(BIN / "jupyter"), "lab", "--notebook-dir", "notebooks", "--no-browser", "--port=0"]
+    command += ["--allow-root"] if os.getuid() == 0 else []
+    environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
+    try:
+        address = None
+        for _ in range(600):
+            address = re.search(r"http://(?:localhost|127\.0\.0\.1):(\d+)/lab\?token=(\w+)", log.read_text())
+            if address or server.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert address, log.read_text()
+        port, token = address.groups()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents?token={token}") as answer:
+            listed = answer.read().decode()
+        assert all(f"{name}.ipynb" in listed for name in NAMES)
+    finally:
+        server.kill()
+        server.wait()
