@@ -7,11 +7,18 @@ import os
 # Before any numerical library starts its threads, and before matplotlib looks for a screen.
 os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
 
+import hypothesis
 import pandas as pd
 import pytest
 
 from retlib import runtime
 from retlib.collection import Collection, closure, retrieval_task, split_by_cluster
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile(
+    "retlib", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize=True
+)
+hypothesis.settings.load_profile("retlib")
 
 THINGS = (
     "a bicycle tyre", "sourdough bread", "a violin", "tomato plants", "a leaking tap", "a marathon", "Portuguese",

@@ -91,7 +91,7 @@ def test_the_order_of_a_run_is_taken_as_it_stands():
     assert value(found, "AP@100", "q2") == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), depth=st.sampled_from([1, 4, 130]))
 def test_measures_equal_their_definitions(seed, depth):
     rng = np.random.default_rng(seed)

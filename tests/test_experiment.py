@@ -9,18 +9,32 @@ import pytest
 from retlib import experiment, results, runtime
 from retlib.errors import DataError, SettingError
 from retlib.evaluation import make_run
-from retlib.experiment import Experiment, Outcome, check_parameters, collection_name, each_of, number, one_of
+from retlib.experiment import (
+    Experiment,
+    Outcome,
+    check_parameters,
+    collection_name,
+    each_of,
+    mapping_of,
+    number,
+    one_of,
+    text_name,
+)
 
 RULES = {
     "loss": one_of(("softmax", "triplet")),
     "batch_size": number(1, whole=True),
     "margin": number(0, 1),
     "collections": each_of(collection_name),
+    "tasks": mapping_of(["P", "Q"], collection_name),
+    "files": mapping_of(None, experiment.text),
+    "other": text_name,
 }
 ALL = {**experiment.COMMON, **RULES}
 GOOD = {
     "profile": "quick", "seeds": [0, 1], "source": "run",
     "loss": "softmax", "batch_size": 1000, "margin": 0.5, "collections": ["quora"],
+    "tasks": {"Q": "quora", "P": "disfl-qa"}, "files": {}, "other": "pydocs",
 }  # fmt: skip
 
 
@@ -44,7 +58,10 @@ def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"los": "softmax"}, "parameter 'los' is not known. Did you mean 'loss'.*Valid: batch_size, collections, loss"),
+        (
+            {"los": "softmax"},
+            "parameter 'los' is not known. Did you mean 'loss'.*Valid: batch_size, collections, files, loss",
+        ),
         ({"zzz": 1}, "parameter 'zzz' is not known. Valid: batch_size, collections"),
         ({"loss": "nope"}, "loss = 'nope' is not known.*Valid: softmax, triplet"),
         ({"loss": "sofmax"}, "Did you mean 'softmax'"),
@@ -61,6 +78,12 @@ def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
         ({"collections": []}, r"collections = \[\] must be a list with at least one"),
         ({"collections": ["quora", "quora"]}, "names a value twice"),
         ({"collections": [5]}, "collections = 5 is not known"),
+        ({"tasks": {"P": "quora"}}, "tasks = .* must be a mapping with the keys P, Q"),
+        ({"tasks": ["quora"]}, "must be a mapping with the keys P, Q"),
+        ({"tasks": {"P": "quora", "Q": "quroa"}}, "'quroa' is not known. Did you mean 'quora'"),
+        ({"files": "glove.txt"}, "files = 'glove.txt' must be a mapping"),
+        ({"files": {"GloVe": 5}}, "= 5 must be a string"),
+        ({"other": "quora"}, "'quora' is not known.*Valid: .*wikipedia-2015"),
         ({"seeds": 0}, "seeds = 0 must be a list"),
         ({"seeds": [-1]}, "seeds = -1 must be a whole number of at least 0"),
         ({"seeds": [1, 1]}, "names a value twice"),

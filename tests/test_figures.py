@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from retlib import figures
+from retlib.claims import Evidence
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +86,40 @@ def test_a_pair_matrix_shows_both_directions_and_what_is_significant():
     assert {place for place, t in cells.items() if t.get_weight() == "bold"} == {(0, 1), (1, 0)}
     shown = axis.images[0].get_array()
     assert np.ma.getmaskarray(shown).diagonal().all() or np.isnan(np.ma.getdata(shown).diagonal()).all()
+
+
+def test_a_histogram_has_a_marker_for_each_collection_on_logarithmic_axes():
+    table = pd.DataFrame({"name": ["a", "a", "b"], "relevant": [1, 10, 5], "queries": [100, 1, 7]})
+    (axis,) = figures.histogram(table, "relevant", "queries", "name", "relevant documents", "test queries").axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("relevant documents", "test queries")
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+    drawn = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
+    assert drawn == {"a": [(1, 100), (10, 1)], "b": [(5, 7)]}
+
+
+def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
+    evidence = [Evidence("A vs B", 55, 50, effect, effect - 1, effect + 1, 0.1, 0.9, 3, 30) for effect in (5, -2)]
+    verdicts = pd.DataFrame(
+        [
+            {"claim": "gillick2018-a-over-b", "verdict": "holds", "evidence": evidence},
+            {"claim": "gillick2018-b-over-c", "verdict": "not tested", "evidence": []},
+            {"claim": "gillick2018-c-over-d", "verdict": "contradicted", "evidence": evidence[1:]},
+            {"claim": "gillick2018-d-over-e", "verdict": "inconclusive", "evidence": evidence[:1]},
+        ]
+    )
+    found = figures.ledger(verdicts)
+    (axis,) = found.axes
+    assert texts(axis) == ["✓  a over b", "·  b over c", "✗  c over d", "~  d over e"]
+    assert "95 % interval" in axis.get_xlabel()
+    bars = [tuple(line.get_xdata()) for line in axis.get_lines() if len(line.get_xdata()) == 2]
+    assert sorted(bars[:4]) == [(-3, -1), (-3, -1), (4, 6), (4, 6)]
+    (legend,) = found.legends
+    assert {text.get_text() for text in legend.get_texts()} == {
+        "✓ holds",
+        "✗ contradicted",
+        "~ inconclusive",
+        "· not tested",
+    }
 
 
 def test_figures_can_be_written(tmp_path):

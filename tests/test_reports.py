@@ -114,3 +114,12 @@ def test_verdicts_read_without_colour():
     assert shown["p (Holm)"].tolist() == ["< 0.001", "0.200", ""]
     assert shown["effect, 95 % interval"][0].count("A vs B, on toy: +5.00 [+4.00, +6.00] (margin 1.0 points)") == 2
     assert shown["effect, 95 % interval"][2] == "no data" and shown["seeds"][2] == ""
+    page = reports.as_page(shown).data
+    assert page.count("<br>A vs B") == 1 and "&lt; 0.001" in page and "✓" in page
+
+
+def test_the_collections_that_play_a_papers_data_sets_are_listed():
+    found = reports.data_sets("gillick2018", "laptop")
+    assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]
+    assert found["played by"][0] == "quora" and set(found["closeness"]) <= {"part", "stand-in"}
+    assert reports.data_sets("gillick2018", "nope").empty
