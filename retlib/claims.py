@@ -2,9 +2,10 @@
 
 The rules stand here and the bindings in ``data/papers/bindings.yaml``; neither knows a
 result. Every claim comes down to comparisons that must all hold. Each comparison has two
-one-sided p-values, for the claim and against it; Holm's correction is made over all
-claims of a chapter. A claim *holds* if every comparison speaks for it (p < 0.05), is
-*contradicted* if one speaks against it, and is *inconclusive* otherwise.
+one-sided p-values, for the claim and against it. A claim *holds* if every comparison speaks
+for it (the largest p-value is under 0.05 after Holm's correction over the claims of the
+paper), is *contradicted* if one speaks against it (corrected over all comparisons of the
+paper), and is *inconclusive* otherwise.
 """
 
 from __future__ import annotations
@@ -294,13 +295,15 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
         data are to the paper's), `evidence` (a list of `Evidence`), `reason`.
     """
     evidence, reasons = gather(paper, profile, source)
-    flat = [(claim_id, each) for claim_id, found in evidence.items() for each in found]
-    p_for = holm([each.p_for for _, each in flat]) if flat else []
-    p_against = holm([each.p_against for _, each in flat]) if flat else []
+    # Every comparison must speak for a claim, so the largest p-value is the claim's; any one may speak against it.
+    p_for = dict(zip(evidence, holm([max(each.p_for for each in found) for found in evidence.values()]), strict=True))
+    flat = [claim_id for claim_id, found in evidence.items() for _ in found]
+    p_against = pd.Series(holm([each.p_against for found in evidence.values() for each in found]), index=flat)
+    against = p_against.groupby(level=0).min()
     rows = []
     for claim in papers_table("claims").query("paper == @paper").to_dict("records"):
-        mine = [i for i, (claim_id, _) in enumerate(flat) if claim_id == claim["id"]]
-        verdict, p = _decide([p_for[i] for i in mine], [p_against[i] for i in mine])
+        mine = evidence.get(claim["id"], [])
+        verdict, p = _decide(p_for[claim["id"]], against[claim["id"]]) if mine else (NOT_TESTED, float("nan"))
         rows.append(
             {
                 "claim": claim["id"],
@@ -308,22 +311,20 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
                 "statement": claim["statement"],
                 "verdict": verdict,
                 "p": p,
-                "seeds": min((flat[i][1].seeds for i in mine), default=0),
+                "seeds": min((each.seeds for each in mine), default=0),
                 "closeness": _closeness(paper, claim["id"], profile) if mine else "",
-                "evidence": [flat[i][1] for i in mine],
+                "evidence": mine,
                 "reason": reasons.get(claim["id"], ""),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _decide(p_for: list[float], p_against: list[float]) -> tuple[str, float]:
+def _decide(p_for: float, p_against: float) -> tuple[str, float]:
     """The verdict, and the corrected p-value that it rests on."""
-    if not p_for:
-        return NOT_TESTED, float("nan")
-    if min(p_against) < LEVEL:
-        return CONTRADICTED, min(p_against)
-    return (HOLDS if max(p_for) < LEVEL else INCONCLUSIVE), max(p_for)
+    if p_against < LEVEL:
+        return CONTRADICTED, p_against
+    return (HOLDS if p_for < LEVEL else INCONCLUSIVE), p_for
 
 
 def _closeness(paper: str, claim_id: str, profile: str) -> str:

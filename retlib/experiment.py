@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from retlib import datasets, results, runtime
+from retlib import datasets, notebooks, results, runtime
 from retlib.collection import Collection
 from retlib.errors import DataError, SettingError, require, require_one_of
 from retlib.evaluation import evaluate, held_out
@@ -86,9 +86,14 @@ def text_name(name: str, value: Any) -> None:
     require_one_of(f"{name} (a text)", value, datasets.text_names())
 
 
+def profile_name(name: str, value: Any) -> None:
+    """A rule: "explore", or a profile in ``notebooks/profiles``."""
+    require_one_of(name, value, ["explore", *notebooks.profiles(runtime.root())])
+
+
 # Every notebook has these parameters.
 COMMON: dict[str, Rule] = {
-    "profile": text,
+    "profile": profile_name,
     "seeds": each_of(number(0, whole=True)),
     "source": one_of(("run", "reference")),
 }
@@ -113,8 +118,7 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     """
     plain = (str, int, float, bool, list, dict, type(None))
     given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
-    # Constants that the notebook imports are in capitals; no parameter is.
-    ours = {k: v for k, v in given.items() if k not in _hidden() and not k.isupper()}
+    ours = {k: v for k, v in given.items() if k not in _hidden()}
     for name in [] if "_parameters_checked" in namespace else sorted(set(ours) - set(rules)):
         near = get_close_matches(name, rules, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -150,12 +154,15 @@ class Outcome:
         Training steps to the weights that were used.
     seconds : float, optional
         Of training.
+    candidates : int, optional
+        How many there were, if not all of the collection.
     """
 
     run: pd.DataFrame
     parameters: Mapping[str, Any] = field(default_factory=dict)
     steps: int | None = None
     seconds: float | None = None
+    candidates: int | None = None
 
 
 class Experiment:
@@ -227,7 +234,7 @@ class Experiment:
             "seconds": outcome.seconds,
             "wall": round(watch.seconds, 3),
             "queries": values["query_id"].nunique(),
-            "candidates": len(collection.documents),
+            "candidates": outcome.candidates or len(collection.documents),
             "data": results.as_json({"fingerprint": collection.fingerprint, **collection.provenance}),
         }
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():

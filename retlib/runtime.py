@@ -107,13 +107,28 @@ def device():
 
 
 def autocast(precision: str, on=None):
-    """The context in which matrix products run at `precision` ("float32" or "bfloat16")."""
+    """The context in which matrix products run at `precision` ("float32" or "bfloat16").
+
+    A processor that only emulates bfloat16 is slower with it than without, up to several
+    times: there the products run in float32, whatever was asked for.
+    """
     import torch
 
     require_one_of("precision", precision, PRECISIONS)
-    if precision == "float32":
+    kind = (on or device()).type
+    if precision == "float32" or (kind == "cpu" and not _has_bfloat16()):
         return contextlib.nullcontext()
-    return torch.autocast((on or device()).type, dtype=torch.bfloat16)
+    return torch.autocast(kind, dtype=torch.bfloat16)
+
+
+@cache
+def _has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 itself (AVX-512 BF16, AMX, or Arm's BF16)."""
+    flags = {"avx512_bf16", "amx_bf16", "bf16"}
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return any(flags & set(line.split()) for line in lines if line.startswith(("flags", "Features")))
+    return False
 
 
 def progress(iterable: Iterable | None = None, **options):

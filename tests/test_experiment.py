@@ -41,6 +41,10 @@ GOOD = {
 @pytest.fixture(autouse=True)
 def places(tmp_path, monkeypatch):
     """A project folder and a build folder, both empty."""
+    profiles = tmp_path / "root" / "notebooks" / "profiles"
+    profiles.mkdir(parents=True)
+    for name in ("quick", "laptop", "smoke"):
+        (profiles / f"{name}.yaml").touch()
     monkeypatch.setattr(runtime, "root", lambda: tmp_path / "root")
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
     return tmp_path
@@ -88,7 +92,7 @@ def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
         ({"seeds": [-1]}, "seeds = -1 must be a whole number of at least 0"),
         ({"seeds": [1, 1]}, "names a value twice"),
         ({"source": "paper"}, "source = 'paper' is not known.*reference, run"),
-        ({"profile": ""}, "profile = '' must be a string"),
+        ({"profile": "laptpo"}, "profile = 'laptpo' is not known"),
     ],
 )
 def test_a_wrong_parameter_is_named_with_what_is_valid(changes, message):
