@@ -219,7 +219,9 @@ def _seeds(text: str) -> list[int] | None:
     try:
         return [int(seed) for seed in text.split()] or None
     except ValueError:
-        raise SettingError(f"SEEDS = {text!r} must be whole numbers with spaces between, as in SEEDS=\"0 1 2\".") from None
+        raise SettingError(
+            f'SEEDS = {text!r} must be whole numbers with spaces between, as in SEEDS="0 1 2".'
+        ) from None
 
 
 def _jobs(text: str) -> int:

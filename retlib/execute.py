@@ -11,7 +11,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,17 @@ def execute(notebook: Path, folder: Path, parameters: Mapping[str, Any]) -> Path
         path.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
     try:
-        papermill.execute_notebook(
-            notebook,
-            running,
-            parameters=dict(parameters),
-            # The same folder as in JupyterLab.
-            cwd=notebook.parent,
-            progress_bar={"desc": notebook.stem, "mininterval": 0.5},
-            stdout_file=sys.stderr,
-            stderr_file=sys.stderr,
-        )
+        with _inline_figures():
+            papermill.execute_notebook(
+                notebook,
+                running,
+                parameters=dict(parameters),
+                # The same folder as in JupyterLab.
+                cwd=notebook.parent,
+                progress_bar={"desc": notebook.stem, "mininterval": 0.5},
+                stdout_file=sys.stderr,
+                stderr_file=sys.stderr,
+            )
     except Exception as error:
         _explain(running, error)
         os.replace(running, failed)
@@ -56,6 +58,19 @@ def execute(notebook: Path, folder: Path, parameters: Mapping[str, Any]) -> Path
         raise
     os.replace(running, done)
     return done
+
+
+@contextmanager
+def _inline_figures() -> Iterator[None]:
+    """Figures go into the notebook, even where the environment asks matplotlib for something else."""
+    before = os.environ.get("MPLBACKEND")
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    try:
+        yield
+    finally:
+        os.environ.pop("MPLBACKEND")
+        if before is not None:
+            os.environ["MPLBACKEND"] = before
 
 
 def summary(executed: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from threadpoolctl import ThreadpoolController
 
@@ -62,8 +63,9 @@ class Index(ABC):
             If this kind of index has no such parameter, or the value is below 1.
         """
         for name, value in parameters.items():
-            holders = self._parameters()
-            require_one_of(f"search parameter of {self.settings['factory']!r}", name, holders)
+            factory, holders = self.settings["factory"], self._parameters()
+            require(bool(holders), f"{name} = {value}: an index {factory!r} has no search parameters")
+            require_one_of(f"search parameter of {factory!r}", name, holders)
             require(value >= 1, f"{name} = {value}: at least 1 is needed")
             setattr(holders[name], name, value)
         self.settings["search"] = {**self.settings["search"], **parameters}
@@ -162,7 +164,7 @@ def load(folder: Path) -> Index:
     try:
         settings = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         index = (Exact if settings["factory"] == EXACT else Faiss).read(settings, folder)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise DataError(f"{folder} holds no index that can be read: {error}") from error
     index.set(**settings["search"])
     return index
@@ -260,7 +262,7 @@ class Faiss(Index):
     def train(cls, settings: Mapping[str, Any], vectors: np.ndarray) -> Faiss:
         """Make, train and fill the index that `settings["factory"]` names."""
         made = cls(settings, _make(settings["factory"], vectors.shape[1]))
-        _set_training(made._index, settings["seed"])
+        made._kept = _set_training(made._index, settings["seed"])
         rows = _sample(vectors, settings["train_rows"] or ADD_BLOCK, settings["seed"])
         with made._pools.limit(limits=settings["threads"]):
             try:
@@ -352,11 +354,14 @@ def _parts(index: Any) -> Iterator[Any]:
 
 
 def _set_training(index: Any, seed: int) -> list[Any]:
-    """Set seeds and iterations; what comes back must live until the training is over."""
+    """Set seeds and iterations; what comes back must live as long as the index, which points to it."""
     parts = list(_parts(index))
     bits = [part.pq.nbits for part in parts if hasattr(part, "pq") and hasattr(part, "code_size")]
     quantizers = [_rotate_for(part, bits[0] if bits else 8) for part in parts if hasattr(part, "niter_pq")]
     for part in [*parts, *quantizers]:
+        if hasattr(part, "do_polysemous_training"):
+            # It orders centroids for a search by Hamming distance, which we do not do, and takes a minute.
+            part.do_polysemous_training = False
         for clustering, iterations in _clusterings(part):
             clustering.niter, clustering.seed = iterations, seed
             # Below 39 rows a centroid faiss warns on the standard error; below 1 it raises.

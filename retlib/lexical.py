@@ -55,7 +55,7 @@ class LexicalSystem(ABC):
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(hasattr(self, "_fitted"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
-        return self._search(queries, k)
+        return self._search(queries, k) if len(queries) else _nothing(0, k)
 
     @abstractmethod
     def _index(self, documents: Sequence[str]) -> None: ...

@@ -16,6 +16,12 @@ from retlib.errors import DataError, require
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 
+def index_rule(name: str, value: object) -> None:
+    """A notebook's rule: [faiss factory, search parameters, most candidates]."""
+    valid = isinstance(value, list) and [type(part) for part in value] == [str, dict, int]
+    require(valid, f"{name} = {value!r} must be a list: faiss factory, search parameters, most candidates")
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """A task's queries and a growing set of candidates.
@@ -143,14 +149,6 @@ def measure(
     run = evaluation.make_run(task.split("test").index, ids, scores, rows)
     ap = evaluation.evaluate(run, task.judgments("test"), ["AP@100"])["value"].mean()
     return Measured(run, building.seconds, float(np.median(seconds)), len(timed), built.size_bytes, float(ap))
-
-
-# The indexes that are compared: name to faiss factory and search parameters. "quantized" is the
-# one that stands for the paper's claim.
-INDEXES: dict[str, tuple[str, dict[str, float]]] = {
-    "exact": ("Exact", {}),
-    "quantized": ("IVF1024,SQ8", {"nprobe": 32}),
-}
 
 
 def against_exact(points: pd.DataFrame) -> pd.DataFrame:

@@ -45,7 +45,9 @@ RUN_HERE = [command for command in commands() if command not in ELSEWHERE and co
 
 def call(command, cwd=ROOT, **variables):
     """Run a command of the prose with this environment's programs."""
-    words = [str(BIN / word.removeprefix(".venv/bin/")) if ".venv/bin/" in word else word for word in shlex.split(command)]
+    words = [
+        str(BIN / word.removeprefix(".venv/bin/")) if ".venv/bin/" in word else word for word in shlex.split(command)
+    ]
     return subprocess.run(
         words, cwd=cwd, env=os.environ | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -51,7 +51,9 @@ def test_the_three_lists_agree():
     wanted = {name: pins().get(name) for name in direct()}
     assert conda() == wanted
     assert PROJECT["requires-python"] == ">=3.11,<3.14"
-    assert f"python{PROJECT['requires-python']}" in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    assert (
+        f"python{PROJECT['requires-python']}" in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    )
 
 
 @pytest.mark.parametrize("name", sorted(direct()))

@@ -7,8 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from importlib import metadata
+from importlib.metadata import files
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -93,19 +93,20 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
     if page not in app.executed_copies:
         return
     executed = json.loads(app.executed_copies[page].read_text(encoding="utf-8"))
-    tags = [cell["metadata"].setdefault("tags", []) for cell in executed["cells"]]
-    if any("injected-parameters" in given for given in tags):
-        for given in tags:
-            if "parameters" in given:
-                given.append("hide-input")
+    metadata = [cell["metadata"] for cell in executed["cells"]]
+    if any("injected-parameters" in given.get("tags", []) for given in metadata):
+        for given in metadata:
+            if "parameters" in given.get("tags", []):
+                given["tags"].append("hide-input")
+                given["mystnb"] = {"code_prompt_show": "Show the defaults", "code_prompt_hide": "Hide the defaults"}
     content[0] = json.dumps(executed)
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
     """Put MathJax's one self-contained file (glyphs as SVG, no fonts to load) among the book's static files."""
     if error is None and app.builder.format == "html":
-        files = metadata.files("sphinx-mathjax-offline") or ()
-        script = next(file for file in files if file.name == Path(app.config.mathjax_path).name)
+        name = Path(app.config.mathjax_path).name
+        script = next(file for file in files("sphinx-mathjax-offline") or () if file.name == name)
         copy_asset_file(script.locate(), Path(app.outdir) / "_static")
 
 
