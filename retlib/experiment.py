@@ -191,6 +191,7 @@ class Experiment:
         namespace["_parameters_checked"] = True
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
         runtime.set_threads()
+        pd.set_option("display.max_colwidth", None)  # pages show the papers' words whole
         self.environment = runtime.environment() if self.live else {}
         if self.live:
             self.results = Results()
