@@ -20,7 +20,7 @@ help:
 	@echo "make book [PROFILE=quick] [JOBS=2] [SEEDS=\"0 1 2\"]   run the notebooks, build the book"
 	@echo "make test                                          run the tests"
 	@echo "make lab                                           JupyterLab with the notebooks"
-	@echo "make clean                                         remove all that was made, .venv excepted"
+	@echo "make clean                                         remove all that was made or fetched, but .venv"
 	@echo
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
 
@@ -33,7 +33,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile
 
 lab: $(READY)
-	$(BIN)/jupyter lab --notebook-dir notebooks
+	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 clean:
 	rm -rf _build .snakemake .pytest_cache .ruff_cache .hypothesis

@@ -131,11 +131,9 @@ def measure(
     repeats : int
         How often; the median counts.
     """
-    require(
-        pool.smallest <= size <= len(pool.doc_ids),
-        f"size = {size} is not between {pool.smallest}, the task's test candidates, and {len(pool.doc_ids)}, all there are",
-        DataError,
-    )
+    own, most = pool.smallest, len(pool.doc_ids)
+    wrong = f"size = {size} is not between {own}, the task's test candidates, and {most}, all there are"
+    require(own <= size <= most, wrong, DataError)
     with runtime.Stopwatch() as building:
         built = index.build(factory, pool.vectors[:size], search=search)
     scores, rows = built.search(pool.queries, depth)

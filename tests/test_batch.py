@@ -11,6 +11,7 @@ import pytest
 import toybook
 
 from retlib import processes
+from retlib.book import progress_line
 
 A, B, C = "1_a", "2_b", "3_c"
 NO_PAGES = ("--omit-from", "pages")
@@ -122,6 +123,18 @@ def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
 def test_wrong_settings_are_refused(book, arguments, message):
     code, said = toybook.build(book, *arguments)
     assert code == 2 and message in said and "Traceback" not in said
+
+
+def test_the_progress_line_joins_papermill_s_bar_and_the_one_within(tmp_path):
+    log = tmp_path / "12_x.log"
+    assert progress_line("12_x", log) == "12_x: starting"
+    log.write_text(
+        "12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]\repoch:   0%|\repoch:  50%|##| 1/2\n"
+    )
+    assert progress_line("12_x", log) == "12_x:  22%|## | 2/9 [00:01<00:03]  epoch:  50%|##| 1/2"
+    with log.open("a") as file:
+        file.write("\r12_x:  33%|### | 3/9")
+    assert progress_line("12_x", log) == "12_x:  33%|### | 3/9"
 
 
 def running(root):

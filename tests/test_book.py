@@ -48,8 +48,10 @@ def call(command, cwd=ROOT, **variables):
     words = [
         str(BIN / word.removeprefix(".venv/bin/")) if ".venv/bin/" in word else word for word in shlex.split(command)
     ]
+    # Without what an outer `make test` passes down.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
-        words, cwd=cwd, env=os.environ | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        words, cwd=cwd, env=environment | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
 

@@ -1,6 +1,7 @@
 """The notebooks' own form, the profiles, and how parameters are resolved."""
 
 import json
+import os
 
 import pytest
 import toybook
@@ -131,6 +132,14 @@ def test_a_run_moves_its_copy_into_place(toy, tmp_path):
     assert copy == tmp_path / "out" / "notebooks" / "1_a.ipynb"
     assert toybook.printed(copy) == "explore [7] run\n"
     assert not list((tmp_path / "out" / "running").iterdir())
+
+
+def test_figures_go_into_the_copy_whatever_the_environment_says(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", "import os\nprint(os.environ['MPLBACKEND'])")
+    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
+    assert "inline" in toybook.printed(copy)
+    assert os.environ["MPLBACKEND"] == "Agg"
 
 
 @pytest.mark.parametrize(("fail", "message"), [(True, "ValueError: told to fail"), ("die", "DeadKernelError")])
