@@ -45,6 +45,8 @@ def execute(notebook: Path, folder: Path, parameters: Mapping[str, Any]) -> Path
                 parameters=dict(parameters),
                 # The same folder as in JupyterLab.
                 cwd=notebook.parent,
+                # A kernel starts in a second, but on a busy machine it may take minutes.
+                start_timeout=600,
                 progress_bar={"desc": notebook.stem, "mininterval": 0.5},
                 stdout_file=sys.stderr,
                 stderr_file=sys.stderr,

@@ -95,7 +95,8 @@ def test_what_can_be_loaded_stands_in_the_catalogue():
     loadable = {"quora", "askubuntu", "askubuntu-titles", "paralex", "disfl-qa"}
     assert loadable <= set(datasets.names())
     assert {"wikipedia-2015", "wikispeedia"} <= set(datasets.text_names())
-    assert {*loadable, *datasets.text_names()} <= set(catalogue.catalogue())
+    slices = {name for name in datasets.text_names() if name.startswith("pydocs-")}  # parts of pydocs, made here
+    assert {*loadable, *datasets.text_names()} - slices <= set(catalogue.catalogue())
 
 
 def test_unknown_names_list_the_valid_ones():

@@ -27,6 +27,7 @@ from retlib import imports, notebooks, runtime
 from retlib.execute import NotebookError, execute
 
 FOLDER = "notebooks/"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,17 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
             if "parameters" in given.get("tags", []):
                 given["tags"].append("hide-input")
                 given["mystnb"] = {"code_prompt_show": "Show the defaults", "code_prompt_hide": "Hide the defaults"}
+    _drop_widgets(executed)
     content[0] = json.dumps(executed)
+
+
+def _drop_widgets(executed: dict) -> None:
+    """Leave out the progress bars: without a kernel they show nothing, and their scripts come from the network."""
+    executed["metadata"].pop("widgets", None)
+    for cell in executed["cells"]:
+        outputs = cell.get("outputs", [])
+        if outputs:
+            cell["outputs"] = [each for each in outputs if WIDGET not in each.get("data", {})]
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
