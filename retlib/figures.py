@@ -35,7 +35,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
         Collection to a table as `retlib.reports.scores` returns it.
     """
     rows = max(len(table) for table in tables.values())
-    figure, axes = _figure(4.2 * len(tables) + 1.5, 0.32 * rows + 1.2, len(tables))
+    figure, axes = _figure(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
     for axis, (collection, table) in zip(axes, tables.items(), strict=True):
         places = np.arange(len(table))[::-1]
         errors = [table[measure] - table["low"], table["high"] - table[measure]]
@@ -53,7 +53,8 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
             )
         axis.set(yticks=places, yticklabels=table.index, xlabel=f"{measure} (points of 100)", title=collection)
         axis.grid(axis="y", visible=False)
-    axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.12 - 0.5 / rows), fontsize=9, ncols=2, frameon=False)
+    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     return figure
 
 

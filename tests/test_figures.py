@@ -33,7 +33,7 @@ def test_intervals_have_a_panel_for_each_collection():
     assert [axis.get_title() for axis in found.axes] == ["quora", "toy"]
     assert all(axis.get_xlabel() == "AP@100 (points of 100)" and texts(axis) == ["BM25", "DE"] for axis in found.axes)
     # Ours and the paper's on the left, ours alone on the right.
-    assert {text.get_text() for text in left.get_legend().get_texts()} == {
+    assert {text.get_text() for text in found.legends[0].get_texts()} == {
         "ours, 95 % interval",
         "paper (its own data)",
     }
