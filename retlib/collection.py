@@ -20,6 +20,9 @@ from retlib.errors import DataError, SettingError, require
 
 SPLITS = ("train", "dev", "test")
 
+# The part of the training queries that `cold_start` holds out as dev (Chang 2020, section 4.1).
+HELD_OUT = 0.1
+
 # The columns that each frame must have; others may stand beside them.
 COLUMNS = {
     "documents": ("text",),
@@ -28,6 +31,44 @@ COLUMNS = {
     "pairs": ("left", "right", "label", "split"),
     "links": ("source", "target"),
 }
+
+
+@dataclass(frozen=True)
+class Article:
+    """A page of an encyclopedia or manual: passages in order, and the pages that it links to.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the articles of its source; what links name.
+    title : str
+        What a reader sees above the page.
+    passages : tuple of str
+        Paragraphs of running text, in order.
+    opening : int
+        How many of them make up the first section that has any; 0 without passages.
+    links : tuple of str
+        Names of other pages; some of these may be no article of the source.
+
+    Raises
+    ------
+    DataError
+        If `opening` is not a number of passages at the beginning.
+    """
+
+    name: str
+    title: str
+    passages: tuple[str, ...]
+    opening: int
+    links: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        is_possible = min(1, len(self.passages)) <= self.opening <= len(self.passages)
+        require(
+            is_possible,
+            f"article {self.name!r}: an opening of {self.opening} of {len(self.passages)} passages",
+            DataError,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +247,11 @@ def closure(pairs: pd.DataFrame) -> pd.Series:
     return pd.Series(first.to_numpy()[component], index=items, name="cluster", dtype=object)
 
 
+def hash_position(name: str) -> float:
+    """Where in [0, 1) a name lies: evenly spread, and the same whatever other names there are."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2.0**64
+
+
 def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, float], seed: int = 0) -> pd.Series:
     """Assign every item to a split so that no cluster is on both sides.
 
@@ -225,14 +271,90 @@ def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, 
     names = pd.Series(items, index=items).astype(object)
     names.update(clusters)
     unique = names.unique()
-    digests = (hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest() for name in unique)
-    position = np.array([int.from_bytes(digest, "big") for digest in digests]) / 2.0**64
+    position = np.array([hash_position(f"{seed}:{name}") for name in unique])
     side = np.full(len(unique), "train", dtype=object)
     start = 0.0
     for split, share in shares.items():
         side[(position >= start) & (position < start + share)] = split
         start += share
     return names.map(dict(zip(unique, side, strict=True))).rename("split")
+
+
+def split_by_position(position: pd.Series, share: float, start: float) -> np.ndarray:
+    """The split at each position in [0, 1): train and dev below `share`, test from `start` on, else empty."""
+    return np.select([position < (1 - HELD_OUT) * share, position < share, position >= start], SPLITS, "")
+
+
+def cold_start(collection: Collection, share: float, test: float | None = None) -> Collection:
+    """The same task with `share` of the queries for training (Chang 2020, section 4.1).
+
+    Queries are split by the column `position` of their frame, a hash in [0, 1): those below
+    nine tenths of `share` are train, those up to `share` dev, those at the other end test.
+    So the training queries of a small share are among those of a large one, and no query
+    is on two sides; the candidates stay all documents.
+
+    Parameters
+    ----------
+    collection : Collection
+        Its queries have `position`.
+    share : float
+        The part that trains, dev included: 0.01, 0.05, 0.10 and 0.80 in the paper.
+    test : float, optional
+        Test on the last `test` of the positions alone and drop what lies between, so that
+        several shares are tested on the same queries. By default all others are test.
+
+    Raises
+    ------
+    DataError
+        If the queries have no positions.
+    SettingError
+        If the shares are impossible, or so small that a split is without queries.
+    """
+    require("position" in collection.queries, f"collection {collection.name!r}: queries have no `position`", DataError)
+    start = share if test is None else 1 - test
+    require(
+        0 < share < 1 and share <= start + 1e-9 and start < 1,
+        f"share = {share} with test = {test}: both must be above 0, and together at most 1",
+    )
+    queries = collection.queries.assign(split=split_by_position(collection.queries["position"], share, start))
+    queries = queries[queries["split"] != ""]
+    for split in SPLITS:
+        require(
+            split in set(queries["split"]),
+            f"share = {share} of {len(collection.queries):,} queries in {collection.name!r} leaves none for {split}",
+        )
+    qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
+    return replace(collection, name=f"{collection.name}-{share:g}", queries=queries, qrels=qrels)
+
+
+def fewer_candidates(collection: Collection, most: int, split: str = "test") -> Collection:
+    """The same task with about `most` candidates: the passages that answer a split's queries, then others.
+
+    Passages stay whole, so that a sentence competes with its neighbours; the others are
+    taken in the order of a hash of their names.
+
+    Parameters
+    ----------
+    collection : Collection
+        Its documents have `passage`.
+    most : int
+        Passages are added until there are so many candidates, or none is left.
+
+    Raises
+    ------
+    DataError
+        If the documents are in no passages.
+    """
+    require("passage" in collection.documents, f"collection {collection.name!r} has no passages", DataError)
+    passages = collection.documents["passage"]
+    needed = set(passages[collection.judgments(split)["doc_id"]])
+    sizes = passages.value_counts()
+    order = sorted(sizes.index, key=lambda name: (name not in needed, hash_position(name)))
+    before = np.cumsum(sizes[order].to_numpy()) - sizes[order].to_numpy()
+    chosen = needed | {name for name, start in zip(order, before, strict=True) if start < most}
+    documents = collection.documents[passages.isin(chosen)]
+    qrels = collection.qrels[collection.qrels["doc_id"].isin(documents.index)]
+    return replace(collection, documents=documents, qrels=qrels)
 
 
 def retrieval_task(

@@ -1,4 +1,8 @@
-"""Encoders, and the dual encoder that scores a query against documents."""
+"""Encoders, and the dual encoder that scores a query against documents.
+
+An encoder is a module that takes a `TokenTable` of B rows and returns (B, d). A new one is a
+class here; the Transformer is in `retlib.transformer`.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,51 @@ class BagOfWords(nn.Module):
         rows = F.embedding(torch.from_numpy(unique).to(on), self.weight, sparse=self.sparse)
         offsets = torch.from_numpy(table.offsets[:-1]).to(on)
         return F.embedding_bag(torch.from_numpy(inverse).to(on), rows, offsets, mode="mean")
+
+
+class BagOfWordsMLP(nn.Module):
+    """The mean of a text's unit embeddings, then two layers with tanh (Chang 2020, section 4.2).
+
+    Parameters
+    ----------
+    vocabulary_size : int
+        Rows of the embedding table.
+    width : int
+        Size of an embedding and of the hidden layer.
+    dimension : int
+        Size of an encoding.
+    bigrams : int
+        Rows of a second table, for pairs of neighbouring units, hashed; none by default (the
+        paper tried them without gain, footnote 5).
+    """
+
+    def __init__(self, vocabulary_size: int, width: int, dimension: int, bigrams: int = 0) -> None:
+        super().__init__()
+        require(bigrams >= 0, f"bigrams = {bigrams} is negative")
+        self.units = BagOfWords(vocabulary_size, width)
+        self.pairs = BagOfWords(bigrams, width) if bigrams else None
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, dimension), nn.Tanh())
+
+    @property
+    def dimension(self) -> int:
+        """Size of an encoding."""
+        return self.layers[-2].out_features
+
+    def forward(self, table: TokenTable) -> Tensor:
+        """Encode the rows of a token table: shape (rows, dimension)."""
+        mean = self.units(table)
+        if self.pairs is not None:
+            mean = mean + self.pairs(_bigrams(table, len(self.pairs.weight)))
+        # The mean of n embeddings of unit length is as short as 1 / sqrt(n), which starves the tanh.
+        return self.layers(F.layer_norm(mean, mean.shape[-1:]))
+
+
+def _bigrams(table: TokenTable, buckets: int) -> TokenTable:
+    """The hashed pairs of neighbouring units of each row; the last unit of a row pairs with the first."""
+    following = np.roll(table.ids, -1).astype(np.int64)
+    following[table.offsets[1:] - 1] = table.ids[table.offsets[:-1]]
+    hashed = (table.ids.astype(np.int64) * 1_000_003 + following) % buckets
+    return TokenTable(hashed.astype(np.int32), table.offsets)
 
 
 class DualEncoder(nn.Module):
@@ -109,14 +158,19 @@ class DualEncoder(nn.Module):
         -------
         Tensor, shape (B, N) or (B, n)
         """
-        encoded_queries, encoded_documents = self.queries(queries), self.documents(documents)
+        return self.score(self.queries(queries), self.documents(documents), shared, scaled)
+
+    def score(
+        self, encoded_queries: Tensor, encoded_documents: Tensor, shared: bool = True, scaled: bool = True
+    ) -> Tensor:
+        """As `forward`, of encodings."""
         if scaled:
             # Scaling B encodings is cheaper than scaling B * N similarities.
             encoded_queries = self.alpha * encoded_queries
         if shared:
             scores = encoded_queries @ encoded_documents.T
         else:
-            own = encoded_documents.view(len(queries), -1, encoded_documents.shape[-1])  # (B, n, d)
+            own = encoded_documents.view(len(encoded_queries), -1, encoded_documents.shape[-1])  # (B, n, d)
             scores = torch.einsum("bd,bnd->bn", encoded_queries, own)
         return scores + self.beta if scaled else scores
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from retlib.claims import SIGNS
+from retlib.results import Results
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -21,9 +23,13 @@ def _figure(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[
     # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
     figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained", dpi=110)
     for axis in axes[0]:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
+        _style(axis)
     return figure, axes[0]
+
+
+def _style(axis: Axes) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)
 
 
 def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
@@ -106,7 +112,7 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
     return figure
 
 
-def pair_matrix(pairs: pd.DataFrame, level: float = 0.05) -> Figure:
+def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.05) -> Figure:
     """Every system against every other: row minus column, in points; bold where p < `level` after Holm."""
     names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
     place = {name: i for i, name in enumerate(names)}
@@ -127,7 +133,83 @@ def pair_matrix(pairs: pd.DataFrame, level: float = 0.05) -> Figure:
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=names)
     axis.set_xticklabels(names, rotation=40, ha="right")
     axis.grid(visible=False)
-    figure.colorbar(image, ax=axis, label="row minus column, points of AP@100", shrink=0.7)
+    figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
+    return figure
+
+
+def recalls(results: Results, collections: Sequence[str], measures: Sequence[str], split: str = "test") -> Figure:
+    """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
+
+    Parameters
+    ----------
+    measures : sequence of str
+        R@k, for rising k.
+    """
+    depths = [int(measure.partition("@")[2]) for measure in measures]
+    columns = min(3, len(collections))
+    rows = -(-len(collections) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.6 * columns + 0.6, 3.0 * rows + 1.0), squeeze=False, sharex=True, sharey=True,
+        layout="constrained", dpi=110,
+    )  # fmt: skip
+    styles: dict[str, dict] = {}
+    for axis, collection in zip(axes.flat, collections, strict=False):
+        _style(axis)
+        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
+        for system in mine["system"].unique():
+            if system not in styles:
+                place = len(styles)
+                styles[system] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+            values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
+            values = 100 * values.reindex(measures)
+            axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
+            low, high = values.min(axis=1), values.max(axis=1)
+            axis.fill_between(depths, low, high, color=styles[system]["color"], alpha=0.18, linewidth=0)
+        axis.set(xscale="log", title=collection, xticks=depths, xticklabels=depths)
+        axis.title.set_fontsize(9)
+        axis.minorticks_off()
+    for axis in axes.flat[len(collections) :]:
+        axis.set_visible(False)
+    figure.supxlabel("k", fontsize=10)
+    figure.supylabel("R@k (points of 100)", fontsize=10)
+    handles = {
+        label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return figure
+
+
+def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
+    """How shares between 0 and 1 are spread, a histogram on a logarithmic axis for each name."""
+    figure, axes = _figure(3.6 * len(values) + 1.6, 3.2, len(values))
+    for axis, (name, share) in zip(axes, values.items(), strict=True):
+        axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
+        axis.set(xlabel=xlabel, ylabel=ylabel, title=name, yscale="log", xlim=(0, 1))
+    return figure
+
+
+def two_towers() -> Figure:
+    """A two-tower model beside a cross-attention model (Chang 2020, Figure 1)."""
+    figure, axes = _figure(8.0, 3.4, 2)
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "0.3"}
+    arrow = {"arrowstyle": "-|>", "color": "0.3"}
+
+    def draw(axis: Axes, texts: Mapping[str, tuple[float, float, str]], arrows: Sequence[tuple[str, str]]) -> None:
+        for x, y, text in texts.values():
+            axis.text(x, y, text, ha="center", va="center", bbox=box, fontsize=9, zorder=3)
+        for start, end in arrows:
+            axis.annotate("", texts[end][:2], texts[start][:2], arrowprops={**arrow, "shrinkA": 14, "shrinkB": 14})
+
+    sides = {"q": (0.25, 0.08, "query"), "d": (0.75, 0.08, "document")}
+    towers = {
+        **sides, "eq": (0.25, 0.45, "Transformer"), "ed": (0.75, 0.45, "Transformer"), "s": (0.5, 0.85, "inner product"),
+    }  # fmt: skip
+    draw(axes[0], towers, [("q", "eq"), ("d", "ed"), ("eq", "s"), ("ed", "s")])
+    cross = {**sides, "e": (0.5, 0.45, "Transformer over both"), "s": (0.5, 0.85, "score")}
+    draw(axes[1], cross, [("q", "e"), ("d", "e"), ("e", "s")])
+    for axis, title in zip(axes, ("two towers", "cross-attention"), strict=True):
+        axis.set(xlim=(0, 1), ylim=(-0.05, 1), title=title)
+        axis.axis("off")
     return figure
 
 
@@ -151,9 +233,7 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
             axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
     axis.axvline(0, color="0.4", linewidth=0.8)
     labels = [f"{SIGNS[row.verdict]}  {row.claim.split('-', 1)[1].replace('-', ' ')}" for row in verdicts.itertuples()]
-    axis.set(
-        yticks=range(count)[::-1], ylim=(-0.6, count - 0.4), xlabel="A minus B with 95 % interval (points of MAP@100)"
-    )
+    axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4), xlabel="A minus B with 95 % interval (points of 100)")
     axis.set_yticklabels(labels)
     axis.set_xscale("symlog", linthresh=1)
     axis.grid(axis="y", visible=False)

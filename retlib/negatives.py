@@ -1,9 +1,15 @@
-"""Negatives: each sampler answers one question, "which documents does this batch see?"."""
+"""Negatives: each sampler answers one question, "which documents does this batch see?".
+
+A sampler takes its positive pairs from a source: an object with ``draw(step, batch_size, seed)``
+that returns `Pairs`, and a length. `Pairs` is one, over labelled pairs in shuffled epochs;
+`retlib.pretraining.PretrainingPairs` is another.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,6 +18,16 @@ from torch import Tensor
 from retlib.errors import DataError, require
 from retlib.losses import IGNORE, NEGATIVE, POSITIVE
 from retlib.text import TokenTable
+
+
+class PairSource(Protocol):
+    """Where positive pairs come from."""
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+        """The pairs of a training step; depends on the arguments alone, so that training can resume."""
+
+    def __len__(self) -> int:
+        """How many different pairs there are, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +42,29 @@ class Pairs:
         1 for a positive pair, 0 for a labelled negative; all positive without it.
     groups : int array, shape (pairs,), optional
         Pairs of one group have documents that are relevant to each other's queries.
+    log_shares : float32 array, shape (pairs,), optional
+        Logarithm of each document's share of the pairs from which it is drawn.
     """
 
     queries: TokenTable
     documents: TokenTable
     labels: np.ndarray | None = None
     groups: np.ndarray | None = None
+    log_shares: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def take(self, rows: np.ndarray) -> Pairs:
+        """The given pairs, in the given order."""
+        labels, groups, log_shares = (
+            None if values is None else values[rows] for values in (self.labels, self.groups, self.log_shares)
+        )
+        return Pairs(self.queries.take(rows), self.documents.take(rows), labels, groups, log_shares)
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+        """The pairs of a training step: shuffled epochs, see `rows_of_step`."""
+        return self.take(rows_of_step(len(self), batch_size, seed, step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +80,15 @@ class Batch:
         See `retlib.losses`.
     shared : bool
         Whether all queries see the same documents.
+    log_shares : float32 Tensor, shape (N,), optional
+        What a sampled softmax subtracts from the score of each document.
     """
 
     queries: TokenTable
     documents: TokenTable
     targets: Tensor
     shared: bool
+    log_shares: Tensor | None = None
 
 
 @lru_cache(maxsize=8)
@@ -88,7 +121,7 @@ class InBatch:
 
     Parameters
     ----------
-    pairs : Pairs
+    pairs : PairSource
         All positive.
     batch_size : int
         B; a batch is never larger than the number of pairs.
@@ -97,23 +130,33 @@ class InBatch:
     mask_known : bool
         Take known relevant documents of other pairs (`pairs.groups`) out of the negatives.
         The paper does not.
+    corrected : bool
+        Give the loss what corrects for documents that are drawn more often than others: the
+        `log_shares` of the pairs, to be subtracted from their scores, so that the
+        batch stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
     """
 
-    def __init__(self, pairs: Pairs, batch_size: int, seed: int, mask_known: bool = False) -> None:
-        require(not mask_known or pairs.groups is not None, "mask_known needs pairs with groups")
-        self.pairs, self.batch_size, self.seed, self.mask_known = pairs, batch_size, seed, mask_known
-        size = _size(len(pairs), batch_size)
-        self._eye = torch.full((size, size), NEGATIVE, dtype=torch.int8).fill_diagonal_(POSITIVE)
+    def __init__(
+        self, pairs: PairSource, batch_size: int, seed: int, mask_known: bool = False, corrected: bool = False
+    ) -> None:
+        self.pairs, self.seed, self.mask_known, self.corrected = pairs, seed, mask_known, corrected
+        self.batch_size = _size(len(pairs), batch_size)
+        self._eye = torch.full((self.batch_size,) * 2, NEGATIVE, dtype=torch.int8).fill_diagonal_(POSITIVE)
 
     def batch(self, step: int) -> Batch:
         """The batch of a step: targets of shape (B, B)."""
-        rows = rows_of_step(len(self.pairs), self.batch_size, self.seed, step)
+        drawn = self.pairs.draw(step, self.batch_size, self.seed)
         targets = self._eye
         if self.mask_known:
-            groups = torch.from_numpy(self.pairs.groups[rows])
+            require(drawn.groups is not None, "mask_known needs pairs with groups")
+            groups = torch.from_numpy(drawn.groups)
             known = (groups[:, None] == groups[None, :]) & (targets == NEGATIVE)
             targets = targets.masked_fill(known, IGNORE)
-        return Batch(self.pairs.queries.take(rows), self.pairs.documents.take(rows), targets, shared=True)
+        log_shares = None
+        if self.corrected:
+            require(drawn.log_shares is not None, "the correction needs pairs with log_shares")
+            log_shares = torch.from_numpy(drawn.log_shares)
+        return Batch(drawn.queries, drawn.documents, targets, True, log_shares)
 
 
 class Labelled:
@@ -133,6 +176,6 @@ class Labelled:
 
     def batch(self, step: int) -> Batch:
         """The batch of a step: targets of shape (B, 1)."""
-        rows = rows_of_step(len(self.pairs), self.batch_size, self.seed, step)
-        targets = torch.from_numpy(self.pairs.labels[rows].astype(np.int8))[:, None]
-        return Batch(self.pairs.queries.take(rows), self.pairs.documents.take(rows), targets, shared=False)
+        drawn = self.pairs.draw(step, self.batch_size, self.seed)
+        targets = torch.from_numpy(drawn.labels.astype(np.int8))[:, None]
+        return Batch(drawn.queries, drawn.documents, targets, shared=False)

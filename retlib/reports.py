@@ -72,6 +72,43 @@ def shown(table: pd.DataFrame, measure: str = "AP@100") -> pd.DataFrame:
     )
 
 
+def recalls(
+    results: Results,
+    collection: str,
+    measures: Sequence[str],
+    reported: Mapping[tuple[str, str], float] | None = None,
+    split: str = "test",
+) -> pd.DataFrame:
+    """Several measures of each system, the paper's numbers behind a bar.
+
+    Parameters
+    ----------
+    reported : mapping, optional
+        (system, measure) to the number that the paper gives.
+
+    Returns
+    -------
+    DataFrame
+        Index system, a column for each measure; text such as ``41.3 ± 0.8 | 58.0``: the mean in
+        points of a hundred, half of its 95 % interval over queries and seeds, the paper's number.
+    """
+    reported, rows = reported or {}, {}
+    for system in systems(results, collection, measures[0], split):
+        rows[system] = {}
+        for measure in measures:
+            found = estimate(results, system, collection, measure, split)
+            low, high = found.interval()
+            paper = reported.get((system, measure))
+            text = f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
+            rows[system][measure] = text + ("" if paper is None else f" | {paper:.1f}")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+
+def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    """Tables one under the other, each under its key."""
+    return pd.concat(tables, names=[name])
+
+
 def every_pair(
     results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100", split: str = "test"
 ) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from retlib.encoders import encode
 from retlib.errors import DataError, require
 from retlib.negatives import rows_of_step
 from retlib.text import TokenTable, Vocabulary
-from retlib.training import TrainingSettings, train
+from retlib.training import Task, TrainingSettings, train
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class SkipThought(nn.Module):
         return F.cross_entropy(hidden[inside] @ self.output(classes).T, labels)
 
 
-class NeighbourTask:
+class NeighbourTask(Task):
     """Skip-Thought as a task of the training loop: sentence i with its neighbours i - 1 and i + 1."""
 
     def __init__(self, module: SkipThought, sentences: TokenTable, batch_size: int, seed: int) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,25 +23,44 @@ from retlib import losses, runtime
 from retlib.encoders import DualEncoder
 from retlib.errors import require, require_one_of
 from retlib.negatives import Batch
+from retlib.text import TokenTable
+
+# Makes the context in which a forward pass runs.
+Autocast = Callable[[], AbstractContextManager]
 
 # Seconds of training after which a checkpoint is written: the most that a kill can cost.
 CHECKPOINT_SECONDS = 30.0
 
 
-class Task(Protocol):
+class Task(ABC):
     """What the loop trains: a module, a batch for every step, and the loss of a batch."""
 
     module: nn.Module
 
+    @abstractmethod
     def batch(self, step: int) -> Any:
         """The batch of a step; depends on the step alone, so that training can resume."""
 
+    @abstractmethod
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch, a scalar."""
 
+    def backward(self, batch: Any, autocast: Autocast) -> float:
+        """Add the gradient of a batch's loss to the parameters; returns the loss.
+
+        Parameters
+        ----------
+        autocast : callable
+            Makes the context in which the forward pass runs.
+        """
+        with autocast():
+            loss = self.loss(batch)
+        loss.backward()
+        return loss.item()
+
 
 @dataclass(eq=False)
-class RetrievalTask:
+class RetrievalTask(Task):
     """A dual encoder, its negatives and its loss.
 
     Parameters
@@ -47,11 +70,16 @@ class RetrievalTask:
         With a method ``batch(step) -> Batch``; see `retlib.negatives`.
     loss_name : str
         One of `retlib.losses.names()`.
+    chunk : int, optional
+        Encode so many texts at a time, keeping no more than their activations: a large batch
+        in little memory, for one forward pass more (Gao et al. 2021, GradCache). The
+        gradients are those of the whole batch.
     """
 
     module: DualEncoder
     negatives: Any
     loss_name: str
+    chunk: int | None = None
 
     def batch(self, step: int) -> Batch:
         """The batch of a step."""
@@ -59,13 +87,57 @@ class RetrievalTask:
 
     def loss(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
+        return self._loss(batch, self.module.queries(batch.queries), self.module.documents(batch.documents))
+
+    def _loss(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
         # The triplet's margin is stated in units of the cosine; the other losses want logits.
-        scaled = self.loss_name != "triplet"
-        scores = self.module(batch.queries, batch.documents, batch.shared, scaled)
-        return losses.get(self.loss_name)(scores.float(), batch.targets.to(scores.device))
+        scores = self.module.score(queries, documents, batch.shared, scaled=self.loss_name != "triplet").float()
+        if batch.log_shares is not None:
+            scores = scores - batch.log_shares.to(scores.device)
+        return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
+
+    def backward(self, batch: Batch, autocast: Autocast) -> float:
+        """Add the gradient of a batch's loss to the parameters; returns the loss."""
+        if self.chunk is None:
+            return super().backward(batch, autocast)
+        queries = _Cached(self.module.queries, batch.queries, self.chunk, autocast)
+        documents = _Cached(self.module.documents, batch.documents, self.chunk, autocast)
+        with autocast():
+            loss = self._loss(batch, queries.encoded, documents.encoded)
+        loss.backward()
+        queries.backward()
+        documents.backward()
+        return loss.item()
 
 
-class Multitask:
+class _Cached:
+    """Encodings of a batch, made chunk by chunk without their graphs, which are made again to go backward."""
+
+    def __init__(self, encode: Callable, table: TokenTable, chunk: int, autocast: Autocast) -> None:
+        require(chunk >= 1, f"chunk = {chunk} must be at least 1")
+        rows = np.arange(len(table))
+        self._chunks = [table.take(rows[start : start + chunk]) for start in rows[::chunk]]
+        self._encode, self._autocast, self._states = encode, autocast, []
+        with torch.no_grad():
+            self.encoded = torch.cat([self._forward(part) for part in self._chunks]).requires_grad_()
+
+    def _forward(self, part: TokenTable) -> Tensor:
+        # The second pass must drop what the first one dropped.
+        self._states.append(runtime.random_state())
+        with self._autocast():
+            return self._encode(part)
+
+    def backward(self) -> None:
+        """Carry the gradient of the encodings on to the parameters."""
+        states, self._states = self._states, []
+        gradients = self.encoded.grad.split([len(part) for part in self._chunks])
+        for part, state, gradient in zip(self._chunks, states, gradients, strict=True):
+            runtime.set_random_state(state)
+            encoded = self._forward(part)
+            encoded.backward(gradient.to(encoded.dtype))
+
+
+class Multitask(Task):
     """Several tasks that share parameters; the loss is their mean (Gillick 2018, section 2: uniform weights)."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -97,9 +169,13 @@ class TrainingSettings:
     optimizer : str
         One of `OPTIMIZERS`.
     learning_rate : float
-        Fixed over training.
+        Its highest value.
     precision : {"float32", "bfloat16"}
         Of matrix products.
+    warmup : float
+        Share of the steps over which the learning rate rises from 0, linearly.
+    decay : bool
+        Whether it then falls to 0 at the last step, linearly; else it stays.
     """
 
     steps: int
@@ -108,13 +184,23 @@ class TrainingSettings:
     optimizer: str = "adam"
     learning_rate: float = 1e-3
     precision: str = "float32"
+    warmup: float = 0.0
+    decay: bool = False
 
     def __post_init__(self) -> None:
+        require(0 <= self.warmup <= 1, f"warmup = {self.warmup} is not a share, between 0 and 1")
         for name in ("steps", "evaluate_every", "patience", "learning_rate"):
             value = getattr(self, name)
             require(value > 0, f"{name} = {value} must be positive")
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, runtime.PRECISIONS)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step (from 0)."""
+        rising = self.warmup * self.steps
+        if step < rising:
+            return self.learning_rate * (step + 1) / (rising + 1)
+        return self.learning_rate * ((self.steps - step) / (self.steps - rising) if self.decay else 1.0)
 
 
 @dataclass
@@ -249,20 +335,24 @@ class _Loop:
         start, first, total = time.perf_counter(), self.step, 0.0
         self.task.module.train()
         stop = min(self.step + self.settings.evaluate_every, self.settings.steps)
+        autocast = partial(runtime.autocast, self.settings.precision)
         while self.step < stop:
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
             runtime.seed_torch(self.seed * 1_000_003 + self.step)
-            with runtime.autocast(self.settings.precision):
-                loss = self.task.loss(self.task.batch(self.step))
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            total += self.task.backward(self.task.batch(self.step), autocast)
+            self._set_rate()
             for optimizer in self.optimizers:
                 optimizer.step()
-            total += loss.item()
             self.step += 1
         self.seconds += time.perf_counter() - start
         return total / (self.step - first)
+
+    def _set_rate(self) -> None:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.settings.rate(self.step)
 
     def evaluate(self, validate: Callable[[], float], loss: float) -> None:
         """Score the module, and keep its weights if they are the best so far."""

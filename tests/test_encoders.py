@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retlib.encoders import BagOfWords, DualEncoder, encode
+from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, _bigrams, encode
 from retlib.errors import SettingError
 from retlib.text import TokenTable
 
@@ -119,3 +119,100 @@ def test_encoding_in_batches_equals_one_batch(size):
 
 def test_encoding_nothing_gives_no_rows():
     assert encode(DualEncoder(bag()).queries, TokenTable.from_rows([])).shape == (0, 5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_score_of_encodings_is_the_score_of_texts(shared, scaled):
+    model = DualEncoder(bag(), bag(seed=1), scale=3.0)
+    model.beta.data.fill_(0.25)
+    documents = TABLE if shared else TABLE.take(np.array([0, 1, 2, 3, 3, 2, 1, 0]))
+    found = model.score(model.queries(TABLE), model.documents(documents), shared, scaled)
+    torch.testing.assert_close(found, model(TABLE, documents, shared, scaled))
+    assert found.shape == ((4, 4) if shared else (4, 2))
+
+
+# --- BoW-MLP ---------------------------------------------------------------------------------------
+
+
+def mlp(bigrams=0, width=4, dimension=3, seed=0):
+    torch.manual_seed(seed)
+    return BagOfWordsMLP(7, width, dimension, bigrams)
+
+
+def layers_by_hand(model, means):
+    """Two layers with tanh over means that are brought to mean 0 and variance 1."""
+    first, _, second, _ = model.layers
+    centred = means - means.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    hidden = np.tanh(centred / spread @ first.weight.detach().numpy().T + first.bias.detach().numpy())
+    return np.tanh(hidden @ second.weight.detach().numpy().T + second.bias.detach().numpy())
+
+
+def test_a_bow_mlp_by_hand():
+    model = BagOfWordsMLP(3, width=2, dimension=1)
+    model.units.weight.data = torch.tensor([[9.0, 9.0], [1.0, 0.0], [3.0, 2.0]])
+    first, _, second, _ = model.layers
+    first.weight.data, first.bias.data = torch.tensor([[1.0, 0.5], [0.0, -1.0]]), torch.tensor([0.0, 0.5])
+    second.weight.data, second.bias.data = torch.tensor([[1.0, -2.0]]), torch.tensor([0.1])
+    # The mean of units 1 and 2 is (2, 1); with mean 0 and variance 1 it is (1, -1).
+    hidden = np.tanh([1 - 0.5, 1 + 0.5])
+    expected = np.tanh(hidden[0] - 2 * hidden[1] + 0.1)
+    assert model(TokenTable.from_rows([[1, 2]])).item() == pytest.approx(expected, abs=1e-4)
+    assert model.dimension == 1
+
+
+@given(texts=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_a_bow_mlp_is_two_layers_over_the_mean(texts):
+    model = mlp()
+    expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), texts))
+    np.testing.assert_allclose(model(TokenTable.from_rows(texts)).detach(), expected, atol=1e-5)
+
+
+def test_the_order_of_units_matters_to_bigrams_alone():
+    one, other = TokenTable.from_rows([[1, 2, 3, 4]]), TokenTable.from_rows([[1, 3, 2, 4]])
+    torch.testing.assert_close(mlp()(one), mlp()(other))
+    assert not torch.allclose(mlp(bigrams=50)(one), mlp(bigrams=50)(other))
+
+
+def test_bigrams_by_hand():
+    # Each unit pairs with its follower; the last of a row with the first of the row, and a single one with itself.
+    pairs = [[(3, 1), (1, 1), (1, 4), (4, 3)], [(0, 0)], [(5, 5), (5, 5)], [(2, 6), (6, 3), (3, 2)]]
+    found = _bigrams(TABLE, 11)
+    assert [found.row(i).tolist() for i in range(4)] == [[(a * 1_000_003 + b) % 11 for a, b in row] for row in pairs]
+    assert found.ids.dtype == np.int32 and found.offsets.tolist() == TABLE.offsets.tolist()
+
+
+def test_bigrams_of_large_ids_do_not_overflow():
+    row = [29_999, 30_000, 2**31 - 2]
+    expected = [(a * 1_000_003 + b) % 65_536 for a, b in zip(row, row[1:] + row[:1], strict=True)]
+    assert _bigrams(TokenTable.from_rows([row]), 65_536).ids.tolist() == expected
+
+
+def test_a_bow_mlp_with_bigrams_adds_their_mean():
+    model = mlp(bigrams=5)
+    hashed = _bigrams(TABLE, 5)
+    pairs = means(model.pairs.weight.detach().numpy(), [hashed.row(i).tolist() for i in range(4)])
+    expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), ROWS) + pairs)
+    np.testing.assert_allclose(model(TABLE).detach(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("bigrams", [0, 5])
+def test_gradients_of_a_bow_mlp_are_those_of_finite_differences(bigrams):
+    model = mlp(bigrams).double()
+    names, values = zip(*((n, v.detach().clone()) for n, v in model.named_parameters()), strict=True)
+    values = [value.requires_grad_() for value in values]
+
+    def encoded(*weights):
+        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), (TABLE,))
+
+    assert torch.autograd.gradcheck(encoded, values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((7, 4, 3, -1), "bigrams = -1 is negative"), ((0, 4, 3), "must be positive"), ((7, 0, 3), "must be positive")],
+)
+def test_an_impossible_bow_mlp_is_refused(arguments, message):
+    with pytest.raises(SettingError, match=message):
+        BagOfWordsMLP(*arguments)

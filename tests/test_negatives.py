@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retlib.encoders import BagOfWords, DualEncoder
 from retlib.errors import DataError, SettingError
 from retlib.losses import IGNORE, NEGATIVE, POSITIVE
 from retlib.negatives import InBatch, Labelled, Pairs, rows_of_step
 from retlib.text import TokenTable
+from retlib.training import RetrievalTask
 
 
 def pairs_of(count, **extra):
@@ -116,7 +119,7 @@ def test_mask_known_changes_with_the_rows_of_each_batch():
 
 def test_mask_known_without_groups_is_an_error():
     with pytest.raises(SettingError, match="groups"):
-        InBatch(pairs_of(4), 2, seed=0, mask_known=True)
+        InBatch(pairs_of(4), 2, seed=0, mask_known=True).batch(0)
 
 
 def test_labelled_gives_each_query_its_own_document_and_label():
@@ -133,3 +136,128 @@ def test_labelled_gives_each_query_its_own_document_and_label():
 def test_labelled_needs_labels():
     with pytest.raises(DataError, match="labelled pairs"):
         Labelled(pairs_of(4), 2, seed=0)
+
+
+# --- sources of pairs ------------------------------------------------------------------------------
+
+
+def test_take_takes_everything_of_the_pairs():
+    whole = pairs_of(5, labels=np.array([1, 0, 0, 1, 1]), groups=np.arange(5) * 10, log_shares=np.arange(5) / 10)
+    taken = whole.take(np.array([4, 1, 4]))
+    assert len(taken) == 3
+    assert taken.queries.ids.tolist() == [4, 1, 4] and taken.documents.ids.tolist() == [104, 7, 101, 7, 104, 7]
+    assert taken.labels.tolist() == [1, 0, 1]
+    assert taken.groups.tolist() == [40, 10, 40]
+    assert taken.log_shares.tolist() == [0.4, 0.1, 0.4]
+    bare = pairs_of(5).take(np.array([0]))
+    assert bare.labels is bare.groups is bare.log_shares is None
+
+
+@given(size=st.integers(1, 12), seed=st.integers(0, 9), step=st.integers(0, 30))
+def test_pairs_draw_the_rows_of_the_step(size, seed, step):
+    pairs = pairs_of(9, groups=np.arange(9))
+    assert pairs.draw(step, size, seed).groups.tolist() == rows_of_step(9, size, seed, step).tolist()
+
+
+class Source:
+    """A source that says what it was asked for."""
+
+    def __init__(self, count):
+        self.count, self.asked = count, []
+
+    def draw(self, step, batch_size, seed):
+        self.asked.append((step, batch_size, seed))
+        return pairs_of(self.count, groups=np.zeros(self.count)).take(np.zeros(batch_size, dtype=int))
+
+    def __len__(self):
+        return self.count
+
+
+def test_any_source_of_pairs_is_asked_for_the_step():
+    source = Source(10)
+    batch = InBatch(source, 4, seed=3, mask_known=True).batch(7)
+    assert source.asked == [(7, 4, 3)]
+    # The same document four times: no query has a negative.
+    assert batch.targets.tolist() == np.where(np.eye(4), POSITIVE, IGNORE).tolist()
+    InBatch(source, 99, seed=3).batch(0)
+    assert source.asked[-1] == (0, 10, 3)
+
+
+# --- the correction of a sampled softmax -----------------------------------------------------------
+
+
+def test_a_corrected_batch_has_the_shares_of_its_documents():
+    pairs = pairs_of(9, log_shares=np.log(np.arange(1, 10) / 45).astype(np.float32))
+    batch = InBatch(pairs, 4, seed=1, corrected=True).batch(1)
+    assert batch.log_shares.dtype == torch.float32
+    assert batch.log_shares.tolist() == pairs.log_shares[rows_of_step(9, 4, 1, 1)].tolist()
+    assert InBatch(pairs, 4, seed=1).batch(1).log_shares is None
+
+
+def test_the_correction_without_shares_is_an_error():
+    with pytest.raises(SettingError, match="correction needs pairs with log_shares"):
+        InBatch(pairs_of(4), 2, seed=0, corrected=True).batch(0)
+
+
+def test_a_corrected_loss_by_hand():
+    encoder = BagOfWords(4, 1)
+    encoder.weight.data = torch.tensor([[1.0], [2.0], [3.0], [0.5]])
+    queries, documents = TokenTable.from_rows([[0], [1]]), TokenTable.from_rows([[2], [3]])
+    pairs = Pairs(queries, documents, log_shares=np.log([0.9, 0.1]).astype(np.float32))
+    sampler = InBatch(pairs, 2, seed=0, corrected=True)
+    task = RetrievalTask(DualEncoder(encoder, similarity="dot"), sampler, "softmax")
+    # Scores are 3 and 0.5 of the first query, 6 and 1 of the second; each document's log share is taken away.
+    scores = np.array([[3, 0.5], [6, 1]]) - np.log([0.9, 0.1])
+    expected = np.mean([np.log(np.exp(row).sum()) - row[own] for own, row in enumerate(scores)])
+    assert task.loss(sampler.batch(0)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_equal_shares_change_nothing():
+    pairs = pairs_of(9, log_shares=np.full(9, np.log(1 / 9), dtype=np.float32))
+    torch.manual_seed(0)
+    model = DualEncoder(BagOfWords(120, 6), scale=5.0)
+    losses = []
+    for corrected in (True, False):
+        sampler = InBatch(pairs, 5, seed=0, corrected=corrected)
+        losses.append(RetrievalTask(model, sampler, "softmax").loss(sampler.batch(0)))
+    torch.testing.assert_close(*losses)
+
+
+DOCUMENTS = 40
+
+
+def bias(batch_size, corrected, mask_known, batches=250):
+    """How far the mean gradient of many batches is from that of the softmax over all documents, relatively."""
+    counts = np.maximum(1, np.round(100 / np.arange(1, DOCUMENTS + 1))).astype(int)  # from 100 pairs to 2
+    own = np.repeat(np.arange(DOCUMENTS), counts)
+    asked = np.random.default_rng(0).integers(DOCUMENTS, DOCUMENTS + 12, len(own))
+    queries, documents = (TokenTable.from_rows(values[:, None].tolist()) for values in (asked, own))
+    pairs = Pairs(queries, documents, groups=own, log_shares=np.log(counts[own] / len(own)).astype(np.float32))
+    torch.manual_seed(0)
+    encoder = BagOfWords(DOCUMENTS + 12, 8)
+    model = DualEncoder(encoder, similarity="dot", scale=3.0)
+
+    every = TokenTable.from_rows(np.arange(DOCUMENTS)[:, None].tolist())
+    F.cross_entropy(model(queries, every), torch.from_numpy(own)).backward()
+    full, encoder.weight.grad = encoder.weight.grad, None
+
+    sampler = InBatch(pairs, batch_size, 0, mask_known, corrected)
+    task = RetrievalTask(model, sampler, "softmax")
+    for step in range(batches):
+        (task.loss(sampler.batch(step)) / batches).backward()
+    return ((encoder.weight.grad - full).norm() / full.norm()).item()
+
+
+@pytest.mark.parametrize("mask_known", [True, False])
+def test_the_correction_takes_most_of_the_bias_of_in_batch_sampling(mask_known):
+    # Documents come into a batch as often as into the pairs, the first fifty times as often as the last.
+    plain = bias(64, corrected=False, mask_known=mask_known)
+    assert plain > 0.4
+    assert bias(64, corrected=True, mask_known=mask_known) < plain / 4
+
+
+def test_the_bias_that_is_left_falls_with_the_batch_size():
+    small, middling, large = (bias(size, corrected=True, mask_known=True) for size in (16, 64, 160))
+    assert small > 2 * middling > 2.2 * large
+    # Without the correction it does not: the batch stands for another distribution, however large it is.
+    assert bias(160, corrected=False, mask_known=True) > 0.8 * bias(16, corrected=False, mask_known=True)

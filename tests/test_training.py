@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +15,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from retlib import training
-from retlib.encoders import BagOfWords, DualEncoder
+from retlib import runtime, training
+from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder
 from retlib.errors import SettingError
 from retlib.losses import POSITIVE
 from retlib.negatives import Batch, InBatch, Labelled, Pairs
-from retlib.text import TokenTable
-from retlib.training import Multitask, RetrievalTask, TrainingSettings, train
+from retlib.text import TokenTable, WordPiece
+from retlib.training import Multitask, RetrievalTask, Task, TrainingSettings, train
 
 WORDS, PAIRS = 40, 24
 
@@ -28,7 +32,7 @@ class Killed(Exception):
     """Stands for a kill."""
 
 
-class Line:
+class Line(Task):
     """A task worked by hand: one weight w, and the loss w * g of a step with gradient g."""
 
     def __init__(self, gradients, start=1.0):
@@ -73,6 +77,19 @@ def make_multitask():
     return Multitask([first, second])
 
 
+def small_transformer(dropout):
+    """One layer of BERT over as many units as there are words."""
+    from retlib.transformer import Transformer
+
+    units = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, WORDS))))
+    return Transformer.from_scratch(units, layers=1, width=64, dimension=6, dropout=dropout)
+
+
+def make_transformer(chunk=None, dropout=0.1):
+    torch.manual_seed(0)
+    return replace(make_task(encoder=small_transformer(dropout)), chunk=chunk)
+
+
 def scorer(task):
     """A validation score that goes up and down with the weights."""
     parameters = list(task.module.parameters())
@@ -102,7 +119,16 @@ TASKS = {
     "sparse_adam": (lambda: make_task(sparse=True), {"optimizer": "sparse_adam"}),
     "bfloat16": (lambda: make_task(sparse=True, mask=True), {"optimizer": "sparse_adam", "precision": "bfloat16"}),
     "multitask": (make_multitask, {"optimizer": "sparse_adam"}),
+    "schedule": (lambda: make_task(sparse=True), {"optimizer": "sparse_adam", "warmup": 0.3, "decay": True}),
+    "chunks": (lambda: replace(make_task(), chunk=4), {"optimizer": "momentum", "decay": True}),
+    "transformer": (make_transformer, {"warmup": 0.1, "decay": True, "precision": "bfloat16", "learning_rate": 3e-3}),
 }
+
+
+@cache
+def uninterrupted(name):
+    """One training of `TASKS` that nothing kills."""
+    return run(name)
 
 
 def run(name, folder=None, wrap=lambda task, validate: validate):
@@ -150,14 +176,15 @@ def kill_in_loss(step):
     """Raise in that step's loss."""
 
     def wrap(task, validate):
-        inner, steps = task.loss, iter(range(100))
+        name = "_loss" if getattr(task, "chunk", None) else "loss"  # in chunks, the loss of encodings
+        inner, steps = getattr(task, name), iter(range(100))
 
-        def killing(batch):
+        def killing(*given):
             if next(steps) == step:
                 raise Killed
-            return inner(batch)
+            return inner(*given)
 
-        task.loss = killing
+        setattr(task, name, killing)
         return validate
 
     return wrap
@@ -178,7 +205,7 @@ KILLS = {
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
-    expected, final = run(name)
+    expected, final = uninterrupted(name)
     with pytest.raises(Killed):
         run(name, tmp_path, kill)
     history, resumed = run(name, tmp_path)
@@ -435,6 +462,9 @@ def test_a_multitask_without_tasks_is_refused():
         ({"patience": 0}, "patience = 0 must be positive"),
         ({"learning_rate": -0.1}, "learning_rate = -0.1 must be positive"),
         ({"learning_rate": float("nan")}, "learning_rate = nan must be positive"),
+        ({"warmup": -0.1}, "warmup = -0.1 is not a share, between 0 and 1"),
+        ({"warmup": 1.5}, "warmup = 1.5 is not a share, between 0 and 1"),
+        ({"warmup": float("nan")}, "warmup = nan is not a share, between 0 and 1"),
     ],
 )
 def test_settings_that_cannot_be_are_named(changes, message):
@@ -445,3 +475,242 @@ def test_settings_that_cannot_be_are_named(changes, message):
 def test_an_unknown_loss_fails_at_the_first_batch():
     with pytest.raises(SettingError, match="'sofmax'.*softmax"):
         train(make_task("sofmax"), settings(), lambda: 0.0, seed=0)
+
+
+# --- large batches in chunks -----------------------------------------------------------------------
+
+NEGATIVES = {
+    "in batch": lambda: InBatch(make_pairs(), 10, seed=0),
+    "masked and corrected": lambda: InBatch(shared_out(), 10, seed=0, mask_known=True, corrected=True),
+    "own document": lambda: Labelled(make_pairs(), 10, seed=0),
+}
+LOSSES = {"in batch": "softmax", "masked and corrected": "softmax", "own document": "cross_entropy"}
+ENCODERS = {
+    "siamese": lambda: (BagOfWords(WORDS, 6), None),
+    "two towers": lambda: (BagOfWords(WORDS, 6), BagOfWordsMLP(WORDS, 5, 6)),
+}
+
+
+def shared_out():
+    """The pairs with some shares."""
+    return replace(make_pairs(), log_shares=np.log(np.arange(1, PAIRS + 1) / 300).astype(np.float32))
+
+
+def chunked(chunk, encoders="siamese", similarity="cosine", negatives="in batch"):
+    torch.manual_seed(1)
+    module = DualEncoder(*ENCODERS[encoders](), similarity=similarity, scale=3.0).double()
+    return RetrievalTask(module, NEGATIVES[negatives](), LOSSES[negatives], chunk)
+
+
+def close(found, expected, rtol=1e-6, atol=1e-8):
+    """Every gradient; what differs in the last bits of a score is rounded alike or not."""
+    for name, weight in expected.items():
+        torch.testing.assert_close(
+            found[name], weight, rtol=rtol, atol=atol, msg=lambda said, name=name: f"{name}: {said}"
+        )
+
+
+def gradients(task, seed=0, autocast=nullcontext):
+    """The loss of a batch, and its gradients."""
+    task.module.zero_grad()
+    runtime.seed_torch(seed)
+    loss = task.backward(task.batch(2), autocast)
+    return loss, {name: weight.grad.clone() for name, weight in task.module.named_parameters()}
+
+
+@pytest.mark.parametrize("negatives", NEGATIVES)
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("encoders", ENCODERS)
+@pytest.mark.parametrize("chunk", [1, 3, 10, 1000])
+def test_chunks_give_the_gradients_of_the_whole_batch(chunk, encoders, similarity, negatives):
+    expected, whole = gradients(chunked(None, encoders, similarity, negatives))
+    loss, found = gradients(chunked(chunk, encoders, similarity, negatives))
+    assert loss == pytest.approx(expected, abs=1e-6)
+    assert found.keys() == whole.keys()
+    assert all(weight.any() for name, weight in whole.items() if name != "beta")  # a shift changes no softmax
+    close(found, whole)
+
+
+def test_chunks_of_several_own_documents_give_the_gradients_of_the_whole_batch():
+    documents = make_pairs().documents.take(np.arange(12))
+    targets = torch.tensor([[1, 0, 0]] * 4, dtype=torch.int8)
+    batch = Batch(make_pairs().queries.take(np.arange(4)), documents, targets, shared=False)
+    found = []
+    for chunk in (None, 5):
+        task = chunked(chunk)
+        task.batch = lambda step: batch
+        found.append(gradients(task))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6)
+    close(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_chunks_of_a_transformer_give_the_gradients_of_the_whole_batch(chunk):
+    found = []
+    for size in (None, chunk):
+        found.append(gradients(make_transformer(size, dropout=0.0)))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-5)
+    close(found[1][1], found[0][1], rtol=1e-3, atol=1e-6)
+
+
+def test_chunks_in_bfloat16_give_about_the_gradients_of_the_whole_batch():
+    def autocast():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    found = []
+    for size in (None, 3):
+        found.append(gradients(make_transformer(size, dropout=0.0), 0, autocast)[1])
+    for name, weight in found[0].items():
+        assert (found[1][name] - weight).norm() <= 0.05 * weight.norm() + 1e-3, name
+
+
+def dropping(chunk):
+    torch.manual_seed(1)
+    module = DualEncoder(Dropping(WORDS, 6), Dropping(WORDS, 6), scale=3.0).double()
+    return RetrievalTask(module, NEGATIVES["in batch"](), "softmax", chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_the_second_pass_drops_what_the_first_dropped(chunk):
+    task = dropping(chunk)
+    loss, found = gradients(task, seed=4)
+    again, same_again = gradients(task, seed=4)
+    assert again == loss and same(found, same_again)
+    assert gradients(task, seed=5)[0] != loss
+    # The gradient is that of the loss that was seen, so that a small step changes the loss as it says.
+    for name in ("query_encoder.weight", "document_encoder.weight"):
+        weight, gradient = task.module.get_parameter(name), found[name]
+        place, step = gradient.abs().argmax(), 1e-3
+        around = []
+        for moved in (step, -2 * step, step):
+            weight.data.view(-1)[place] += moved
+            around.append(gradients(task, seed=4)[0])
+        assert (around[0] - around[1]) / (2 * step) == pytest.approx(gradient.view(-1)[place].item(), rel=0.01)
+
+
+def test_one_chunk_drops_what_the_whole_batch_drops():
+    (expected, whole), (loss, found) = gradients(dropping(None), seed=4), gradients(dropping(10), seed=4)
+    assert loss == pytest.approx(expected, abs=1e-7)
+    close(found, whole)
+
+
+def test_a_training_in_chunks_reaches_the_same_weights():
+    ends = []
+    for chunk in (None, 1, 4):
+        task = chunked(chunk, "two towers")
+        history = train(task, settings(evaluate_every=20, optimizer="momentum"), iter([0, 1]).__next__, seed=0)
+        ends.append((weights(task), history.evaluations[-1]["loss"]))
+    for end, loss in ends[1:]:
+        assert loss == pytest.approx(ends[0][1], abs=1e-5)
+        close(end, ends[0][0], rtol=1e-4, atol=1e-5)
+
+
+class Kept:
+    """Counts the bytes of activations that wait for the way back, and the most of them at once."""
+
+    def __init__(self, module):
+        self.weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
+        self.now = self.most = 0
+
+    def pack(self, tensor):
+        size = 0 if tensor.untyped_storage().data_ptr() in self.weights else tensor.nbytes
+        self.now += size
+        self.most = max(self.most, self.now)
+        return _Waiting(self, tensor, size)
+
+
+class _Waiting:
+    def __init__(self, kept, tensor, size):
+        self.kept, self.tensor, self.size = kept, tensor, size
+
+    def __del__(self):
+        self.kept.now -= self.size
+
+
+def test_chunks_keep_the_activations_of_a_chunk_alone():
+    most = {}
+    for chunk in (None, 12, 3):
+        torch.manual_seed(0)
+        module = DualEncoder(small_transformer(dropout=0.1), scale=5.0)
+        task = RetrievalTask(module, InBatch(make_pairs(), PAIRS, seed=0), "softmax", chunk)
+        kept = Kept(module)
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda waiting: waiting.tensor):
+            task.backward(task.batch(0), nullcontext)
+        most[chunk] = kept.most
+    # Queries and documents of 24 pairs, against 12 or 3 texts of one side.
+    assert most[None] > 3 * most[12] > 9 * most[3] > 0
+
+
+@pytest.mark.parametrize("chunk", [0, -3])
+def test_a_chunk_below_one_is_named(chunk):
+    task = chunked(chunk)
+    with pytest.raises(SettingError, match=f"chunk = {chunk} must be at least 1"):
+        task.backward(task.batch(0), nullcontext)
+
+
+# --- the schedule of the learning rate -------------------------------------------------------------
+
+
+def rates(**changes):
+    chosen = settings(**{"learning_rate": 0.8, **changes})
+    return [chosen.rate(step) for step in range(chosen.steps)]
+
+
+def test_rates_by_hand():
+    # Two steps of rising, a third and two thirds; then from the whole in eight equal parts.
+    found = rates(steps=10, warmup=0.2, decay=True)
+    assert found == pytest.approx([0.8 / 3, 1.6 / 3, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+    assert rates(steps=4, warmup=0.5) == pytest.approx([0.8 / 3, 1.6 / 3, 0.8, 0.8])
+    assert rates(steps=4, decay=True) == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert rates(steps=3, warmup=1.0, decay=True) == pytest.approx([0.2, 0.4, 0.6])
+    assert rates(steps=3) == [0.8] * 3
+    assert rates(steps=1, warmup=0.1, decay=True)[0] <= 0.8
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.25, 1 / 3, 1.0])
+@pytest.mark.parametrize("steps", [1, 7, 30, 100])
+def test_rates_rise_and_fall_once_and_are_never_zero(warmup, steps):
+    found = rates(steps=steps, warmup=warmup, decay=True)
+    top = found.index(max(found))
+    assert found[: top + 1] == sorted(found[: top + 1]) and found[top:] == sorted(found[top:], reverse=True)
+    assert 0 < min(found) and max(found) <= 0.8 * (1 + 1e-9)
+    assert abs(top - warmup * steps) <= 1
+
+
+def used_rates(task, **changes):
+    """The learning rates that the optimizers had when they took their steps."""
+    found = []
+    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: found.append(optimizer.param_groups[0]["lr"]))
+    try:
+        train(task, settings(**changes), lambda: 0.0, seed=0)
+    finally:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "momentum", "sparse_adam"])
+def test_the_optimizers_step_at_the_rates_of_the_schedule(optimizer):
+    changes = {"steps": 10, "warmup": 0.2, "decay": True, "learning_rate": 0.8, "optimizer": optimizer}
+    optimizers = 2 if optimizer == "sparse_adam" else 1
+    found = used_rates(make_task(sparse=optimizer == "sparse_adam"), **changes)
+    assert found == [rate for rate in rates(steps=10, warmup=0.2, decay=True) for _ in range(optimizers)]
+
+
+def test_the_weights_move_as_the_schedule_says(monkeypatch):
+    monkeypatch.setitem(training.OPTIMIZERS, "momentum", lambda m, rate: [torch.optim.SGD(m.parameters(), lr=rate)])
+    task = Line([1.0] * 4)
+    _, seen = train_line(task, [0, 1, 2, 3, 4], steps=4, warmup=0.25, decay=True, learning_rate=0.3)
+    # Rates 0.15, 0.3, 0.2, 0.1.
+    assert seen == pytest.approx([1.0, 0.85, 0.55, 0.35, 0.25])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sparse_adam"])
+def test_without_warm_up_and_decay_the_rate_stays(optimizer, monkeypatch):
+    changes = {"optimizer": optimizer, "learning_rate": 0.037}
+    ends = []
+    for _ in range(2):
+        task = make_task(sparse=optimizer == "sparse_adam")
+        assert set(used_rates(task, **changes)) == {0.037}
+        ends.append(weights(task))
+        monkeypatch.setattr(training._Loop, "_set_rate", lambda self: None)  # as if there were no schedule
+    assert same(*ends)

@@ -9,7 +9,8 @@ A new source is a new module here that decorates a function without arguments:
 
 and, when it is read from files, an entry in `data/catalogue.yaml` that says where they come from.
 Bulk text without queries (for word vectors, pre-training, distractors) registers with
-`register_text` a function that yields one sentence at a time.
+`register_text` a function that yields one sentence at a time; pages with sections and hyperlinks
+(for pre-training) register with `register_articles` one that yields `Article`s.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib import import_module
 
-from retlib.collection import Collection
+from retlib.collection import Article, Collection
 from retlib.datasets.catalogue import data_folders
 from retlib.errors import require_one_of
 
 _COLLECTIONS: dict[str, Callable[[], Collection]] = {}
 _TEXTS: dict[str, Callable[[], Iterator[str]]] = {}
+_ARTICLES: dict[str, Callable[[], Iterator[Article]]] = {}
 
 
 def register(name: str) -> Callable:
@@ -37,6 +39,11 @@ def register_text(name: str) -> Callable:
     return _registrar(_TEXTS, name)
 
 
+def register_articles(name: str) -> Callable:
+    """Decorate a generator function that yields the `Article`s of the source called `name`."""
+    return _registrar(_ARTICLES, name)
+
+
 def names() -> list[str]:
     """The names that `load` knows."""
     _discover()
@@ -47,6 +54,12 @@ def text_names() -> list[str]:
     """The names that `text` knows."""
     _discover()
     return sorted(_TEXTS)
+
+
+def article_names() -> list[str]:
+    """The names that `articles` knows."""
+    _discover()
+    return sorted(_ARTICLES)
 
 
 def load(name: str) -> Collection:
@@ -76,6 +89,29 @@ def text(name: str) -> Iterator[str]:
     """
     require_one_of("text", name, text_names())
     return _TEXTS[name]()
+
+
+def articles(name: str) -> Iterator[Article]:
+    """The articles of the source called `name`, streamed.
+
+    Raises
+    ------
+    SettingError
+        If no source of articles has that name.
+    DataError
+        If a file is absent or damaged.
+    """
+    require_one_of("articles", name, article_names())
+    return _ARTICLES[name]()
+
+
+def provenance(name: str) -> dict[str, str]:
+    """What the articles called `name` are read from: files with their checksums, or packages with their versions."""
+    from retlib.datasets import catalogue, pydocs
+
+    if name.startswith("pydocs"):
+        return pydocs.versions(pydocs.SLICES[name.partition("-")[2] or "all"])
+    return catalogue.provenance(name)
 
 
 def _registrar(registry: dict[str, Callable], name: str) -> Callable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from retlib.collection import Article
 from retlib.datasets.catalogue import damaged
+from retlib.text import quick_sentences
 
 
 @contextmanager
@@ -61,43 +62,41 @@ def members(dataset: str, path: Path) -> Iterator[tuple[str, Iterator[tuple[int,
             pass
 
 
-# A word that ends in a full stop, with closing quotes or brackets, before what may begin a sentence.
-_BOUNDARY = re.compile(r"""(\S+[.!?][)"'”’\]]*)\s+(?=["'“‘(\[]?[A-Z0-9])""")
-_WRAPPING = "()[]\"'“”‘’"
-_ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st gen col sgt capt lt rev hon sen rep gov no nos vol vs etc al cf ca approx est fl inc ltd "
-    "co corp jr sr jan feb mar apr jun jul aug sept sep oct nov dec mt ft op fig pp eds".split()
-)
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where each of `quick_sentences` begins and ends in the text, without the white space around it."""
+    end = 0
+    for sentence in filter(None, map(str.strip, quick_sentences(text))):
+        start = text.index(sentence, end)
+        end = start + len(sentence)
+        yield start, end
 
 
-def quick_sentences(text: str) -> list[str]:
-    """Split running English text into sentences by one rule, for bulk text.
+def is_running_text(paragraph: str) -> bool:
+    """Whether a paragraph is no heading, caption or list item.
 
-    A sentence ends at ``.``, ``!`` or ``?`` before a capital or a digit, except after an
-    initial, an inner full stop (``U.S.``) or a usual abbreviation. On a 1 % sample of
-    English Wikipedia 97 % of its sentences are those of `retlib.text.sentences`, at fifteen
-    times the speed, which is what a million sentences for word vectors or distractors need.
+    It has at least eight words (some extractors end headings with a full stop) and ends as a
+    sentence does.
     """
-    found, start = [], 0
-    for match in _BOUNDARY.finditer(text):
-        word = match[1].strip(_WRAPPING)
-        stem = word[:-1].lower() if word.endswith(".") else ""
-        if stem in _ABBREVIATIONS or "." in stem or (len(stem) == 1 and stem.isalpha()):
-            continue
-        found.append(text[start : match.end(1)])
-        start = match.end()
-    return [*found, text[start:]]
+    return paragraph.count(" ") >= 7 and paragraph.rstrip("\"'”’)").endswith((".", "!", "?"))
 
 
 def running_text(paragraphs: Iterable[str]) -> Iterator[str]:
-    """The sentences of at least four words in running text.
-
-    Headings and list items are left out: paragraphs of fewer than eight words (some
-    extractors end headings with a full stop) and those that do not end as a sentence does.
-    """
+    """The sentences of at least four words in the paragraphs that are running text."""
     for paragraph in paragraphs:
-        if paragraph.count(" ") >= 7 and paragraph.rstrip("\"'”’)").endswith((".", "!", "?")):
+        if is_running_text(paragraph):
             yield from (sentence for sentence in quick_sentences(paragraph) if sentence.count(" ") >= 3)
+
+
+def article(name: str, title: str, sections: Iterable[list[str]], links: Iterable[str] = ()) -> Article:
+    """An article of the paragraphs of its sections; its opening is the first section that has any."""
+    filled = [section for section in sections if section]
+    passages = tuple(paragraph for section in filled for paragraph in section)
+    return Article(name, title, passages, len(filled[0]) if filled else 0, tuple(links))
+
+
+def text_id(text: str) -> str:
+    """A hash of the text: the same text has the same id, and so the same split, in every copy of a data set."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
@@ -111,8 +110,7 @@ def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     Returns
     -------
     texts : Series
-        Item id to text, without the white space around it. The id is a hash of the text:
-        the same question has the same id, and so the same split, in every copy of a data set.
+        Item id (`text_id`) to text, without the white space around it.
     pairs : DataFrame
         The pairs with item ids in place of texts; without repeated pairs, pairs of a text
         with itself, and pairs with an empty side.
@@ -120,7 +118,7 @@ def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     pairs = pairs.assign(left=pairs["left"].str.strip(), right=pairs["right"].str.strip())
     pairs = pairs[(pairs["left"] != "") & (pairs["right"] != "")]
     distinct = pd.unique(pd.concat([pairs["left"], pairs["right"]]))
-    ids = {text: hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in distinct}
+    ids = {text: text_id(text) for text in distinct}
     pairs = pairs.assign(left=pairs["left"].map(ids), right=pairs["right"].map(ids))
     pairs = pairs[pairs["left"] != pairs["right"]].drop_duplicates(["left", "right", "label"])
     return pd.Series({item: text for text, item in ids.items()}, dtype=object), pairs.reset_index(drop=True)

@@ -231,9 +231,9 @@ def provenance(dataset: str) -> dict[str, str]:
 
 def table() -> pd.DataFrame:
     """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no)."""
-    from retlib.datasets import names, text_names
+    from retlib.datasets import article_names, names, text_names
 
-    loadable = {*names(), *text_names()}
+    loadable = {*names(), *text_names(), *article_names()}
     rows = []
     for entry in catalogue().values():
         present = [_find(file.name) is not None for file in entry.files]

@@ -24,8 +24,10 @@ import pandas as pd
 from filelock import FileLock
 
 from retlib import runtime, text
-from retlib.collection import Collection, retrieval_task, split_by_cluster
-from retlib.datasets import register, register_text
+from retlib.collection import Article, Collection, hash_position, retrieval_task, split_by_cluster
+from retlib.datasets import register, register_articles, register_text
+from retlib.datasets._reading import sentence_spans
+from retlib.datasets._reqa import Passage, answering, candidates
 from retlib.datasets.pydocs_build import STEPS, TABLES, last_name
 from retlib.datasets.pydocs_lines import key
 from retlib.datasets.pydocs_pages import SLICES
@@ -119,6 +121,42 @@ def load_smoke_c() -> Collection:
     return _similar("pydocs-smoke-c", "smoke", _of_smoke("c"))
 
 
+@register("pydocs-reqa")
+def load_reqa() -> Collection:
+    """Descriptions and the (sentence, passage) pair that they describe, as in ReQA (Chang 2020, section 4.1).
+
+    Queries are those of `pydocs`. Relevant is the first sentence of the passage that opens
+    the target article, in that passage. Candidates are the sentences of the passages that
+    open articles (those of equal text are one): its first, and each further one of at least
+    four words, which leaves fragments of code out. Other passages are no candidates: they
+    are mostly lists of parameters, in which there are no sentences to tell apart, and with
+    them there would be three times as many.
+
+    The `position` of a query comes from its target's cluster, so that pages that are one to a
+    reader are on one side in every split of `cold_start`, and the test queries of the
+    default split are those of `pydocs`.
+    """
+    return _reqa("pydocs-reqa", "all")
+
+
+@register("pydocs-reqa-smoke")
+def load_reqa_smoke() -> Collection:
+    """The same on the smoke slice, for tests."""
+    return _reqa("pydocs-reqa-smoke", "smoke")
+
+
+@register_articles("pydocs")
+def stream_articles() -> Iterator[Article]:
+    """Every page: its passages, those of its first section as opening, and the pages that it links to."""
+    return _articles("all")
+
+
+@register_articles("pydocs-smoke")
+def stream_smoke_articles() -> Iterator[Article]:
+    """Every page of the smoke slice."""
+    return _articles("smoke")
+
+
 @register_text("pydocs")
 def stream_pydocs() -> Iterator[str]:
     """Sentences of the prose of all packages, page by page, without code and without "See Also"."""
@@ -208,6 +246,14 @@ def _sentences(slice_name: str) -> Iterator[str]:
     yield from pd.read_parquet(path)["text"]
 
 
+def _articles(slice_name: str) -> Iterator[Article]:
+    read = tables(slice_name)
+    targets = read["links"].groupby("source")["target"].agg(tuple)
+    for name, passages in read["passages"].groupby("article", sort=False):
+        is_opening = (passages["section"] == passages["section"].iloc[0]).cummin()
+        yield Article(name, name, tuple(passages["text"]), int(is_opening.sum()), targets.get(name, ()))
+
+
 # --- passages and descriptions ---------------------------------------------------------------------
 
 
@@ -242,6 +288,32 @@ def _queries(descriptions: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFram
 def _numbered(articles: pd.Series) -> pd.Series:
     """Ids of the texts that describe pages: numpy.sum?0, numpy.sum?1, ..."""
     return articles + "?" + articles.groupby(articles).cumcount().astype(str)
+
+
+MIN_SENTENCE_WORDS = 4
+
+
+def _reqa(name: str, slice_name: str) -> Collection:
+    whole = _passages(name, slice_name)
+    opening = whole.documents[whole.documents["position"] == 0].drop_duplicates("text")
+    passages = {
+        article: Passage(article, article, text, tuple(_prose_spans(text)))
+        for article, text in zip(opening["article"], opening["text"], strict=True)
+    }
+    clusters = tables(slice_name)["pages"].set_index("article")["cluster"]
+    # From above, because `split_by_cluster` puts the lowest positions on the test side and `cold_start` the highest.
+    position = 1 - clusters[whole.queries["cluster"]].map(lambda cluster: hash_position(f"0:{cluster}"))
+    targets = whole.queries["cluster"]
+    queries = whole.queries.assign(
+        article=targets, cluster=targets + "#0", ambiguous=False, position=position.to_numpy()
+    )
+    return answering(name, candidates(passages), queries, whole.provenance)
+
+
+def _prose_spans(text: str) -> Iterator[tuple[int, int]]:
+    for start, end in sentence_spans(text):
+        if start == 0 or len(text[start:end].split()) >= MIN_SENTENCE_WORDS:
+            yield start, end
 
 
 # --- similar items ---------------------------------------------------------------------------------

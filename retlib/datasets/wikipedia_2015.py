@@ -1,12 +1,14 @@
-"""English Wikipedia articles of 2015 as WikiExtractor wrote them: bulk text without hyperlinks."""
+"""English Wikipedia articles of 2015 as WikiExtractor wrote them: bulk text, and pages without hyperlinks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
-from retlib.datasets import register_text
-from retlib.datasets._reading import members, running_text
+from retlib.collection import Article
+from retlib.datasets import register_articles, register_text
+from retlib.datasets._reading import article, is_running_text, members, running_text
 from retlib.datasets.catalogue import damaged, locate
 
 FILE = "wikipedia-2015/wikiextractor-AA.tar.gz"
@@ -48,3 +50,15 @@ def sentences() -> Iterator[str]:
     """Every sentence of at least four words in the running text of the articles."""
     for _, text in articles():
         yield from running_text(text.split("\n"))
+
+
+@register_articles("wikipedia-2015")
+def stream_articles() -> Iterator[Article]:
+    """Every article: its paragraphs of running text, the name its title, no links.
+
+    A line that is no running text (a heading, or what introduces a list) ends a section, so
+    the opening is what stands above the first of them.
+    """
+    for title, text in articles():
+        groups = groupby(text.split("\n"), key=is_running_text)
+        yield article(title, title, [list(lines) for is_text, lines in groups if is_text])

@@ -1,0 +1,499 @@
+"""Two-tower retrievers over sub-word units: pre-training, fine-tuning, ranking (Chang 2020).
+
+As in `retlib.recipes`, a method is a choice of pairs x encoder x negatives x loss, and what
+was trained is kept as an artefact: asking twice trains once, whichever notebook asks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from retlib import (
+    artefacts,
+    collection,
+    datasets,
+    encoders,
+    evaluation,
+    index,
+    losses,
+    negatives,
+    pretraining,
+    runtime,
+    text,
+    training,
+    transformer,
+)  # fmt: skip
+from retlib.collection import Collection
+from retlib.encoders import BagOfWordsMLP, DualEncoder, encode
+from retlib.errors import DataError, require, require_one_of
+from retlib.negatives import InBatch, Pairs
+from retlib.pretraining import Corpus, Masked, MaskedPassages, PretrainingPairs
+from retlib.text import TokenTable, WordPiece, paste
+from retlib.training import History, RetrievalTask, Task, TrainingSettings, train
+from retlib.transformer import MaskedLanguageModel, Transformer
+
+ENCODERS = ("transformer", "bow-mlp")
+TOWERS = ("siamese", "two")
+MLM = "mlm"
+
+# Whose source takes part in the address of what is trained here.
+MODULES = (
+    collection, encoders, losses, negatives, pretraining, text, training, transformer, sys.modules[__name__],
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a retriever is made of.
+
+    Parameters
+    ----------
+    encoder : {"transformer", "bow-mlp"}
+    layers : int
+        Of a Transformer.
+    width : int
+        Of its hidden states, or of the word embeddings of a BoW-MLP.
+    dimension : int
+        Of an encoding; 512 in the paper.
+    pooling : {"mean", "cls"}
+        Of a Transformer; the paper's is [CLS].
+    towers : {"siamese", "two"}
+        Whether both sides share one encoder. The paper's towers are two.
+    query_length, document_length : int
+        Units beyond these are cut off; 64 and 288 in the paper.
+    checkpoint : str
+        A folder or hub name of a pre-trained BERT, to start from; `layers` and `width` are then its own.
+    """
+
+    encoder: str = "transformer"
+    layers: int = 2
+    width: int = 128
+    dimension: int = 128
+    pooling: str = "mean"
+    towers: str = "siamese"
+    query_length: int = 32
+    document_length: int = 96
+    checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of("encoder", self.encoder, ENCODERS)
+        require_one_of("towers", self.towers, TOWERS)
+        for name in ("layers", "width", "dimension", "query_length", "document_length"):
+            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
+
+    def build(self, wordpiece: WordPiece) -> DualEncoder:
+        """The model, its weights drawn from torch's generator; scores are inner products (section 2)."""
+        query = self._encoder(wordpiece)
+        document = self._encoder(wordpiece) if self.towers == "two" else None
+        return DualEncoder(query, document, similarity="dot")
+
+    def _encoder(self, wordpiece: WordPiece) -> torch.nn.Module:
+        if self.encoder == "bow-mlp":
+            return BagOfWordsMLP(len(wordpiece), self.width, self.dimension)
+        if self.checkpoint:
+            return Transformer.from_checkpoint(self.checkpoint, wordpiece, self.dimension, self.pooling)
+        return Transformer.from_scratch(wordpiece, self.layers, self.width, self.dimension, self.pooling)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train.
+
+    Parameters
+    ----------
+    steps : int
+    batch_size : int
+        Pairs in a batch. The paper has 8192 in pre-training, 512 in fine-tuning.
+    learning_rate : float
+        Its highest value: it rises over a tenth of the steps and falls linearly to 0 (section 4.1).
+    evaluations : int
+        How often validation data are looked at; the best weights are kept.
+    precision : {"float32", "bfloat16"}
+    chunk : int, optional
+        See `retlib.training.RetrievalTask`.
+    corrected : bool
+        See `retlib.negatives.InBatch`.
+    """
+
+    steps: int
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    evaluations: int = 4
+    precision: str = "bfloat16"
+    chunk: int | None = None
+    corrected: bool = False
+
+    def settings(self) -> TrainingSettings:
+        """The loop's settings."""
+        return TrainingSettings(
+            steps=self.steps,
+            evaluate_every=math.ceil(self.steps / self.evaluations),
+            patience=self.steps + 1,  # it never stops early
+            optimizer="adam",
+            learning_rate=self.learning_rate,
+            precision=self.precision,
+            warmup=0.1,
+            decay=True,
+        )
+
+
+@dataclass(eq=False)
+class Retriever:
+    """A trained two-tower model with its vocabulary.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    wordpiece : WordPiece
+    model : DualEncoder
+    history : History
+    name : str
+        The address of the artefact; "" of one that is not trained.
+    """
+
+    architecture: Architecture
+    wordpiece: WordPiece
+    model: DualEncoder
+    history: History
+    name: str = ""
+
+    @classmethod
+    def fresh(cls, architecture: Architecture, wordpiece: WordPiece, seed: int) -> Retriever:
+        """Randomly initialized."""
+        runtime.set_seeds(seed)
+        return cls(architecture, wordpiece, architecture.build(wordpiece).to(runtime.device()), History())
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has, embeddings included."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def encode_queries(self, table: TokenTable) -> np.ndarray:
+        """Encodings of queries, float32, shape (rows, d)."""
+        return _encode(self.model.queries, table)
+
+    def encode_documents(self, table: TokenTable) -> np.ndarray:
+        """Encodings of documents, float32, shape (rows, d)."""
+        return _encode(self.model.documents, table)
+
+    def save(self, folder: Path) -> None:
+        """Write vocabulary, weights, architecture and history."""
+        self.wordpiece.save(folder / "vocab.txt")
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
+        save_file(weights, folder / "model.safetensors")
+        history = {"evaluations": self.history.evaluations, "best_step": self.history.best_step}
+        (folder / "retriever.json").write_text(json.dumps({"architecture": asdict(self.architecture), **history}))
+
+    @classmethod
+    def load(cls, folder: Path) -> Retriever:
+        """Read what `save` wrote."""
+        meta = json.loads((folder / "retriever.json").read_text())
+        found = cls.fresh(Architecture(**meta["architecture"]), WordPiece.load(folder / "vocab.txt"), seed=0)
+        found.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        found.history, found.name = History(meta["evaluations"], meta["best_step"]), folder.name
+        found.model.eval()
+        return found
+
+
+def _encode(side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
+    # Batches of texts of like length have little padding.
+    order = np.argsort(table.lengths, kind="stable")
+    with runtime.autocast("bfloat16"):
+        encoded = encode(side, table.take(order), batch_size=512)
+    back = np.empty_like(encoded)
+    back[order] = encoded
+    return back
+
+
+# --- text ------------------------------------------------------------------------------------------
+
+
+def prepare(source: str, units: int) -> tuple[WordPiece, Corpus]:
+    """Tokenize a source of articles with a WordPiece vocabulary learned from it; made once.
+
+    Parameters
+    ----------
+    source : str
+        A name in `retlib.datasets.article_names()`.
+    units : int
+        Size of the vocabulary.
+    """
+    settings = {"source": source, "units": units, **datasets.provenance(source)}
+
+    def make(folder: Path) -> None:
+        articles = runtime.progress(datasets.articles(source), desc=f"{source}: vocabulary")
+        wordpiece = WordPiece.train((part for article in articles for part in article.passages), units)
+        wordpiece.save(folder / "vocab.txt")
+        articles = runtime.progress(datasets.articles(source), desc=f"{source}: articles")
+        Corpus.build(articles, wordpiece, text.quick_sentences).save(folder / "corpus")
+
+    folder = artefacts.artefact("corpus", settings, (collection, pretraining, text), make)
+    return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus")
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """A ReQA collection, tokenized: candidates are sentence, separator and passage.
+
+    Parameters
+    ----------
+    collection : Collection
+        Its documents have `sentence` and `context`; its queries `position`.
+    queries, documents : TokenTable
+        A row for each query and each document.
+    """
+
+    collection: Collection
+    queries: TokenTable
+    documents: TokenTable
+
+    @classmethod
+    def tokenize(cls, collection: Collection, wordpiece: WordPiece, architecture: Architecture) -> Benchmark:
+        """Tokenize a collection's queries and candidates, cut at the architecture's lengths."""
+        frame = collection.documents
+        queries = paste([wordpiece.encode(collection.queries["text"])], architecture.query_length)
+        return cls(collection, queries, candidates(frame["sentence"], frame["context"], wordpiece, architecture))
+
+    def pairs(self, part: Collection, split: str) -> Pairs:
+        """The queries of a split with the candidate that answers each; queries of one candidate are a group."""
+        chosen = part.split(split)
+        rows = self.collection.documents.index.get_indexer(chosen["cluster"])
+        queries = self.queries.take(self.collection.queries.index.get_indexer(chosen.index))
+        _, group, counts = np.unique(rows, return_inverse=True, return_counts=True)
+        log_shares = np.log(counts[group] / len(rows)).astype(np.float32)
+        return Pairs(queries, self.documents.take(rows), groups=rows, log_shares=log_shares)
+
+
+def candidates(
+    sentences: Sequence[str], contexts: Sequence[str], wordpiece: WordPiece, architecture: Architecture
+) -> TokenTable:
+    """Candidates as token rows: sentence, separator, passage."""
+    # A passage stands behind each of its sentences, and is tokenized once.
+    places, distinct = pd.factorize(np.asarray(contexts, dtype=object))
+    passages = wordpiece.encode(distinct).take(places)
+    separator = TokenTable.from_rows([[wordpiece.sep]]).take(np.zeros(len(places), dtype=np.int64))
+    return paste([wordpiece.encode(sentences), separator, passages], architecture.document_length)
+
+
+# --- training --------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class MaskedTask(Task):
+    """Predict hidden units (Devlin et al. 2019).
+
+    Parameters
+    ----------
+    module : MaskedLanguageModel
+    passages : MaskedPassages
+    batch_size, seed : int
+    """
+
+    module: MaskedLanguageModel
+    passages: MaskedPassages
+    batch_size: int
+    seed: int
+
+    def batch(self, step: int) -> Masked:
+        """Passages with hidden units."""
+        return self.passages.draw(step, self.batch_size, self.seed)
+
+    def loss(self, batch: Masked) -> Tensor:
+        """Mean cross-entropy over the hidden units."""
+        logits = self.module(batch.inputs, batch.positions).float()
+        return F.cross_entropy(logits, torch.from_numpy(batch.originals).to(logits.device))
+
+
+def pretrain(
+    prepared: tuple[WordPiece, Corpus],
+    architecture: Architecture,
+    tasks: Sequence[str],
+    schedule: Schedule,
+    seed: int,
+    keep: float = 0.0,
+) -> Retriever:
+    """Pre-train a retriever on articles, or find it trained.
+
+    Parameters
+    ----------
+    prepared : (WordPiece, Corpus)
+        As `prepare` returns it.
+    architecture : Architecture
+    tasks : sequence of str
+        Names in `retlib.pretraining.TASKS`, mixed uniformly; or "mlm" alone.
+    schedule : Schedule
+    seed : int
+        Of the initial weights and of the pairs.
+    keep : float
+        See `retlib.pretraining.Mixture`.
+    """
+    wordpiece, corpus = prepared
+    settings = {
+        "architecture": asdict(architecture), "tasks": list(tasks), "schedule": asdict(schedule), "seed": seed,
+        "keep": keep, "corpus": corpus.fingerprint, "units": artefacts.key(wordpiece.pieces),
+        "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        retriever = Retriever.fresh(architecture, wordpiece, seed)
+        if list(tasks) == [MLM]:
+            task, validate = _masked(retriever, corpus, schedule, seed)
+        else:
+            task, validate = _paired(retriever, corpus, tasks, schedule, seed, keep)
+        label = f"{'+'.join(tasks)} {architecture.encoder} seed {seed}"
+        retriever.history = train(task, schedule.settings(), validate, seed, folder, label)
+        if architecture.towers == "two" and list(tasks) == [MLM]:
+            retriever.model.document_encoder.load_state_dict(retriever.model.query_encoder.state_dict())
+        retriever.save(folder)
+
+    return Retriever.load(artefacts.artefact("pretrained", settings, MODULES, make))
+
+
+# Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
+# their own. So few of all that can be drawn are seen twice.
+VALIDATION = 512
+
+
+def _paired(
+    retriever: Retriever, corpus: Corpus, tasks: Sequence[str], schedule: Schedule, seed: int, keep: float
+) -> tuple[Task, Callable[[], float]]:
+    lengths = retriever.architecture.query_length, retriever.architecture.document_length
+    source = PretrainingPairs(corpus, tasks, retriever.wordpiece.sep, *lengths, keep)
+    sampler = InBatch(source, schedule.batch_size, seed, mask_known=True, corrected=schedule.corrected)
+    unseen = source.draw(0, VALIDATION, seed + 1_000_003)
+
+    def validate() -> float:
+        encoded = retriever.encode_queries(unseen.queries), retriever.encode_documents(unseen.documents)
+        return evaluation.rows_precision(*encoded, unseen.groups)
+
+    return RetrievalTask(retriever.model, sampler, "softmax", schedule.chunk), validate
+
+
+def _masked(retriever: Retriever, corpus: Corpus, schedule: Schedule, seed: int) -> tuple[Task, Callable[[], float]]:
+    require(retriever.architecture.encoder == "transformer", "mlm needs encoder = 'transformer'")
+    model = MaskedLanguageModel(retriever.model.query_encoder).to(runtime.device())
+    passages = MaskedPassages(corpus, retriever.wordpiece, retriever.architecture.document_length)
+    task = MaskedTask(model, passages, schedule.batch_size, seed)
+    unseen = passages.draw(0, VALIDATION // 4, seed + 1_000_003)
+    return task, lambda: -task.loss(unseen).item()
+
+
+def finetune(start: Retriever, benchmark: Benchmark, part: Collection, schedule: Schedule, seed: int) -> Retriever:
+    """Train a retriever on labelled pairs, or find it trained.
+
+    Parameters
+    ----------
+    start : Retriever
+        Pre-trained, or fresh.
+    benchmark : Benchmark
+        Of the whole collection.
+    part : Collection
+        The same with its queries split, as `retlib.collection.cold_start` returns it.
+    schedule : Schedule
+    seed : int
+        Of the order of the pairs, and of `start` if that is fresh.
+
+    Notes
+    -----
+    The weights that are kept are the best on the validation queries, by their reciprocal
+    rank among their own answers and 500 other candidates; those before the first step count.
+    """
+    settings = {
+        "start": start.name or [asdict(start.architecture), artefacts.key(start.wordpiece.pieces)],
+        "collection": benchmark.collection.fingerprint, "split": artefacts.key(part.queries["split"].to_dict()),
+        "schedule": asdict(schedule), "seed": seed, "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        retriever = replace(start, model=_copy(start))
+        pairs = benchmark.pairs(part, "train")
+        sampler = InBatch(pairs, schedule.batch_size, seed, mask_known=True, corrected=schedule.corrected)
+        task = RetrievalTask(retriever.model, sampler, "softmax", schedule.chunk)
+        validate = _validation(retriever, benchmark, part)
+        retriever.history = train(task, schedule.settings(), validate, seed, folder, f"{part.name} seed {seed}")
+        retriever.save(folder)
+
+    return Retriever.load(artefacts.artefact("finetuned", settings, MODULES, make))
+
+
+def _copy(retriever: Retriever) -> DualEncoder:
+    """The same model with weights of its own."""
+    model = retriever.architecture.build(retriever.wordpiece)
+    model.load_state_dict(retriever.model.state_dict())
+    return model.to(runtime.device())
+
+
+# Candidates beside their own answers that validation queries are ranked against.
+POOL = 500
+
+
+def _validation(retriever: Retriever, benchmark: Benchmark, part: Collection) -> Callable[[], float]:
+    """Mean reciprocal rank of the validation queries in a small pool, as a function of the weights."""
+    pairs = benchmark.pairs(part, "dev")
+    others = np.setdiff1d(np.arange(len(benchmark.documents)), pairs.groups)
+    others = np.random.default_rng(0).permutation(others)[:POOL]
+    rows = np.concatenate([np.unique(pairs.groups), others])
+    pool, own = benchmark.documents.take(rows), np.searchsorted(np.unique(pairs.groups), pairs.groups)
+
+    def score() -> float:
+        scores = retriever.encode_queries(pairs.queries) @ retriever.encode_documents(pool).T
+        ahead = (scores > scores[np.arange(len(own)), own][:, None]).sum(axis=1)
+        return float((1 / (1 + ahead)).mean())
+
+    return score
+
+
+# --- ranking ---------------------------------------------------------------------------------------
+
+
+def rank(
+    retriever: Retriever, benchmark: Benchmark, part: Collection, depth: int = 100, added: TokenTable | None = None
+) -> pd.DataFrame:
+    """The run of the test queries against all candidates of a part of the collection, exhaustively; made once.
+
+    Parameters
+    ----------
+    retriever : Retriever
+        Trained: it has a name.
+    part : Collection
+        Its documents and its test queries are among those of the benchmark.
+    added : TokenTable, optional
+        Further candidates, of which none is relevant; they get the ids ``added#0``, ``added#1``, ...
+    """
+    require(retriever.name != "", "only a trained retriever can be asked for a run", DataError)
+    test = part.split("test")
+    settings = {
+        "retriever": retriever.name, "collection": benchmark.collection.fingerprint, "depth": depth,
+        "queries": artefacts.key(test.index.tolist()), "candidates": artefacts.key(part.documents.index.tolist()),
+        "added": 0 if added is None else _digest(added),
+        "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        ids = part.documents.index.tolist()
+        places = benchmark.collection.documents.index.get_indexer(part.documents.index)
+        vectors = retriever.encode_documents(benchmark.documents.take(places))
+        if added is not None:
+            ids += [f"added#{i}" for i in range(len(added))]
+            vectors = np.concatenate([vectors, retriever.encode_documents(added)])
+        queries = benchmark.queries.take(benchmark.collection.queries.index.get_indexer(test.index))
+        scores, rows = index.build("Exact", vectors).search(retriever.encode_queries(queries), depth)
+        evaluation.make_run(test.index, ids, scores, rows).to_parquet(folder / "run.parquet")
+
+    return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, evaluation, index), make) / "run.parquet")
+
+
+def _digest(table: TokenTable) -> str:
+    return artefacts.key([len(table), int(table.ids.astype(np.int64).sum()), table.ids[:1000].tolist()])

@@ -1,0 +1,300 @@
+"""From recorded values to the evidence on a claim: comparisons of systems, each with two one-sided p-values.
+
+A test is a function of the recorded values, a comparison as ``data/papers/bindings.yaml`` writes it,
+and its claim; it knows no result. A new one is a function here and a name in `TESTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pandas as pd
+
+from retlib import results
+from retlib.errors import DataError, require
+from retlib.evaluation import Comparison, compare, same_seeds
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison of a claim.
+
+    Parameters
+    ----------
+    label : str
+        What is compared, on which collection.
+    a, b : float
+        The two systems' values, in points of a hundred (or steps).
+    effect, low, high : float
+        A - B (or the trend, or log A - log B) and its 95 % interval.
+    p_for, p_against : float
+        One-sided p-values for the claim and against it.
+    seeds, queries : int
+    note : str
+        What a reader must know of it.
+    """
+
+    label: str
+    a: float
+    b: float
+    effect: float
+    low: float
+    high: float
+    p_for: float
+    p_against: float
+    seeds: int
+    queries: int
+    note: str = ""
+
+
+class Records:
+    """The per-query values of a paper's experiments at one profile, for one measure.
+
+    Parameters
+    ----------
+    load : callable
+        Experiment to its results, or to None where it has none; called again and again.
+    """
+
+    def __init__(self, profile: str, places: Mapping[str, Mapping[str, str]], measure: str, load: Callable) -> None:
+        self.profile, self.places, self.measure, self._load = profile, places, measure, load
+
+    def results(self, experiment: str) -> results.Results:
+        """An experiment's results; `DataError` if it has none."""
+        found = self._load(experiment)
+        if found is None:
+            raise DataError(f"experiment {experiment} has no results at profile {self.profile}")
+        return found
+
+    def collection(self, data_set: str) -> str:
+        """The collection that plays a paper's data set."""
+        place = self.places.get(data_set, {}).get(self.profile)
+        if place is None:
+            raise DataError(f"no collection plays {data_set} at profile {self.profile}")
+        return place["collection"]
+
+    def values(self, system: str, data_set: str) -> pd.DataFrame:
+        """Per-query values in points of a hundred, a column for each seed."""
+        experiment, name = system.split(":", 1)
+        return self.results(experiment).per_query(self.collection(data_set), "test", self.measure, name) * 100
+
+    def clusters(self, system: str, data_set: str) -> pd.Series:
+        """Query to cluster."""
+        experiment, _ = system.split(":", 1)
+        return self.results(experiment).clusters(self.collection(data_set), "test", self.measure)
+
+    def steps(self, system: str, data_set: str) -> pd.Series:
+        """Training steps to the best weights, by seed."""
+        experiment, name = system.split(":", 1)
+        rows = self.results(experiment).rows
+        mine = rows[(rows["system"] == name) & (rows["collection"] == self.collection(data_set))]
+        # Rows of costs and of systems that are not trained have no steps.
+        steps = mine.reindex(columns=["seed", "steps"]).dropna().drop_duplicates("seed")
+        return steps.set_index("seed")["steps"].sort_index().astype(float)
+
+
+def _average(parts: list[Comparison]) -> Comparison:
+    """The mean of independent comparisons, one for each data set."""
+    count = len(parts)
+    variance = sum(part.error**2 for part in parts) / count**2
+    spread = sum((part.error**2 / count**2) ** 2 / part.freedom for part in parts)
+    freedom = variance**2 / spread if spread > 0 else min(part.freedom for part in parts)
+    queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
+    return Comparison(float(np.mean([part.effect for part in parts])), variance**0.5, freedom, queries, seeds)
+
+
+def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Comparison, float, float]:
+    """A - factor * B averaged over the data sets, and the two systems' values."""
+    parts, left, right = [], [], []
+    for data_set in spec["data"].split("+"):
+        a, b = same_seeds(*(records.values(system, data_set) for system in spec["pair"]))
+        parts.append(compare(a, b * factor, records.clusters(spec["pair"][0], data_set)))
+        left.append(a.to_numpy().mean())
+        right.append(b.to_numpy().mean())
+    return _average(parts), float(np.mean(left)), float(np.mean(right))
+
+
+def _label(records: Records, spec: Mapping) -> str:
+    names = " vs ".join(system.split(":", 1)[1] for system in spec["pair"])
+    return f"{names}, on {' and '.join(records.collection(data_set) for data_set in spec['data'].split('+'))}"
+
+
+def _evidence(
+    records: Records,
+    spec: Mapping,
+    found: tuple[Comparison, float, float],
+    p_for: float,
+    p_against: float,
+    note: str = "",
+) -> Evidence:
+    comparison, a, b = found
+    low, high = comparison.interval()
+    return Evidence(
+        _label(records, spec), a, b, comparison.effect, low, high, p_for, p_against,
+        comparison.seeds, comparison.queries, note,
+    )  # fmt: skip
+
+
+def _greater(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    found = _pair(records, spec)
+    p_for = found[0].p_greater()
+    return [_evidence(records, spec, found, p_for, 1 - p_for)]
+
+
+def _at_most(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    found = _pair(records, spec)
+    p_against = found[0].p_greater(claim["margin"])
+    return [_evidence(records, spec, found, 1 - p_against, p_against, f"margin {claim['margin']} points")]
+
+
+def _equivalent(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    found = _pair(records, spec)
+    comparison, margin = found[0], claim["margin"]
+    # Against: the difference lies beyond the margin on one side (two sides, hence the doubling).
+    beyond = min(comparison.p_greater(margin), 1 - comparison.p_greater(-margin))
+    return [
+        _evidence(
+            records, spec, found, comparison.p_equivalent(margin), min(1.0, 2 * beyond), f"margin {margin} points"
+        )
+    ]
+
+
+def _ratio(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    factor = spec["factor"]
+    found = _pair(records, spec, factor)
+    p_for = found[0].p_greater()
+    note = f"effect is A - {factor} B"
+    if found[2] * factor > 100:
+        note += f"; beyond the ceiling: B leaves no room for a factor of {factor}"
+    return [_evidence(records, spec, found, p_for, 1 - p_for, note)]
+
+
+def _trend(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    """The linear trend over the systems in order must rise, and no single step may fall."""
+    values = [records.values(system, spec["data"]) for system in spec["systems"]]
+    shared = reduce(pd.Index.intersection, (value.columns for value in values))
+    require(len(shared) > 0, "the systems of a trend have no seed in common", DataError)
+    values = [value[shared] for value in values]
+    clusters = records.clusters(spec["systems"][0], spec["data"])
+    weights = np.arange(len(values)) - (len(values) - 1) / 2
+    weights /= (weights**2).sum()
+    slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
+    rising = compare(slope, slope * 0, clusters)
+    steps = [compare(after, before, clusters) for before, after in zip(values, values[1:], strict=False)]
+    p_for = rising.p_greater()
+    p_against = min(1.0, len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
+    means = ", ".join(f"{value.to_numpy().mean():.1f}" for value in values)
+    low, high = rising.interval()
+    label = f"{len(values)} systems in order, on {records.collection(spec['data'])}"
+    first, last = (float(value.to_numpy().mean()) for value in (values[0], values[-1]))
+    note = f"values {means}; the effect is the rise from one system to the next"
+    return [
+        Evidence(label, last, first, rising.effect, low, high, p_for, p_against, rising.seeds, rising.queries, note)
+    ]
+
+
+def _fewer(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    """Over seeds, on the logarithm of the steps: B / A is what a reader asks for."""
+    a, b = (records.steps(system, spec["data"]) for system in spec["pair"])
+    shared = a.index.intersection(b.index)
+    require(len(shared) > 1, "a comparison of training steps needs at least two seeds", DataError)
+    a, b = a[shared], b[shared]
+    require(bool((a > 0).all() and (b > 0).all()), "a training never got better than its start", DataError)
+    logs = np.log(a.to_numpy()) - np.log(b.to_numpy())
+    effect, error = float(logs.mean()), float(logs.std(ddof=1) / len(logs) ** 0.5)
+    comparison = Comparison(effect, error, len(logs) - 1, 0, len(logs))
+    p_against = comparison.p_greater()
+    found = comparison, float(a.mean()), float(b.mean())
+    return [_evidence(records, spec, found, 1 - p_against, p_against, "steps; the effect is log A - log B")]
+
+
+def _linear(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    """A weighted sum of systems' values is above a margin, or (`within`) no further from 0 than a margin.
+
+    Terms are [weight, system, data set]. Their values are paired by query, or (`independent`)
+    taken for samples of their own.
+    """
+    weights, values, clusters = [], [], []
+    for weight, system, data_set in spec["terms"]:
+        weights.append(weight)
+        values.append(records.values(system, data_set))
+        clusters.append(records.clusters(system, data_set))
+    join = _independent if spec.get("independent") else _paired
+    comparison = join(weights, values, clusters)
+    parts = [weight * float(value.to_numpy().mean()) for weight, value in zip(weights, values, strict=True)]
+    sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
+    low, high = comparison.interval()
+    label = " ".join(f"{weight:+g}·({system.split(':', 1)[1]} on {records.collection(data_set)})"
+                     for weight, system, data_set in spec["terms"])  # fmt: skip
+    if "within" in spec:
+        within = spec["within"]
+        p_for = comparison.p_equivalent(within)
+        beyond = min(comparison.p_greater(within), 1 - comparison.p_greater(-within))
+        p_against, note = min(1.0, 2 * beyond), f"within {within} points"
+    else:
+        margin = spec.get("margin", 0.0)
+        p_for = comparison.p_greater(margin)
+        p_against, note = 1 - p_for, f"more than {margin} points" if margin else ""
+    note += f" {records.measure}" if records.measure != "AP@100" else ""
+    return [
+        Evidence(
+            label, *sides, comparison.effect, low, high, p_for, p_against, comparison.seeds, comparison.queries,
+            note.strip(),
+        )
+    ]  # fmt: skip
+
+
+def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
+    """The weighted sum query by query, over the queries that all terms share."""
+    shared = reduce(pd.Index.intersection, (value.index for value in values))
+    require(len(shared) > 1, "the terms of a comparison share no queries", DataError)
+    values = same_seeds(*(value.loc[shared] for value in values))
+    several = [value.columns for value in values if value.shape[1] > 1]
+    columns = several[0] if several else [0]
+    # A system without seeds goes with every seed of the others.
+    wide = (value if value.shape[1] == len(columns) else value.iloc[:, [0] * len(columns)] for value in values)
+    total = sum(weight * value.to_numpy(dtype=float) for weight, value in zip(weights, wide, strict=True))
+    total = pd.DataFrame(total, index=shared, columns=columns)
+    return compare(total, total * 0, clusters[0])
+
+
+def _independent(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
+    """The weighted sum of the means of independent samples."""
+    parts = [compare(value * w, value * 0, c) for w, value, c in zip(weights, values, clusters, strict=True)]
+    mean = _average(parts)
+    count = len(parts)
+    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds)
+
+
+def _limit(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+    """A recorded number (a time, a size) is below or above a limit, over repetitions, on the logarithm."""
+    rows = records.results(spec["system"].split(":", 1)[0]).rows
+    name = spec["system"].split(":", 1)[1]
+    mine = rows[(rows["system"] == name) & (rows["measure"] == spec["measure"])]
+    require(len(mine) > 1, f"{name!r} has fewer than two recorded values of {spec['measure']!r}", DataError)
+    is_below = "below" in spec
+    limit = float(spec["below" if is_below else "above"])
+    logs = np.log(mine["value"].to_numpy(dtype=float)) - np.log(limit)
+    effect, error = float(logs.mean()), float(logs.std(ddof=1) / len(logs) ** 0.5)
+    comparison = Comparison(effect, error, len(logs) - 1, 0, len(logs))
+    p_above = comparison.p_greater()
+    p_for = 1 - p_above if is_below else p_above
+    note = f"{spec['measure']}; the effect is the logarithm of the value over {limit:g}"
+    label = f"{name} {'below' if is_below else 'above'} {limit:g} {spec['measure']}"
+    value = float(np.exp(np.log(mine["value"].to_numpy(dtype=float)).mean()))
+    return [Evidence(label, value, limit, effect, *comparison.interval(), p_for, 1 - p_for, len(logs), 0, note)]
+
+
+TESTS: dict[str, Callable[[Records, Mapping, Mapping], list[Evidence]]] = {
+    "greater": _greater,
+    "at_most": _at_most,
+    "equivalent": _equivalent,
+    "ratio": _ratio,
+    "trend": _trend,
+    "fewer": _fewer,
+    "linear": _linear,
+    "limit": _limit,
+}

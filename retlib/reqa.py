@@ -1,0 +1,440 @@
+"""A study over ReQA: systems x shares of labels x seeds, on one collection (Chang 2020, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import chain, islice, product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from retlib import claims, datasets, dense, evaluation, index, runtime
+from retlib.collection import Collection, cold_start, fewer_candidates
+from retlib.dense import Architecture, Benchmark, Retriever, Schedule
+from retlib.errors import DataError, require
+from retlib.experiment import Experiment, Outcome, Rule, each_of, mapping_of, number, one_of
+from retlib.lexical import BM25
+from retlib.pretraining import Corpus
+from retlib.text import TokenTable, WordPiece, paste, quick_sentences
+from retlib.transformer import POOLINGS
+
+MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
+# The systems of Tables 3 and 4.
+NAMES = ["BoW-MLP", "BoW-MLP, ICT+BFS+WLP", "Transformer", "Transformer, MLM", "Transformer, ICT+BFS+WLP"]
+TEST = 0.2  # the share of the queries that every system of a study is tested on
+
+
+@dataclass(frozen=True)
+class System:
+    """A retriever of a study.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    tasks : tuple of str
+        Of its pre-training; none by default.
+    """
+
+    architecture: Architecture
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One collection, one pre-training corpus, and how long to train on each.
+
+    Parameters
+    ----------
+    collection : Collection
+        See `retlib.dense.Benchmark`.
+    prepared : (WordPiece, Corpus)
+        As `retlib.dense.prepare` returns it.
+    pretraining : Schedule
+    finetuning : mapping of float to Schedule
+        For each share of labels that is studied.
+    most : int
+        About how many candidates there are, the passages of the test queries among them.
+    """
+
+    collection: Collection
+    prepared: tuple[WordPiece, Corpus]
+    pretraining: Schedule
+    finetuning: Mapping[float, Schedule]
+    most: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "part", cache(self._part))
+        object.__setattr__(self, "benchmark", cache(self._benchmark))
+
+    def _part(self, share: float) -> Collection:
+        """The collection with a share of its queries for training, the last fifth for testing."""
+        return fewer_candidates(cold_start(self.collection, share, TEST), self.most)
+
+    def _benchmark(self, query_length: int, document_length: int) -> Benchmark:
+        lengths = Architecture(query_length=query_length, document_length=document_length)
+        return Benchmark.tokenize(self.collection, self.prepared[0], lengths)
+
+    def pretrained(self, system: System, seed: int) -> Retriever:
+        """The system before it has seen a label."""
+        if not system.tasks:
+            return Retriever.fresh(system.architecture, self.prepared[0], seed)
+        return dense.pretrain(self.prepared, system.architecture, system.tasks, self.pretraining, seed)
+
+    def retriever(self, system: System, share: float, seed: int) -> Retriever:
+        """The system, fine-tuned on a share of the labels."""
+        lengths = system.architecture.query_length, system.architecture.document_length
+        start = self.pretrained(system, seed)
+        return dense.finetune(start, self.benchmark(*lengths), self.part(share), self.finetuning[share], seed)
+
+    def run(self, retriever: Retriever, share: float, added: TokenTable | None = None) -> pd.DataFrame:
+        """A retriever's run over the test queries."""
+        lengths = retriever.architecture.query_length, retriever.architecture.document_length
+        return dense.rank(retriever, self.benchmark(*lengths), self.part(share), added=added)
+
+    def candidates(self, share: float, added: Added | None = None) -> int:
+        """How many candidates the test queries have."""
+        return len(self.part(share).documents) + (0 if added is None else len(added))
+
+    def settings(self, system: System, share: float) -> dict[str, Any]:
+        """What made a system, as recorded beside its results."""
+        return {
+            **asdict(system.architecture),
+            "tasks": "+".join(system.tasks) or "none",
+            "pretraining": asdict(self.pretraining) if system.tasks else {},
+            "finetuning": asdict(self.finetuning[share]),
+            "corpus": self.prepared[1].fingerprint[:12],
+        }
+
+
+# --- a notebook's parameters -----------------------------------------------------------------------
+
+_POSITIVE = number(1, whole=True)
+
+# The parameters that the notebooks of this part share, so that one finds what another has trained.
+RULES: dict[str, Rule] = {
+    "articles": one_of(datasets.article_names()),
+    "units": number(100, whole=True),
+    "candidates": _POSITIVE,
+    "shares": each_of(number(0.001, 1 - TEST)),
+    "layers": _POSITIVE,
+    "width": _POSITIVE,
+    "dimension": _POSITIVE,
+    "pooling": one_of(POOLINGS),
+    "towers": one_of(dense.TOWERS),
+    "query_length": _POSITIVE,
+    "document_length": _POSITIVE,
+    "pretraining_steps": _POSITIVE,
+    "pretraining_batch": number(2, whole=True),
+    "pretraining_rate": number(1e-7, 1),
+    "finetuning_steps": mapping_of(None, _POSITIVE),
+    "finetuning_batch": number(2, whole=True),
+    "finetuning_rate": number(1e-7, 1),
+}
+
+
+def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
+    """The Transformer that a notebook's parameters describe, with changes."""
+    names = ("layers", "width", "dimension", "pooling", "towers", "query_length", "document_length")
+    return Architecture(**{**{name: parameters[name] for name in names}, **changes})
+
+
+def study(collection: Collection, parameters: Mapping[str, Any]) -> Study:
+    """The study of a collection that a notebook's parameters describe.
+
+    Raises
+    ------
+    SettingError
+        If a share has no number of steps for its fine-tuning.
+    """
+    steps = {float(share): count for share, count in parameters["finetuning_steps"].items()}
+    missing = sorted(set(parameters["shares"]) - set(steps))
+    require(not missing, f"finetuning_steps = {parameters['finetuning_steps']} lacks the share(s) {missing}")
+    batch, rate = parameters["finetuning_batch"], parameters["finetuning_rate"]
+    return Study(
+        collection,
+        dense.prepare(parameters["articles"], parameters["units"]),
+        Schedule(parameters["pretraining_steps"], parameters["pretraining_batch"], parameters["pretraining_rate"]),
+        {share: Schedule(count, batch, rate) for share, count in steps.items()},
+        parameters["candidates"],
+    )
+
+
+# --- recording -------------------------------------------------------------------------------------
+
+
+def record_systems(
+    experiment: Experiment, study: Study, systems: Mapping[str, System], added: Added | None = None
+) -> None:
+    """Train, rank and record every system at every share with every seed; what is trained is found again."""
+    shares, seeds = experiment.parameters["shares"], experiment.parameters["seeds"]
+    todo = [(share, name, seed) for share in shares for name in systems for seed in seeds]
+    for share, name, seed in runtime.progress(todo, desc=study.collection.name, unit="run"):
+
+        def make(share: float = share, system: System = systems[name], seed: int = seed) -> Outcome:
+            retriever = study.retriever(system, share, seed)
+            run = study.run(retriever, share, added and added.tokenize(study, system))
+            settings, history = study.settings(system, share), retriever.history
+            return Outcome(run, settings, history.best_step, history.seconds, study.candidates(share, added))
+
+        experiment.measure(name, named(study.part(share), added), seed, make, measures=MEASURES)
+
+
+def record_unlabelled(experiment: Experiment, study: Study, systems: Mapping[str, System]) -> None:
+    """The pre-trained systems before they have seen a label, on the test queries."""
+    share = experiment.parameters["shares"][0]
+    for name, system in systems.items():
+        for seed in experiment.parameters["seeds"]:
+
+            def make(system: System = system, seed: int = seed) -> Outcome:
+                retriever = study.pretrained(system, seed)
+                return Outcome(study.run(retriever, share), study.settings(system, share), steps=0)
+
+            experiment.measure(f"{name}, no labels", study.part(share), seed, make, measures=MEASURES)
+
+
+def record_bm25(experiment: Experiment, study: Study, systems: Mapping[str, BM25], added: Added | None = None) -> None:
+    """BM25 over the same candidates; it is not trained, so one run serves every share."""
+    parts = {share: study.part(share) for share in experiment.parameters["shares"]}
+    for name, system in systems.items():
+        part = next(iter(parts.values()))
+        run = ranked(system, part, part.split("test"), added)
+        for share, part in parts.items():
+            outcome = Outcome(run, system.settings, candidates=study.candidates(share, added))
+            experiment.measure(name, named(part, added), 0, lambda: outcome, measures=MEASURES)  # noqa: B023 - called at once
+
+
+def record_others(experiment: Experiment, collection: Collection, systems: Mapping[str, BM25]) -> None:
+    """BM25 over all candidates, tested on all queries but the share that would train: the paper's test sets."""
+    for name, system in systems.items():
+        run = ranked(system, collection, collection.queries)
+        for share in experiment.parameters["shares"]:
+            part = cold_start(collection, share)
+            part = replace(part, name=f"{part.name}-others")
+            mine = run[run["query_id"].isin(part.split("test").index)]
+            outcome = Outcome(mine, system.settings)
+            experiment.measure(name, part, 0, lambda: outcome, measures=MEASURES)  # noqa: B023 - called at once
+
+
+def ranked(system: BM25, part: Collection, queries: pd.DataFrame, added: Added | None = None) -> pd.DataFrame:
+    """The run of a lexical system over a part's candidates."""
+    ids, texts = part.documents.index.tolist(), part.documents["text"].tolist()
+    if added is not None:
+        ids, texts = ids + added.ids, texts + added.texts
+    system.fit(texts)
+    scores, rows = system.search(queries["text"].tolist(), 100)
+    return evaluation.make_run(queries.index, ids, scores, rows)
+
+
+def named(part: Collection, added: Added | None) -> Collection:
+    """The part under the name that results with further candidates are recorded under."""
+    return part if added is None else replace(part, name=f"{part.name}+added")
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """Further candidates from other text, none of which is relevant (section 4.4).
+
+    Parameters
+    ----------
+    sentences, contexts : list of str
+        A sentence, and the passage that it stands in.
+    """
+
+    sentences: list[str]
+    contexts: list[str]
+
+    @classmethod
+    def gather(cls, sources: Iterable[str], count: int) -> Added:
+        """The first `count` sentences with their passages, outside the first sections.
+
+        First sections are left out because the candidates of some collections are made of them.
+        """
+        found = islice(cls._stream(sources), count)
+        sentences, contexts = map(list, zip(*found, strict=True))
+        require(
+            len(sentences) == count, f"{', '.join(sources)} give {len(sentences)} candidates, not {count}", DataError
+        )
+        return cls(sentences, contexts)
+
+    @staticmethod
+    def _stream(sources: Iterable[str]) -> Iterator[tuple[str, str]]:
+        for article in chain.from_iterable(map(datasets.articles, sources)):
+            for passage in article.passages[article.opening :]:
+                for sentence in quick_sentences(passage):
+                    yield sentence, passage
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    @property
+    def ids(self) -> list[str]:
+        """As `retlib.dense.rank` names them."""
+        return [f"added#{i}" for i in range(len(self))]
+
+    @property
+    def texts(self) -> list[str]:
+        """Sentence and passage, as a collection's candidates have them."""
+        return [f"{sentence} {context}" for sentence, context in zip(self.sentences, self.contexts, strict=True)]
+
+    def tokenize(self, study: Study, system: System) -> TokenTable:
+        """Token rows for a system."""
+        return dense.candidates(self.sentences, self.contexts, study.prepared[0], system.architecture)
+
+
+def record_many(experiment: Experiment, study: Study, systems: Mapping[str, System], many: Added) -> None:
+    """As `record_systems` with very many added candidates, short ones, for the first share and seed alone."""
+    share, seed = experiment.parameters["shares"][0], experiment.parameters["seeds"][0]
+    part = replace(study.part(share), name=f"{study.part(share).name}+many")
+    for name, system in systems.items():
+
+        def make(system: System = system) -> Outcome:
+            short = replace(system.architecture, document_length=system.architecture.document_length // 2)
+            table = dense.candidates(many.sentences, many.contexts, study.prepared[0], short)
+            run = study.run(study.retriever(system, share, seed), share, table)
+            return Outcome(run, study.settings(system, share), candidates=study.candidates(share, many))
+
+        experiment.measure(name, part, seed, make, measures=MEASURES)
+
+
+# --- tables of a page ------------------------------------------------------------------------------
+
+
+def sizes(studies: Iterable[Study], shares: Iterable[float]) -> pd.DataFrame:
+    """Sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
+    rows = []
+    for study, share in product(studies, shares):
+        part = study.part(share)
+        counts = {f"{split} queries": len(part.split(split)) for split in ("train", "dev", "test")}
+        documents = part.documents
+        lengths = {
+            "words/query": part.queries["text"].str.split().str.len().mean(),
+            "words/sentence": documents["sentence"].str.split().str.len().mean(),
+            "words/passage": documents.drop_duplicates("passage")["context"].str.split().str.len().mean(),
+        }
+        rows.append(
+            {
+                "collection": part.name, **counts, "candidates": len(documents),
+                **{name: round(float(value), 1) for name, value in lengths.items()},
+                "ambiguous %": round(100 * float(part.queries["ambiguous"].mean()), 1),
+                "fingerprint": study.collection.fingerprint[:12],
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def weights(study: Study, systems: Mapping[str, System]) -> pd.DataFrame:
+    """How many weights each system has, embeddings included."""
+    fresh = {name: Retriever.fresh(system.architecture, study.prepared[0], 0) for name, system in systems.items()}
+    return pd.DataFrame({"system": fresh.keys(), "weights": [retriever.parameters for retriever in fresh.values()]})
+
+
+# Settings of BM25 that are in use: Lucene's and Elasticsearch's, Anserini's, the textbook's, and extremes.
+BM25_SETTINGS = {
+    f"k1 {k1}, b {b}{', ' + words if words else ''}": BM25(k1=k1, b=b, **terms)
+    for k1, b in ((1.2, 0.75), (0.9, 0.4), (2.0, 0.75))
+    for words, terms in (("", {}), ("stop words, stemmed", {"stop_words": "english", "stemmer": "english"}))
+}
+
+
+def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
+    """Recall of BM25 at several settings, all queries against all candidates.
+
+    Returns
+    -------
+    DataFrame
+        Columns `collection`, `settings`, `indexed`, `queries`, `candidates` and the recalls,
+        in points of 100. Indexed is ``text``, the sentence and its passage; or ``context``,
+        the passage alone, where a passage's sentences are equal and the first one wins.
+    """
+    rows = []
+    for collection in collections:
+        jobs = [(name, "text") for name in BM25_SETTINGS] + [(next(iter(BM25_SETTINGS)), "context")]
+        for name, field in runtime.progress(jobs, desc=f"{collection.name}: BM25", unit="setting"):
+            documents = collection.documents.assign(text=collection.documents[field])
+            run = ranked(BM25_SETTINGS[name], replace(collection, documents=documents), collection.queries)
+            values = evaluation.evaluate(run, collection.qrels, MEASURES).groupby("measure")["value"].mean() * 100
+            found = {measure: float(values[measure]) for measure in MEASURES}
+            size = {"queries": len(collection.queries), "candidates": len(documents)}
+            rows.append({"collection": collection.name, "settings": name, "indexed": field, **size, **found})
+    return pd.DataFrame(rows)
+
+
+def closest(table: pd.DataFrame, printed: Mapping[str, float], measure: str = "R@1") -> pd.DataFrame:
+    """For each printed number, the settings of `bm25_table` that come closest on its first collection."""
+    mine = table[table["collection"] == table["collection"].iloc[0]]
+    rows = []
+    for source, value in printed.items():
+        best = mine.loc[(mine[measure] - value).abs().idxmin()]
+        rows.append({"printed in": source, measure: value, "closest here": best["settings"],
+                     "indexed": best["indexed"], "gives": round(best[measure], 2)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def reported(artefact: str, data_set: str, share: float, rows: Mapping[str, str]) -> dict[tuple[str, str], float]:
+    """What the paper reports for a share of labels: (our system, measure) to its number, if any."""
+    table = claims.reported("chang2020", artefact)
+    percent = f"{100 * share:g}%"
+    mine = table[(table["dataset"] == data_set) & table["split"].str.startswith(f"{percent}/")]
+    named = {theirs: our for our, theirs in rows.items()}
+    return {
+        (named[row.row], row.metric): float(row.value) for row in mine.itertuples() if row.row in named and row.value
+    }
+
+
+# --- what inner products save ----------------------------------------------------------------------
+
+UNIT = "seconds for 1000 x 1 million"
+
+
+def record_cost(
+    experiment: Experiment,
+    study: Study,
+    architecture: Architecture,
+    queries: int,
+    documents: int,
+    pairs: int,
+    repeats: int,
+) -> None:
+    """Time inner products and cross-attention, scaled to 1000 queries and a million documents (section 2).
+
+    Parameters
+    ----------
+    queries, documents : int
+        Random encodings that are multiplied, and searched for the top 100.
+    pairs : int
+        Queries and candidates of the collection that the Transformer reads together.
+    repeats : int
+        Each is recorded as a seed of its own.
+    """
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((documents, architecture.dimension), dtype=np.float32)
+    asked = generator.standard_normal((queries, architecture.dimension), dtype=np.float32)
+    exact = index.build("Exact", vectors)
+    reader = architecture.build(study.prepared[0]).query_encoder.eval()
+    together = _together(study, architecture, pairs)
+    everything = 1000 * 1_000_000
+    for repeat in range(repeats):
+        with runtime.Stopwatch() as products:
+            exact.search(asked, 100)
+        with runtime.Stopwatch() as attention, torch.no_grad(), runtime.autocast("bfloat16"):
+            reader(together)
+        scaled = {
+            "inner product": products.seconds * everything / (queries * documents),
+            "cross-attention": attention.seconds * everything / pairs,
+        }
+        for system, seconds in scaled.items():
+            experiment.record(system, study.collection.name, UNIT, seconds, repeat)
+
+
+def _together(study: Study, architecture: Architecture, pairs: int) -> TokenTable:
+    """Queries and candidates in one row each, with the separator between them."""
+    benchmark = study.benchmark(architecture.query_length, architecture.document_length)
+    rows = np.arange(pairs)
+    separator = TokenTable.from_rows([[study.prepared[0].sep]]).take(np.zeros(pairs, dtype=np.int64))
+    queries = benchmark.queries.take(rows % len(benchmark.queries))
+    documents = benchmark.documents.take(rows % len(benchmark.documents))
+    return paste([queries, separator, documents], architecture.query_length + architecture.document_length)
