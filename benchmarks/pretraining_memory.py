@@ -17,9 +17,8 @@ import psutil
 
 from retlib import datasets, runtime
 from retlib.collection import Article
-from retlib.text import quick_sentences
 from retlib.pretraining import Corpus, PretrainingPairs
-from retlib.text import WordPiece
+from retlib.text import WordPiece, quick_sentences
 
 WORDS, SENTENCE, PASSAGE, ARTICLE = 50_000, 20, 5, 8  # words in all; words, sentences and passages in each
 BATCH, BATCHES = 128, 1000

@@ -6,6 +6,8 @@ was trained is kept as an artefact: asking twice trains once, whichever notebook
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
 import math
 import sys
@@ -42,11 +44,12 @@ from retlib.negatives import InBatch, Pairs
 from retlib.pretraining import Corpus, Masked, MaskedPassages, PretrainingPairs
 from retlib.text import TokenTable, WordPiece, paste
 from retlib.training import History, RetrievalTask, Task, TrainingSettings, train
-from retlib.transformer import MaskedLanguageModel, Transformer
+from retlib.transformer import POOLINGS, MaskedLanguageModel, Transformer
 
 ENCODERS = ("transformer", "bow-mlp")
 TOWERS = ("siamese", "two")
 MLM = "mlm"
+CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
 MODULES = (
@@ -90,18 +93,24 @@ class Architecture:
     def __post_init__(self) -> None:
         require_one_of("encoder", self.encoder, ENCODERS)
         require_one_of("towers", self.towers, TOWERS)
+        require_one_of("pooling", self.pooling, POOLINGS)
         for name in ("layers", "width", "dimension", "query_length", "document_length"):
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
 
-    def build(self, wordpiece: WordPiece) -> DualEncoder:
-        """The model, its weights drawn from torch's generator; scores are inner products (section 2)."""
-        query = self._encoder(wordpiece)
-        document = self._encoder(wordpiece) if self.towers == "two" else None
+    def build(self, wordpiece: WordPiece, config: Path | None = None) -> DualEncoder:
+        """The model, its weights drawn from torch's generator; scores are inner products (section 2).
+
+        `config` is a file that describes a BERT whose weights are not wanted.
+        """
+        query = self._encoder(wordpiece, config)
+        document = self._encoder(wordpiece, config) if self.towers == "two" else None
         return DualEncoder(query, document, similarity="dot")
 
-    def _encoder(self, wordpiece: WordPiece) -> torch.nn.Module:
+    def _encoder(self, wordpiece: WordPiece, config: Path | None) -> torch.nn.Module:
         if self.encoder == "bow-mlp":
             return BagOfWordsMLP(len(wordpiece), self.width, self.dimension)
+        if config:
+            return Transformer.from_config(config, wordpiece, self.dimension, self.pooling)
         if self.checkpoint:
             return Transformer.from_checkpoint(self.checkpoint, wordpiece, self.dimension, self.pooling)
         return Transformer.from_scratch(wordpiece, self.layers, self.width, self.dimension, self.pooling)
@@ -134,6 +143,11 @@ class Schedule:
     precision: str = "bfloat16"
     chunk: int | None = None
     corrected: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "learning_rate", "evaluations"):
+            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
+        require_one_of("precision", self.precision, runtime.PRECISIONS)
 
     def settings(self) -> TrainingSettings:
         """The loop's settings."""
@@ -176,6 +190,14 @@ class Retriever:
         return cls(architecture, wordpiece, architecture.build(wordpiece).to(runtime.device()), History())
 
     @property
+    def fingerprint(self) -> str:
+        """sha256 of architecture, vocabulary and weights."""
+        digest = hashlib.sha256(json.dumps([asdict(self.architecture), self.wordpiece.pieces]).encode())
+        for name, weight in sorted(self.model.named_parameters()):
+            digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
     def parameters(self) -> int:
         """How many weights it has, embeddings included."""
         return sum(weight.numel() for weight in self.model.parameters())
@@ -193,6 +215,8 @@ class Retriever:
         self.wordpiece.save(folder / "vocab.txt")
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
         save_file(weights, folder / "model.safetensors")
+        if self.architecture.encoder == "transformer":
+            self.model.query_encoder.bert.config.to_json_file(folder / CONFIG)
         history = {"evaluations": self.history.evaluations, "best_step": self.history.best_step}
         (folder / "retriever.json").write_text(json.dumps({"architecture": asdict(self.architecture), **history}))
 
@@ -200,11 +224,12 @@ class Retriever:
     def load(cls, folder: Path) -> Retriever:
         """Read what `save` wrote."""
         meta = json.loads((folder / "retriever.json").read_text())
-        found = cls.fresh(Architecture(**meta["architecture"]), WordPiece.load(folder / "vocab.txt"), seed=0)
-        found.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        found.history, found.name = History(meta["evaluations"], meta["best_step"]), folder.name
-        found.model.eval()
-        return found
+        architecture, wordpiece = Architecture(**meta["architecture"]), WordPiece.load(folder / "vocab.txt")
+        model = architecture.build(wordpiece, folder / CONFIG if (folder / CONFIG).exists() else None)
+        # Shared weights are in the file once.
+        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        history = History(meta["evaluations"], meta["best_step"])
+        return cls(architecture, wordpiece, model.to(runtime.device()).eval(), history, folder.name)
 
 
 def _encode(side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
@@ -230,6 +255,7 @@ def prepare(source: str, units: int) -> tuple[WordPiece, Corpus]:
     units : int
         Size of the vocabulary.
     """
+    require_one_of("articles", source, datasets.article_names())
     settings = {"source": source, "units": units, **datasets.provenance(source)}
 
     def make(folder: Path) -> None:
@@ -271,6 +297,7 @@ class Benchmark:
         chosen = part.split(split)
         rows = self.collection.documents.index.get_indexer(chosen["cluster"])
         queries = self.queries.take(self.collection.queries.index.get_indexer(chosen.index))
+        require(bool((rows >= 0).all()), f"{part.name!r} has answers that are no candidates here", DataError)
         _, group, counts = np.unique(rows, return_inverse=True, return_counts=True)
         log_shares = np.log(counts[group] / len(rows)).astype(np.float32)
         return Pairs(queries, self.documents.take(rows), groups=rows, log_shares=log_shares)
@@ -340,10 +367,11 @@ def pretrain(
         See `retlib.pretraining.Mixture`.
     """
     wordpiece, corpus = prepared
+    require(MLM not in tasks or len(tasks) == 1, f"tasks = {list(tasks)}: {MLM} makes no pairs, and is a task alone")
     settings = {
         "architecture": asdict(architecture), "tasks": list(tasks), "schedule": asdict(schedule), "seed": seed,
-        "keep": keep, "corpus": corpus.fingerprint, "units": artefacts.key(wordpiece.pieces),
-        "threads": runtime.threads(),
+        "keep": keep, "start": _checkpoint(architecture, wordpiece, seed), "corpus": corpus.fingerprint,
+        "units": artefacts.key(wordpiece.pieces), "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:
@@ -359,6 +387,11 @@ def pretrain(
         retriever.save(folder)
 
     return Retriever.load(artefacts.artefact("pretrained", settings, MODULES, make))
+
+
+def _checkpoint(architecture: Architecture, wordpiece: WordPiece, seed: int) -> str:
+    """What a pre-trained BERT is, whatever it is called; "" from scratch."""
+    return Retriever.fresh(architecture, wordpiece, seed).fingerprint if architecture.checkpoint else ""
 
 
 # Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
@@ -411,7 +444,7 @@ def finetune(start: Retriever, benchmark: Benchmark, part: Collection, schedule:
     rank among their own answers and 500 other candidates; those before the first step count.
     """
     settings = {
-        "start": start.name or [asdict(start.architecture), artefacts.key(start.wordpiece.pieces)],
+        "start": start.name or start.fingerprint,
         "collection": benchmark.collection.fingerprint, "split": artefacts.key(part.queries["split"].to_dict()),
         "schedule": asdict(schedule), "seed": seed, "threads": runtime.threads(),
     }  # fmt: skip
@@ -430,9 +463,7 @@ def finetune(start: Retriever, benchmark: Benchmark, part: Collection, schedule:
 
 def _copy(retriever: Retriever) -> DualEncoder:
     """The same model with weights of its own."""
-    model = retriever.architecture.build(retriever.wordpiece)
-    model.load_state_dict(retriever.model.state_dict())
-    return model.to(runtime.device())
+    return copy.deepcopy(retriever.model)
 
 
 # Candidates beside their own answers that validation queries are ranked against.
@@ -449,8 +480,9 @@ def _validation(retriever: Retriever, benchmark: Benchmark, part: Collection) ->
 
     def score() -> float:
         scores = retriever.encode_queries(pairs.queries) @ retriever.encode_documents(pool).T
-        ahead = (scores > scores[np.arange(len(own)), own][:, None]).sum(axis=1)
-        return float((1 / (1 + ahead)).mean())
+        # Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
+        rank = (~(scores < scores[np.arange(len(own)), own][:, None])).sum(axis=1)
+        return float((1 / rank).mean())
 
     return score
 
@@ -496,4 +528,4 @@ def rank(
 
 
 def _digest(table: TokenTable) -> str:
-    return artefacts.key([len(table), int(table.ids.astype(np.int64).sum()), table.ids[:1000].tolist()])
+    return hashlib.sha256(table.ids.tobytes() + table.offsets.tobytes()).hexdigest()

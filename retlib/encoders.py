@@ -87,7 +87,9 @@ class BagOfWordsMLP(nn.Module):
         if self.pairs is not None:
             mean = mean + self.pairs(_bigrams(table, len(self.pairs.weight)))
         # The mean of n embeddings of unit length is as short as 1 / sqrt(n), which starves the tanh.
-        return self.layers(F.layer_norm(mean, mean.shape[-1:]))
+        # In float32 under autocast, too: scores are made of encodings.
+        with torch.autocast(mean.device.type, enabled=False):
+            return self.layers(F.layer_norm(mean, mean.shape[-1:]))
 
 
 def _bigrams(table: TokenTable, buckets: int) -> TokenTable:

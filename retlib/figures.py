@@ -201,9 +201,8 @@ def two_towers() -> Figure:
             axis.annotate("", texts[end][:2], texts[start][:2], arrowprops={**arrow, "shrinkA": 14, "shrinkB": 14})
 
     sides = {"q": (0.25, 0.08, "query"), "d": (0.75, 0.08, "document")}
-    towers = {
-        **sides, "eq": (0.25, 0.45, "Transformer"), "ed": (0.75, 0.45, "Transformer"), "s": (0.5, 0.85, "inner product"),
-    }  # fmt: skip
+    encoders = {"eq": (0.25, 0.45, "Transformer"), "ed": (0.75, 0.45, "Transformer")}
+    towers = {**sides, **encoders, "s": (0.5, 0.85, "inner product")}
     draw(axes[0], towers, [("q", "eq"), ("d", "ed"), ("eq", "s"), ("ed", "s")])
     cross = {**sides, "e": (0.5, 0.45, "Transformer over both"), "s": (0.5, 0.85, "score")}
     draw(axes[1], cross, [("q", "e"), ("d", "e"), ("e", "s")])

@@ -191,6 +191,7 @@ class WordPiece:
         # The trainer breaks ties by the ids of units, and numbers the letters in the order of a
         # randomly seeded hash table. Given the letters, it learns the same from the same texts.
         known = [*cls.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
+        require(size >= len(known), f"size = {size}: at least {len(known)} are needed, for letters and special units")
         trainer = trainers.WordPieceTrainer(
             vocab_size=size, special_tokens=known, limit_alphabet=len(letters), show_progress=False
         )

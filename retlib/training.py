@@ -142,6 +142,8 @@ class Multitask(Task):
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         require(len(tasks) > 0, "a multi-task needs at least one task")
+        whole = all(getattr(task, "chunk", None) is None for task in tasks)
+        require(whole, "the tasks of a multi-task cannot be trained in chunks")
         self.tasks = list(tasks)
         self.module = nn.ModuleList(task.module for task in tasks)
 
@@ -175,7 +177,7 @@ class TrainingSettings:
     warmup : float
         Share of the steps over which the learning rate rises from 0, linearly.
     decay : bool
-        Whether it then falls to 0 at the last step, linearly; else it stays.
+        Whether it then falls, linearly, to reach 0 after the last step; else it stays.
     """
 
     steps: int

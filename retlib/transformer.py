@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from retlib.errors import DataError, require, require_one_of
@@ -88,9 +91,18 @@ class Transformer(nn.Module):
 
         try:
             bert = BertModel.from_pretrained(name, add_pooling_layer=False, attn_implementation="eager")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no BERT checkpoint {name!r}: no folder and no hub name of one ({error})") from error
         return cls(bert, wordpiece, dimension, pooling)
+
+    @classmethod
+    def from_config(cls, path: Path, wordpiece: WordPiece, dimension: int, pooling: str) -> Transformer:
+        """A BERT as a file describes it, its weights to be loaded."""
+        from transformers import BertConfig, BertModel
+
+        config = BertConfig.from_json_file(path)
+        config._attn_implementation = "eager"
+        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling)
 
     @property
     def dimension(self) -> int:
@@ -104,6 +116,8 @@ class Transformer(nn.Module):
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
+        if len(table) == 0:
+            return self.head.weight.new_zeros((0, self.dimension))
         embedded = self._embedded(table)
         order, groups = _groups(table)
         pooled = torch.cat([self._pooled(*self._run(table, embedded, rows)) for rows in groups])  # (rows, width)
