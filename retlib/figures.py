@@ -27,6 +27,13 @@ def _figure(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[
     return figure, axes[0]
 
 
+def _line(place: int) -> dict[str, str]:
+    """Colour, marker and dashes that no earlier place has."""
+    cycle = place // len(COLOURS)
+    marker = MARKERS[(place + 3 * cycle) % len(MARKERS)]
+    return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "linestyle": ("-", "--", ":")[cycle % 3]}
+
+
 def _style(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)
@@ -157,20 +164,17 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
         _style(axis)
         mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
         for system in mine["system"].unique():
-            if system not in styles:
-                place = len(styles)
-                styles[system] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+            styles.setdefault(system, _line(len(styles)))
             values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
             values = 100 * values.reindex(measures)
             axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
             low, high = values.min(axis=1), values.max(axis=1)
             axis.fill_between(depths, low, high, color=styles[system]["color"], alpha=0.18, linewidth=0)
-        axis.set(xscale="log", title=collection, xticks=depths, xticklabels=depths)
+        axis.set(xscale="log", title=collection, xlabel="k", xticks=depths, xticklabels=depths)
         axis.title.set_fontsize(9)
         axis.minorticks_off()
     for axis in axes.flat[len(collections) :]:
         axis.set_visible(False)
-    figure.supxlabel("k", fontsize=10)
     figure.supylabel("R@k (points of 100)", fontsize=10)
     handles = {
         label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)

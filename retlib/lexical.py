@@ -232,8 +232,24 @@ def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.nd
     """
     scores, rows = _nothing(queries.shape[0], k)
     total = np.empty(weights.shape[1], dtype=np.float32)
-    _compiled()(*_parts(queries), *_parts(weights), total, scores, rows)
+    frequent, dense = _frequent(weights)
+    _compiled()(*_parts(queries), *_parts(weights), frequent, dense, total, scores, rows)
     return scores, rows
+
+
+# A term in more than this share of the documents is added as a whole row, which is faster than
+# one by one; of so many terms at most, to bound the memory.
+FREQUENT, MOST_FREQUENT = 0.2, 64
+
+
+def _frequent(weights: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Row of each frequent term in a dense table, -1 for the others; and that table."""
+    counts = np.diff(weights.indptr)
+    terms = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+    terms = terms[counts[terms] > FREQUENT * weights.shape[1]]
+    places = np.full(weights.shape[0], -1, dtype=np.int64)
+    places[terms] = np.arange(len(terms))
+    return places, np.ascontiguousarray(weights[terms].toarray(), dtype=np.float32)
 
 
 def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -249,7 +265,9 @@ def _compiled():
     return numba.njit(cache=True)(_best_products)
 
 
-def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, total, out_scores, out_rows):
+def _best_products(
+    q_starts, q_terms, q_weights, starts, documents, weights, frequent, dense, total, out_scores, out_rows
+):
     k = out_scores.shape[1]
     # Room for twice k: whenever it is full, the better half stays. A document is taken only if
     # it beats the k-th best so far; as documents come in order, the first of equals wins.
@@ -257,9 +275,14 @@ def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, tot
     for query in range(len(q_starts) - 1):
         total[:] = 0
         for i in range(q_starts[query], q_starts[query + 1]):
-            weight = q_weights[i]
-            for j in range(starts[q_terms[i]], starts[q_terms[i] + 1]):
-                total[documents[j]] += weight * weights[j]
+            term, weight = q_terms[i], q_weights[i]
+            if frequent[term] >= 0:
+                row = dense[frequent[term]]
+                for document in range(len(total)):
+                    total[document] += weight * row[document]
+            else:
+                for j in range(starts[term], starts[term + 1]):
+                    total[documents[j]] += weight * weights[j]
         count, bar = 0, np.float32(0)
         for document, score in enumerate(total):
             if score > bar:

@@ -68,6 +68,21 @@ def test_an_unknown_source_lists_the_valid_ones():
     assert sources == set(datasets.article_names())
 
 
+def test_the_provenance_of_sources_differs(write):
+    everything, part = datasets.provenance("pydocs"), datasets.provenance("pydocs-smoke")
+    assert set(part) == {"numpy"} < set(everything) and part["numpy"] == everything["numpy"]
+    assert datasets.provenance("wikispeedia") == {}  # its files are not here
+    for name in ("plaintext", "paths-and-graph"):
+        write(f"wikispeedia/wikispeedia_articles_{name}.tar.gz".replace("articles_paths", "paths"), {"x": name})
+    before = datasets.provenance("wikispeedia")
+    assert len(before) == 2 and all(value.endswith("(unknown)") for value in before.values())
+    write("wikispeedia/wikispeedia_articles_plaintext.tar.gz", {"x": "something else that is longer"})
+    after = datasets.provenance("wikispeedia")
+    assert [before[file] == after[file] for file in before].count(False) == 1
+    with pytest.raises(SettingError, match="wikispedia"):
+        datasets.provenance("wikispedia")
+
+
 # Wikispeedia.
 
 LICENCE = '   Retrieved from " http://en.wikipedia.org/wiki/X"\n   This reference article is mainly selected.\n'

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retlib.collection import SPLITS, closure, retrieval_task, split_by_cluster
+from retlib.collection import SPLITS, Collection, closure, fewer_candidates, retrieval_task, split_by_cluster
 from retlib.errors import DataError, SettingError
 
 ITEMS = [f"i{number:02d}" for number in range(12)]
@@ -137,6 +137,74 @@ def test_pairs_across_sides_are_dropped_before_the_closure():
 def test_items_without_a_split_are_refused():
     with pytest.raises(DataError, match="differ in their items"):
         retrieval_task("toy", pd.Series({"a": "x", "b": "y"}), frame([("a", "b", 1)]), pd.Series({"a": "train"}))
+
+
+# Fewer candidates.
+
+lengths_of_passages = st.lists(st.integers(1, 4), min_size=1, max_size=12)
+
+
+def reading(lengths, golds):
+    """Passages p0, p1, ... of so many sentences; a query for each sentence number in `golds`, (number, split)."""
+    passages = [f"p{i}" for i, length in enumerate(lengths) for _ in range(length)]
+    position = [place for length in lengths for place in range(length)]
+    ids = [f"{passage}#{place}" for passage, place in zip(passages, position, strict=True)]
+    documents = pd.DataFrame({"text": "x", "passage": passages, "position": position}, index=ids)
+    asked = [f"q{i}" for i in range(len(golds))]
+    queries = pd.DataFrame({"text": "y", "split": [split for _, split in golds]}, index=asked)
+    answers = [ids[number % len(ids)] for number, _ in golds]
+    return Collection("reading", documents, queries, pd.DataFrame({"query_id": asked, "doc_id": answers, "relevance": 1}))
+
+
+golds = st.lists(st.tuples(st.integers(0, 99), st.sampled_from(SPLITS)), min_size=1, max_size=8)
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.sampled_from(("test", "dev")))
+def test_fewer_candidates_are_whole_passages_with_all_answers(lengths, golds, most, split):
+    task = reading(lengths, golds)
+    fewer = fewer_candidates(task, most, split)
+    kept = fewer.documents["passage"].unique()
+    assert fewer.documents.equals(task.documents[task.documents["passage"].isin(kept)])  # whole, in order
+    assert fewer.judgments(split).equals(task.judgments(split))
+    assert fewer.queries.equals(task.queries) and fewer.name == task.name
+    assert fewer.qrels.equals(task.qrels[task.qrels["doc_id"].isin(fewer.documents.index)])
+    # About `most`: no fewer where there are as many, and more only to end a passage or for the answers.
+    count = len(fewer.documents)
+    needed = set(task.documents.loc[task.judgments(split)["doc_id"], "passage"])
+    answers = task.documents["passage"].isin(needed).sum()
+    assert count >= min(most, len(task.documents))
+    assert count < max(most + max(lengths), answers + 1)
+    if answers >= most:
+        assert set(kept) == needed
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.randoms(use_true_random=False))
+def test_fewer_candidates_do_not_depend_on_the_order_of_rows(lengths, golds, most, random):
+    task = reading(lengths, golds)
+    order = random.sample(range(len(task.documents)), len(task.documents))
+    turned = fewer_candidates(replace(task, documents=task.documents.iloc[order]), most)
+    fewer = fewer_candidates(task, most)
+    assert set(turned.documents.index) == set(fewer.documents.index)
+    assert fewer_candidates(task, most).fingerprint == fewer.fingerprint
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.integers(0, 10))
+def test_more_candidates_hold_the_fewer_ones(lengths, golds, most, more):
+    task = reading(lengths, golds)
+    few, many = (fewer_candidates(task, size).documents.index for size in (most, most + more))
+    assert set(few) <= set(many)
+
+
+def test_fewer_candidates_by_hand():
+    task = reading([3, 2, 2, 1, 3, 2], [(4, "test"), (0, "train")])  # the fifth sentence answers: p1#1
+    assert set(fewer_candidates(task, 1).documents["passage"]) == {"p1"}
+    assert fewer_candidates(task, 1).qrels["query_id"].tolist() == ["q0"]  # p0 is gone
+    assert len(fewer_candidates(task, 99).documents) == 13
+    with pytest.raises(DataError, match="collection 'toy' has no passages"):
+        fewer_candidates(toy(), 5)
 
 
 # The collection.

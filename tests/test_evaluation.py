@@ -111,6 +111,53 @@ def test_measures_equal_their_definitions(seed, depth):
         assert row.value == pytest.approx(expected, abs=1e-6), row
 
 
+RECALLS = ["R@1", "R@2", "R@5", "R@100"]
+ASKED = [f"q{i}" for i in range(4)]
+FOUND = [f"d{i}" for i in range(7)]
+ranked_lists = st.fixed_dictionaries(
+    {query: st.lists(st.tuples(st.sampled_from(FOUND), st.integers(0, 2)), unique_by=lambda x: x[0]) for query in ASKED}
+)
+judged = st.dictionaries(st.tuples(st.sampled_from(ASKED[1:]), st.sampled_from(FOUND)), st.integers(0, 2), min_size=1)
+
+
+def check_recalls(run, qrels):
+    """Recall alone against ir-measures, which is asked for it beside a measure that only it computes."""
+    found, expected = evaluate(run, qrels, RECALLS), evaluate(run, qrels, [*RECALLS, "P@1"])
+    expected = expected[expected["measure"] != "P@1"].reset_index(drop=True)
+    assert found["query_id"].tolist() == expected["query_id"].tolist()
+    assert found["measure"].tolist() == expected["measure"].tolist()
+    assert found["value"].tolist() == pytest.approx(expected["value"].tolist(), abs=1e-12)
+    assert found["value"].dtype == float
+    return found
+
+
+@given(ranked_lists, judged, st.randoms(use_true_random=False))
+def test_recalls_equal_those_of_ir_measures(ranked, grades, random):
+    """With ties, queries without results or without judgments, several relevant documents, or none."""
+    rows = [(query, doc, float(score)) for query, found in ranked.items() for doc, score in found]
+    run = pd.DataFrame(rows, columns=RUN.columns).astype({"query_id": object, "doc_id": object, "score": float})
+    qrels = [(query, doc, grade) for (query, doc), grade in grades.items()]
+    random.shuffle(qrels)
+    check_recalls(run, pd.DataFrame(qrels, columns=QRELS.columns))
+
+
+def test_recalls_by_hand():
+    qrels = pd.concat([QRELS, pd.DataFrame([("q4", "a", 0)], columns=QRELS.columns)])
+    found = check_recalls(RUN, qrels)
+    # q1 has three relevant documents and finds two, at ranks 1 and 3; q2 finds its own at rank 2; q4 has none.
+    assert [value(found, measure, "q1") for measure in RECALLS] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
+    assert [value(found, measure, "q2") for measure in RECALLS] == [0, 1, 1, 1]
+    assert [value(found, "R@100", query) for query in ("q3", "q4")] == [0, 0]
+    assert check_recalls(RUN.iloc[:0], qrels)["value"].tolist() == [0] * 16
+    assert check_recalls(RUN.iloc[[1, 0]], QRELS)["value"].sum() == pytest.approx(0 + 3 * 1 / 3)  # in its own order
+
+
+def test_recall_with_a_grade_of_its_own_is_left_to_ir_measures():
+    found = evaluate(RUN, QRELS, ["R(rel=2)@5", "R@5"])
+    assert value(found, "R(rel=2)@5", "q1") == 1 and value(found, "R@5", "q1") == pytest.approx(2 / 3)
+    assert evaluate(RUN, QRELS, ["R(rel=2)@5"])["value"].tolist() == [1, 0, 0]
+
+
 @pytest.mark.parametrize("name", ["nope", "AP@", "AP@x", "", 5])
 def test_an_unknown_measure_is_named(name):
     with pytest.raises(SettingError, match=r"AP@100, R@1, nDCG@10") as caught:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from retlib import figures
 from retlib.claims import Evidence
+from retlib.results import Results
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +79,8 @@ def test_a_pair_matrix_shows_both_directions_and_what_is_significant():
     found = figures.pair_matrix(pairs)
     axis, bar = found.axes
     assert texts(axis) == [label.get_text() for label in axis.get_xticklabels()] == ["A", "B", "C"]
-    assert bar.get_ylabel().startswith("row minus column")
+    assert bar.get_ylabel() == "row minus column, points of AP@100"
+    assert figures.pair_matrix(pairs, "R@1").axes[1].get_ylabel() == "row minus column, points of R@1"
     cells = {(round(t.get_position()[1]), round(t.get_position()[0])): t for t in axis.texts}
     assert {place: t.get_text() for place, t in cells.items()} == {
         (0, 1): "+1.0", (1, 0): "-1.0", (0, 2): "-2.0", (2, 0): "+2.0", (1, 2): "+0.5", (2, 1): "-0.5",
@@ -120,6 +122,70 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
         "~ inconclusive",
         "· not tested",
     }
+
+
+RECALLS = ["R@1", "R@5", "R@100"]
+
+
+def recorded(*names):
+    """Recalls of two systems on collections; the second starts on the second one, and has two seeds."""
+    made = Results()
+    for collection in names:
+        systems = {"BM25": (0,), "DE": (0, 1)} if collection != names[0] else {"BM25": (0,)}
+        for system, seeds in systems.items():
+            for seed in seeds:
+                for measure, value in zip(RECALLS[::-1], (0.5, 0.3, 0.1), strict=True):
+                    made.add_row(experiment="x", system=system, collection=collection, split="test", measure=measure,
+                                 value=value + seed / 10, seed=seed, profile="quick")  # fmt: skip
+    return made
+
+
+def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system():
+    names = ["a", "b", "c", "d"]
+    found = figures.recalls(recorded(*names), names, RECALLS)
+    panels = [axis for axis in found.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in panels] == names and len(found.axes) == 6  # two are empty, and hidden
+    (alone,) = panels[0].get_lines()
+    first, second = panels[1].get_lines()
+    assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata().tolist() == pytest.approx([10, 30, 50])
+    assert second.get_ydata().tolist() == pytest.approx([15, 35, 55])  # the mean of two seeds
+    band = panels[1].collections[1].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((10, 60))
+    for axis in panels[1:]:
+        same, other = axis.get_lines()
+        assert (same.get_color(), same.get_marker()) == (alone.get_color(), alone.get_marker())
+        assert other.get_color() != same.get_color() and other.get_marker() != same.get_marker()
+    assert panels[0].get_xscale() == "log"
+    assert [label.get_text() for label in panels[-1].get_xticklabels()] == ["1", "5", "100"]
+    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "DE"]
+    assert "points of 100" in found.get_supylabel()
+
+
+def test_recalls_on_one_collection_have_one_panel():
+    found = figures.recalls(recorded("x", "a"), ["a"], RECALLS)
+    assert len(found.axes) == 1 and len(found.axes[0].get_lines()) == 2
+
+
+def test_shares_are_spread_from_0_to_1():
+    values = {"squad": pd.Series([0.0, 0.02, 0.5, 1.0]), "nq": pd.Series([0.1])}
+    found = figures.shares(values, "share of runs", "passages")
+    assert [axis.get_title() for axis in found.axes] == ["squad", "nq"]
+    (left, right) = found.axes
+    heights = [bar.get_height() for bar in left.patches]
+    assert sum(heights) == 4 and (heights[0], heights[10], heights[-1]) == (2, 1, 1)
+    assert sum(bar.get_height() for bar in right.patches) == 1
+    for axis in found.axes:
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("share of runs", "passages")
+        assert axis.get_yscale() == "log" and axis.get_xlim() == (0, 1)
+
+
+def test_two_towers_stand_beside_cross_attention():
+    left, right = figures.two_towers().axes
+    assert [axis.get_title() for axis in (left, right)] == ["two towers", "cross-attention"]
+    words = [sorted(text.get_text() for text in axis.texts if text.get_text()) for axis in (left, right)]
+    assert words[0] == ["Transformer", "Transformer", "document", "inner product", "query"]
+    assert words[1] == ["Transformer over both", "document", "query", "score"]
+    assert [sum(not text.get_text() for text in axis.texts) for axis in (left, right)] == [4, 3]  # arrows
 
 
 def test_figures_can_be_written(tmp_path):

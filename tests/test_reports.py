@@ -70,6 +70,34 @@ def test_what_a_page_shows_is_rounded_text(recorded):
     assert shown.loc["BM25", "95 % interval"] == f"{low:.1f} to {high:.1f}"
 
 
+def test_recalls_stand_side_by_side_with_the_papers(recorded):
+    for system, seed in VALUES:
+        frame = pd.DataFrame({"query_id": QUERIES, "measure": "R@5", "value": np.tile([1.0, 1, 0, 1, 1], 6)})
+        recorded.add_queries("toy", "test", system, seed, frame, ALONE)
+    found = reports.recalls(recorded, "toy", ["AP@100", "R@5"], {("DE", "R@5"): 58, ("DE", "R@50"): 1.0})
+    assert found.index.tolist() == ["BM25", "DE", "TF-IDF"] and found.index.name == "system"
+    assert found.columns.tolist() == ["AP@100", "R@5"]
+    # 24 of 30: an error of sqrt(0.8 * 0.2 / 29); the second seed is the same, so it adds none.
+    half = stats.t.ppf(0.975, 29) * (0.16 / 29) ** 0.5 * 100
+    assert found["R@5"].tolist() == [f"80.0 ± {half:.1f}", f"80.0 ± {half:.1f} | 58.0", f"80.0 ± {half:.1f}"]
+    low, high = reports.estimate(recorded, "BM25", "toy").interval()
+    assert found["AP@100"]["BM25"] == f"{VALUES['BM25', 0].mean() * 100:.1f} ± {(high - low) / 2:.1f}"
+    assert reports.recalls(recorded, "toy", ["R@5"])["R@5"]["DE"] == f"80.0 ± {half:.1f}"
+
+
+def test_a_recall_that_is_not_recorded_is_named(recorded):
+    with pytest.raises(DataError, match="no R@5 of 'BM25' on 'toy'"):
+        reports.recalls(recorded, "toy", ["AP@100", "R@5"])
+
+
+def test_tables_are_stacked_under_their_names(recorded):
+    one = reports.recalls(recorded, "toy", ["AP@100"])
+    found = reports.stacked({"first": one, "second": one.iloc[:1]}, "test")
+    assert found.index.names == ["test", "system"]
+    assert found.index.tolist() == [("first", "BM25"), ("first", "DE"), ("first", "TF-IDF"), ("second", "BM25")]
+    assert found.loc["first"].equals(one)
+
+
 def test_every_pair_is_tested_once_and_corrected_together(recorded):
     found = reports.every_pair(recorded, "toy")
     assert list(zip(found["a"], found["b"], strict=True)) == [("BM25", "DE"), ("BM25", "TF-IDF"), ("DE", "TF-IDF")]
