@@ -171,8 +171,9 @@ def record_systems(
 ) -> None:
     """Train, rank and record every system at every share with every seed; what is trained is found again."""
     shares, seeds = experiment.parameters["shares"], experiment.parameters["seeds"]
-    todo = [(share, name, seed) for share in shares for name in systems for seed in seeds]
-    for share, name, seed in runtime.progress(todo, desc=study.collection.name, unit="run"):
+    # Seed by seed, so that a study that is stopped has whole seeds.
+    todo = list(product(seeds, systems, shares))
+    for seed, name, share in runtime.progress(todo, desc=study.collection.name, unit="run"):
 
         def make(share: float = share, system: System = systems[name], seed: int = seed) -> Outcome:
             retriever = study.retriever(system, share, seed)

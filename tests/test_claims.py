@@ -1,5 +1,7 @@
 """Verdicts on recorded results whose truth is known, and the bindings of the real claims."""
 
+import ast
+import inspect
 import re
 
 import numpy as np
@@ -8,9 +10,10 @@ import pytest
 import yaml
 from scipy import stats
 
-from retlib import claims, datasets, results, runtime
+from retlib import claims, datasets, evidence, notebooks, reqa, results, runtime
 from retlib.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
 from retlib.errors import DataError, SettingError
+from retlib.imports import cells, source
 from retlib.results import Results
 
 COUNT = 60
@@ -44,15 +47,15 @@ def write_claims(book, bound, papers=None):
     (book / "data" / "papers" / "bindings.yaml").write_text(yaml.safe_dump(content))
 
 
-def record(systems, experiment="11", collection="quora", steps=None, clusters=ALONE):
+def record(systems, experiment="11", collection="quora", steps=None, clusters=ALONE, measure="AP@100"):
     """Record per-query values, in points of a hundred, of each system and seed."""
     found = results.load(experiment, "quick") or Results()
     for system, by_seed in systems.items():
         for seed, values in by_seed.items():
-            frame = pd.DataFrame({"query_id": QUERIES, "measure": "AP@100", "value": np.asarray(values) / 100})
+            frame = pd.DataFrame({"query_id": QUERIES, "measure": measure, "value": np.asarray(values) / 100})
             found.add_queries(collection, "test", system, seed, frame, clusters)
             found.add_row(
-                experiment=experiment, system=system, collection=collection, split="test", measure="AP@100",
+                experiment=experiment, system=system, collection=collection, split="test", measure=measure,
                 value=float(frame["value"].mean()), seed=seed, profile="quick",
                 steps=(steps or {}).get(system, {}).get(seed),
             )  # fmt: skip
@@ -283,6 +286,66 @@ def test_several_data_sets_are_averaged(book):
     assert (found["closeness"], evidence.queries) == ("stand-in", 2 * COUNT)
 
 
+def test_a_claim_and_each_of_its_comparisons_may_name_a_measure(book):
+    record({"A": level(55, 1), "B": level(50)}, measure="R@1")
+    record({"A": level(40, 1), "B": level(50)}, measure="R@5")
+    record({"A": level(50, 1), "B": level(50)})
+    bound = {"test": "greater", "measure": "R@1", "each": [pair(), pair(measure="R@5")]}
+    found = verdict_on(book, bound)
+    assert [each.effect for each in found["evidence"]] == pytest.approx([5, -10], abs=1e-3)
+    assert found["verdict"] == CONTRADICTED
+    assert verdict_on(book, {**bound, "each": [pair()]})["verdict"] == HOLDS
+    without = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert without["evidence"][0].effect == pytest.approx(0, abs=1e-3)
+    found = verdict_on(book, {**bound, "each": [pair(), pair(measure="R@100")]})
+    assert found["verdict"] == NOT_TESTED and "no R@100 of 'A' on 'quora'" in found["reason"]
+
+
+def terms(*each, **more):
+    return {"terms": [[weight, f"11:{name}", data_set] for weight, name, data_set in each], **more}
+
+
+@pytest.mark.parametrize(
+    ("a", "more", "expected"),
+    [
+        (56, {"margin": 2}, HOLDS), (53, {"margin": 2}, INCONCLUSIVE), (49, {"margin": 2}, CONTRADICTED),
+        (50, {"within": 3}, HOLDS), (52, {"within": 3}, INCONCLUSIVE), (56, {"within": 3}, CONTRADICTED),
+        (44, {"within": 3}, CONTRADICTED), (56, {"independent": True}, HOLDS), (44, {"independent": True}, CONTRADICTED),
+    ],
+)  # fmt: skip
+def test_a_sum_over_two_collections(book, a, more, expected):
+    record({"A": level(a, 1)})
+    record({"B": level(50)}, collection="pydocs")
+    found = verdict_on(book, {"test": "linear", "each": [terms((1, "A", "D"), (-1, "B", "E"), **more)]})
+    assert (found["verdict"], found["closeness"]) == (expected, "stand-in")  # that of both data sets
+    assert found["evidence"][0].label == "+1·(A on quora) -1·(B on pydocs)"
+    alone = verdict_on(book, {"test": "linear", "each": [terms((1, "A", "D"), (-0.5, "A", "D"))]})
+    assert (alone["verdict"], alone["closeness"]) == (HOLDS, "part")
+
+
+@pytest.mark.parametrize("each", [terms((1, "A", "D"), (-1, "B", "E")), terms((1, "A", "D"), (-1, "A", "F"))])
+def test_a_sum_of_what_is_missing_is_not_tested(book, each):
+    record({"A": level(55, 1)})
+    found = verdict_on(book, {"test": "linear", "each": [each]})
+    assert found["verdict"] == NOT_TESTED
+    assert "'B' on 'pydocs'" in found["reason"] or "no collection plays F" in found["reason"]
+
+
+def test_a_limit_on_what_was_recorded_without_queries(book):
+    bound = {"system": "11:cost", "measure": "seconds", "below": 1, "data": "D"}
+    record({"A": level(55, 1)})
+    found = verdict_on(book, {"test": "limit", "each": [bound]})
+    assert found["verdict"] == NOT_TESTED and "fewer than two recorded values of 'seconds'" in found["reason"]
+    kept = results.load("11", "quick")
+    for seed, value in enumerate((0.1, 0.11, 0.12)):
+        kept.add_row(experiment="11", system="cost", collection="quora", split="test", measure="seconds",
+                     value=value, seed=seed, profile="quick")  # fmt: skip
+    kept.save(results.own_folder("quick", "11"))
+    found = verdict_on(book, {"test": "limit", "each": [bound]})
+    assert (found["verdict"], found["seeds"], found["closeness"]) == (HOLDS, 3, "part")
+    assert verdict_on(book, {"test": "limit", "each": [bound | {"below": 0.05}]})["verdict"] == CONTRADICTED
+
+
 def test_experiments_are_compared_with_each_other(book):
     record({"A": level(55, 1)}, experiment="12")
     record({"B": level(50)}, experiment="11")
@@ -353,35 +416,142 @@ def test_the_source_can_be_chosen(book):
 
 # The real bindings
 
-PAPERS = runtime.root() / "data" / "papers"
+ROOT = runtime.root()
+PAPERS = ROOT / "data" / "papers"
 BOUND = yaml.safe_load((PAPERS / "bindings.yaml").read_text())
-CLAIMS = pd.read_csv(PAPERS / "claims.csv")
-EXPERIMENTS = ("11_retrieval_tasks", "12_dual_encoder_losses", "13_multitask", "14_ann_search")
+CLAIMS = pd.read_csv(PAPERS / "claims.csv").set_index("id")
+EXPERIMENTS = {
+    "gillick2018": ("11_retrieval_tasks", "12_dual_encoder_losses", "13_multitask", "14_ann_search"),
+    "chang2020": ("22_reqa", "23_ablation", "24_open_domain"),
+}
+CHANG = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "chang2020"]
+# Beside `measure`: what a comparison of each test must say, and what it may.
+FORMS = {
+    **dict.fromkeys(("greater", "equivalent", "at_most", "fewer"), ({"pair", "data"}, set())),
+    "ratio": ({"pair", "data", "factor"}, set()),
+    "trend": ({"systems", "data"}, set()),
+    "linear": ({"terms"}, {"independent", "within", "margin"}),
+    "limit": ({"system", "measure", "data"}, {"below", "above"}),
+}
+
+
+def compared(spec):
+    """(experiment, system, the paper's data set) of everything that a comparison reads."""
+    if "terms" in spec:
+        named = [(system, data_set) for _, system, data_set in spec["terms"]]
+    else:
+        names = spec.get("pair") or spec.get("systems") or [spec["system"]]
+        named = [(system, data_set) for system in names for data_set in spec["data"].split("+")]
+    return [(*system.split(":", 1), data_set) for system, data_set in named]
+
+
+def test_every_test_has_a_form():
+    assert set(FORMS) == set(evidence.TESTS) == set(claims.TESTS)
 
 
 @pytest.mark.parametrize("name", BOUND["claims"])
 def test_a_binding_is_well_formed(name):
     claim = BOUND["claims"][name]
-    assert name in set(CLAIMS["id"])
-    assert claim["test"] in claims.TESTS
+    assert name in CLAIMS.index
+    needed, allowed = FORMS[claim["test"]]
     assert set(claim) <= {"test", "measure", "margin", "each"}
     assert ("margin" in claim) == (claim["test"] in ("equivalent", "at_most"))
-    paper = CLAIMS.set_index("id")["paper"][name]
+    paper = CLAIMS["paper"][name]
     for spec in claim["each"]:
-        systems = spec["systems"] if claim["test"] == "trend" else spec["pair"]
-        assert len(systems) > 2 if claim["test"] == "trend" else len(systems) == 2
-        assert len(set(systems)) == len(systems)
-        assert ("factor" in spec) == (claim["test"] == "ratio")
-        assert set(spec) <= {"pair", "systems", "data", "factor"}
-        for system in systems:
-            experiment, _, rest = system.partition(":")
-            assert experiment in EXPERIMENTS and rest and rest == rest.strip()
-        assert set(spec["data"].split("+")) <= set(BOUND["collections"][paper])
+        assert needed <= set(spec) <= needed | allowed | {"measure"}
+        read = compared(spec)
+        assert len(set(read)) == len(read)
+        assert len(spec.get("pair", "ab")) == 2 and len(spec.get("systems", "abc")) > 2
+        assert not {"within", "margin"} <= set(spec)
+        assert ({"below", "above"} & set(spec) != set()) == (claim["test"] == "limit")
+        for experiment, system, data_set in read:
+            assert experiment in EXPERIMENTS[paper] and system and system == system.strip()
+            assert data_set in BOUND["collections"][paper]
+        for weight, *_ in spec.get("terms", ()):
+            assert weight != 0
+    assert len({str(spec) for spec in claim["each"]}) == len(claim["each"])
+
+
+def code(notebook):
+    """Its cells of code, parsed."""
+    lines = [source(cell) for cell in cells(ROOT / "notebooks" / f"{notebook}.ipynb") if cell["cell_type"] == "code"]
+    return ast.parse("\n".join(line.replace(");", ")") for line in lines))
+
+
+def recorded_systems(notebook):
+    """The names under which a notebook records: the keys of mappings to a `System` or a `BM25`."""
+    found = set()
+    for node in ast.walk(code(notebook)):
+        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            if isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in ("System", "BM25"):
+                found.add(key.value)
+    return found
+
+
+def recorded_collections(notebook, profile):
+    """The names of the collections that a notebook of part II records on at a profile."""
+    given = notebooks.plan(ROOT, profile)[notebook].parameters
+    kinds = {"22_reqa": ("", "-others"), "23_ablation": ("",), "24_open_domain": ("", "+added")}[notebook]
+    names = given.get("collections") or [given["collection"]]
+    return {f"{name}-{share:g}{kind}" for name in names for share in given["shares"] for kind in kinds}
+
+
+def test_the_notebooks_of_part_two_name_their_systems():
+    assert recorded_systems("22_reqa") == {*reqa.NAMES, "BM25", "BM25, stemmed"}
+    assert recorded_systems("24_open_domain") == {"BM25", "Transformer, ICT", "Transformer, ICT+BFS+WLP"}
+    assert sorted(name[0] for name in recorded_systems("23_ablation")) == list("123456789")
+
+
+@pytest.mark.parametrize("name", CHANG)
+def test_a_claim_on_pretraining_names_systems_that_the_notebooks_record(name):
+    for spec in BOUND["claims"][name]["each"]:
+        for notebook, system, data_set in compared(spec):
+            if BOUND["claims"][name]["test"] == "limit":
+                assert f'"{system}":' in inspect.getsource(reqa.record_cost) and spec["measure"] == reqa.UNIT
+                continue
+            assert system in recorded_systems(notebook)
+            # All but the training queries are searched by BM25 alone.
+            assert system == "BM25" or "others" not in data_set
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
+@pytest.mark.parametrize("name", CHANG)
+def test_a_claim_on_pretraining_names_collections_that_the_notebooks_record_on(name, profile):
+    if BOUND["claims"][name]["test"] == "limit":
+        return  # a time, whatever the collection
+    for spec in BOUND["claims"][name]["each"]:
+        for notebook, _, data_set in compared(spec):
+            place = BOUND["collections"]["chang2020"][data_set][profile]
+            assert place["collection"] in recorded_collections(notebook, profile)
+
+
+@pytest.mark.parametrize("data_set", BOUND["collections"]["chang2020"])
+def test_a_share_of_a_paper_is_played_by_that_share(data_set):
+    places = BOUND["collections"]["chang2020"][data_set]
+    share = int(re.search(r"(\d+)%", data_set)[1]) / 100
+    kind = {"": "", " and more": "+added", ", all others": "-others"}[data_set.split("%")[1]]
+    squad = data_set.startswith("SQuAD")
+    assert places["laptop"]["collection"] == f"{'squad-small' if squad else 'natural-questions'}-{share:g}{kind}"
+    assert places["quick"]["collection"] == f"pydocs-reqa-{share:g}{kind}"
+    assert places["smoke"]["collection"].endswith(kind) and re.search(r"-0\.(05|8)", places["smoke"]["collection"])
+
+
+@pytest.mark.parametrize("name", CHANG)
+def test_a_claim_on_pretraining_is_judged_by_the_measures_that_it_is_about(name):
+    claim, about = BOUND["claims"][name], CLAIMS["metric"][name]
+    for spec in claim["each"]:
+        measure = spec.get("measure", claim.get("measure"))
+        if claim["test"] == "limit":
+            continue
+        assert measure in reqa.MEASURES and measure in re.findall(r"R@\d+", about)
+        if about.count("R@") > 1:  # each at its own share
+            assert f"{measure} {re.search(r'[0-9]+%', spec['data'])[0]}" in about
+    assert set(re.findall(r"R@\d+", about)) == {s.get("measure", claim.get("measure")) for s in claim["each"]} - {reqa.UNIT}
 
 
 def test_every_claim_of_a_written_paper_is_bound():
     for paper in BOUND["collections"]:
-        assert set(CLAIMS[CLAIMS["paper"] == paper]["id"]) <= set(BOUND["claims"])
+        assert set(CLAIMS.index[CLAIMS["paper"] == paper]) <= set(BOUND["claims"])
 
 
 def test_a_data_set_is_played_by_a_collection_that_can_be_loaded():
@@ -389,16 +559,31 @@ def test_a_data_set_is_played_by_a_collection_that_can_be_loaded():
         for places in paper.values():
             assert set(places) == {"smoke", "quick", "laptop"}
             for place in places.values():
-                # A collection's name, or its test candidates alone.
-                assert place["collection"].removesuffix("-test") in datasets.names()
+                # A collection's name, its test candidates alone, or a share of it.
+                whole = re.sub(r"(-test|-0\.\d+(\+added|-others)?)$", "", place["collection"])
+                assert whole in datasets.names()
                 assert place["closeness"] in ("part", "stand-in")
 
 
 def test_margins_and_factors_are_the_papers():
-    said = CLAIMS.set_index("id")["direction"]
+    said = CLAIMS["direction"]
     for name, claim in BOUND["claims"].items():
-        for number in [claim.get("margin"), *(spec.get("factor") for spec in claim["each"])]:
-            assert number is None or str(number) in said[name]
+        numbers = [claim.get("margin")]
+        for spec in claim["each"]:
+            numbers += [spec.get(word) for word in ("factor", "margin", "within", "below")]
+            if len(spec.get("terms", ())) < 4:  # others are contrasts of differences
+                numbers += [abs(weight) for weight, *_ in spec.get("terms", ()) if abs(weight) not in (1, 0.95)]
+        assert all(str(number) in said[name] for number in numbers if number is not None)
+    (limit,) = (spec["above"] for claim in BOUND["claims"].values() for spec in claim["each"] if "above" in spec)
+    assert limit == 3600 and "B >= 1 h" in said["chang2020-inner-product-cheap"]
+
+
+@pytest.mark.parametrize("name", [name for name in CHANG if BOUND["claims"][name]["test"] == "linear"])
+def test_the_weights_of_a_sum_cancel_where_systems_are_compared(name):
+    for spec in BOUND["claims"][name]["each"]:
+        total = sum(weight for weight, *_ in spec["terms"])
+        # A ratio is the one sum that does not.
+        assert total == pytest.approx(-7 if name == "chang2020-squad-overlap-favours-bm25" else 0)
 
 
 def test_the_papers_numbers_are_at_hand():
