@@ -117,9 +117,15 @@ def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Compari
     return _average(parts), float(np.mean(left)), float(np.mean(right))
 
 
+def _measured(records: Records) -> str:
+    """The measure, where it is not that of most claims."""
+    return "" if records.measure == "AP@100" else f"{records.measure}: "
+
+
 def _label(records: Records, spec: Mapping) -> str:
     names = " vs ".join(system.split(":", 1)[1] for system in spec["pair"])
-    return f"{names}, on {' and '.join(records.collection(data_set) for data_set in spec['data'].split('+'))}"
+    places = " and ".join(records.collection(data_set) for data_set in spec["data"].split("+"))
+    return f"{_measured(records)}{names}, on {places}"
 
 
 def _evidence(
@@ -188,7 +194,7 @@ def _trend(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     p_against = min(1.0, len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
     means = ", ".join(f"{value.to_numpy().mean():.1f}" for value in values)
     low, high = rising.interval()
-    label = f"{len(values)} systems in order, on {records.collection(spec['data'])}"
+    label = f"{_measured(records)}{len(values)} systems in order, on {records.collection(spec['data'])}"
     first, last = (float(value.to_numpy().mean()) for value in (values[0], values[-1]))
     note = f"values {means}; the effect is the rise from one system to the next"
     return [
@@ -222,13 +228,18 @@ def _linear(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
         weights.append(weight)
         values.append(records.values(system, data_set))
         clusters.append(records.clusters(system, data_set))
-    join = _independent if spec.get("independent") else _paired
-    comparison = join(weights, values, clusters)
+    if spec.get("independent"):
+        comparison = _independent(weights, values, clusters)
+    else:
+        values = _shared(values)
+        comparison = _paired(weights, values, clusters[0])
     parts = [weight * float(value.to_numpy().mean()) for weight, value in zip(weights, values, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
     low, high = comparison.interval()
-    label = " ".join(f"{weight:+g}·({system.split(':', 1)[1]} on {records.collection(data_set)})"
-                     for weight, system, data_set in spec["terms"])  # fmt: skip
+    label = _measured(records) + " ".join(
+        f"{weight:+g}·({system.split(':', 1)[1]} on {records.collection(data_set)})"
+        for weight, system, data_set in spec["terms"]
+    )
     if "within" in spec:
         within = spec["within"]
         p_for = comparison.p_equivalent(within)
@@ -238,27 +249,26 @@ def _linear(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
         margin = spec.get("margin", 0.0)
         p_for = comparison.p_greater(margin)
         p_against, note = 1 - p_for, f"more than {margin} points" if margin else ""
-    note += f" {records.measure}" if records.measure != "AP@100" else ""
-    return [
-        Evidence(
-            label, *sides, comparison.effect, low, high, p_for, p_against, comparison.seeds, comparison.queries,
-            note.strip(),
-        )
-    ]  # fmt: skip
+    seeds, queries = comparison.seeds, comparison.queries
+    return [Evidence(label, *sides, comparison.effect, low, high, p_for, p_against, seeds, queries, note)]
 
 
-def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
-    """The weighted sum query by query, over the queries that all terms share."""
+def _shared(values: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The values of the queries and seeds that all terms share."""
     shared = reduce(pd.Index.intersection, (value.index for value in values))
     require(len(shared) > 1, "the terms of a comparison share no queries", DataError)
-    values = same_seeds(*(value.loc[shared] for value in values))
+    return same_seeds(*(value.loc[shared] for value in values))
+
+
+def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: pd.Series) -> Comparison:
+    """The weighted sum query by query, over shared queries and seeds."""
     several = [value.columns for value in values if value.shape[1] > 1]
     columns = several[0] if several else [0]
     # A system without seeds goes with every seed of the others.
     wide = (value if value.shape[1] == len(columns) else value.iloc[:, [0] * len(columns)] for value in values)
     total = sum(weight * value.to_numpy(dtype=float) for weight, value in zip(weights, wide, strict=True))
-    total = pd.DataFrame(total, index=shared, columns=columns)
-    return compare(total, total * 0, clusters[0])
+    total = pd.DataFrame(total, index=values[0].index, columns=columns)
+    return compare(total, total * 0, clusters)
 
 
 def _independent(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
@@ -274,6 +284,7 @@ def _limit(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     rows = records.results(spec["system"].split(":", 1)[0]).rows
     name = spec["system"].split(":", 1)[1]
     mine = rows[(rows["system"] == name) & (rows["measure"] == spec["measure"])]
+    mine = mine[mine["collection"] == records.collection(spec["data"])]
     require(len(mine) > 1, f"{name!r} has fewer than two recorded values of {spec['measure']!r}", DataError)
     is_below = "below" in spec
     limit = float(spec["below" if is_below else "above"])

@@ -49,7 +49,7 @@ def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
     keys = None if keys is None else sorted(keys)
 
     def check(name: str, value: Any) -> None:
-        valid = isinstance(value, dict) and keys in (None, sorted(value))
+        valid = isinstance(value, dict) and (keys is None or keys == sorted(value))
         wanted = f" with the keys {', '.join(keys)}" if keys else ""
         require(valid, f"{name} = {value!r} must be a mapping{wanted}")
         for key in value:

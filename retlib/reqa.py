@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, product
 from typing import Any
@@ -150,9 +151,12 @@ def study(collection: Collection, parameters: Mapping[str, Any]) -> Study:
     SettingError
         If a share has no number of steps for its fine-tuning.
     """
-    steps = {float(share): count for share, count in parameters["finetuning_steps"].items()}
+    given = parameters["finetuning_steps"]
+    wrong = [share for share in given if not re.fullmatch(r"0?\.\d+", str(share))]
+    require(not wrong, f"finetuning_steps = {given}: {wrong} are no shares, such as 0.05")
+    steps = {float(share): count for share, count in given.items()}
     missing = sorted(set(parameters["shares"]) - set(steps))
-    require(not missing, f"finetuning_steps = {parameters['finetuning_steps']} lacks the share(s) {missing}")
+    require(not missing, f"finetuning_steps = {given} lacks the share(s) {missing}")
     batch, rate = parameters["finetuning_batch"], parameters["finetuning_rate"]
     return Study(
         collection,
@@ -177,7 +181,8 @@ def record_systems(
 
         def make(share: float = share, system: System = systems[name], seed: int = seed) -> Outcome:
             retriever = study.retriever(system, share, seed)
-            run = study.run(retriever, share, added and added.tokenize(study, system))
+            length = system.architecture.document_length
+            run = study.run(retriever, share, None if added is None else added.tokenize(study, length))
             settings, history = study.settings(system, share), retriever.history
             return Outcome(run, settings, history.best_step, history.seconds, study.candidates(share, added))
 
@@ -192,7 +197,8 @@ def record_unlabelled(experiment: Experiment, study: Study, systems: Mapping[str
 
             def make(system: System = system, seed: int = seed) -> Outcome:
                 retriever = study.pretrained(system, seed)
-                return Outcome(study.run(retriever, share), study.settings(system, share), steps=0)
+                settings = {**study.settings(system, share), "finetuning": {}}
+                return Outcome(study.run(retriever, share), settings, steps=0)
 
             experiment.measure(f"{name}, no labels", study.part(share), seed, make, measures=MEASURES)
 
@@ -247,6 +253,7 @@ class Added:
 
     sentences: list[str]
     contexts: list[str]
+    _tokenized: dict = field(default_factory=dict)
 
     @classmethod
     def gather(cls, sources: Iterable[str], count: int) -> Added:
@@ -254,12 +261,9 @@ class Added:
 
         First sections are left out because the candidates of some collections are made of them.
         """
-        found = islice(cls._stream(sources), count)
-        sentences, contexts = map(list, zip(*found, strict=True))
-        require(
-            len(sentences) == count, f"{', '.join(sources)} give {len(sentences)} candidates, not {count}", DataError
-        )
-        return cls(sentences, contexts)
+        found = list(islice(cls._stream(sources), count))
+        require(len(found) == count, f"{', '.join(sources)} give {len(found)} candidates, not {count}", DataError)
+        return cls([sentence for sentence, _ in found], [context for _, context in found])
 
     @staticmethod
     def _stream(sources: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -281,21 +285,27 @@ class Added:
         """Sentence and passage, as a collection's candidates have them."""
         return [f"{sentence} {context}" for sentence, context in zip(self.sentences, self.contexts, strict=True)]
 
-    def tokenize(self, study: Study, system: System) -> TokenTable:
-        """Token rows for a system."""
-        return dense.candidates(self.sentences, self.contexts, study.prepared[0], system.architecture)
+    def tokenize(self, study: Study, length: int) -> TokenTable:
+        """Token rows, cut at a length; the last answer is kept."""
+        if self._tokenized.get("of") != (study, length):
+            lengths = Architecture(document_length=length)
+            table = dense.candidates(self.sentences, self.contexts, study.prepared[0], lengths)
+            self._tokenized.update(of=(study, length), table=table)
+        return self._tokenized["table"]
 
 
 def record_many(experiment: Experiment, study: Study, systems: Mapping[str, System], many: Added) -> None:
-    """As `record_systems` with very many added candidates, short ones, for the first share and seed alone."""
+    """As `record_systems` with very many added candidates, for the first share and seed alone.
+
+    These have half of a document's length, to be encoded in half of the time.
+    """
     share, seed = experiment.parameters["shares"][0], experiment.parameters["seeds"][0]
     part = replace(study.part(share), name=f"{study.part(share).name}+many")
     for name, system in systems.items():
 
         def make(system: System = system) -> Outcome:
-            short = replace(system.architecture, document_length=system.architecture.document_length // 2)
-            table = dense.candidates(many.sentences, many.contexts, study.prepared[0], short)
-            run = study.run(study.retriever(system, share, seed), share, table)
+            short = many.tokenize(study, system.architecture.document_length // 2)
+            run = study.run(study.retriever(system, share, seed), share, short)
             return Outcome(run, study.settings(system, share), candidates=study.candidates(share, many))
 
         experiment.measure(name, part, seed, make, measures=MEASURES)
@@ -358,9 +368,9 @@ def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
     rows = []
     for collection in collections:
         jobs = runtime.progress(BM25_SETTINGS.items(), desc=f"{collection.name}: BM25", unit="setting")
-        for place, (name, (field, system)) in enumerate(jobs):
+        for place, (name, (indexed, system)) in enumerate(jobs):
             queries = collection.queries if place < WHOLE else collection.queries.nsmallest(SAMPLE, "position")
-            documents = collection.documents.assign(text=collection.documents[field])
+            documents = collection.documents.assign(text=collection.documents[indexed])
             with runtime.Stopwatch() as watch:
                 run = ranked(system, replace(collection, documents=documents), queries)
             qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
@@ -377,8 +387,8 @@ def closest(table: pd.DataFrame, printed: Mapping[str, float], measure: str = "R
     rows = []
     for source, value in printed.items():
         best = mine.loc[(mine[measure] - value).abs().idxmin()]
-        rows.append({"printed in": source, measure: value, "closest here": best["settings"],
-                      "gives": round(best[measure], 2)})  # fmt: skip
+        gives = round(float(best[measure]), 2)
+        rows.append({"printed in": source, measure: value, "closest here": best["settings"], "gives": gives})
     return pd.DataFrame(rows)
 
 
@@ -424,7 +434,7 @@ def record_cost(
     exact = index.build("Exact", vectors)
     reader = architecture.build(study.prepared[0]).query_encoder.eval()
     together = _together(study, architecture, pairs)
-    everything = 1000 * 1_000_000
+    everything, name = 1000 * 1_000_000, study.part(experiment.parameters["shares"][0]).name
     for repeat in range(repeats):
         with runtime.Stopwatch() as products:
             exact.search(asked, 100)
@@ -435,7 +445,7 @@ def record_cost(
             "cross-attention": attention.seconds * everything / pairs,
         }
         for system, seconds in scaled.items():
-            experiment.record(system, study.collection.name, UNIT, seconds, repeat)
+            experiment.record(system, name, UNIT, seconds, repeat)
 
 
 def _together(study: Study, architecture: Architecture, pairs: int) -> TokenTable:

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -310,7 +311,8 @@ def terms(*each, **more):
     [
         (56, {"margin": 2}, HOLDS), (53, {"margin": 2}, INCONCLUSIVE), (49, {"margin": 2}, CONTRADICTED),
         (50, {"within": 3}, HOLDS), (52, {"within": 3}, INCONCLUSIVE), (56, {"within": 3}, CONTRADICTED),
-        (44, {"within": 3}, CONTRADICTED), (56, {"independent": True}, HOLDS), (44, {"independent": True}, CONTRADICTED),
+        (44, {"within": 3}, CONTRADICTED),
+        (56, {"independent": True}, HOLDS), (44, {"independent": True}, CONTRADICTED),
     ],
 )  # fmt: skip
 def test_a_sum_over_two_collections(book, a, more, expected):
@@ -478,6 +480,7 @@ def code(notebook):
     return ast.parse("\n".join(line.replace(");", ")") for line in lines))
 
 
+@cache
 def recorded_systems(notebook):
     """The names under which a notebook records: the keys of mappings to a `System` or a `BM25`."""
     found = set()
@@ -488,6 +491,7 @@ def recorded_systems(notebook):
     return found
 
 
+@cache
 def recorded_collections(notebook, profile):
     """The names of the collections that a notebook of part II records on at a profile."""
     given = notebooks.plan(ROOT, profile)[notebook].parameters
@@ -539,14 +543,16 @@ def test_a_share_of_a_paper_is_played_by_that_share(data_set):
 @pytest.mark.parametrize("name", CHANG)
 def test_a_claim_on_pretraining_is_judged_by_the_measures_that_it_is_about(name):
     claim, about = BOUND["claims"][name], CLAIMS["metric"][name]
+    if claim["test"] == "limit":
+        return
+    named = set()
     for spec in claim["each"]:
         measure = spec.get("measure", claim.get("measure"))
-        if claim["test"] == "limit":
-            continue
+        named.add(measure)
         assert measure in reqa.MEASURES and measure in re.findall(r"R@\d+", about)
         if about.count("R@") > 1:  # each at its own share
             assert f"{measure} {re.search(r'[0-9]+%', spec['data'])[0]}" in about
-    assert set(re.findall(r"R@\d+", about)) == {s.get("measure", claim.get("measure")) for s in claim["each"]} - {reqa.UNIT}
+    assert named == set(re.findall(r"R@\d+", about))
 
 
 def test_every_claim_of_a_written_paper_is_bound():

@@ -153,7 +153,8 @@ def reading(lengths, golds):
     asked = [f"q{i}" for i in range(len(golds))]
     queries = pd.DataFrame({"text": "y", "split": [split for _, split in golds]}, index=asked)
     answers = [ids[number % len(ids)] for number, _ in golds]
-    return Collection("reading", documents, queries, pd.DataFrame({"query_id": asked, "doc_id": answers, "relevance": 1}))
+    qrels = pd.DataFrame({"query_id": asked, "doc_id": answers, "relevance": 1})
+    return Collection("reading", documents, queries, qrels)
 
 
 golds = st.lists(st.tuples(st.integers(0, 99), st.sampled_from(SPLITS)), min_size=1, max_size=8)

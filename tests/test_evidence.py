@@ -54,7 +54,7 @@ def test_terms_on_two_collections_are_paired_over_the_queries_that_they_share():
     assert (found.low, found.high) == pytest.approx((10 - half, 10 + half), abs=1e-3)
     assert (found.a, found.b) == pytest.approx((35, 25), abs=1e-4)  # what is added, and what is taken away
     assert (found.queries, found.seeds) == (4, 1)
-    assert found.label == "+1·(A on d-0.1) -2·(B on e-0.1)" and found.note == "R@1"
+    assert found.label == "R@1: +1·(A on d-0.1) -2·(B on e-0.1)" and found.note == ""
 
 
 def test_queries_that_a_term_lacks_do_not_count():
@@ -83,9 +83,7 @@ def test_a_system_without_seeds_goes_with_every_seed():
     freedom = (by_query + by_seed) ** 2 / (by_query**2 / 3 + by_seed**2 / 1)
     assert found.effect == pytest.approx(differences.mean(), abs=1e-4)
     assert found.seeds == 2
-    assert found.p_for == pytest.approx(
-        stats.t.sf(differences.mean() / (by_query + by_seed) ** 0.5, freedom), abs=1e-5
-    )
+    assert found.p_for == pytest.approx(stats.t.sf(differences.mean() / (by_query + by_seed) ** 0.5, freedom), abs=1e-5)
 
 
 def test_terms_are_compared_over_the_seeds_that_all_have():
@@ -202,7 +200,7 @@ def test_a_margin_must_be_exceeded():
     expected = stats.ttest_1samp([10, 10, 30, 10], 15, alternative="greater")
     assert (found.effect, found.p_for) == pytest.approx((15, expected.pvalue), abs=1e-5)  # the effect stays whole
     assert found.p_for == pytest.approx(0.5, abs=1e-5) and found.p_against == pytest.approx(1 - found.p_for)
-    assert found.note == "more than 15 points R@1"
+    assert found.note == "more than 15 points"
     assert linear(made, (1, "x:A", "D"), (-1, "x:B", "D"), margin=-40).p_for < 0.01
 
 
@@ -222,7 +220,7 @@ def test_within_is_two_one_sided_tests(shift):
     assert found.p_for == pytest.approx(max(above, below), abs=1e-3)
     assert found.p_against == pytest.approx(min(1, 2 * min(1 - above, 1 - below)), abs=1e-3)
     assert (found.p_for < 0.05, found.p_against < 0.05) == (shift == 0, abs(shift) > 1)
-    assert found.note == "within 0.5 points R@1"
+    assert found.note == "within 0.5 points"
 
 
 def test_within_works_on_independent_samples_too():
@@ -240,7 +238,7 @@ def test_within_works_on_independent_samples_too():
 def timed(values, system="product", measure="seconds"):
     made = Results()
     for seed, value in enumerate(values):
-        made.add_row(experiment="x", system=system, collection="d", split="test", measure=measure,
+        made.add_row(experiment="x", system=system, collection="d-0.1", split="test", measure=measure,
                      value=float(value), seed=seed, profile="quick")  # fmt: skip
     return made
 

@@ -141,14 +141,14 @@ def test_added_candidates_count_and_can_only_push_others_down(desk, study, added
 
 
 def test_a_run_names_the_added_candidates(study, systems, added):
-    run = study.run(study.retriever(systems[PRETRAINED], 0.05, 0), 0.05, added.tokenize(study, systems[PRETRAINED]))
+    run = study.run(study.retriever(systems[PRETRAINED], 0.05, 0), 0.05, added.tokenize(study, 24))
     others = run[run["doc_id"].str.startswith("added#")]
     assert 0 < len(others) and set(others["doc_id"]) <= set(added.ids)
     lexical = reqa.ranked(BM25(), study.part(0.05), study.part(0.05).split("test"), added)
     assert set(added.ids) & set(lexical["doc_id"])
 
 
-def test_very_many_candidates_are_shorter(study, systems, added, monkeypatch):
+def test_very_many_candidates_are_added_for_the_first_share_and_seed_alone(study, systems, added, monkeypatch):
     seen, real = [], dense.candidates
     monkeypatch.setattr(dense, "candidates", lambda *given: seen.append(real(*given)) or seen[-1])
     desk = experiment()
@@ -204,6 +204,7 @@ def written(monkeypatch):
             Article("c", "C", (), 0),
         ],
         "two": [Article("d", "D", ("Opening.", "Fourth here."), 1)],
+        "none": [Article("e", "E", ("Opening.",), 1)],
     }
     monkeypatch.setattr(datasets, "articles", lambda name: iter(sources[name]))
 
@@ -217,18 +218,22 @@ def test_sentences_are_added_with_their_passages_from_outside_the_first_sections
     assert Added.gather(["two", "one"], 2).sentences == ["Fourth here.", "First here."]
 
 
-@pytest.mark.parametrize(("sources", "has"), [(["one"], 3), (["two", "one"], 4)])
+@pytest.mark.parametrize(("sources", "has"), [(["one"], 3), (["two", "one"], 4), (["none"], 0)])
 def test_too_few_sentences_are_an_error(written, sources, has):
     with pytest.raises(DataError, match=f"{', '.join(sources)} give {has} candidates, not 5"):
         Added.gather(sources, 5)
 
 
-def test_added_candidates_are_tokenized_like_those_of_the_collection(written, study, systems):
-    found = Added.gather(["one"], 3).tokenize(study, systems[PRETRAINED])
+def test_added_candidates_are_a_sentence_and_a_window_of_its_passage(written, study):
+    added = Added.gather(["one"], 3)
+    found = added.tokenize(study, 12)
+    assert added.tokenize(study, 12) is found  # kept
     wordpiece = study.prepared[0]
     sentence, context = (wordpiece.encode([text]).row(0) for text in ("Second here.", "First here. Second here."))
-    expected = [*sentence, wordpiece.sep, *context][:24]
-    assert found.row(1).tolist() == expected
+    expected = [*sentence, wordpiece.sep, *context]
+    assert len(expected) > 12
+    assert found.row(1).tolist() == expected[:12]
+    assert added.tokenize(study, 5).row(1).tolist() == expected[:5]
 
 
 # --- parameters ------------------------------------------------------------------------------------
@@ -317,38 +322,49 @@ def tiny(name="tiny"):
     documents["text"] = documents["sentence"] + " " + documents["context"]
     asked = {"1": ("red fox", "p#1"), "2": ("dog", "p#0"), "3": ("foxes", "p#1"), "4": ("zebra", "q#0")}
     queries = pd.DataFrame({"text": {q: text for q, (text, _) in asked.items()}, "split": "test"})
+    queries["position"] = [0.4, 0.3, 0.1, 0.2]
     qrels = pd.DataFrame([(q, doc, 1) for q, (_, doc) in asked.items()], columns=["query_id", "doc_id", "relevance"])
     return Collection(name, documents, queries, qrels)
+
+
+LUCENE, STEMMED, ALONE = "k1 1.2, b 0.75", "k1 1.2, b 0.75, stop words, stemmed", "k1 1.2, b 0.75, passage alone"
 
 
 @pytest.fixture(scope="module")
 def table():
     more = tiny("more")
-    return reqa.bm25_table([tiny(), Collection("more", more.documents, more.queries, more.qrels.iloc[:1])])
+    judged_once = Collection("more", more.documents, more.queries, more.qrels.iloc[:1])
+    return reqa.bm25_table([tiny(), judged_once])
 
 
 def test_bm25_is_tabled_at_every_setting(table):
-    assert table["collection"].tolist() == ["tiny"] * 7 + ["more"] * 7
-    found = table[table["collection"] == "tiny"].set_index(["settings", "indexed"])
-    assert (found["queries"] == 4).all() and (found["candidates"] == 4).all()
+    count = len(reqa.BM25_SETTINGS)
+    assert table["collection"].tolist() == ["tiny"] * count + ["more"] * count
+    found = table[table["collection"] == "tiny"].set_index("settings")
+    assert found.index.tolist() == list(reqa.BM25_SETTINGS)
+    assert (found["queries"] == 4).all() and (found["candidates"] == 4).all() and (found["seconds"] > 0).all()
     # "red fox" and "dog" find their sentences, which stand twice in their own candidate and once in the other.
-    assert found.loc[("k1 1.2, b 0.75", "text"), MEASURES].tolist() == [50] * 5
     # Only a stemmer finds "foxes"; nothing finds "zebra".
-    for stemmed in ("k1 1.2, b 0.75", "k1 0.9, b 0.4", "k1 2.0, b 0.75"):
-        assert found.loc[(f"{stemmed}, stop words, stemmed", "text"), MEASURES].tolist() == [75] * 5
+    for settings in found.index.drop(ALONE):
+        assert found.loc[settings, MEASURES].tolist() == [75 if "stemmed" in settings else 50] * 5
     # The passage alone is the same for both sentences, and the first one wins.
-    assert found.loc[("k1 1.2, b 0.75", "context"), MEASURES].tolist() == [25, 50, 50, 50, 50]
-    assert (table[table["collection"] == "more"]["R@1"].to_numpy() == [100] * 6 + [0]).all()
+    assert found.loc[ALONE, MEASURES].tolist() == [25, 50, 50, 50, 50]
+    only = table[table["collection"] == "more"].set_index("settings")["R@1"]
+    assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in reqa.BM25_SETTINGS}
+
+
+def test_most_settings_are_tried_on_the_first_queries_by_position(monkeypatch):
+    monkeypatch.setattr(reqa, "SAMPLE", 2)
+    found = reqa.bm25_table([tiny()]).set_index("settings")
+    assert found["queries"].tolist() == [4, 4, 2, 2, 2]
+    assert found["R@1"].tolist() == [50, 75, 0, 50, 0]  # of "foxes" and "zebra"
 
 
 def test_the_closest_settings_are_found_on_the_first_collection(table):
-    found = reqa.closest(table, {"Paper A": 70.0, "Paper B": 26.0, "Paper C": 100.0})
-    assert found["printed in"].tolist() == ["Paper A", "Paper B", "Paper C"]
-    assert found["R@1"].tolist() == [70, 26, 100] and found["gives"].tolist() == [75, 25, 75]
-    assert found["closest here"].tolist() == [
-        "k1 1.2, b 0.75, stop words, stemmed", "k1 1.2, b 0.75", "k1 1.2, b 0.75, stop words, stemmed",
-    ]  # fmt: skip
-    assert found["indexed"].tolist() == ["text", "context", "text"]
+    found = reqa.closest(table, {"Paper A": 70.0, "Paper B": 26.0, "Paper C": 100.0, "Paper D": 49.0})
+    assert found["printed in"].tolist() == ["Paper A", "Paper B", "Paper C", "Paper D"]
+    assert found["R@1"].tolist() == [70, 26, 100, 49] and found["gives"].tolist() == [75, 25, 75, 50]
+    assert found["closest here"].tolist() == [STEMMED, ALONE, STEMMED, LUCENE]  # the first of equals
     assert reqa.closest(table, {"Paper": 26}, "R@5")["gives"].tolist() == [50]
 
 
@@ -372,7 +388,7 @@ def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(study, m
     desk = experiment()
     reqa.record_cost(desk, study, reqa.architecture(PARAMETERS), queries=5, documents=200, pairs=3, repeats=2)
     found = desk.results.rows
-    assert set(found["measure"]) == {"seconds for 1000 x 1 million"} and set(found["collection"]) == {NAME}
+    assert set(found["measure"]) == {"seconds for 1000 x 1 million"} and set(found["collection"]) == {f"{NAME}-0.05"}
     values = found.set_index(["system", "seed"])["value"].to_dict()
     assert values == {
         ("inner product", 0): 2e9 / 1000, ("inner product", 1): 2e9 / 1000,
