@@ -55,6 +55,9 @@ class Study:
     prepared : (WordPiece, Corpus)
         As `retlib.dense.prepare` returns it.
     pretraining : Schedule
+        Of the tasks that make pairs.
+    masking : Schedule
+        Of MLM, which needs a lower rate.
     finetuning : mapping of float to Schedule
         For each share of labels that is studied.
     most : int
@@ -64,6 +67,7 @@ class Study:
     collection: Collection
     prepared: tuple[WordPiece, Corpus]
     pretraining: Schedule
+    masking: Schedule
     finetuning: Mapping[float, Schedule]
     most: int
 
@@ -83,7 +87,11 @@ class Study:
         """The system before it has seen a label."""
         if not system.tasks:
             return Retriever.fresh(system.architecture, self.prepared[0], seed)
-        return dense.pretrain(self.prepared, system.architecture, system.tasks, self.pretraining, seed)
+        return dense.pretrain(self.prepared, system.architecture, system.tasks, self.schedule(system), seed)
+
+    def schedule(self, system: System) -> Schedule:
+        """Of a system's pre-training."""
+        return self.masking if system.tasks == (dense.MLM,) else self.pretraining
 
     def retriever(self, system: System, share: float, seed: int) -> Retriever:
         """The system, fine-tuned on a share of the labels."""
@@ -105,7 +113,7 @@ class Study:
         return {
             **asdict(system.architecture),
             "tasks": "+".join(system.tasks) or "none",
-            "pretraining": asdict(self.pretraining) if system.tasks else {},
+            "pretraining": asdict(self.schedule(system)) if system.tasks else {},
             "finetuning": asdict(self.finetuning[share]),
             "corpus": self.prepared[1].fingerprint[:12],
         }
@@ -131,6 +139,7 @@ RULES: dict[str, Rule] = {
     "pretraining_steps": _POSITIVE,
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": number(1e-7, 1),
+    "mlm_rate": number(1e-7, 1),
     "finetuning_steps": mapping_of(None, _POSITIVE),
     "finetuning_batch": number(2, whole=True),
     "finetuning_rate": number(1e-7, 1),
@@ -158,10 +167,14 @@ def study(collection: Collection, parameters: Mapping[str, Any]) -> Study:
     missing = sorted(set(parameters["shares"]) - set(steps))
     require(not missing, f"finetuning_steps = {given} lacks the share(s) {missing}")
     batch, rate = parameters["finetuning_batch"], parameters["finetuning_rate"]
+    pretraining = Schedule(
+        parameters["pretraining_steps"], parameters["pretraining_batch"], parameters["pretraining_rate"]
+    )
     return Study(
         collection,
         dense.prepare(parameters["articles"], parameters["units"]),
-        Schedule(parameters["pretraining_steps"], parameters["pretraining_batch"], parameters["pretraining_rate"]),
+        pretraining,
+        replace(pretraining, learning_rate=float(parameters["mlm_rate"])),
         {share: Schedule(count, batch, rate) for share, count in steps.items()},
         parameters["candidates"],
     )
