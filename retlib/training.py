@@ -237,7 +237,8 @@ class History:
 
 
 def _adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    return [torch.optim.Adam(module.parameters(), lr=learning_rate)]
+    # Fused: several times faster where the embedding table is most of the weights.
+    return [torch.optim.Adam(module.parameters(), lr=learning_rate, fused=True)]
 
 
 def _momentum(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:

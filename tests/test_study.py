@@ -18,7 +18,7 @@ PARAMETERS = {
     "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "units": 300, "candidates": 150,
     "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "pooling": "mean", "towers": "siamese",
     "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
-    "pretraining_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
+    "pretraining_rate": 0.001, "mlm_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
     "finetuning_rate": 0.01,
 }  # fmt: skip
 NAME = "pydocs-reqa-smoke"
@@ -240,7 +240,7 @@ def test_added_candidates_are_a_sentence_and_a_window_of_its_passage(written, st
 
 
 def test_parameters_describe_the_study(study):
-    assert study.pretraining == Schedule(2, 8, 0.001)
+    assert study.pretraining == study.masking == Schedule(2, 8, 0.001)
     assert study.finetuning == {0.05: Schedule(2, 8, 0.01), 0.8: Schedule(3, 8, 0.01)}
     assert study.most == 150 and len(study.prepared[0]) == 300
     assert reqa.architecture(PARAMETERS, layers=2) == Architecture("transformer", 2, 64, 16, "mean", "siamese", 12, 24)
