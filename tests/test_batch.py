@@ -167,7 +167,7 @@ def test_a_killed_papermill_takes_its_kernel_along(book):
     kernel.parent().kill()
     assert psutil.wait_procs([kernel], timeout=20)[1] == []
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     wait_for(lambda: not running(book), 20)
 
 
@@ -180,7 +180,7 @@ def test_a_kill_leaves_no_process(book, victim):
     victims = {"driver": [driver], "snakemake": [snakemake], "everything": [driver, *running(book)]}
     for one in victims[victim]:
         one.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     wait_for(lambda: not running(book), 20)
 
 
@@ -195,7 +195,7 @@ def test_after_a_kill_the_next_run_needs_no_help(book):
 def test_an_interrupted_run_says_how_to_go_on(book):
     process = start_long(book)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 130 and "Stopped" in said
     assert not running(book)
 
@@ -205,7 +205,7 @@ def test_a_second_run_waits_for_the_first(book):
     first = toybook.start(book, *NO_PAGES)
     wait_for(lambda: bool(running(book)))
     said = run(book)[1]
-    assert first.wait(60) == 0
+    assert first.wait(300) == 0
     assert "Another run is at work" in said and "0 notebooks ran" in said
     first.communicate()
 
