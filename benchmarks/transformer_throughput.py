@@ -30,7 +30,8 @@ import torch
 from retlib import datasets, dense, runtime
 from retlib.datasets.catalogue import data_folders
 from retlib.encoders import DualEncoder
-from retlib.negatives import Batch, InBatch, Pairs, rows_of_step
+from retlib.negatives import Batch, InBatch
+from retlib.pairs import Pairs, rows_of_step
 from retlib.text import WordPiece
 from retlib.training import RetrievalTask, TrainingSettings, train
 from retlib.transformer import Transformer
@@ -62,7 +63,9 @@ class Data:
         wordpiece = WordPiece.load(path) if path else WordPiece.train([*chosen["text"], *found["context"].unique()])
         architecture = dense.Architecture(query_length=QUERY_LENGTH, document_length=DOCUMENT_LENGTH)
         with runtime.Stopwatch() as watch:
-            pairs = dense.Benchmark.tokenize(task, wordpiece, architecture).pairs(task, "train")
+            pairs = dense.Benchmark.tokenize(
+                task, wordpiece, architecture.query_length, architecture.document_length
+            ).pairs(task, "train")
         documents = [f"{sentence} [SEP] {context}" for sentence, context in found[["sentence", "context"]].to_numpy()]
         return cls(chosen["text"].tolist(), documents, wordpiece, pairs, watch.seconds)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import pandas as pd
 
@@ -55,14 +54,6 @@ def cluster_sizes(task: Collection, split: str = "test") -> pd.DataFrame:
     return pd.DataFrame({"collection": task.name, "relevant": counts.index, "queries": counts.to_numpy()})
 
 
-def _lexical_run(system: Any, task: Collection, split: str) -> pd.DataFrame:
-    """Fit a lexical system on all candidates and rank them for the queries of a split."""
-    queries, _ = evaluation.held_out(task, split)
-    system.fit(task.documents["text"].tolist())
-    scores, rows = system.search(queries["text"].tolist(), 100)
-    return evaluation.make_run(queries.index, task.documents.index, scores, rows)
-
-
 def tune_bm25(task: Collection, trials: Mapping[str, Sequence[float]]) -> pd.DataFrame:
     """AP@100 of BM25 on the validation queries, for every k1 with every b.
 
@@ -71,11 +62,12 @@ def tune_bm25(task: Collection, trials: Mapping[str, Sequence[float]]) -> pd.Dat
     DataFrame
         Columns `collection`, `k1`, `b`, `AP@100`, `chosen`.
     """
+    queries, qrels = evaluation.held_out(task, "dev")
     rows = []
     for k1 in trials["k1"]:
         for b in trials["b"]:
-            run = _lexical_run(lexical.BM25(k1=k1, b=b), task, "dev")
-            value = evaluation.evaluate(run, task.judgments("dev"), ["AP@100"])["value"].mean()
+            run = lexical.BM25(k1=k1, b=b).rank(task.documents["text"], queries["text"])
+            value = evaluation.evaluate(run, qrels, ["AP@100"])["value"].mean()
             rows.append({"collection": task.name, "k1": k1, "b": b, "AP@100": value})
     table = pd.DataFrame(rows)
     return table.assign(chosen=table.index == table["AP@100"].idxmax())
@@ -142,8 +134,9 @@ def word2vec(texts: Iterable[str], fingerprint: str, epochs: int, seed: int) -> 
     return wordvectors.load(folder)
 
 
-def _lexical(system: Any, pool: Collection) -> Outcome:
-    return Outcome(_lexical_run(system, pool, "test"), system.settings)
+def _lexical(system: lexical.LexicalSystem, pool: Collection) -> Outcome:
+    queries, _ = evaluation.held_out(pool, "test")
+    return Outcome(system.rank(pool.documents["text"], queries["text"]), system.settings)
 
 
 def averaged(vectors: WordVectors, pool: Collection, idf: bool) -> Outcome:

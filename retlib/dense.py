@@ -31,18 +31,20 @@ from retlib import (
     index,
     losses,
     negatives,
+    pairs,
     pretraining,
     runtime,
     text,
     training,
     transformer,
-)  # fmt: skip
+)
 from retlib.collection import Collection
 from retlib.encoders import BagOfWordsMLP, DualEncoder, encode
 from retlib.errors import DataError, require, require_one_of
-from retlib.negatives import InBatch, Pairs
+from retlib.negatives import InBatch
+from retlib.pairs import Pairs
 from retlib.pretraining import Corpus, Masked, MaskedPassages, PretrainingPairs
-from retlib.text import TokenTable, WordPiece, paste
+from retlib.text import TokenTable, WordPiece, constant, paste
 from retlib.training import History, RetrievalTask, Task, TrainingSettings, train
 from retlib.transformer import POOLINGS, MaskedLanguageModel, Transformer
 
@@ -53,7 +55,7 @@ CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
 MODULES = (
-    collection, encoders, losses, negatives, pretraining, text, training, transformer, sys.modules[__name__],
+    collection, encoders, losses, negatives, pairs, pretraining, text, training, transformer, sys.modules[__name__],
 )  # fmt: skip
 
 
@@ -286,11 +288,13 @@ class Benchmark:
     documents: TokenTable
 
     @classmethod
-    def tokenize(cls, collection: Collection, wordpiece: WordPiece, architecture: Architecture) -> Benchmark:
-        """Tokenize a collection's queries and candidates, cut at the architecture's lengths."""
+    def tokenize(
+        cls, collection: Collection, wordpiece: WordPiece, query_length: int, document_length: int
+    ) -> Benchmark:
+        """Tokenize a collection's queries and candidates, and cut them at so many units."""
         frame = collection.documents
-        queries = paste([wordpiece.encode(collection.queries["text"])], architecture.query_length)
-        return cls(collection, queries, candidates(frame["sentence"], frame["context"], wordpiece, architecture))
+        queries = paste([wordpiece.encode(collection.queries["text"]).piece], query_length)
+        return cls(collection, queries, candidates(frame["sentence"], frame["context"], wordpiece, document_length))
 
     def pairs(self, part: Collection, split: str) -> Pairs:
         """The queries of a split with the candidate that answers each; queries of one candidate are a group."""
@@ -303,15 +307,13 @@ class Benchmark:
         return Pairs(queries, self.documents.take(rows), groups=rows, log_shares=log_shares)
 
 
-def candidates(
-    sentences: Sequence[str], contexts: Sequence[str], wordpiece: WordPiece, architecture: Architecture
-) -> TokenTable:
-    """Candidates as token rows: sentence, separator, passage."""
+def candidates(sentences: Sequence[str], contexts: Sequence[str], wordpiece: WordPiece, length: int) -> TokenTable:
+    """Candidates as token rows: sentence, separator, passage, cut at `length` units."""
     # A passage stands behind each of its sentences, and is tokenized once.
     places, distinct = pd.factorize(np.asarray(contexts, dtype=object))
     passages = wordpiece.encode(distinct).take(places)
-    separator = TokenTable.from_rows([[wordpiece.sep]]).take(np.zeros(len(places), dtype=np.int64))
-    return paste([wordpiece.encode(sentences), separator, passages], architecture.document_length)
+    pieces = [wordpiece.encode(sentences).piece, constant(wordpiece.sep, len(places)), passages.piece]
+    return paste(pieces, length)
 
 
 # --- training --------------------------------------------------------------------------------------
@@ -518,13 +520,18 @@ def rank(
         places = benchmark.collection.documents.index.get_indexer(part.documents.index)
         vectors = retriever.encode_documents(benchmark.documents.take(places))
         if added is not None:
-            ids += [f"added#{i}" for i in range(len(added))]
+            ids += added_ids(len(added))
             vectors = np.concatenate([vectors, retriever.encode_documents(added)])
         queries = benchmark.queries.take(benchmark.collection.queries.index.get_indexer(test.index))
         scores, rows = index.build("Exact", vectors).search(retriever.encode_queries(queries), depth)
         evaluation.make_run(test.index, ids, scores, rows).to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, evaluation, index), make) / "run.parquet")
+
+
+def added_ids(count: int) -> list[str]:
+    """The ids of so many added candidates."""
+    return [f"added#{i}" for i in range(count)]
 
 
 def _digest(table: TokenTable) -> str:

@@ -13,9 +13,11 @@ from functools import cache
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_array
 
 from retlib.errors import DataError, RetlibError, require, require_one_of
+from retlib.evaluation import make_run
 from retlib.text import TokenTable, words
 
 BM25_METHODS = ("lucene", "robertson", "atire")
@@ -56,6 +58,12 @@ class LexicalSystem(ABC):
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(hasattr(self, "_fitted"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
         return self._search(queries, k) if len(queries) else _nothing(0, k)
+
+    def rank(self, documents: pd.Series, queries: pd.Series, depth: int = 100) -> pd.DataFrame:
+        """Fit to documents, and return the run of the queries; both are texts under their ids."""
+        self.fit(documents.tolist())
+        scores, rows = self.search(queries.tolist(), depth)
+        return make_run(queries.index, documents.index, scores, rows)
 
     @abstractmethod
     def _index(self, documents: Sequence[str]) -> None: ...

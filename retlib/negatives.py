@@ -1,15 +1,11 @@
 """Negatives: each sampler answers one question, "which documents does this batch see?".
 
-A sampler takes its positive pairs from a source: an object with ``draw(step, batch_size, seed)``
-that returns `Pairs`, and a length. `Pairs` is one, over labelled pairs in shuffled epochs;
-`retlib.pretraining.PretrainingPairs` is another.
+A sampler takes its positive pairs from a source, see `retlib.pairs`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,54 +13,8 @@ from torch import Tensor
 
 from retlib.errors import DataError, require
 from retlib.losses import IGNORE, NEGATIVE, POSITIVE
+from retlib.pairs import Pairs, PairSource, pairs_in_batch
 from retlib.text import TokenTable
-
-
-class PairSource(Protocol):
-    """Where positive pairs come from."""
-
-    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """The pairs of a training step; depends on the arguments alone, so that training can resume."""
-
-    def __len__(self) -> int:
-        """How many different pairs there are, at most."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Training pairs, tokenized.
-
-    Parameters
-    ----------
-    queries, documents : TokenTable
-        Row i of one belongs to row i of the other.
-    labels : int8 array, shape (pairs,), optional
-        1 for a positive pair, 0 for a labelled negative; all positive without it.
-    groups : int array, shape (pairs,), optional
-        Pairs of one group have documents that are relevant to each other's queries.
-    log_shares : float32 array, shape (pairs,), optional
-        Logarithm of each document's share of the pairs from which it is drawn.
-    """
-
-    queries: TokenTable
-    documents: TokenTable
-    labels: np.ndarray | None = None
-    groups: np.ndarray | None = None
-    log_shares: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    def take(self, rows: np.ndarray) -> Pairs:
-        """The given pairs, in the given order."""
-        labels, groups, log_shares = (
-            None if values is None else values[rows] for values in (self.labels, self.groups, self.log_shares)
-        )
-        return Pairs(self.queries.take(rows), self.documents.take(rows), labels, groups, log_shares)
-
-    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """The pairs of a training step: shuffled epochs, see `rows_of_step`."""
-        return self.take(rows_of_step(len(self), batch_size, seed, step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,31 +41,6 @@ class Batch:
     log_shares: Tensor | None = None
 
 
-@lru_cache(maxsize=8)
-def _order(count: int, seed: int, epoch: int) -> np.ndarray:
-    order = np.random.default_rng((seed, epoch)).permutation(count)
-    order.flags.writeable = False  # callers get views of what is kept here
-    return order
-
-
-def _size(count: int, batch_size: int) -> int:
-    """Pairs in a batch: never more than there are."""
-    require(batch_size >= 1, f"batch_size = {batch_size} must be at least 1")
-    require(count >= 1, "there are no training pairs", DataError)
-    return min(batch_size, count)
-
-
-def rows_of_step(count: int, batch_size: int, seed: int, step: int) -> np.ndarray:
-    """The pairs of training step `step` (from 0): shuffled epochs, the short last batch left out.
-
-    The answer depends on the arguments alone, so that a resumed training sees what an
-    uninterrupted one would have seen.
-    """
-    batch_size = _size(count, batch_size)
-    epoch, place = divmod(step, count // batch_size)
-    return _order(count, seed, epoch)[place * batch_size : (place + 1) * batch_size]
-
-
 class InBatch:
     """Each query sees the documents of the whole batch; its own is the positive (Gillick 2018, section 2.1).
 
@@ -140,7 +65,7 @@ class InBatch:
         self, pairs: PairSource, batch_size: int, seed: int, mask_known: bool = False, corrected: bool = False
     ) -> None:
         self.pairs, self.seed, self.mask_known, self.corrected = pairs, seed, mask_known, corrected
-        self.batch_size = _size(len(pairs), batch_size)
+        self.batch_size = pairs_in_batch(len(pairs), batch_size)
         self._eye = torch.full((self.batch_size,) * 2, NEGATIVE, dtype=torch.int8).fill_diagonal_(POSITIVE)
 
     def batch(self, step: int) -> Batch:

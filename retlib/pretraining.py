@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from retlib.errors import DataError, require, require_one_of
-from retlib.negatives import Pairs
-from retlib.text import TokenTable, words
+from retlib.pairs import Pairs
+from retlib.text import Piece, TokenTable, constant, offsets_of, paste, words
 
 if TYPE_CHECKING:
     from retlib.collection import Article
@@ -33,31 +33,6 @@ Split = Callable[[str], list[str]]
 
 CHUNK = 2000  # texts that are in memory at once
 KEPT = -1  # in place of a sentence's row: none was removed
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-
-
-def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, … of every span, one span after the other; shape (sum of lengths,)."""
-    offsets = _offsets(lengths)
-    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-
-
-def _paste(pieces: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], limit: int) -> TokenTable:
-    """Rows of one span from each piece, a piece being ids and spans (starts, lengths); cut at `limit` tokens."""
-    room = np.full(len(pieces[0][1]), limit, dtype=np.int64)  # (rows,): tokens that still fit
-    kept = []
-    for _, _, lengths in pieces:
-        kept.append(np.minimum(lengths, room))
-        room -= kept[-1]
-    offsets = _offsets(limit - room)
-    ids, at = np.empty(offsets[-1], dtype=np.int32), offsets[:-1]
-    for (source, starts, _), lengths in zip(pieces, kept, strict=True):
-        ids[_places(at, lengths)] = source[_places(starts, lengths)]
-        at = at + lengths
-    return TokenTable(ids, offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +90,8 @@ class Structure:
 class _Builder:
     """Takes in articles one by one and notes their structure; their texts it hands on."""
 
-    def __init__(self, split: Split, most_passages: int | None = None) -> None:
-        require(most_passages is None or most_passages >= 1, f"most_passages = {most_passages} must be at least 1")
-        self.split, self.most_passages = split, most_passages
+    def __init__(self, split: Split) -> None:
+        self.split = split
         self.rows: dict[str, int] = {}
         self.passages, self.articles, self.opening = array("q", [0]), array("q", [0]), array("q")
         self.numbers: dict[str, int] = {}  # of every name that is linked to, whether it is an article or not
@@ -126,7 +100,7 @@ class _Builder:
     def add(self, article: Article) -> list[str]:
         """Note an article's structure; returns its sentences. One without any is left out."""
         found, opening = [], 0
-        for place, passage in enumerate(article.passages[: self.most_passages]):
+        for place, passage in enumerate(article.passages):
             sentences = [text for sentence in self.split(passage) if (text := sentence.strip())]
             if sentences:
                 found.extend(sentences)
@@ -156,35 +130,9 @@ class _Builder:
             passages=np.array(self.passages),
             articles=np.array(self.articles),
             opening=np.array(self.opening),
-            link_starts=_offsets(np.bincount(sources, minlength=count)),
+            link_starts=offsets_of(np.bincount(sources, minlength=count)),
             link_targets=targets,
         )
-
-
-class _Encoder:
-    """Tokenizes texts a chunk at a time, and keeps the ids alone."""
-
-    def __init__(self, tokenizer: WordPiece) -> None:
-        self.tokenizer = tokenizer
-        self.waiting: list[str] = []
-        self.ids, self.lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
-
-    def add(self, texts: list[str]) -> None:
-        """Take in texts."""
-        self.waiting += texts
-        if len(self.waiting) >= CHUNK:
-            self._encode()
-
-    def _encode(self) -> None:
-        table = self.tokenizer.encode(self.waiting)
-        self.ids.append(table.ids)
-        self.lengths.append(table.lengths)
-        self.waiting = []
-
-    def table(self) -> TokenTable:
-        """The ids of all texts, in order."""
-        self._encode()
-        return TokenTable(np.concatenate(self.ids), _offsets(np.concatenate(self.lengths)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +152,8 @@ class Corpus(Structure):
     titles: TokenTable
 
     @classmethod
-    def build(
-        cls, articles: Iterable[Article], tokenizer: WordPiece, split: Split, most_passages: int | None = None
-    ) -> Self:
-        """Tokenize articles as they come; never more than a chunk of their texts is held.
+    def build(cls, articles: Iterable[Article], tokenizer: WordPiece, split: Split) -> Self:
+        """Tokenize articles as they come; of their texts the titles alone are held.
 
         Parameters
         ----------
@@ -217,22 +163,24 @@ class Corpus(Structure):
         tokenizer : WordPiece
         split : callable
             Text to sentences.
-        most_passages : int, optional
-            Passages beyond these are left out of each article.
 
         Raises
         ------
         DataError
             If there is no sentence at all, or if two articles have one name.
         """
-        builder, sentences, titles = _Builder(split, most_passages), _Encoder(tokenizer), _Encoder(tokenizer)
-        for article in articles:
-            if found := builder.add(article):
-                sentences.add(found)
-                titles.add([article.title])
+        builder, titles = _Builder(split), []
+
+        def texts() -> Iterator[str]:
+            for article in articles:
+                if found := builder.add(article):
+                    titles.append(article.title)
+                    yield from found
+
+        sentences = tokenizer.encode(texts())
         structure = builder.structure()
         parts = {part.name: getattr(structure, part.name) for part in fields(structure)}
-        return cls(**parts, sentences=sentences.table(), titles=titles.table())
+        return cls(**parts, sentences=sentences, titles=tokenizer.encode(titles))
 
     def __repr__(self) -> str:
         return (
@@ -419,7 +367,7 @@ class WikiLink(Task):
         sources = np.repeat(np.arange(count), np.diff(structure.link_starts))
         self._sources = sources[np.argsort(structure.link_targets, kind="stable")]
         linked = np.bincount(structure.link_targets, minlength=count)
-        self._bounds = _offsets(linked)
+        self._bounds = offsets_of(linked)
         self._articles = np.flatnonzero((linked >= 1) & (self._counts >= 1))
         require(len(self._articles) > 0, "wlp needs a link to an article that has a first section", DataError)
         self.queries = int(self._counts[self._articles].sum())
@@ -577,9 +525,9 @@ class PretrainingPairs:
         be told; `Pairs.log_shares` are the logarithms of the passages' chances to be drawn.
         """
         drawn, sentences = self.draw_rows(step, batch_size, seed), self.corpus.sentences
-        queries = (sentences.ids, *_span(sentences.offsets, drawn.query, drawn.query + 1))
+        queries = _run(sentences, drawn.query, drawn.query + 1)
         return Pairs(
-            _paste([queries], self.query_length),
+            paste([queries], self.query_length),
             self._documents(drawn),
             groups=drawn.passage,
             log_shares=self._log_shares[drawn.passage],
@@ -587,22 +535,21 @@ class PretrainingPairs:
 
     def _documents(self, drawn: Drawn) -> TokenTable:
         corpus, article = self.corpus, self.corpus.article_of(drawn.passage)
-        ids, offsets = corpus.sentences.ids, corpus.sentences.offsets
         start, stop = corpus.passages[drawn.passage], corpus.passages[drawn.passage + 1]
         # A passage is one run of ids, or two: before and after the sentence that is removed.
         gap = np.where(drawn.removed == KEPT, stop, drawn.removed)
         pieces = [
-            (corpus.titles.ids, *_span(corpus.titles.offsets, article, article + 1)),
-            (np.array([self.separator]), np.zeros_like(article), np.ones_like(article)),
-            (ids, *_span(offsets, start, gap)),
-            (ids, *_span(offsets, np.minimum(gap + 1, stop), stop)),
+            _run(corpus.titles, article, article + 1),
+            constant(self.separator, len(article)),
+            _run(corpus.sentences, start, gap),
+            _run(corpus.sentences, np.minimum(gap + 1, stop), stop),
         ]
-        return _paste(pieces, self.document_length)
+        return paste(pieces, self.document_length)
 
 
-def _span(offsets: np.ndarray, first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the ids of rows `first` to `last` begin, and how many there are."""
-    return offsets[first], offsets[last] - offsets[first]
+def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Piece:
+    """The ids of the rows from `first` up to `last`."""
+    return Piece(table.ids, table.offsets[first], table.offsets[last] - table.offsets[first])
 
 
 class Masked(NamedTuple):
@@ -662,8 +609,7 @@ class MaskedPassages:
         generator, count = _draw(batch_size, len(self), seed, step)
         passage, sentences = generator.integers(len(self), size=count), self.corpus.sentences
         bounds = self.corpus.passages
-        spans = _span(sentences.offsets, bounds[passage], bounds[passage + 1])
-        inputs = _paste([(sentences.ids, *spans)], self.length)
+        inputs = paste([_run(sentences, bounds[passage], bounds[passage + 1])], self.length)
         positions = self._choose(generator, inputs)
         originals = inputs.ids[positions].astype(np.int64)
         kind = generator.random(len(positions))
@@ -792,7 +738,7 @@ def _runs(rows: list[list[int]], values: np.ndarray, n: int) -> tuple[np.ndarray
     ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=lengths.sum())
     row = np.repeat(np.arange(len(rows)), lengths)
     starts = max(len(ids) - n + 1, 0)
-    unknown = _offsets(ids < 0)
+    unknown = offsets_of(ids < 0)
     # A run is whole if it ends in the row where it begins, and no word of it is unknown.
     whole = np.flatnonzero((row[:starts] == row[n - 1 :][:starts]) & (unknown[n:] == unknown[:-n]))
     hashes = np.zeros(len(whole), dtype=np.uint64)

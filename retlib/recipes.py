@@ -18,11 +18,12 @@ import numpy as np
 import pandas as pd
 from safetensors.torch import load_file, save_file
 
-from retlib import artefacts, collection, encoders, evaluation, index, losses, negatives, runtime, text, training
+from retlib import artefacts, collection, encoders, evaluation, index, losses, negatives, pairs, runtime, text, training
 from retlib.collection import Collection
 from retlib.encoders import BagOfWords, DualEncoder, encode
 from retlib.errors import DataError, require, require_one_of
-from retlib.negatives import InBatch, Labelled, Pairs
+from retlib.negatives import InBatch, Labelled
+from retlib.pairs import Pairs
 from retlib.text import Vocabulary
 from retlib.training import History, Multitask, RetrievalTask, TrainingSettings, train
 
@@ -35,7 +36,7 @@ METHODS = {
 }
 
 # Whose source takes part in the address of a trained model.
-MODULES = (collection, encoders, losses, negatives, text, training, sys.modules[__name__])
+MODULES = (collection, encoders, losses, negatives, pairs, text, training, sys.modules[__name__])
 
 
 @dataclass(frozen=True)

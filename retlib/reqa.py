@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import chain, islice, product
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 
-from retlib import claims, datasets, dense, evaluation, index, runtime
+from retlib import datasets, dense, runtime
 from retlib.collection import Collection, cold_start, fewer_candidates
 from retlib.dense import Architecture, Benchmark, Retriever, Schedule
 from retlib.errors import DataError, require
 from retlib.experiment import Experiment, Outcome, Rule, each_of, mapping_of, number, one_of
 from retlib.lexical import BM25
 from retlib.pretraining import Corpus
-from retlib.text import TokenTable, WordPiece, paste, quick_sentences
+from retlib.text import TokenTable, WordPiece, quick_sentences
 from retlib.transformer import POOLINGS
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
@@ -71,17 +69,13 @@ class Study:
     finetuning: Mapping[float, Schedule]
     most: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "part", cache(self._part))
-        object.__setattr__(self, "benchmark", cache(self._benchmark))
-
-    def _part(self, share: float) -> Collection:
+    def part(self, share: float) -> Collection:
         """The collection with a share of its queries for training, the last fifth for testing."""
-        return fewer_candidates(cold_start(self.collection, share, TEST), self.most)
+        return _part(self, share)
 
-    def _benchmark(self, query_length: int, document_length: int) -> Benchmark:
-        lengths = Architecture(query_length=query_length, document_length=document_length)
-        return Benchmark.tokenize(self.collection, self.prepared[0], lengths)
+    def benchmark(self, architecture: Architecture) -> Benchmark:
+        """The collection, tokenized and cut at the lengths of an architecture."""
+        return _benchmark(self, architecture.query_length, architecture.document_length)
 
     def pretrained(self, system: System, seed: int) -> Retriever:
         """The system before it has seen a label."""
@@ -95,14 +89,12 @@ class Study:
 
     def retriever(self, system: System, share: float, seed: int) -> Retriever:
         """The system, fine-tuned on a share of the labels."""
-        lengths = system.architecture.query_length, system.architecture.document_length
-        start = self.pretrained(system, seed)
-        return dense.finetune(start, self.benchmark(*lengths), self.part(share), self.finetuning[share], seed)
+        start, benchmark = self.pretrained(system, seed), self.benchmark(system.architecture)
+        return dense.finetune(start, benchmark, self.part(share), self.finetuning[share], seed)
 
     def run(self, retriever: Retriever, share: float, added: TokenTable | None = None) -> pd.DataFrame:
         """A retriever's run over the test queries."""
-        lengths = retriever.architecture.query_length, retriever.architecture.document_length
-        return dense.rank(retriever, self.benchmark(*lengths), self.part(share), added=added)
+        return dense.rank(retriever, self.benchmark(retriever.architecture), self.part(share), added=added)
 
     def candidates(self, share: float, added: Added | None = None) -> int:
         """How many candidates the test queries have."""
@@ -117,6 +109,17 @@ class Study:
             "finetuning": asdict(self.finetuning[share]),
             "corpus": self.prepared[1].fingerprint[:12],
         }
+
+
+# A study is asked for the same thing for every system and seed.
+@lru_cache(maxsize=64)
+def _part(study: Study, share: float) -> Collection:
+    return fewer_candidates(cold_start(study.collection, share, TEST), study.most)
+
+
+@lru_cache(maxsize=8)
+def _benchmark(study: Study, query_length: int, document_length: int) -> Benchmark:
+    return Benchmark.tokenize(study.collection, study.prepared[0], query_length, document_length)
 
 
 # --- a notebook's parameters -----------------------------------------------------------------------
@@ -195,7 +198,8 @@ def record_systems(
         def make(share: float = share, system: System = systems[name], seed: int = seed) -> Outcome:
             retriever = study.retriever(system, share, seed)
             length = system.architecture.document_length
-            run = study.run(retriever, share, None if added is None else added.tokenize(study, length))
+            further = None if added is None else added.tokenize(study.prepared[0], length)
+            run = study.run(retriever, share, further)
             settings, history = study.settings(system, share), retriever.history
             return Outcome(run, settings, history.best_step, history.seconds, study.candidates(share, added))
 
@@ -236,17 +240,13 @@ def record_others(experiment: Experiment, collection: Collection, systems: Mappi
             part = replace(part, name=f"{part.name}-others")
             mine = run[run["query_id"].isin(part.split("test").index)]
             outcome = Outcome(mine, system.settings)
-            experiment.measure(name, part, 0, lambda: outcome, measures=MEASURES)  # noqa: B023 - called at once
+            experiment.measure(name, part, 0, lambda: outcome, measures=["R@1"])  # noqa: B023 - called at once
 
 
 def ranked(system: BM25, part: Collection, queries: pd.DataFrame, added: Added | None = None) -> pd.DataFrame:
-    """The run of a lexical system over a part's candidates."""
-    ids, texts = part.documents.index.tolist(), part.documents["text"].tolist()
-    if added is not None:
-        ids, texts = ids + added.ids, texts + added.texts
-    system.fit(texts)
-    scores, rows = system.search(queries["text"].tolist(), 100)
-    return evaluation.make_run(queries.index, ids, scores, rows)
+    """The run of a lexical system over a part's candidates, and added ones."""
+    texts = part.documents["text"]
+    return system.rank(texts if added is None else pd.concat([texts, added.texts]), queries["text"])
 
 
 def named(part: Collection, added: Added | None) -> Collection:
@@ -266,7 +266,6 @@ class Added:
 
     sentences: list[str]
     contexts: list[str]
-    _tokenized: dict = field(default_factory=dict)
 
     @classmethod
     def gather(cls, sources: Iterable[str], count: int) -> Added:
@@ -289,22 +288,19 @@ class Added:
         return len(self.sentences)
 
     @property
-    def ids(self) -> list[str]:
-        """As `retlib.dense.rank` names them."""
-        return [f"added#{i}" for i in range(len(self))]
+    def texts(self) -> pd.Series:
+        """Sentence and passage, as a collection's candidates have them; ids as `retlib.dense.rank` gives them."""
+        texts = [f"{sentence} {context}" for sentence, context in zip(self.sentences, self.contexts, strict=True)]
+        return pd.Series(texts, index=dense.added_ids(len(self)), dtype=object)
 
-    @property
-    def texts(self) -> list[str]:
-        """Sentence and passage, as a collection's candidates have them."""
-        return [f"{sentence} {context}" for sentence, context in zip(self.sentences, self.contexts, strict=True)]
+    def tokenize(self, wordpiece: WordPiece, length: int) -> TokenTable:
+        """Token rows, cut at a length."""
+        return _tokenized(self, wordpiece, length)
 
-    def tokenize(self, study: Study, length: int) -> TokenTable:
-        """Token rows, cut at a length; the last answer is kept."""
-        if self._tokenized.get("of") != (study, length):
-            lengths = Architecture(document_length=length)
-            table = dense.candidates(self.sentences, self.contexts, study.prepared[0], lengths)
-            self._tokenized.update(of=(study, length), table=table)
-        return self._tokenized["table"]
+
+@lru_cache(maxsize=1)  # the same for every seed; as large as the text itself
+def _tokenized(added: Added, wordpiece: WordPiece, length: int) -> TokenTable:
+    return dense.candidates(added.sentences, added.contexts, wordpiece, length)
 
 
 def record_many(experiment: Experiment, study: Study, systems: Mapping[str, System], many: Added) -> None:
@@ -317,155 +313,8 @@ def record_many(experiment: Experiment, study: Study, systems: Mapping[str, Syst
     for name, system in systems.items():
 
         def make(system: System = system) -> Outcome:
-            short = many.tokenize(study, system.architecture.document_length // 2)
+            short = many.tokenize(study.prepared[0], system.architecture.document_length // 2)
             run = study.run(study.retriever(system, share, seed), share, short)
             return Outcome(run, study.settings(system, share), candidates=study.candidates(share, many))
 
         experiment.measure(name, part, seed, make, measures=MEASURES)
-
-
-# --- tables of a page ------------------------------------------------------------------------------
-
-
-def sizes(studies: Iterable[Study], shares: Iterable[float]) -> pd.DataFrame:
-    """Sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
-    rows = []
-    for study, share in product(studies, shares):
-        part = study.part(share)
-        counts = {f"{split} queries": len(part.split(split)) for split in ("train", "dev", "test")}
-        documents = part.documents
-        lengths = {
-            "words/query": part.queries["text"].str.split().str.len().mean(),
-            "words/sentence": documents["sentence"].str.split().str.len().mean(),
-            "words/passage": documents.drop_duplicates("passage")["context"].str.split().str.len().mean(),
-        }
-        rows.append(
-            {
-                "collection": part.name, **counts, "candidates": len(documents),
-                **{name: round(float(value), 1) for name, value in lengths.items()},
-                "ambiguous %": round(100 * float(part.queries["ambiguous"].mean()), 1),
-                "fingerprint": study.collection.fingerprint[:12],
-            }
-        )  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def weights(study: Study, systems: Mapping[str, System]) -> pd.DataFrame:
-    """How many weights each system has, embeddings included."""
-    fresh = {name: Retriever.fresh(system.architecture, study.prepared[0], 0) for name, system in systems.items()}
-    return pd.DataFrame({"system": fresh.keys(), "weights": [retriever.parameters for retriever in fresh.values()]})
-
-
-STEMMED = {"stop_words": "english", "stemmer": "english"}
-# What is indexed, and settings of BM25: the first two, Lucene's defaults, on all queries; then what others
-# use (Anserini's defaults, a high k1), and the passage alone, on the first queries by their position.
-BM25_SETTINGS = {
-    "k1 1.2, b 0.75": ("text", BM25()),
-    "k1 1.2, b 0.75, stop words, stemmed": ("text", BM25(**STEMMED)),
-    "k1 0.9, b 0.4": ("text", BM25(k1=0.9, b=0.4)),
-    "k1 2, b 0.75, stop words, stemmed": ("text", BM25(k1=2.0, **STEMMED)),
-    "k1 1.2, b 0.75, passage alone": ("context", BM25()),
-}
-WHOLE, SAMPLE = 2, 10_000
-
-
-def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
-    """Recall of BM25 at several settings, all queries against all candidates.
-
-    Returns
-    -------
-    DataFrame
-        Columns `collection`, `settings`, `queries`, `candidates`, the recalls in points of 100,
-        and `seconds`. With the passage alone its sentences are equal, and the first one wins.
-    """
-    rows = []
-    for collection in collections:
-        jobs = runtime.progress(BM25_SETTINGS.items(), desc=f"{collection.name}: BM25", unit="setting")
-        for place, (name, (indexed, system)) in enumerate(jobs):
-            queries = collection.queries if place < WHOLE else collection.queries.nsmallest(SAMPLE, "position")
-            documents = collection.documents.assign(text=collection.documents[indexed])
-            with runtime.Stopwatch() as watch:
-                run = ranked(system, replace(collection, documents=documents), queries)
-            qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
-            values = evaluation.evaluate(run, qrels, MEASURES).groupby("measure")["value"].mean() * 100
-            found = {measure: float(values[measure]) for measure in MEASURES}
-            size = {"queries": len(queries), "candidates": len(documents)}
-            rows.append({"collection": collection.name, "settings": name, **size, **found, "seconds": watch.seconds})
-    return pd.DataFrame(rows)
-
-
-def closest(table: pd.DataFrame, printed: Mapping[str, float], measure: str = "R@1") -> pd.DataFrame:
-    """For each printed number, the settings of `bm25_table` that come closest on its first collection."""
-    mine = table[table["collection"] == table["collection"].iloc[0]]
-    rows = []
-    for source, value in printed.items():
-        best = mine.loc[(mine[measure] - value).abs().idxmin()]
-        gives = round(float(best[measure]), 2)
-        rows.append({"printed in": source, measure: value, "closest here": best["settings"], "gives": gives})
-    return pd.DataFrame(rows)
-
-
-def reported(artefact: str, data_set: str, share: float, rows: Mapping[str, str]) -> dict[tuple[str, str], float]:
-    """What the paper reports for a share of labels: (our system, measure) to its number, if any."""
-    table = claims.reported("chang2020", artefact)
-    percent = f"{100 * share:g}%"
-    mine = table[(table["dataset"] == data_set) & table["split"].str.startswith(f"{percent}/")]
-    named = {theirs: our for our, theirs in rows.items()}
-    return {
-        (named[row.row], row.metric): float(row.value) for row in mine.itertuples() if row.row in named and row.value
-    }
-
-
-# --- what inner products save ----------------------------------------------------------------------
-
-UNIT = "seconds for 1000 x 1 million"
-
-
-def record_cost(
-    experiment: Experiment,
-    study: Study,
-    architecture: Architecture,
-    queries: int,
-    documents: int,
-    pairs: int,
-    repeats: int,
-) -> None:
-    """Time inner products and cross-attention, scaled to 1000 queries and a million documents (section 2).
-
-    Parameters
-    ----------
-    queries, documents : int
-        Random encodings that are multiplied, and searched for the top 100.
-    pairs : int
-        Queries and candidates of the collection that the Transformer reads together.
-    repeats : int
-        Each is recorded as a seed of its own.
-    """
-    generator = np.random.default_rng(0)
-    vectors = generator.standard_normal((documents, architecture.dimension), dtype=np.float32)
-    asked = generator.standard_normal((queries, architecture.dimension), dtype=np.float32)
-    exact = index.build("Exact", vectors)
-    reader = architecture.build(study.prepared[0]).query_encoder.eval()
-    together = _together(study, architecture, pairs)
-    everything, name = 1000 * 1_000_000, study.part(experiment.parameters["shares"][0]).name
-    for repeat in range(repeats):
-        with runtime.Stopwatch() as products:
-            exact.search(asked, 100)
-        with runtime.Stopwatch() as attention, torch.no_grad(), runtime.autocast("bfloat16"):
-            reader(together)
-        scaled = {
-            "inner product": products.seconds * everything / (queries * documents),
-            "cross-attention": attention.seconds * everything / pairs,
-        }
-        for system, seconds in scaled.items():
-            experiment.record(system, name, UNIT, seconds, repeat)
-
-
-def _together(study: Study, architecture: Architecture, pairs: int) -> TokenTable:
-    """Queries and candidates in one row each, with the separator between them."""
-    benchmark = study.benchmark(architecture.query_length, architecture.document_length)
-    rows = np.arange(pairs)
-    separator = TokenTable.from_rows([[study.prepared[0].sep]]).take(np.zeros(pairs, dtype=np.int64))
-    queries = benchmark.queries.take(rows % len(benchmark.queries))
-    documents = benchmark.documents.take(rows % len(benchmark.documents))
-    return paste([queries, separator, documents], architecture.query_length + architecture.document_length)

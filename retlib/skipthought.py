@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from retlib import artefacts, encoders, negatives, runtime, text, training
 from retlib.encoders import encode
 from retlib.errors import DataError, require
-from retlib.negatives import rows_of_step
+from retlib.pairs import rows_of_step
 from retlib.text import TokenTable, Vocabulary
 from retlib.training import Task, TrainingSettings, train
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,25 @@ def quick_sentences(text: str) -> list[str]:
     return [*found, text[start:]]
 
 
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Where each of several runs begins, and where the last one ends; one number more than there are runs."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, … of every run, one run after the other; shape (sum of lengths,)."""
+    offsets = offsets_of(lengths)
+    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+
+
+class Piece(NamedTuple):
+    """A run of token ids for each of several rows: `ids`, and where runs start and how long they are, (rows,) each."""
+
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class TokenTable:
     """A ragged table of token ids: one row a text, tokenized once and reused.
@@ -97,11 +117,13 @@ class TokenTable:
     def take(self, rows: np.ndarray) -> TokenTable:
         """The table of the given rows, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        lengths = self.offsets[rows + 1] - self.offsets[rows]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        # Each token's place: the start of its source row, plus its place within the row.
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        return TokenTable(self.ids[np.repeat(self.offsets[rows], lengths) + within], offsets)
+        starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        return TokenTable(self.ids[_places(starts, lengths)], offsets_of(lengths))
+
+    @property
+    def piece(self) -> Piece:
+        """The rows whole, to be pasted beside others."""
+        return Piece(self.ids, self.offsets[:-1], self.lengths)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]]) -> TokenTable:
@@ -111,20 +133,24 @@ class TokenTable:
         return cls(ids, offsets)
 
 
-def paste(tables: Sequence[TokenTable], limit: int) -> TokenTable:
-    """Tables side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
-    lengths = np.zeros(len(tables[0]), dtype=np.int64)  # (rows,): tokens so far
-    kept, starts = [], []
-    for table in tables:
-        starts.append(lengths)
-        kept.append(np.minimum(table.lengths, limit - lengths))
-        lengths = lengths + kept[-1]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    ids = np.empty(offsets[-1], dtype=np.int32)
-    for table, start, count in zip(tables, starts, kept, strict=True):
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        ids[np.repeat(offsets[:-1] + start, count) + within] = table.ids[np.repeat(table.offsets[:-1], count) + within]
+def paste(pieces: Sequence[Piece], limit: int) -> TokenTable:
+    """Pieces side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
+    room = np.full(len(pieces[0].starts), limit, dtype=np.int64)  # (rows,): tokens that still fit
+    kept = []
+    for piece in pieces:
+        kept.append(np.minimum(piece.lengths, room))
+        room -= kept[-1]
+    offsets = offsets_of(limit - room)
+    ids, at = np.empty(offsets[-1], dtype=np.int32), offsets[:-1]
+    for piece, lengths in zip(pieces, kept, strict=True):
+        ids[_places(at, lengths)] = piece.ids[_places(piece.starts, lengths)]
+        at = at + lengths
     return TokenTable(ids, offsets)
+
+
+def constant(token: int, rows: int) -> Piece:
+    """The same token in each row."""
+    return Piece(np.array([token]), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64))
 
 
 @dataclass(frozen=True)

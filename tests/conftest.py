@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
+import tarfile
 
 # Before any numerical library starts its threads, and before matplotlib looks for a screen.
 os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
@@ -11,7 +14,7 @@ import hypothesis
 import pandas as pd
 import pytest
 
-from retlib import runtime
+from retlib import datasets, runtime
 from retlib.collection import Collection, closure, retrieval_task, split_by_cluster
 
 # A busy machine is no failure.
@@ -78,3 +81,32 @@ def own_build(tmp_path, monkeypatch):
     """A build folder of one test alone."""
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
     return tmp_path / "build"
+
+
+def tar(files: dict[str, str]) -> bytes:
+    """An archive of files by name."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file below $RETLIB_DATA: text, bytes, or an archive's files by name; gzipped where its name says so."""
+    monkeypatch.setenv("RETLIB_DATA", str(tmp_path))
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    datasets._load.cache_clear()
+
+    def put(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        raw = tar(content) if isinstance(content, dict) else content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+        return path
+
+    yield put
+    datasets._load.cache_clear()

@@ -1,55 +1,21 @@
 """Articles with sections and links: from files in the official formats, written here, and from real copies."""
 
 import bz2
-import io
-import os
-import tarfile
 import tracemalloc
 from itertools import islice
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from realdata import real
 
 from retlib import datasets
 from retlib.collection import Article
 from retlib.datasets import pydocs, wikipedia, wikispeedia
 from retlib.errors import DataError, SettingError
 
-REAL = os.environ.get("RETLIB_DATA")
 PROSE = "It has been the subject of many long books."
-
-
-def real(*files):
-    """Skip a test on real data where they are not."""
-    absent = not REAL or not all((Path(REAL) / file).is_file() for file in files)
-    return pytest.mark.skipif(absent, reason=f"$RETLIB_DATA holds no {' or no '.join(files)}")
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Write a file below $RETLIB_DATA; a dict becomes a tar.gz."""
-    monkeypatch.setenv("RETLIB_DATA", str(tmp_path))
-
-    def put(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(tar_gz(content) if isinstance(content, dict) else content)
-        return path
-
-    return put
-
-
-def tar_gz(files):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, text in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(text.encode())
-            archive.addfile(info, io.BytesIO(text.encode()))
-    return buffer.getvalue()
 
 
 # Article.

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from scipy import stats
 
-from retlib import claims, datasets, evidence, notebooks, reqa, results, runtime
+from retlib import claims, cost, datasets, evidence, notebooks, reqa, results, runtime
 from retlib.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
 from retlib.errors import DataError, SettingError
 from retlib.imports import cells, source
@@ -511,7 +511,7 @@ def test_a_claim_on_pretraining_names_systems_that_the_notebooks_record(name):
     for spec in BOUND["claims"][name]["each"]:
         for notebook, system, data_set in compared(spec):
             if BOUND["claims"][name]["test"] == "limit":
-                assert f'"{system}":' in inspect.getsource(reqa.record_cost) and spec["measure"] == reqa.UNIT
+                assert f'"{system}":' in inspect.getsource(cost.record_cost) and spec["measure"] == cost.UNIT
                 continue
             assert system in recorded_systems(notebook)
             # All but the training queries are searched by BM25 alone.

@@ -43,7 +43,7 @@ def part(task):
 
 @pytest.fixture(scope="module")
 def benchmark(task, prepared):
-    return Benchmark.tokenize(task, prepared[0], SMALL)
+    return Benchmark.tokenize(task, prepared[0], SMALL.query_length, SMALL.document_length)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def ids(text):
 def test_candidates_are_sentence_separator_and_passage_cut_at_the_length():
     sentences = pd.Series(["a b", "c", "a b c d e f", "g", ""])
     contexts = pd.Series(["a b c d", "a b c d", "h h", "g", "a b c d"])
-    found = candidates(sentences, contexts, LETTERS, replace(SMALL, document_length=6))
+    found = candidates(sentences, contexts, LETTERS, 6)
     sep, unknown = LETTERS.sep, LETTERS.ids["[UNK]"]
     assert tokens(found) == [
         [*ids("a b"), sep, *ids("a b c")],
@@ -138,7 +138,7 @@ def test_a_passage_is_tokenized_once_for_all_of_its_sentences(monkeypatch):
         return real(self, texts)
 
     monkeypatch.setattr(WordPiece, "encode", encode)
-    candidates(["a", "b", "c"], ["a b c"] * 3, LETTERS, SMALL)
+    candidates(["a", "b", "c"], ["a b c"] * 3, LETTERS, 96)
     assert sorted(seen) == ["a", "a b c", "b", "c"]
 
 
@@ -157,7 +157,7 @@ def hand_made():
     )
     qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
     collection = Collection("hand-made", documents, queries, qrels)
-    return collection, Benchmark.tokenize(collection, LETTERS, replace(SMALL, query_length=4, document_length=5))
+    return collection, Benchmark.tokenize(collection, LETTERS, 4, 5)
 
 
 def test_pairs_of_a_split_by_hand():
@@ -461,7 +461,7 @@ def test_training_helps(prepared, benchmark, part, exact):
 
 def test_added_candidates_appear_and_can_only_lower_recall(finetuned, prepared, benchmark, part):
     alone = rank(finetuned, benchmark, part, DEPTH)
-    added = paste([prepared[1].sentences.take(np.arange(0, 3000, 10))], SMALL.document_length)
+    added = paste([prepared[1].sentences.take(np.arange(0, 3000, 10)).piece], SMALL.document_length)
     among = rank(finetuned, benchmark, part, DEPTH, added)
     strangers = among["doc_id"].str.startswith("added#")
     assert 0 < strangers.sum() < len(among)

@@ -1,45 +1,18 @@
 """Loaders of similar-question tasks and bulk text, on small files in the official formats."""
 
 import csv
-import gzip
 import io
 import json
-import os
-import tarfile
 import tracemalloc
 from itertools import islice
-from pathlib import Path
 
 import pytest
+from realdata import real
 
 from retlib import datasets
 from retlib.collection import closure
 from retlib.datasets import _reading, askubuntu, paralex, wikipedia_2015
 from retlib.errors import DataError
-
-REAL = os.environ.get("RETLIB_DATA")
-
-
-def real(file):
-    """Skip a test on real data where they are not."""
-    absent = not REAL or not (Path(REAL) / file).is_file()
-    return pytest.mark.skipif(absent, reason=f"$RETLIB_DATA holds no {file}")
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Write a file below $RETLIB_DATA: text, or an object as JSON; gzipped where the name says so."""
-    monkeypatch.setenv("RETLIB_DATA", str(tmp_path))
-    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
-
-    def put(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        raw = content if isinstance(content, bytes) else content.encode()
-        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
-        return path
-
-    return put
 
 
 @pytest.fixture
@@ -362,16 +335,6 @@ def test_paralex_takes_a_few_odd_question_lines_but_not_many(write):
 # Bulk text
 
 
-def tar_gz(files):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, text in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(text.encode())
-            archive.addfile(info, io.BytesIO(text.encode()))
-    return buffer.getvalue()
-
-
 def article(title, *body):
     return f'<doc id="12" url="http://en.wikipedia.org/wiki?curid=12" title="{title}">\n' + "\n".join(
         [title, "", *body, "</doc>", ""]
@@ -386,7 +349,7 @@ def test_wikipedia_gives_articles_and_the_sentences_of_running_text(write):
     first = article(
         'The "A" list', PARAGRAPH, "History of the Society in the 19th century.", "A list item, that is long"
     )
-    write(WIKIPEDIA, tar_gz({"AA/wiki_00": first + article("B", PARAGRAPH), "AA/wiki_01": article("Empty")}))
+    write(WIKIPEDIA, {"AA/wiki_00": first + article("B", PARAGRAPH), "AA/wiki_01": article("Empty")})
     assert [title for title, _ in wikipedia_2015.articles()] == ['The "A" list', "B", "Empty"]
     assert next(wikipedia_2015.articles())[1].split("\n")[0] == PARAGRAPH  # the repeated title is gone
     sentences = ["It was founded in 1905 by Dr. J. R. Smith.", "The U.S. branch is older!", "It is still there today."]
@@ -403,7 +366,7 @@ def test_wikipedia_gives_articles_and_the_sentences_of_running_text(write):
     ],
 )
 def test_a_damaged_wikipedia_file_is_named_with_its_line(write, text, line, problem):
-    path = write(WIKIPEDIA, tar_gz({"AA/wiki_00": text}))
+    path = write(WIKIPEDIA, {"AA/wiki_00": text})
     with pytest.raises(DataError, match=problem) as error:
         list(wikipedia_2015.articles())
     assert f"{path}: AA/wiki_00, line {line}:" in str(error.value)
@@ -412,7 +375,7 @@ def test_a_damaged_wikipedia_file_is_named_with_its_line(write, text, line, prob
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_archive_is_never_taken_for_a_whole_one(write, share):
     files = {f"AA/wiki_{n:02d}": article(f"Number {n}", *(f"{PARAGRAPH} {n} {m}" for m in range(50))) for n in range(9)}
-    path = write(WIKIPEDIA, tar_gz(files))
+    path = write(WIKIPEDIA, files)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(DataError, match="cannot be unpacked to its end|is not closed"):
@@ -421,7 +384,7 @@ def test_a_truncated_archive_is_never_taken_for_a_whole_one(write, share):
 
 def test_bulk_text_is_streamed(write):
     body = [f"{PARAGRAPH} Paragraph {n} has no end in sight." for n in range(2000)]
-    write(WIKIPEDIA, tar_gz({f"AA/wiki_{n:02d}": article(str(n), *body) for n in range(10)}))
+    write(WIKIPEDIA, {f"AA/wiki_{n:02d}": article(str(n), *body) for n in range(10)})
     list(islice(datasets.text("wikipedia-2015"), 10))  # what is set up once
     tracemalloc.start()
     try:
@@ -440,7 +403,7 @@ def test_wikispeedia_joins_wrapped_lines_and_leaves_the_licence_out(write):
         '   Retrieved from " http://en.wikipedia.org/wiki/Anarchism"\n'
         "   This reference article is mainly selected from the English Wikipedia.\n"
     )
-    write("wikispeedia/wikispeedia_articles_plaintext.tar.gz", tar_gz({"plaintext_articles/Anarchism.txt": page}))
+    write("wikispeedia/wikispeedia_articles_plaintext.tar.gz", {"plaintext_articles/Anarchism.txt": page})
     assert list(datasets.text("wikispeedia")) == [
         "Anarchism is the name of a political philosophy or a group of doctrines.",
         "It is an old word with many senses.",

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from retlib.encoders import BagOfWords, DualEncoder
 from retlib.errors import DataError, SettingError
 from retlib.losses import IGNORE, NEGATIVE, POSITIVE
-from retlib.negatives import InBatch, Labelled, Pairs, rows_of_step
+from retlib.negatives import InBatch, Labelled
+from retlib.pairs import Pairs, rows_of_step
 from retlib.text import TokenTable
 from retlib.training import RetrievalTask
 

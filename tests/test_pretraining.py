@@ -1,6 +1,7 @@
 """Pre-training pairs and masked passages: what is drawn, how it is put together, how it is counted."""
 
 import tracemalloc
+from array import array
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +37,11 @@ class Tokenizer:
         return len(self.ids)
 
     def encode(self, texts):
-        return TokenTable.from_rows([[self.ids.setdefault(w, len(self.ids)) for w in t.split()] for t in texts])
+        ids, offsets = array("i"), array("q", [0])
+        for text in texts:
+            ids.extend(self.ids.setdefault(word, len(self.ids)) for word in text.split())
+            offsets.append(len(ids))
+        return TokenTable(np.array(ids), np.array(offsets))
 
     def decode(self, ids):
         units = list(self.ids)
@@ -56,9 +61,9 @@ ARTICLES = (
 )
 
 
-def build(articles=ARTICLES, **options):
+def build(articles=ARTICLES):
     tokenizer = Tokenizer()
-    return Corpus.build(iter(articles), tokenizer, split, **options), tokenizer
+    return Corpus.build(iter(articles), tokenizer, split), tokenizer
 
 
 def rows_as_text(table, tokenizer):
@@ -101,21 +106,6 @@ def test_a_corpus_holds_sentences_passages_articles_and_known_links():
     # Links to oneself, to the unknown and a second time are dropped.
     assert corpus.link_starts.tolist() == [0, 1, 2, 3, 3]
     assert corpus.link_targets.tolist() == [1, 0, 0]
-
-
-def test_most_passages_cuts_articles_and_their_first_sections():
-    corpus, _ = build(most_passages=1)
-    assert corpus.passages_per_article.tolist() == [1, 1, 1]
-    assert corpus.names.tolist() == ["apple", "pear", "plum"]  # the fourth has nothing in its first passage
-    assert corpus.opening.tolist() == [1, 1, 1]
-    with pytest.raises(SettingError, match="most_passages = 0"):
-        build(most_passages=0)
-
-
-def test_the_size_of_chunks_does_not_matter(monkeypatch):
-    whole, tokenizer = build()
-    monkeypatch.setattr("retlib.pretraining.CHUNK", 2)
-    assert Corpus.build(ARTICLES, tokenizer, split).fingerprint == whole.fingerprint
 
 
 def test_the_fingerprint_changes_with_content():
@@ -184,7 +174,7 @@ def test_building_does_not_hold_the_texts():
     finally:
         tracemalloc.stop()
     assert len(corpus.sentences) == 4 * count
-    # Four bytes for a token of 23 letters, held once and, while it is built, twice; and a chunk of text.
+    # Four bytes for a token of 23 letters, held once and, while it is built, twice.
     assert held < 0.35 * size
     assert peak < 0.75 * size
 

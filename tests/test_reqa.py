@@ -1,43 +1,18 @@
 """ReQA collections: gold sentences, what is left out, splits; on written files and on real copies."""
 
 import json
-import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from realdata import real
 
 from retlib import datasets
 from retlib.collection import Collection, cold_start
 from retlib.datasets import natural_questions, squad
 from retlib.datasets._reading import sentence_spans
 from retlib.errors import DataError, SettingError
-
-REAL = os.environ.get("RETLIB_DATA")
-
-
-def real(*files):
-    """Skip a test on real data where they are not."""
-    absent = not REAL or not all((Path(REAL) / file).is_file() for file in files)
-    return pytest.mark.skipif(absent, reason=f"$RETLIB_DATA holds no {' or no '.join(files)}")
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    monkeypatch.setenv("RETLIB_DATA", str(tmp_path))
-    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
-    datasets._load.cache_clear()
-
-    def put(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(content)
-        return path
-
-    yield put
-    datasets._load.cache_clear()
 
 
 def gold(collection, text):

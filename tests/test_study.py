@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib import datasets, dense, reqa, runtime
+from retlib import cost, datasets, dense, reqa, reqa_tables, runtime
 from retlib.collection import Article, Collection
 from retlib.dense import Architecture, Retriever, Schedule
 from retlib.errors import DataError, SettingError
@@ -99,7 +99,9 @@ def test_the_shares_are_tested_on_the_same_queries_and_candidates(desk, study):
         frame = desk.results.queries[collection, "test", "R@1"]
         assert frame.index.equals(pd.Index(few.judgments("test")["query_id"].unique()))
         assert frame["cluster"].equals(few.queries["cluster"][frame.index])
-    assert study.part(0.05) is few and study.benchmark(12, 24) is study.benchmark(12, 24)  # made once
+    assert study.part(0.05) is few  # made once
+    lengths = reqa.architecture(PARAMETERS), reqa.architecture(PARAMETERS, layers=2)
+    assert study.benchmark(lengths[0]) is study.benchmark(lengths[1])
 
 
 def test_bm25_does_not_depend_on_the_share(desk, study):
@@ -141,11 +143,11 @@ def test_added_candidates_count_and_can_only_push_others_down(desk, study, added
 
 
 def test_a_run_names_the_added_candidates(study, systems, added):
-    run = study.run(study.retriever(systems[PRETRAINED], 0.05, 0), 0.05, added.tokenize(study, 24))
+    run = study.run(study.retriever(systems[PRETRAINED], 0.05, 0), 0.05, added.tokenize(study.prepared[0], 24))
     others = run[run["doc_id"].str.startswith("added#")]
-    assert 0 < len(others) and set(others["doc_id"]) <= set(added.ids)
+    assert 0 < len(others) and set(others["doc_id"]) <= set(added.texts.index)
     lexical = reqa.ranked(BM25(), study.part(0.05), study.part(0.05).split("test"), added)
-    assert set(added.ids) & set(lexical["doc_id"])
+    assert set(added.texts.index) & set(lexical["doc_id"])
 
 
 def test_very_many_candidates_are_added_for_the_first_share_and_seed_alone(study, systems, added, monkeypatch):
@@ -213,8 +215,8 @@ def test_sentences_are_added_with_their_passages_from_outside_the_first_sections
     found = Added.gather(["one", "two"], 4)
     assert found.sentences == ["First here.", "Second here.", "Third here.", "Fourth here."]
     assert found.contexts == ["First here. Second here.", "First here. Second here.", "Third here.", "Fourth here."]
-    assert found.texts[1] == "Second here. First here. Second here."
-    assert found.ids == ["added#0", "added#1", "added#2", "added#3"] and len(found) == 4
+    assert found.texts["added#1"] == "Second here. First here. Second here."
+    assert found.texts.index.tolist() == ["added#0", "added#1", "added#2", "added#3"] and len(found) == 4
     assert Added.gather(["two", "one"], 2).sentences == ["Fourth here.", "First here."]
 
 
@@ -226,14 +228,14 @@ def test_too_few_sentences_are_an_error(written, sources, has):
 
 def test_added_candidates_are_a_sentence_and_a_window_of_its_passage(written, study):
     added = Added.gather(["one"], 3)
-    found = added.tokenize(study, 12)
-    assert added.tokenize(study, 12) is found  # kept
     wordpiece = study.prepared[0]
+    found = added.tokenize(wordpiece, 12)
+    assert added.tokenize(wordpiece, 12) is found  # kept
     sentence, context = (wordpiece.encode([text]).row(0) for text in ("Second here.", "First here. Second here."))
     expected = [*sentence, wordpiece.sep, *context]
     assert len(expected) > 12
     assert found.row(1).tolist() == expected[:12]
-    assert added.tokenize(study, 5).row(1).tolist() == expected[:5]
+    assert added.tokenize(wordpiece, 5).row(1).tolist() == expected[:5]
 
 
 # --- parameters ------------------------------------------------------------------------------------
@@ -287,7 +289,7 @@ def test_a_share_without_finetuning_steps_is_refused():
 
 
 def test_sizes_are_counted(study):
-    found = reqa.sizes([study], [0.05, 0.8])
+    found = reqa_tables.sizes([study], [0.05, 0.8])
     assert found["collection"].tolist() == [FEW, MANY]
     for row, share in zip(found.to_dict("records"), (0.05, 0.8), strict=True):
         part = study.part(share)
@@ -304,7 +306,7 @@ def test_sizes_are_counted(study):
 
 def test_weights_are_counted(study, systems):
     two = System(reqa.architecture(PARAMETERS, encoder="bow-mlp", width=32, towers="two"))
-    found = reqa.weights(study, {**systems, "two": two}).set_index("system")["weights"]
+    found = reqa_tables.weights(study, {**systems, "two": two}).set_index("system")["weights"]
     assert found.index.tolist() == [PLAIN, PRETRAINED, "two"]
     model = Retriever.fresh(systems[PLAIN].architecture, study.prepared[0], 0).model
     assert found[PLAIN] == sum(p.numel() for p in model.parameters()) > 300 * 32
@@ -334,14 +336,14 @@ LUCENE, STEMMED, ALONE = "k1 1.2, b 0.75", "k1 1.2, b 0.75, stop words, stemmed"
 def table():
     more = tiny("more")
     judged_once = Collection("more", more.documents, more.queries, more.qrels.iloc[:1])
-    return reqa.bm25_table([tiny(), judged_once])
+    return reqa_tables.bm25_table([tiny(), judged_once])
 
 
 def test_bm25_is_tabled_at_every_setting(table):
-    count = len(reqa.BM25_SETTINGS)
+    count = len(reqa_tables.BM25_SETTINGS)
     assert table["collection"].tolist() == ["tiny"] * count + ["more"] * count
     found = table[table["collection"] == "tiny"].set_index("settings")
-    assert found.index.tolist() == list(reqa.BM25_SETTINGS)
+    assert found.index.tolist() == list(reqa_tables.BM25_SETTINGS)
     assert (found["queries"] == 4).all() and (found["candidates"] == 4).all() and (found["seconds"] > 0).all()
     # "red fox" and "dog" find their sentences, which stand twice in their own candidate and once in the other.
     # Only a stemmer finds "foxes"; nothing finds "zebra".
@@ -350,34 +352,34 @@ def test_bm25_is_tabled_at_every_setting(table):
     # The passage alone is the same for both sentences, and the first one wins.
     assert found.loc[ALONE, MEASURES].tolist() == [25, 50, 50, 50, 50]
     only = table[table["collection"] == "more"].set_index("settings")["R@1"]
-    assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in reqa.BM25_SETTINGS}
+    assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in reqa_tables.BM25_SETTINGS}
 
 
 def test_most_settings_are_tried_on_the_first_queries_by_position(monkeypatch):
-    monkeypatch.setattr(reqa, "SAMPLE", 2)
-    found = reqa.bm25_table([tiny()]).set_index("settings")
-    assert found["queries"].tolist() == [4, 4, 2, 2, 2]
-    assert found["R@1"].tolist() == [50, 75, 0, 50, 0]  # of "foxes" and "zebra"
+    monkeypatch.setattr(reqa_tables, "SAMPLE", 2)
+    found = reqa_tables.bm25_table([tiny()]).set_index("settings")
+    assert found["queries"].tolist() == [4, 4, 2, 2, 2, 2]
+    assert found["R@1"].tolist() == [50, 75, 0, 50, 0, 0]  # of "foxes" and "zebra"
 
 
 def test_the_closest_settings_are_found_on_the_first_collection(table):
-    found = reqa.closest(table, {"Paper A": 70.0, "Paper B": 26.0, "Paper C": 100.0, "Paper D": 49.0})
+    found = reqa_tables.closest(table, {"Paper A": 70.0, "Paper B": 26.0, "Paper C": 100.0, "Paper D": 49.0})
     assert found["printed in"].tolist() == ["Paper A", "Paper B", "Paper C", "Paper D"]
     assert found["R@1"].tolist() == [70, 26, 100, 49] and found["gives"].tolist() == [75, 25, 75, 50]
     assert found["closest here"].tolist() == [STEMMED, ALONE, STEMMED, LUCENE]  # the first of equals
-    assert reqa.closest(table, {"Paper": 26}, "R@5")["gives"].tolist() == [50]
+    assert reqa_tables.closest(table, {"Paper": 26}, "R@5")["gives"].tolist() == [50]
 
 
 def test_the_papers_numbers_are_found_by_share():
     rows = {"ours": "BM-25 | No Pretraining", "full": "Transformer | ICT+BFS+WLP"}
-    found = reqa.reported("table-3", "ReQA SQuAD", 0.01, rows)
+    found = reqa_tables.reported("table-3", "ReQA SQuAD", 0.01, rows)
     assert set(found) == {(system, measure) for system in rows for measure in MEASURES}
     assert found["ours", "R@1"] == 41.86
-    assert reqa.reported("table-3", "ReQA SQuAD", 0.8, rows)["full", "R@1"] > found["full", "R@1"]
-    last = reqa.reported("table-5", "ReQA NQ", 0.1, {"7": "Index 7 | 12 layers | ICT+BFS+WLP | emb-dim 128"})
+    assert reqa_tables.reported("table-3", "ReQA SQuAD", 0.8, rows)["full", "R@1"] > found["full", "R@1"]
+    last = reqa_tables.reported("table-5", "ReQA NQ", 0.1, {"7": "Index 7 | 12 layers | ICT+BFS+WLP | emb-dim 128"})
     assert list(last) == [("7", "R@100")]
-    assert reqa.reported("table-3", "ReQA SQuAD", 0.1, rows) == {}  # 10 % is not in that table
-    assert reqa.reported("table-3", "ReQA SQuAD", 0.01, {"ours": "nobody"}) == {}
+    assert reqa_tables.reported("table-3", "ReQA SQuAD", 0.1, rows) == {}  # 10 % is not in that table
+    assert reqa_tables.reported("table-3", "ReQA SQuAD", 0.01, {"ours": "nobody"}) == {}
 
 
 # --- what inner products save ----------------------------------------------------------------------
@@ -386,7 +388,7 @@ def test_the_papers_numbers_are_found_by_share():
 def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(study, monkeypatch):
     monkeypatch.setattr(runtime.Stopwatch, "seconds", property(lambda self: 2.0))
     desk = experiment()
-    reqa.record_cost(desk, study, reqa.architecture(PARAMETERS), queries=5, documents=200, pairs=3, repeats=2)
+    cost.record_cost(desk, study, reqa.architecture(PARAMETERS), queries=5, documents=200, pairs=3, repeats=2)
     found = desk.results.rows
     assert set(found["measure"]) == {"seconds for 1000 x 1 million"} and set(found["collection"]) == {f"{NAME}-0.05"}
     values = found.set_index(["system", "seed"])["value"].to_dict()
@@ -399,8 +401,8 @@ def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(study, m
 def test_a_query_and_a_candidate_are_read_together(study):
     architecture = reqa.architecture(PARAMETERS)
     count = len(study.collection.queries) + 1  # one more than there are: the first query comes again
-    table = reqa._together(study, architecture, count)
-    benchmark, sep = study.benchmark(12, 24), study.prepared[0].sep
+    table = cost._together(study, architecture, count)
+    benchmark, sep = study.benchmark(architecture), study.prepared[0].sep
     for row in (0, 1, count - 1):
         query, document = row % (count - 1), row % len(benchmark.documents)
         expected = [*benchmark.queries.row(query), sep, *benchmark.documents.row(document)][:36]

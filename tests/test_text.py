@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.errors import DataError
-from retlib.text import TokenTable, Vocabulary, WordPiece, paste, sentences, words
+from retlib.text import Piece, TokenTable, Vocabulary, WordPiece, constant, paste, sentences, words
 
 tables = st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=8)
 
@@ -97,14 +97,21 @@ def test_a_vocabulary_of_nothing_is_an_error():
 def test_paste_is_the_rows_one_after_the_other_cut(rows, limit, data):
     others = st.lists(st.lists(st.integers(100, 199), max_size=5), min_size=len(rows), max_size=len(rows))
     parts = [rows, *data.draw(st.lists(others, max_size=3))]
-    pasted = paste([TokenTable.from_rows(part) for part in parts], limit)
+    pasted = paste([TokenTable.from_rows(part).piece for part in parts], limit)
     expected = [sum(found, [])[:limit] for found in zip(*parts, strict=True)]
     assert [pasted.row(i).tolist() for i in range(len(pasted))] == expected
     assert pasted.ids.dtype == np.int32 and pasted.offsets.dtype == np.int64
 
 
 def test_paste_of_tables_without_rows_has_none():
-    assert len(paste([TokenTable.from_rows([]), TokenTable.from_rows([])], 5)) == 0
+    assert len(paste([TokenTable.from_rows([]).piece, TokenTable.from_rows([]).piece], 5)) == 0
+
+
+def test_pieces_are_runs_of_rows_and_constants():
+    table = TokenTable.from_rows([[1, 2, 3], [4, 5], [6]])
+    middle = Piece(table.ids, np.array([1, 3, 0]), np.array([2, 0, 1]))
+    pasted = paste([middle, constant(9, 3), table.piece], 5)
+    assert [pasted.row(i).tolist() for i in range(3)] == [[2, 3, 9, 1, 2], [9, 4, 5], [1, 9, 6]]
 
 
 # --- sub-word units --------------------------------------------------------------------------------

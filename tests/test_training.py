@@ -21,7 +21,8 @@ from retlib import runtime, training
 from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder
 from retlib.errors import SettingError
 from retlib.losses import POSITIVE
-from retlib.negatives import Batch, InBatch, Labelled, Pairs
+from retlib.negatives import Batch, InBatch, Labelled
+from retlib.pairs import Pairs
 from retlib.text import TokenTable, WordPiece
 from retlib.training import Multitask, RetrievalTask, Task, TrainingSettings, train
 
