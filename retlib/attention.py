@@ -15,9 +15,7 @@ class JointSelfAttention(BertSelfAttention):
     the scores, and the mask is added in place.
     """
 
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: object
-    ) -> tuple[Tensor, None]:
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: object) -> tuple[Tensor, None]:
         """Attend: (rows, T, width) to (rows, T, width); the attention weights are not given back."""
         rows, length, width = hidden_states.shape
         parts = self.query, self.key, self.value

@@ -17,10 +17,13 @@ import pandas as pd
 import yaml
 
 from retlib import results, runtime
+from retlib.curve_evidence import TESTS as CURVE_TESTS
 from retlib.errors import DataError, require_one_of
 from retlib.evaluation import holm
-from retlib.evidence import TESTS, Evidence, Records
+from retlib.evidence import TESTS as RANKING_TESTS
+from retlib.evidence import Evidence, Records
 
+TESTS = {**RANKING_TESTS, **CURVE_TESTS}
 LEVEL = 0.05
 HOLDS, INCONCLUSIVE, CONTRADICTED, NOT_TESTED = "holds", "inconclusive", "contradicted", "not tested"
 # A sign for each verdict, so that it reads without colour.
@@ -71,14 +74,16 @@ def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[st
         if claim is None:
             reasons[claim_id] = "its part of the book is not written yet"
             continue
-        require_one_of(f"test of {claim_id}", claim["test"], TESTS)
-        measure = claim.get("measure", "AP@100")
+        # What a comparison says for itself counts before what is said of all.
+        asked = [{"measure": "AP@100", **claim, **spec} for spec in claim["each"]]
+        for each in asked:
+            require_one_of(f"test of {claim_id}", each["test"], TESTS)
         try:
             evidence[claim_id] = [
                 found
-                for spec in claim["each"]
-                for found in TESTS[claim["test"]](
-                    Records(profile, bound["collections"][paper], spec.get("measure", measure), load), spec, claim
+                for each in asked
+                for found in TESTS[each["test"]](
+                    Records(profile, bound["collections"][paper], each["measure"], load), each
                 )
             ]
         except DataError as error:

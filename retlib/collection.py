@@ -357,6 +357,33 @@ def fewer_candidates(collection: Collection, most: int, split: str = "test") -> 
     return replace(collection, documents=documents, qrels=qrels)
 
 
+def smaller(collection: Collection, documents: int, questions: int) -> Collection:
+    """The same task on a part of its documents and test queries.
+
+    Both are taken in the order of a hash of their names: first `questions` test queries, then
+    the documents that are relevant to these, then others until there are `documents`. Training
+    and validation queries whose relevant documents all went are dropped.
+
+    Parameters
+    ----------
+    documents, questions : int
+        At most so many test queries, and documents, but for those that are relevant to them.
+    """
+    require(documents >= 1 and questions >= 1, f"{documents} documents and {questions} questions: at least 1 is needed")
+    test = sorted(collection.split("test").index, key=hash_position)[:questions]
+    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    needed = set(relevant["doc_id"][relevant["query_id"].isin(test)])
+    order = sorted(collection.documents.index, key=lambda name: (name not in needed, hash_position(name)))
+    chosen = collection.documents[collection.documents.index.isin(order[: max(documents, len(needed))])]
+    answered = set(relevant["query_id"][relevant["doc_id"].isin(chosen.index)])
+    others = collection.queries["split"] != "test"
+    queries = collection.queries[
+        collection.queries.index.isin(test) | (others & collection.queries.index.isin(answered))
+    ]
+    kept = collection.qrels["doc_id"].isin(chosen.index) & collection.qrels["query_id"].isin(queries.index)
+    return replace(collection, documents=chosen, queries=queries, qrels=collection.qrels[kept])
+
+
 def retrieval_task(
     name: str,
     texts: pd.Series,

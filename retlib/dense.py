@@ -31,6 +31,7 @@ from retlib import (
     index,
     losses,
     negatives,
+    optimizers,
     pairs,
     pretraining,
     runtime,
@@ -55,7 +56,8 @@ CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
 MODULES = (
-    collection, encoders, losses, negatives, pairs, pretraining, text, training, transformer, sys.modules[__name__],
+    collection, encoders, losses, negatives, optimizers, pairs, pretraining, text, training, transformer,
+    sys.modules[__name__],
 )  # fmt: skip
 
 
@@ -80,6 +82,8 @@ class Architecture:
         Units beyond these are cut off; 64 and 288 in the paper.
     checkpoint : str
         A folder or hub name of a pre-trained BERT, to start from; `layers` and `width` are then its own.
+    normed : bool
+        Whether a Transformer's head ends in a layer norm, as that of Zhan 2020 does.
     """
 
     encoder: str = "transformer"
@@ -91,6 +95,7 @@ class Architecture:
     query_length: int = 32
     document_length: int = 96
     checkpoint: str = ""
+    normed: bool = False
 
     def __post_init__(self) -> None:
         require_one_of("encoder", self.encoder, ENCODERS)
@@ -111,11 +116,12 @@ class Architecture:
     def _encoder(self, wordpiece: WordPiece, config: Path | None) -> torch.nn.Module:
         if self.encoder == "bow-mlp":
             return BagOfWordsMLP(len(wordpiece), self.width, self.dimension)
+        head = {"dimension": self.dimension, "pooling": self.pooling, "normed": self.normed}
         if config:
-            return Transformer.from_config(config, wordpiece, self.dimension, self.pooling)
+            return Transformer.from_config(config, wordpiece, **head)
         if self.checkpoint:
-            return Transformer.from_checkpoint(self.checkpoint, wordpiece, self.dimension, self.pooling)
-        return Transformer.from_scratch(wordpiece, self.layers, self.width, self.dimension, self.pooling)
+            return Transformer.from_checkpoint(self.checkpoint, wordpiece, **head)
+        return Transformer.from_scratch(wordpiece, self.layers, self.width, **head)
 
 
 @dataclass(frozen=True)
@@ -219,8 +225,8 @@ class Retriever:
         save_file(weights, folder / "model.safetensors")
         if self.architecture.encoder == "transformer":
             self.model.query_encoder.bert.config.to_json_file(folder / CONFIG)
-        history = {"evaluations": self.history.evaluations, "best_step": self.history.best_step}
-        (folder / "retriever.json").write_text(json.dumps({"architecture": asdict(self.architecture), **history}))
+        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
+        (folder / "retriever.json").write_text(json.dumps(meta))
 
     @classmethod
     def load(cls, folder: Path) -> Retriever:
@@ -230,8 +236,8 @@ class Retriever:
         model = architecture.build(wordpiece, folder / CONFIG if (folder / CONFIG).exists() else None)
         # Shared weights are in the file once.
         model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        history = History(meta["evaluations"], meta["best_step"])
-        return cls(architecture, wordpiece, model.to(runtime.device()).eval(), history, folder.name)
+        model, history = model.to(runtime.device()).eval(), History(**meta["history"])
+        return cls(architecture, wordpiece, model, history, folder.name)
 
 
 def _encode(side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
@@ -271,14 +277,19 @@ def prepare(source: str, units: int) -> tuple[WordPiece, Corpus]:
     return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus")
 
 
+# The columns of documents that are read in two parts with a separator between.
+TWO_PARTS = (("sentence", "context"), ("title", "text"))
+
+
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A ReQA collection, tokenized: candidates are sentence, separator and passage.
+    """A collection, tokenized: a candidate of ReQA is sentence, separator and passage; another document
+    is title, separator and text, or its text where it has no title.
 
     Parameters
     ----------
     collection : Collection
-        Its documents have `sentence` and `context`; its queries `position`.
+        Documents of ReQA have `sentence` and `context`.
     queries, documents : TokenTable
         A row for each query and each document.
     """
@@ -293,8 +304,13 @@ class Benchmark:
     ) -> Benchmark:
         """Tokenize a collection's queries and candidates, and cut them at so many units."""
         frame = collection.documents
+        parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         queries = paste([wordpiece.encode(collection.queries["text"]).piece], query_length)
-        return cls(collection, queries, candidates(frame["sentence"], frame["context"], wordpiece, document_length))
+        if parts:
+            documents = candidates(frame[parts[0]], frame[parts[1]], wordpiece, document_length)
+        else:
+            documents = paste([wordpiece.encode(frame["text"]).piece], document_length)
+        return cls(collection, queries, documents)
 
     def pairs(self, part: Collection, split: str) -> Pairs:
         """The queries of a split with the candidate that answers each; queries of one candidate are a group."""

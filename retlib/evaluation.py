@@ -95,18 +95,31 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
     DataFrame
         Columns `query_id`, `measure`, `value`, in the order of qrels.
     """
-    import ir_measures
-
     parsed = _parse(measures)
     require(len(qrels) > 0, "there is no judgment to evaluate against", DataError)
-    if all(measure.NAME == "R" and not set(measure.params) - {"cutoff"} for measure in parsed):
-        return _recalls(run, qrels, {str(measure): measure["cutoff"] for measure in parsed})
+    recalls = {str(m): m["cutoff"] for m in parsed if m.NAME == "R" and not set(m.params) - {"cutoff"}}
+    parts = [_recalls(run, qrels, recalls)] if recalls else []
+    if others := [measure for measure in parsed if str(measure) not in recalls]:
+        parts.append(_measured(run, qrels, others))
+    values = pd.concat(parts, ignore_index=True)
+    # As asked for, and the queries of each in the order of the judgments.
+    order = pd.Categorical(values["measure"], dict.fromkeys(map(str, parsed)))
+    return values.iloc[np.argsort(order.codes, kind="stable")].reset_index(drop=True)
+
+
+def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> pd.DataFrame:
+    """Any measures, by ir-measures."""
+    import ir_measures
+
     # Evaluators order equal scores each in their own way; descending ranks leave them no choice.
     depth = run.groupby("query_id", sort=False).cumcount()
-    ranked = {"query_id": run["query_id"], "doc_id": run["doc_id"], "score": -depth.astype(float)}
-    values = {(str(v.measure), v.query_id): v.value for v in ir_measures.iter_calc(parsed, qrels, pd.DataFrame(ranked))}
+    cuts = [measure.params.get("cutoff") for measure in measures]
+    # What lies below every cut counts for nothing, and takes most of the time.
+    top = depth < (max(cuts) if None not in cuts else np.inf)
+    ranked = pd.DataFrame({"query_id": run["query_id"], "doc_id": run["doc_id"], "score": -depth.astype(float)})[top]
+    values = {(str(v.measure), v.query_id): v.value for v in ir_measures.iter_calc(measures, qrels, ranked)}
     queries = qrels["query_id"].unique()
-    rows = [(q, str(m), float(values.get((str(m), q), 0.0))) for m in parsed for q in queries]
+    rows = [(q, str(m), float(values.get((str(m), q), 0.0))) for m in measures for q in queries]
     return pd.DataFrame(rows, columns=["query_id", "measure", "value"])
 
 

@@ -1,7 +1,7 @@
 """From recorded values to the evidence on a claim: comparisons of systems, each with two one-sided p-values.
 
-A test is a function of the recorded values, a comparison as ``data/papers/bindings.yaml`` writes it,
-and its claim; it knows no result. A new one is a function here and a name in `TESTS`.
+A test is a function of the recorded values and a comparison, as ``data/papers/bindings.yaml`` writes it
+for itself or for all comparisons of its claim; it knows no result. A new one is a function here and a name in `TESTS`.
 """
 
 from __future__ import annotations
@@ -144,21 +144,21 @@ def _evidence(
     )  # fmt: skip
 
 
-def _greater(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _greater(records: Records, spec: Mapping) -> list[Evidence]:
     found = _pair(records, spec)
     p_for = found[0].p_greater()
     return [_evidence(records, spec, found, p_for, 1 - p_for)]
 
 
-def _at_most(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _at_most(records: Records, spec: Mapping) -> list[Evidence]:
     found = _pair(records, spec)
-    p_against = found[0].p_greater(claim["margin"])
-    return [_evidence(records, spec, found, 1 - p_against, p_against, f"margin {claim['margin']} points")]
+    p_against = found[0].p_greater(spec["margin"])
+    return [_evidence(records, spec, found, 1 - p_against, p_against, f"margin {spec['margin']} points")]
 
 
-def _equivalent(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _equivalent(records: Records, spec: Mapping) -> list[Evidence]:
     found = _pair(records, spec)
-    comparison, margin = found[0], claim["margin"]
+    comparison, margin = found[0], spec["margin"]
     # Against: the difference lies beyond the margin on one side (two sides, hence the doubling).
     beyond = min(comparison.p_greater(margin), 1 - comparison.p_greater(-margin))
     return [
@@ -168,7 +168,7 @@ def _equivalent(records: Records, spec: Mapping, claim: Mapping) -> list[Evidenc
     ]
 
 
-def _ratio(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _ratio(records: Records, spec: Mapping) -> list[Evidence]:
     factor = spec["factor"]
     found = _pair(records, spec, factor)
     p_for = found[0].p_greater()
@@ -178,31 +178,41 @@ def _ratio(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     return [_evidence(records, spec, found, p_for, 1 - p_for, note)]
 
 
-def _trend(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _trend(records: Records, spec: Mapping) -> list[Evidence]:
     """The linear trend over the systems in order must rise, and no single step may fall."""
     values = [records.values(system, spec["data"]) for system in spec["systems"]]
     shared = reduce(pd.Index.intersection, (value.columns for value in values))
     require(len(shared) > 0, "the systems of a trend have no seed in common", DataError)
     values = [value[shared] for value in values]
-    clusters = records.clusters(spec["systems"][0], spec["data"])
-    weights = np.arange(len(values)) - (len(values) - 1) / 2
-    weights /= (weights**2).sum()
-    slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
-    rising = compare(slope, slope * 0, clusters)
-    steps = [compare(after, before, clusters) for before, after in zip(values, values[1:], strict=False)]
-    p_for = rising.p_greater()
-    p_against = min(1.0, len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
+    found, p_for, p_against = rising(values, records.clusters(spec["systems"][0], spec["data"]))
     means = ", ".join(f"{value.to_numpy().mean():.1f}" for value in values)
-    low, high = rising.interval()
+    low, high = found.interval()
     label = f"{_measured(records)}{len(values)} systems in order, on {records.collection(spec['data'])}"
     first, last = (float(value.to_numpy().mean()) for value in (values[0], values[-1]))
     note = f"values {means}; the effect is the rise from one system to the next"
-    return [
-        Evidence(label, last, first, rising.effect, low, high, p_for, p_against, rising.seeds, rising.queries, note)
-    ]
+    return [Evidence(label, last, first, found.effect, low, high, p_for, p_against, found.seeds, found.queries, note)]
 
 
-def _fewer(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def rising(values: Sequence[pd.DataFrame], clusters: pd.Series | None = None) -> tuple[Comparison, float, float]:
+    """The slope of a line through values in order, and the two p-values of a rise in which no step falls.
+
+    Parameters
+    ----------
+    values : sequence of DataFrame
+        In order; each as `compare` takes them, all with the same index and columns.
+    clusters : Series, optional
+        As in `compare`.
+    """
+    weights = np.arange(len(values)) - (len(values) - 1) / 2
+    weights /= (weights**2).sum()
+    slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
+    found = compare(slope, slope * 0, clusters)
+    steps = [compare(after, before, clusters) for before, after in zip(values, values[1:], strict=False)]
+    p_for = found.p_greater()
+    return found, p_for, min(1.0, len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
+
+
+def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     """Over seeds, on the logarithm of the steps: B / A is what a reader asks for."""
     a, b = (records.steps(system, spec["data"]) for system in spec["pair"])
     shared = a.index.intersection(b.index)
@@ -217,7 +227,7 @@ def _fewer(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
     return [_evidence(records, spec, found, 1 - p_against, p_against, "steps; the effect is log A - log B")]
 
 
-def _linear(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     """A weighted sum of systems' values is above a margin, or (`within`) no further from 0 than a margin.
 
     Terms are [weight, system, data set]. Their values are paired by query, or (`independent`)
@@ -279,27 +289,45 @@ def _independent(weights: Sequence[float], values: Sequence[pd.DataFrame], clust
     return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds)
 
 
-def _limit(records: Records, spec: Mapping, claim: Mapping) -> list[Evidence]:
+def _limit(records: Records, spec: Mapping) -> list[Evidence]:
     """A recorded number (a time, a size) is below or above a limit, over repetitions, on the logarithm."""
-    rows = records.results(spec["system"].split(":", 1)[0]).rows
-    name = spec["system"].split(":", 1)[1]
+    return _beside_limit(spec, spec["system"].split(":", 1)[1], _logs(records, spec, spec["system"]))
+
+
+def _quotient(records: Records, spec: Mapping) -> list[Evidence]:
+    """A recorded number of A over that of B is below or above a limit, over repetitions, on the logarithm."""
+    a, b = (_logs(records, spec, system) for system in spec["pair"])
+    shared = a.index.intersection(b.index)
+    names = " / ".join(system.split(":", 1)[1] for system in spec["pair"])
+    require(len(shared) > 1, f"{names}: fewer than two shared repetitions of {spec['measure']!r}", DataError)
+    return _beside_limit(spec, names, a[shared] - b[shared])
+
+
+def _logs(records: Records, spec: Mapping, system: str) -> pd.Series:
+    """The logarithm of a recorded number, by seed."""
+    experiment, name = system.split(":", 1)
+    rows = records.results(experiment).rows
     mine = rows[(rows["system"] == name) & (rows["measure"] == spec["measure"])]
     mine = mine[mine["collection"] == records.collection(spec["data"])]
     require(len(mine) > 1, f"{name!r} has fewer than two recorded values of {spec['measure']!r}", DataError)
+    require(bool((mine["value"] > 0).all()), f"{name!r} has no logarithm of {spec['measure']!r}", DataError)
+    return np.log(mine.set_index("seed")["value"].astype(float)).sort_index()
+
+
+def _beside_limit(spec: Mapping, name: str, logs: pd.Series) -> list[Evidence]:
     is_below = "below" in spec
     limit = float(spec["below" if is_below else "above"])
-    logs = np.log(mine["value"].to_numpy(dtype=float)) - np.log(limit)
-    effect, error = float(logs.mean()), float(logs.std(ddof=1) / len(logs) ** 0.5)
-    comparison = Comparison(effect, error, len(logs) - 1, 0, len(logs))
+    effects = logs - np.log(limit)
+    comparison = Comparison(effects.mean(), effects.std(ddof=1) / len(logs) ** 0.5, len(logs) - 1, 0, len(logs))
     p_above = comparison.p_greater()
     p_for = 1 - p_above if is_below else p_above
     note = f"{spec['measure']}; the effect is the logarithm of the value over {limit:g}"
     label = f"{name} {'below' if is_below else 'above'} {limit:g} {spec['measure']}"
-    value = float(np.exp(np.log(mine["value"].to_numpy(dtype=float)).mean()))
+    value, effect = float(np.exp(logs.mean())), float(comparison.effect)
     return [Evidence(label, value, limit, effect, *comparison.interval(), p_for, 1 - p_for, len(logs), 0, note)]
 
 
-TESTS: dict[str, Callable[[Records, Mapping, Mapping], list[Evidence]]] = {
+TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {
     "greater": _greater,
     "at_most": _at_most,
     "equivalent": _equivalent,
@@ -308,4 +336,5 @@ TESTS: dict[str, Callable[[Records, Mapping, Mapping], list[Evidence]]] = {
     "fewer": _fewer,
     "linear": _linear,
     "limit": _limit,
+    "quotient": _quotient,
 }

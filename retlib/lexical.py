@@ -210,11 +210,14 @@ class BM25(LexicalSystem):
         self._weights = csr_array(tuple(parts), shape=(len(self._ids), len(documents)))
 
     def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        known = (filter(self._ids.__contains__, self._terms(query)) for query in queries)
+        return best_products(self._counts(queries), self._weights, k)
+
+    def _counts(self, texts: Sequence[str]) -> csr_array:
+        """The known terms of each text, (texts, terms): an entry of 1 for each time that a term stands there."""
+        known = (filter(self._ids.__contains__, self._terms(text)) for text in texts)
         table = TokenTable.from_rows([[self._ids[term] for term in terms] for terms in known])
         ones = np.ones(len(table.ids), dtype=np.float32)
-        counts = csr_array((ones, table.ids, table.offsets), shape=(len(table), len(self._ids)))
-        return best_products(counts, self._weights, k)
+        return csr_array((ones, table.ids, table.offsets), shape=(len(table), len(self._ids)))
 
 
 def _no_words(system: LexicalSystem, documents: Sequence[str]) -> DataError:

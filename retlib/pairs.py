@@ -2,13 +2,14 @@
 
 A source of pairs is an object with ``draw(step, batch_size, seed)`` that returns `Pairs`, and a
 length. `Pairs` is one, over labelled pairs in shuffled epochs; `retlib.pretraining.PretrainingPairs`
-is another.
+is another. `Judged` holds queries whose documents are chosen by a ranking of all; see
+`retlib.ranked_negatives`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -62,6 +63,61 @@ class Pairs:
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
         """The pairs of a training step: shuffled epochs, see `rows_of_step`."""
         return self.take(rows_of_step(len(self), batch_size, seed, step))
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Queries, the documents that are relevant to each, and all documents.
+
+    Parameters
+    ----------
+    queries : TokenTable of Q rows
+    relevant : TokenTable of Q rows
+        Row i: the rows of the documents that are relevant to query i.
+    documents : TokenTable of D rows, or float32 array of shape (D, d)
+        Texts, where their encoder is trained as well; else their encodings.
+
+    Raises
+    ------
+    DataError
+        If a query has no relevant document, which leaves nothing to learn from it; or if all
+        documents are relevant to it, which leaves no negative; or if a row is not there.
+    """
+
+    queries: TokenTable
+    relevant: TokenTable
+    documents: TokenTable | np.ndarray
+
+    def __post_init__(self) -> None:
+        counts, rows = self.relevant.lengths, self.relevant.ids
+        require(len(counts) > 0, "there is no query to train on", DataError)
+        same = len(self.queries) == len(counts)
+        require(same, f"{len(self.queries)} queries, and relevant documents of {len(counts)}", DataError)
+        inside = len(rows) == 0 or (rows.min() >= 0 and rows.max() < len(self.documents))
+        require(inside, f"relevant documents are rows from 0 to {len(self.documents) - 1}", DataError)
+        require(counts.min() > 0, f"query {counts.argmin()} has no relevant document", DataError)
+        wrong = f"query {counts.argmax()} has every document for a relevant one: there is no negative"
+        require(counts.max() < len(self.documents), wrong, DataError)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @cached_property
+    def _keys(self) -> np.ndarray:
+        """One number for each pair of a query and a document that is relevant to it, sorted."""
+        queries = np.repeat(np.arange(len(self)), self.relevant.lengths)
+        return np.sort(queries * len(self.documents) + self.relevant.ids)
+
+    def hits(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Which documents are relevant: bool, shape (B, n), of `queries` (B,) and `rows` (B, n); row -1 is not."""
+        keys = queries[:, None] * len(self.documents) + rows
+        places = np.searchsorted(self._keys, keys)
+        return (self._keys[np.minimum(places, len(self._keys) - 1)] == keys) & (rows >= 0)
+
+    def one_relevant(self, queries: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A relevant document of each query, drawn uniformly: rows, shape (B,)."""
+        drawn = rng.random(len(queries)) * self.relevant.lengths[queries]
+        return self.relevant.ids[self.relevant.offsets[queries] + drawn.astype(np.int64)].astype(np.int64)
 
 
 @lru_cache(maxsize=8)

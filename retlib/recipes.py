@@ -18,11 +18,25 @@ import numpy as np
 import pandas as pd
 from safetensors.torch import load_file, save_file
 
-from retlib import artefacts, collection, encoders, evaluation, index, losses, negatives, pairs, runtime, text, training
+from retlib import (
+    artefacts,
+    collection,
+    encoders,
+    evaluation,
+    index,
+    losses,
+    negatives,
+    optimizers,
+    pairs,
+    runtime,
+    text,
+    training,
+)
 from retlib.collection import Collection
 from retlib.encoders import BagOfWords, DualEncoder, encode
 from retlib.errors import DataError, require, require_one_of
 from retlib.negatives import InBatch, Labelled
+from retlib.optimizers import OPTIMIZERS
 from retlib.pairs import Pairs
 from retlib.text import Vocabulary
 from retlib.training import History, Multitask, RetrievalTask, TrainingSettings, train
@@ -36,7 +50,7 @@ METHODS = {
 }
 
 # Whose source takes part in the address of a trained model.
-MODULES = (collection, encoders, losses, negatives, pairs, text, training, sys.modules[__name__])
+MODULES = (collection, encoders, losses, negatives, optimizers, pairs, text, training, sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,8 @@ class Recipe:
         One of `METHODS`.
     batch_size : int
         Pairs in a batch.
-    optimizer : {"sparse_adam", "adam", "momentum"}
+    optimizer : str
+        One of `retlib.optimizers.OPTIMIZERS`.
     learning_rate : float
     epochs : float
         The most passes over the training pairs.
@@ -81,7 +96,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_one_of("loss", self.method, METHODS)
-        require_one_of("optimizer", self.optimizer, training.OPTIMIZERS)
+        require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, runtime.PRECISIONS)
         for name in ("batch_size", "learning_rate", "epochs", "evaluations", "patience", "dimension", "scale"):
             value = getattr(self, name)

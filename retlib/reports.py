@@ -89,13 +89,17 @@ def recalls(
     Returns
     -------
     DataFrame
-        Index system, a column for each measure; text such as ``41.3 ± 0.8 | 58.0``: the mean in
-        points of a hundred, half of its 95 % interval over queries and seeds, the paper's number.
+        Index system, a column for each measure, empty where it was not recorded; text such as
+        ``41.3 ± 0.8 | 58.0``: the mean in points of a hundred, half of its 95 % interval over queries
+        and seeds, the paper's number.
     """
     reported, rows = reported or {}, {}
     for system in systems(results, collection, measures[0], split):
         rows[system] = {}
         for measure in measures:
+            if system not in systems(results, collection, measure, split):
+                rows[system][measure] = ""
+                continue
             found = estimate(results, system, collection, measure, split)
             low, high = found.interval()
             paper = reported.get((system, measure))

@@ -228,7 +228,7 @@ def record_bm25(experiment: Experiment, study: Study, systems: Mapping[str, BM25
         run = ranked(system, part, part.split("test"), added)
         for share, part in parts.items():
             outcome = Outcome(run, system.settings, candidates=study.candidates(share, added))
-            experiment.measure(name, named(part, added), 0, lambda: outcome, measures=MEASURES)  # noqa: B023 - called at once
+            experiment.measure(name, named(part, added), 0, outcome, measures=MEASURES)
 
 
 def record_others(experiment: Experiment, collection: Collection, systems: Mapping[str, BM25]) -> None:
@@ -240,7 +240,7 @@ def record_others(experiment: Experiment, collection: Collection, systems: Mappi
             part = replace(part, name=f"{part.name}-others")
             mine = run[run["query_id"].isin(part.split("test").index)]
             outcome = Outcome(mine, system.settings)
-            experiment.measure(name, part, 0, lambda: outcome, measures=["R@1"])  # noqa: B023 - called at once
+            experiment.measure(name, part, 0, outcome, measures=["R@1"])
 
 
 def ranked(system: BM25, part: Collection, queries: pd.DataFrame, added: Added | None = None) -> pd.DataFrame:

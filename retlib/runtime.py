@@ -11,7 +11,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -207,6 +207,32 @@ def peak_memory() -> int:
     """The largest resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kilobytes
+
+
+class Clock:
+    """Wall-clock seconds of named parts, summed over their `with` blocks; a block inside another counts alone.
+
+    Attributes
+    ----------
+    seconds : dict
+        Name of a part to its seconds.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner = [0.0]  # of each open block, the seconds of the blocks inside it
+
+    @contextlib.contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        """Count what runs inside for a part."""
+        start = time.perf_counter()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - start
+            self.seconds[part] = self.seconds.get(part, 0.0) + taken - self._inner.pop()
+            self._inner[-1] += taken
 
 
 class Stopwatch:

@@ -1,4 +1,4 @@
-"""The one training loop, its optimizers, its checkpoints and its history."""
+"""The one training loop, its checkpoints and its history."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from retlib import losses, runtime
 from retlib.encoders import DualEncoder
 from retlib.errors import require, require_one_of
-from retlib.negatives import Batch
+from retlib.negatives import Batch, OpenBatch, only_hardest
+from retlib.optimizers import OPTIMIZERS
 from retlib.text import TokenTable
 
 # Makes the context in which a forward pass runs.
@@ -58,6 +59,18 @@ class Task(ABC):
         loss.backward()
         return loss.item()
 
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold beside the module, for `set_state`."""
+        return {}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most tasks have no state
+        """Go back to what `state` gave."""
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of the parts of training that the task tells apart."""
+        return {}
+
 
 @dataclass(eq=False)
 class RetrievalTask(Task):
@@ -67,7 +80,9 @@ class RetrievalTask(Task):
     ----------
     module : DualEncoder
     negatives : object
-        With a method ``batch(step) -> Batch``; see `retlib.negatives`.
+        With a method ``batch(step)`` that gives a `Batch` or an `OpenBatch`; see `retlib.negatives`.
+        Those with a state beside the step have `state` and `set_state`, as a task has; those that
+        count the seconds of their parts do it with a `retlib.runtime.Clock`, `clock`.
     loss_name : str
         One of `retlib.losses.names()`.
     chunk : int, optional
@@ -81,33 +96,81 @@ class RetrievalTask(Task):
     loss_name: str
     chunk: int | None = None
 
-    def batch(self, step: int) -> Batch:
+    def __post_init__(self) -> None:
+        self.clock: runtime.Clock = getattr(self.negatives, "clock", None) or runtime.Clock()
+
+    def batch(self, step: int) -> Batch | OpenBatch:
         """The batch of a step."""
         return self.negatives.batch(step)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch | OpenBatch) -> Tensor:
         """The loss of a batch."""
-        return self._loss(batch, self.module.queries(batch.queries), self.module.documents(batch.documents))
+        with self.clock("encoding queries"):
+            queries = self.module.queries(batch.queries)
+        batch = _closed(batch, queries)
+        with self.clock("encoding documents"):
+            encoded = isinstance(batch.documents, Tensor)
+            documents = batch.documents.to(queries.device) if encoded else self.module.documents(batch.documents)
+        return self._loss(batch, queries, documents)
 
     def _loss(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
         # The triplet's margin is stated in units of the cosine; the other losses want logits.
-        scores = self.module.score(queries, documents, batch.shared, scaled=self.loss_name != "triplet").float()
+        scaled = self.loss_name != "triplet"
+        with torch.autocast(queries.device.type, enabled=False) if batch.exact else nullcontext():
+            scores = self.module.score(queries, documents, batch.shared, scaled).float()
         if batch.log_shares is not None:
             scores = scores - batch.log_shares.to(scores.device)
-        return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
+        targets = batch.targets.to(scores.device)
+        return losses.get(self.loss_name)(scores, only_hardest(scores, targets) if batch.hardest else targets)
 
-    def backward(self, batch: Batch, autocast: Autocast) -> float:
+    def backward(self, batch: Batch | OpenBatch, autocast: Autocast) -> float:
         """Add the gradient of a batch's loss to the parameters; returns the loss."""
-        if self.chunk is None:
-            return super().backward(batch, autocast)
-        queries = _Cached(self.module.queries, batch.queries, self.chunk, autocast)
-        documents = _Cached(self.module.documents, batch.documents, self.chunk, autocast)
+        with self.clock("loss and backward"):
+            return super().backward(batch, autocast) if self.chunk is None else self._in_chunks(batch, autocast)
+
+    def _in_chunks(self, batch: Batch | OpenBatch, autocast: Autocast) -> float:
+        sides = [_Cached(self.module.queries, batch.queries, self.chunk, autocast)]
+        queries = sides[0].encoded
+        batch = _closed(batch, queries)
+        if isinstance(batch.documents, Tensor):
+            documents = batch.documents.to(queries.device)
+        else:
+            sides.append(_Cached(self.module.documents, batch.documents, self.chunk, autocast))
+            documents = sides[1].encoded
         with autocast():
-            loss = self._loss(batch, queries.encoded, documents.encoded)
+            loss = self._loss(batch, queries, documents)
         loss.backward()
-        queries.backward()
-        documents.backward()
+        for side in sides:
+            side.backward()
         return loss.item()
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of encoding, of searching and of what else the negatives count, and of the loss."""
+        return dict(self.clock.seconds)
+
+    def state(self) -> dict[str, Tensor]:
+        """The state of the negatives, and the seconds of the parts."""
+        seconds = {f"seconds/{part}": torch.tensor(taken, dtype=torch.float64) for part, taken in self.parts.items()}
+        return seconds | (self.negatives.state() if hasattr(self.negatives, "state") else {})
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        seconds = _below(tensors, "seconds/")
+        self.clock.seconds.update({part: taken.item() for part, taken in seconds.items()})
+        if hasattr(self.negatives, "set_state"):
+            self.negatives.set_state({k: v for k, v in tensors.items() if not k.startswith("seconds/")})
+
+
+def _closed(batch: Batch | OpenBatch, queries: Tensor) -> Batch:
+    if isinstance(batch, Batch):
+        return batch
+    return batch.close(queries.detach().float().cpu().numpy())
+
+
+def _below(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """What is kept under names that begin with a prefix, under the rest of these names."""
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 class _Cached:
@@ -155,6 +218,15 @@ class Multitask(Task):
         """The mean of the tasks' losses."""
         return torch.stack([task.loss(part) for task, part in zip(self.tasks, batch, strict=True)]).mean()
 
+    def state(self) -> dict[str, Tensor]:
+        """The states of the tasks."""
+        return {f"{i}/{name}": tensor for i, task in enumerate(self.tasks) for name, tensor in task.state().items()}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        for i, task in enumerate(self.tasks):
+            task.set_state(_below(tensors, f"{i}/"))
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -169,7 +241,7 @@ class TrainingSettings:
     patience : int
         Stop after so many evaluations without a better score.
     optimizer : str
-        One of `OPTIMIZERS`.
+        One of `retlib.optimizers.OPTIMIZERS`.
     learning_rate : float
         Its highest value.
     precision : {"float32", "bfloat16"}
@@ -178,6 +250,8 @@ class TrainingSettings:
         Share of the steps over which the learning rate rises from 0, linearly.
     decay : bool
         Whether it then falls, linearly, to reach 0 after the last step; else it stays.
+    keep : {"best", "last"}
+        Which weights the module has in the end.
     """
 
     steps: int
@@ -188,8 +262,10 @@ class TrainingSettings:
     precision: str = "float32"
     warmup: float = 0.0
     decay: bool = False
+    keep: str = "best"
 
     def __post_init__(self) -> None:
+        require_one_of("keep", self.keep, ("best", "last"))
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} is not a share, between 0 and 1")
         for name in ("steps", "evaluate_every", "patience", "learning_rate"):
             value = getattr(self, name)
@@ -215,11 +291,18 @@ class History:
         One for each evaluation: `step`, `loss` (mean since the last), `score` (on validation
         data), `seconds` (of training alone, evaluation left out).
     best_step : int
-        The step of the best score, whose weights the module has after training.
+        The step of the best score, whose weights the module has after training, unless the
+        settings keep the last.
+    watched : list of dict
+        What a `Watch` returned, with its `step`.
+    parts : dict
+        Seconds of training in the parts that the task tells apart; the rest is the optimizer's.
     """
 
     evaluations: list[dict] = field(default_factory=list)
     best_step: int = 0
+    watched: list[dict] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
 
     @property
     def best_score(self) -> float:
@@ -228,7 +311,7 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, evaluation left out."""
+        """Seconds of training, evaluation and watch left out."""
         return self.evaluations[-1]["seconds"]
 
     def frame(self) -> pd.DataFrame:
@@ -236,30 +319,17 @@ class History:
         return pd.DataFrame(self.evaluations)
 
 
-def _adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    # Fused: several times faster where the embedding table is most of the weights.
-    return [torch.optim.Adam(module.parameters(), lr=learning_rate, fused=True)]
+class Watch(Protocol):
+    """Looks at a training before each of its steps. It must leave the module as it is, and draw no random number."""
 
+    def __call__(self, step: int, batch: Any) -> dict | None:
+        """What is seen at a step, before its batch is trained on; JSON values."""
 
-def _momentum(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    # Gillick 2018 does not state the coefficient; 0.9 is the usual one.
-    return [torch.optim.SGD(module.parameters(), lr=learning_rate, momentum=0.9)]
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold of the watch, for `set_state`."""
 
-
-def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """Adam that updates only the embeddings of a batch's words; dense Adam for the rest."""
-    tables = {id(part.weight): part.weight for part in module.modules() if getattr(part, "sparse", False)}
-    rest = [parameter for parameter in module.parameters() if id(parameter) not in tables]
-    require(len(tables) > 0, "sparse_adam needs an encoder with sparse gradients")
-    sparse = torch.optim.SparseAdam(list(tables.values()), lr=learning_rate)
-    return [sparse, *([torch.optim.Adam(rest, lr=learning_rate)] if rest else [])]
-
-
-OPTIMIZERS: dict[str, Callable[[nn.Module, float], list[torch.optim.Optimizer]]] = {
-    "adam": _adam,
-    "momentum": _momentum,
-    "sparse_adam": _sparse_adam,
-}
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
 
 
 def train(
@@ -269,8 +339,9 @@ def train(
     seed: int,
     folder: Path | None = None,
     label: str = "training",
+    watch: Watch | None = None,
 ) -> History:
-    """Train a task's module in place, and leave it with its best weights.
+    """Train a task's module in place, and leave it with its best weights, or its last.
 
     Parameters
     ----------
@@ -286,8 +357,10 @@ def train(
         same weights as an uninterrupted call.
     label : str
         Shown beside the progress bar.
+    watch : Watch, optional
+        Called before each step; its time is left out of that of training.
     """
-    loop = _Loop(task, settings, seed)
+    loop = _Loop(task, settings, seed, watch)
     checkpoint = Checkpoint(folder) if folder else None
     if checkpoint is None or not checkpoint.restore(loop):
         loop.evaluate(validate, loss=float("nan"))
@@ -302,7 +375,9 @@ def train(
             if checkpoint and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                 checkpoint.save(loop)
                 saved = time.perf_counter()
-    loop.restore_best()
+    if settings.keep == "best":
+        loop.restore_best()
+    loop.history.parts = {part: round(taken, 3) for part, taken in task.parts.items()}
     if checkpoint:
         checkpoint.remove()
     return loop.history
@@ -321,8 +396,8 @@ def _set_weights(module: nn.Module, saved: dict[str, Tensor]) -> None:
 class _Loop:
     """The state of a training: module, optimizers, step, history and the best weights so far."""
 
-    def __init__(self, task: Task, settings: TrainingSettings, seed: int) -> None:
-        self.task, self.settings, self.seed = task, settings, seed
+    def __init__(self, task: Task, settings: TrainingSettings, seed: int, watch: Watch | None = None) -> None:
+        self.task, self.settings, self.seed, self.watch = task, settings, seed, watch
         self.optimizers = OPTIMIZERS[settings.optimizer](task.module, settings.learning_rate)
         self.step, self.seconds, self.history = 0, 0.0, History()
         self.best: dict[str, Tensor] = {}
@@ -344,13 +419,23 @@ class _Loop:
             runtime.seed_torch(self.seed * 1_000_003 + self.step)
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
-            total += self.task.backward(self.task.batch(self.step), autocast)
+            batch = self.task.batch(self.step)
+            self._look(batch)
+            total += self.task.backward(batch, autocast)
             self._set_rate()
             for optimizer in self.optimizers:
                 optimizer.step()
             self.step += 1
         self.seconds += time.perf_counter() - start
         return total / (self.step - first)
+
+    def _look(self, batch: Any) -> None:
+        if self.watch is None:
+            return
+        start = time.perf_counter()
+        if seen := self.watch(self.step, batch):
+            self.history.watched.append({"step": self.step, **seen})
+        self.seconds -= time.perf_counter() - start
 
     def _set_rate(self) -> None:
         for optimizer in self.optimizers:
@@ -389,6 +474,8 @@ class Checkpoint:
     def _flat(loop: _Loop) -> tuple[dict[str, Tensor], dict]:
         tensors = {f"module/{k}": v for k, v in _weights(loop.task.module).items()}
         tensors |= {f"best/{k}": v for k, v in loop.best.items()}
+        tensors |= {f"task/{k}": v for k, v in loop.task.state().items()}
+        tensors |= {f"watch/{k}": v for k, v in (loop.watch.state() if loop.watch else {}).items()}
         numbers: dict[str, Any] = {}
         for i, optimizer in enumerate(loop.optimizers):
             for parameter, state in optimizer.state_dict()["state"].items():
@@ -404,8 +491,7 @@ class Checkpoint:
         meta = {
             "step": loop.step,
             "seconds": loop.seconds,
-            "evaluations": loop.history.evaluations,
-            "best_step": loop.history.best_step,
+            "history": asdict(loop.history),
             "numbers": numbers,
         }
         partial = self._tensors.with_suffix(".partial")
@@ -422,19 +508,20 @@ class Checkpoint:
         with safe_open(self._tensors, framework="pt") as opened:
             meta = json.loads(opened.metadata()["state"])
         tensors = load_file(self._tensors)
-        pick = lambda prefix: {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}  # noqa: E731
-        _set_weights(loop.task.module, pick("module/"))
-        loop.best = pick("best/")
+        _set_weights(loop.task.module, _below(tensors, "module/"))
+        loop.best = _below(tensors, "best/")
+        loop.task.set_state(_below(tensors, "task/"))
+        if loop.watch:
+            loop.watch.set_state(_below(tensors, "watch/"))
         for i, optimizer in enumerate(loop.optimizers):
             states: dict[int, dict] = {}
-            values = pick(f"optimizer/{i}/")
-            values |= {k.split("/", 2)[2]: v for k, v in meta["numbers"].items() if k.startswith(f"optimizer/{i}/")}
+            values = {**_below(tensors, f"optimizer/{i}/"), **_below(meta["numbers"], f"optimizer/{i}/")}
             for name, value in values.items():
                 parameter, field_name = name.split("/")
                 states.setdefault(int(parameter), {})[field_name] = value
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
         loop.step, loop.seconds = meta["step"], meta["seconds"]
-        loop.history = History(meta["evaluations"], meta["best_step"])
+        loop.history = History(**meta["history"])
         return True
 
     def remove(self) -> None:

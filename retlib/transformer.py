@@ -36,6 +36,8 @@ class Transformer(nn.Module):
     pooling : {"mean", "cls"}
         Mean of all hidden states of a row, or the state of [CLS], as in the paper. From
         scratch the mean learns several times faster.
+    normed : bool
+        A layer norm follows the head (Zhan 2020, section 5.2.2).
 
     Notes
     -----
@@ -44,20 +46,33 @@ class Transformer(nn.Module):
     the work.
     """
 
-    def __init__(self, bert: nn.Module, wordpiece: WordPiece, dimension: int, pooling: str = "mean") -> None:
+    def __init__(
+        self, bert: nn.Module, wordpiece: WordPiece, dimension: int, pooling: str = "mean", normed: bool = False
+    ) -> None:
+        from retlib import attention
+
         super().__init__()
         require_one_of("pooling", pooling, POOLINGS)
         require(dimension > 0, f"dimension = {dimension} must be positive")
         size = bert.config.vocab_size
         wrong = f"the model has {size} units, its vocabulary {len(wordpiece)}: they do not belong together"
         require(size == len(wordpiece), wrong, DataError)
+        attention.join(bert)
         self.bert, self.pooling = bert, pooling
         self.head = nn.Linear(bert.config.hidden_size, dimension)
+        self.norm = nn.LayerNorm(dimension) if normed else nn.Identity()
         self._special = np.array([wordpiece.pad, wordpiece.cls, wordpiece.sep], dtype=np.int32)
 
     @classmethod
     def from_scratch(
-        cls, wordpiece: WordPiece, layers: int, width: int, dimension: int, pooling: str = "mean", dropout: float = 0.0
+        cls,
+        wordpiece: WordPiece,
+        layers: int,
+        width: int,
+        dimension: int,
+        pooling: str = "mean",
+        dropout: float = 0.0,
+        normed: bool = False,
     ) -> Transformer:
         """A randomly initialized BERT with heads of 64 dimensions and a feed-forward layer of four times its width."""
         from transformers import BertConfig, BertModel
@@ -76,10 +91,12 @@ class Transformer(nn.Module):
             # On a processor plain products are a fifth faster in training than the fused ones.
             attn_implementation="eager",
         )
-        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling)
+        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, normed)
 
     @classmethod
-    def from_checkpoint(cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls") -> Transformer:
+    def from_checkpoint(
+        cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", normed: bool = False
+    ) -> Transformer:
         """A pre-trained BERT from a folder or by its hub name; only the head is new.
 
         Raises
@@ -93,16 +110,18 @@ class Transformer(nn.Module):
             bert = BertModel.from_pretrained(name, add_pooling_layer=False, attn_implementation="eager")
         except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no BERT checkpoint {name!r}: no folder and no hub name of one ({error})") from error
-        return cls(bert, wordpiece, dimension, pooling)
+        return cls(bert, wordpiece, dimension, pooling, normed)
 
     @classmethod
-    def from_config(cls, path: Path, wordpiece: WordPiece, dimension: int, pooling: str) -> Transformer:
+    def from_config(
+        cls, path: Path, wordpiece: WordPiece, dimension: int, pooling: str, normed: bool = False
+    ) -> Transformer:
         """A BERT as a file describes it, its weights to be loaded."""
         from transformers import BertConfig, BertModel
 
         config = BertConfig.from_json_file(path)
         config._attn_implementation = "eager"
-        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling)
+        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, normed)
 
     @property
     def dimension(self) -> int:
@@ -123,7 +142,7 @@ class Transformer(nn.Module):
         pooled = torch.cat([self._pooled(*self._run(table, embedded, rows)) for rows in groups])  # (rows, width)
         # Scores are made of encodings: these stay exact where the layers ran in bfloat16.
         with torch.autocast(pooled.device.type, enabled=False):
-            return self.head(pooled.float())[self._back(order)]
+            return self.norm(self.head(pooled.float()))[self._back(order)]
 
     def states(self, table: TokenTable) -> Tensor:
         """The hidden state of every unit of the table, in the order of its flat ids: shape (units, width)."""

@@ -160,6 +160,14 @@ def hand_made():
     return collection, Benchmark.tokenize(collection, LETTERS, 4, 5)
 
 
+@pytest.mark.parametrize(("columns", "expected"), [(["title", "text"], "a b [SEP] c"), (["text"], "c")])
+def test_other_documents_are_title_and_text_or_text(columns, expected):
+    collection, _ = hand_made()
+    documents = pd.DataFrame({"title": "a b", "text": "c"}, index=collection.documents.index)[columns]
+    benchmark = Benchmark.tokenize(replace(collection, documents=documents), LETTERS, 4, 5)
+    assert tokens(benchmark.documents)[0] == ids(expected)
+
+
 def test_pairs_of_a_split_by_hand():
     collection, benchmark = hand_made()
     sep = LETTERS.sep
@@ -489,7 +497,8 @@ def benchmark_rows(benchmark, part):
 def test_other_candidates_of_the_same_units_are_other_candidates(finetuned, benchmark, part):
     one = TokenTable.from_rows([[7, 8, 9], [10]])
     other = TokenTable.from_rows([[7], [8, 9, 10]])
-    runs = [rank(finetuned, benchmark, part, DEPTH + 1, added) for added in (one, other)]
+    everything = len(part.documents) + 2
+    runs = [rank(finetuned, benchmark, part, everything, added) for added in (one, other)]
     assert not runs[0].equals(runs[1])
 
 

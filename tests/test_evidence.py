@@ -29,7 +29,7 @@ def put(made, system, by_seed, index=None, data="D", measure="R@1", clusters=Non
 
 def judge(test, spec, measure="R@1", **experiments):
     """The one piece of evidence that a test finds in the results of experiments."""
-    (found,) = TESTS[test](Records("quick", PLACES, measure, experiments.get), spec, {})
+    (found,) = TESTS[test](Records("quick", PLACES, measure, experiments.get), spec)
     return found
 
 

@@ -57,7 +57,7 @@ def counted(monkeypatch):
     [
         ({"method": "nope"}, "loss = 'nope' is not known.*Valid: in_batch_cross_entropy, in_batch_softmax, in_batch_t"),
         ({"method": "in_batch_sofmax"}, "Did you mean 'in_batch_softmax'"),
-        ({"optimizer": "sgd"}, "optimizer = 'sgd'.*adam, momentum, sparse_adam"),
+        ({"optimizer": "sgd"}, "optimizer = 'sgd'.*adam, adamw, lamb, momentum, sparse_adam"),
         ({"precision": "half"}, "precision = 'half'.*bfloat16, float32"),
         *(
             ({name: value}, f"{name} = {value} must be positive")

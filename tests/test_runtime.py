@@ -155,3 +155,17 @@ def test_two_processes_train_the_same_model_bit_for_bit(tmp_path):
         assert ended.returncode == 0, ended.stderr
         ends.append(ended.stdout.split())
     assert len(ends[0]) == 2 and ends[0] == ends[1]
+
+
+def test_a_clock_counts_each_part_alone(monkeypatch):
+    now = iter([0.0, 10.0, 11.0, 11.0, 14.0, 20.0, 30.0, 35.0])
+    monkeypatch.setattr(runtime.time, "perf_counter", now.__next__)
+    clock = runtime.Clock()
+    with clock("outer"):
+        with clock("inner"):
+            pass
+        with clock("other"):
+            pass
+    with clock("inner"):
+        pass
+    assert clock.seconds == {"inner": 1 + 5, "other": 3, "outer": 20 - 1 - 3}

@@ -1,4 +1,4 @@
-"""The loop: its optimizers by hand, its early stopping, and that a killed training resumes exactly."""
+"""The loop: its early stopping, and that a killed training resumes exactly."""
 
 import math
 import os
@@ -17,12 +17,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from retlib import runtime, training
-from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder
+from retlib import index, losses, runtime, training
+from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.errors import SettingError
 from retlib.losses import POSITIVE
-from retlib.negatives import Batch, InBatch, Labelled
-from retlib.pairs import Pairs
+from retlib.negatives import Batch, InBatch, Labelled, only_hardest
+from retlib.optimizers import OPTIMIZERS
+from retlib.pairs import Judged, Pairs
+from retlib.ranked_negatives import HardestInBatch, Retrieved, StaleNegatives
 from retlib.text import TokenTable, WordPiece
 from retlib.training import Multitask, RetrievalTask, Task, TrainingSettings, train
 
@@ -91,6 +93,48 @@ def make_transformer(chunk=None, dropout=0.1):
     return replace(make_task(encoder=small_transformer(dropout)), chunk=chunk)
 
 
+RELEVANT = [[row % 9, 9 + row % 3] for row in range(PAIRS)]
+
+
+def make_judged(vectors=None):
+    """The queries of the pairs, and twelve documents or their encodings."""
+    pairs = make_pairs()
+    documents = pairs.documents.take(np.arange(12)) if vectors is None else vectors
+    return Judged(pairs.queries, TokenTable.from_rows(RELEVANT), documents)
+
+
+def make_ranked(make_sampler, loss="ranknet", vectors=None, chunk=None):
+    """A task over judged queries, whose sampler is made of them and of what encodes queries and indexes documents."""
+    torch.manual_seed(0)
+    module = DualEncoder(Dropping(WORDS, 6), scale=5.0)
+
+    def encoded(side, table):
+        training = module.training
+        module.eval()
+        found = encode(side, table)
+        module.train(training)
+        return found
+
+    def documents():
+        return index.build("Exact", encoded(module.documents, make_judged().documents) if vectors is None else vectors)
+
+    sampler = make_sampler(make_judged(vectors), lambda table: encoded(module.queries, table), documents)
+    return RetrievalTask(module, sampler, loss, chunk)
+
+
+def make_stale():
+    """Both encoders are trained; lists are fetched every four steps."""
+    return make_ranked(lambda j, encode, found: StaleNegatives(j, 6, 0, 2, encode, found, 4, 5))
+
+
+VECTORS = np.random.default_rng(8).normal(size=(12, 6)).astype(np.float32)
+
+
+def make_retrieved(chunk=None):
+    """The query encoder is trained over documents that stay as they are."""
+    return make_ranked(lambda j, _, found: Retrieved(j, 6, 0, found(), 5), vectors=VECTORS, chunk=chunk)
+
+
 def scorer(task):
     """A validation score that goes up and down with the weights."""
     parameters = list(task.module.parameters())
@@ -116,11 +160,17 @@ def without_seconds(history):
 
 TASKS = {
     "adam": (make_task, {"optimizer": "adam"}),
+    "adamw": (make_task, {"optimizer": "adamw"}),
+    "lamb": (make_task, {"optimizer": "lamb"}),
     "momentum": (make_task, {"optimizer": "momentum"}),
     "sparse_adam": (lambda: make_task(sparse=True), {"optimizer": "sparse_adam"}),
     "bfloat16": (lambda: make_task(sparse=True, mask=True), {"optimizer": "sparse_adam", "precision": "bfloat16"}),
     "multitask": (make_multitask, {"optimizer": "sparse_adam"}),
     "schedule": (lambda: make_task(sparse=True), {"optimizer": "sparse_adam", "warmup": 0.3, "decay": True}),
+    "stale": (make_stale, {"learning_rate": 0.3}),
+    "retrieved": (make_retrieved, {"precision": "bfloat16"}),
+    "retrieved, chunks": (lambda: make_retrieved(chunk=4), {}),
+    "last": (make_task, {"keep": "last"}),
     "chunks": (lambda: replace(make_task(), chunk=4), {"optimizer": "momentum", "decay": True}),
     "transformer": (make_transformer, {"warmup": 0.1, "decay": True, "precision": "bfloat16", "learning_rate": 3e-3}),
 }
@@ -311,23 +361,6 @@ def train_line(task, scores, seed=0, **changes):
     return train(task, chosen, validate, seed=seed), seen
 
 
-def test_momentum_by_hand():
-    task = Line([1.0, -2.0, 3.0])
-    _, seen = train_line(task, [0, 1, 2, 3], steps=3)
-    # v = 0.9 v + g: 1, -1.1, 2.01; w falls by half of it.
-    assert seen == pytest.approx([1.0, 0.5, 1.05, 0.045])
-    assert float(task) == seen[-1]
-
-
-def test_adam_by_hand():
-    task = Line([1.0, -2.0])
-    _, seen = train_line(task, [0, 1, 2], steps=2, optimizer="adam", learning_rate=0.1)
-    first, second = (0.1 * 1 + 0, 0.001 * 1), (0.9 * 0.1 - 0.1 * 2, 0.999 * 0.001 + 0.001 * 4)
-    after = 1 - 0.1 * (first[0] / 0.1) / (math.sqrt(first[1] / 0.001) + 1e-8)
-    last = after - 0.1 * (second[0] / (1 - 0.81)) / (math.sqrt(second[1] / (1 - 0.999**2)) + 1e-8)
-    assert seen == pytest.approx([1.0, after, last], abs=1e-12)
-
-
 def test_the_best_weights_are_kept_and_patience_ends_the_training():
     task = Line([1.0] * 20)
     history, seen = train_line(task, [0.1, 0.3, 0.5, 0.4, 0.5, 0.2, 9.9], steps=20, patience=3)
@@ -358,47 +391,6 @@ def test_history_says_steps_and_mean_losses():
     assert math.isnan(frame["loss"][0])
     assert frame["loss"][1:].tolist() == pytest.approx([1.5, 3.5, 5.0])
     assert frame["seconds"].is_monotonic_increasing and history.seconds == frame["seconds"].iloc[-1]
-
-
-def test_sparse_adam_is_torchs_sparse_adam():
-    task = make_task(encoder=BagOfWords(WORDS, 6, sparse=True))
-    start = task.module.query_encoder.weight.detach().clone()
-    train(task, settings(steps=8, evaluate_every=8, optimizer="sparse_adam"), iter([0, 1]).__next__, seed=0)
-
-    bag = nn.EmbeddingBag(WORDS, 6, mode="mean", sparse=True, _weight=start)
-    alpha, beta = (torch.tensor(value, requires_grad=True) for value in (5.0, 0.0))
-    optimizers = [torch.optim.SparseAdam(bag.parameters(), lr=0.05), torch.optim.Adam([alpha, beta], lr=0.05)]
-    for step in range(8):
-        batch = task.batch(step)
-        left, right = (
-            F.normalize(bag(torch.from_numpy(table.ids), torch.from_numpy(table.offsets[:-1])))
-            for table in (batch.queries, batch.documents)
-        )
-        loss = F.cross_entropy(alpha * left @ right.T + beta, torch.arange(len(left)))
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-    torch.testing.assert_close(task.module.query_encoder.weight.detach(), bag.weight.detach(), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(task.module.alpha.detach(), alpha.detach())
-
-
-def test_sparse_adam_leaves_words_outside_the_batch_alone():
-    task = make_task(encoder=BagOfWords(WORDS + 1, 6, sparse=True))
-    before = weights(task)["query_encoder.weight"]
-    train(task, settings(optimizer="sparse_adam"), scorer(task), seed=0)
-    train(task, settings(steps=1, evaluate_every=1, optimizer="sparse_adam"), iter([0, 1]).__next__, seed=0)
-    after = task.module.query_encoder.weight.detach()
-    assert torch.equal(after[WORDS], before[WORDS])  # no pair has the last word
-    batch = task.batch(0)
-    seen = np.union1d(batch.queries.ids, batch.documents.ids)
-    assert not torch.equal(after[seen], before[seen])
-
-
-def test_sparse_adam_without_sparse_gradients_is_refused():
-    with pytest.raises(SettingError, match="sparse gradients"):
-        train(make_task(sparse=False), settings(optimizer="sparse_adam"), lambda: 0.0, seed=0)
 
 
 def test_the_triplet_sees_cosines_and_the_others_logits():
@@ -456,7 +448,7 @@ def test_a_multitask_without_tasks_is_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "adm"}, "optimizer = 'adm'.*Did you mean 'adam'.*adam, momentum, sparse_adam"),
+        ({"optimizer": "adm"}, "optimizer = 'adm'.*Did you mean 'adam'.*adam, adamw, lamb, momentum, sparse_adam"),
         ({"precision": "float16"}, "precision = 'float16'.*bfloat16, float32"),
         ({"steps": 0}, "steps = 0 must be positive"),
         ({"evaluate_every": -1}, "evaluate_every = -1 must be positive"),
@@ -689,7 +681,7 @@ def used_rates(task, **changes):
     return found
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "momentum", "sparse_adam"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_optimizers_step_at_the_rates_of_the_schedule(optimizer):
     changes = {"steps": 10, "warmup": 0.2, "decay": True, "learning_rate": 0.8, "optimizer": optimizer}
     optimizers = 2 if optimizer == "sparse_adam" else 1
@@ -698,7 +690,7 @@ def test_the_optimizers_step_at_the_rates_of_the_schedule(optimizer):
 
 
 def test_the_weights_move_as_the_schedule_says(monkeypatch):
-    monkeypatch.setitem(training.OPTIMIZERS, "momentum", lambda m, rate: [torch.optim.SGD(m.parameters(), lr=rate)])
+    monkeypatch.setitem(OPTIMIZERS, "momentum", lambda m, rate: [torch.optim.SGD(m.parameters(), lr=rate)])
     task = Line([1.0] * 4)
     _, seen = train_line(task, [0, 1, 2, 3, 4], steps=4, warmup=0.25, decay=True, learning_rate=0.3)
     # Rates 0.15, 0.3, 0.2, 0.1.
@@ -715,3 +707,139 @@ def test_without_warm_up_and_decay_the_rate_stays(optimizer, monkeypatch):
         ends.append(weights(task))
         monkeypatch.setattr(training._Loop, "_set_rate", lambda self: None)  # as if there were no schedule
     assert same(*ends)
+
+
+# --- batches that choose their documents, and what looks at them -----------------------------------
+
+
+def test_an_open_batch_is_retrieved_with_the_encodings_that_are_trained():
+    task, calls = make_retrieved(), []
+    inner = task.module.query_encoder.forward
+    task.module.query_encoder.forward = lambda table: calls.append(inner(table)) or calls[-1]
+    task.module.train()
+    torch.manual_seed(3)
+    task.backward(task.batch(0), nullcontext)
+    assert len(calls) == 1  # the dropped units are those of the search
+    found = [weight.grad.clone() for weight in task.module.parameters()]
+
+    task.module.zero_grad()
+    opened, queries = task.batch(0), F.normalize(calls[0].detach(), dim=-1)
+    best = np.argsort(-queries.numpy() @ VECTORS.T, axis=1)[:, :5]
+    batch = opened.close(queries.numpy())
+    kept = batch.documents.reshape(6, 5, 6)[:, :4].numpy()
+    np.testing.assert_array_equal(kept, VECTORS[best[:, :4]])
+    torch.manual_seed(3)
+    scores = task.module.score(task.module.queries(opened.queries), batch.documents, shared=False)
+    losses.get("ranknet")(scores, batch.targets).backward()
+    torch.testing.assert_close(found, [weight.grad for weight in task.module.parameters()])
+
+
+def test_an_open_batch_in_chunks_has_the_gradients_of_the_whole():
+    found = []
+    for chunk in (None, 2):
+        task = make_retrieved(chunk)
+        task.module.eval()  # chunks draw other units to drop
+        loss = task.backward(task.batch(1), nullcontext)
+        found.append([torch.tensor(loss), *(weight.grad for weight in task.module.parameters())])
+    torch.testing.assert_close(*found)
+
+
+def test_only_the_hardest_negative_of_the_batch_is_trained_on():
+    task = make_ranked(lambda j, *_: HardestInBatch(j, 6, 0), loss="softmax")
+    task.module.eval()
+    batch = task.batch(0)
+    scores = task.module(batch.queries, batch.documents)
+    expected = losses.get("softmax")(scores, only_hardest(scores, batch.targets))
+    assert task.loss(batch).item() == pytest.approx(expected.item())
+    assert task.loss(batch).item() < task.loss(replace(batch, hardest=False)).item()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_lists_are_scored_exactly_where_they_ask_for_it(exact, monkeypatch):
+    task, seen = make_retrieved(), []
+    batch = replace(task.batch(0).close(np.ones((6, 6), dtype=np.float32)), exact=exact)
+    inner = task.module.score
+    monkeypatch.setattr(task.module, "score", lambda *given: seen.append(inner(*given)) or seen[-1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        task.loss(batch)
+    assert seen[0].dtype == (torch.float32 if exact else torch.bfloat16)
+
+
+def test_the_seconds_of_the_parts_go_on_after_a_kill():
+    task, again = make_stale(), make_stale()
+    train(task, settings(steps=5), scorer(task), seed=0)
+    again.set_state(task.state())
+    assert again.parts == task.parts
+    assert {"encoding corpus", "search", "sampling", "encoding queries", "loss and backward"} <= set(again.parts)
+
+
+class Looking:
+    """A watch that notes the weight of a line before each step, and counts."""
+
+    def __init__(self, task):
+        self.task, self.count = task, 0
+
+    def __call__(self, step, batch):
+        self.count += 1
+        return None if step == 1 else {"batch": batch, "weight": float(self.task), "count": self.count}
+
+    def state(self):
+        return {"count": torch.tensor(self.count)}
+
+    def set_state(self, tensors):
+        self.count = int(tensors["count"])
+
+
+def look(folder=None, killed=None):
+    task = Line([1.0, 2.0, 3.0, 4.0])
+    inner = task.loss
+
+    def loss(batch):
+        if batch == killed:
+            raise Killed
+        return inner(batch)
+
+    task.loss = loss
+    chosen = TrainingSettings(steps=4, evaluate_every=1, patience=9, optimizer="momentum", learning_rate=0.5)
+    return train(task, chosen, lambda: float(task), 0, folder, watch=Looking(task))
+
+
+def test_a_watch_is_called_before_each_step():
+    assert look().watched == [
+        {"step": 0, "batch": 1.0, "weight": 1.0, "count": 1},
+        {"step": 2, "batch": 3.0, "weight": pytest.approx(0.5 - 0.5 * 2.9), "count": 3},
+        {"step": 3, "batch": 4.0, "weight": pytest.approx(-0.95 - 0.5 * 5.61), "count": 4},
+    ]
+
+
+@pytest.mark.parametrize("killed", [1.0, 2.0, 4.0])
+def test_a_watched_training_resumes(killed, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
+    with pytest.raises(Killed):
+        look(tmp_path, killed)
+    assert look(tmp_path).watched == look().watched
+
+
+def test_the_time_of_a_watch_is_left_out(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
+    task = Line([1.0] * 4)
+    inner, watch = task.loss, Looking(task)
+    task.loss = lambda batch: now.__setitem__(0, now[0] + 1) or inner(batch)
+
+    def looking(step, batch):
+        now[0] += 1000
+        return watch(step, batch)
+
+    looking.state = watch.state
+    chosen = TrainingSettings(steps=4, evaluate_every=2, patience=9, optimizer="momentum", learning_rate=0.5)
+    assert train(task, chosen, lambda: 0.0, 0, watch=looking).seconds == 4
+
+
+def test_the_last_weights_are_kept_where_asked_for():
+    for keep, expected in (("best", 1), ("last", 3)):
+        task = Line([1.0] * 3)
+        history, seen = train_line(task, [0, 9, 2, 3], steps=3, keep=keep)
+        assert float(task) == seen[expected] and history.best_step == 1
+    with pytest.raises(SettingError, match="keep = 'first'.*best, last"):
+        settings(keep="first")

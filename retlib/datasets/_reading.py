@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,10 @@ from retlib.text import quick_sentences
 
 @contextmanager
 def _unpacking(dataset: str, path: Path | str) -> Iterator[None]:
-    """Turn what gzip and tar raise for a damaged or truncated file into a `DataError`."""
+    """Turn what gzip, tar and zip raise for a damaged or truncated file into a `DataError`."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile) as error:
         raise damaged(dataset, path, None, f"it cannot be unpacked to its end ({error})") from error
 
 
@@ -60,6 +61,15 @@ def members(dataset: str, path: Path) -> Iterator[tuple[str, Iterator[tuple[int,
                 yield member.name, _decoded(dataset, f"{path}: {member.name}", archive.extractfile(member))
         while stream.read(1 << 20):  # to the checksum at the end
             pass
+
+
+def zipped(dataset: str, path: Path, member: str) -> Iterator[tuple[int, str]]:
+    """The numbered lines of one file in a zip archive; nothing is unpacked to disk."""
+    with _unpacking(dataset, path), zipfile.ZipFile(path) as archive:
+        if member not in archive.namelist():
+            raise damaged(dataset, path, None, f"it holds no {member}")
+        with archive.open(member) as raw:
+            yield from _decoded(dataset, f"{path}: {member}", raw)
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:

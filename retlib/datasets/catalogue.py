@@ -238,7 +238,9 @@ def table() -> pd.DataFrame:
     for entry in catalogue().values():
         present = [_find(file.name) is not None for file in entry.files]
         here = "yes" if all(present) else "part" if any(present) else "no"
-        loader = "yes" if entry.name in loadable else "no"
+        # An archive may have the name of the collection in it.
+        known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
+        loader = "yes" if known_as & loadable else "no"
         rows.append((entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader))
     return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "loader"])
 

@@ -1,4 +1,4 @@
-"""Natural Questions, as far as QED annotates them, as retrieval of the sentence that answers (Chang 2020)."""
+"""Natural Questions, as far as QED annotates them, as retrieval of the sentence that answers, or of the passage."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from retlib.collection import Collection
 from retlib.datasets import register
+from retlib.datasets._passages import asked
 from retlib.datasets._reading import lines
 from retlib.datasets._reqa import Passage, Question, reqa
 from retlib.datasets.catalogue import damaged, locate, provenance
@@ -31,8 +32,17 @@ def load_natural_questions() -> Collection:
     the end of a sentence; 8,268 questions and 37,593 candidates are left. Of the answers
     10.2 % stand in their passage more than once (`ambiguous`).
     """
-    passages = (passage for file in FILES for passage in _read(locate("natural-questions", file)))
-    return reqa("natural-questions", passages, provenance("natural-questions"))
+    return reqa("natural-questions", _all(), provenance("natural-questions"))
+
+
+@register("natural-questions-passages")
+def load_passages() -> Collection:
+    """The same questions, those without an answer span included, with their gold paragraphs as candidates."""
+    return asked("natural-questions-passages", _all(), provenance("natural-questions"))
+
+
+def _all() -> Iterator[Passage]:
+    return (passage for file in FILES for passage in _read(locate("natural-questions", file)))
 
 
 def _read(path: Path) -> Iterator[Passage]:

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 as retrieval of the sentence that answers (ReQA: Ahmad 2019; Chang 2020, section 4.1)."""
+"""SQuAD 1.1 as retrieval: of the sentence that answers (ReQA: Ahmad 2019; Chang 2020, section 4.1), or its passage."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from retlib.collection import Collection, hash_position
 from retlib.datasets import register
+from retlib.datasets._passages import asked
 from retlib.datasets._reading import sentence_spans
 from retlib.datasets._reqa import Passage, Question, reqa
 from retlib.datasets.catalogue import damaged, locate, provenance
@@ -48,6 +49,15 @@ def load_small() -> Collection:
         chosen.add(article)
         size += sizes[article]
     return reqa("squad-small", (p for p in passages if p.article in chosen), provenance("squad"))
+
+
+@register("squad-passages")
+def load_passages() -> Collection:
+    """All questions of the training file, with its paragraphs as candidates.
+
+    18,896 paragraphs, of which five repeat another's text; 87,599 questions, of which 255 do.
+    """
+    return asked("squad-passages", _read(locate("squad", FILE)), provenance("squad"))
 
 
 def _read(path: Path) -> Iterator[Passage]:

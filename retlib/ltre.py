@@ -1,0 +1,562 @@
+"""Retrievers that are trained on what a ranking of all documents finds (Zhan 2020).
+
+All methods are one training: they differ in their negatives, in the loss, and in what is trained. As in
+`retlib.dense`, what was trained is kept as an artefact: asking twice trains once, whichever notebook asks.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.numpy import load_file, save_file
+
+from retlib import artefacts, collection, dense, dynamics, evaluation, lexical, ranked_negatives, runtime, text
+from retlib import index as indexes
+from retlib.collection import Collection
+from retlib.dense import Benchmark, Retriever
+from retlib.dynamics import CUT, Dynamics, Watching, reciprocal_rank
+from retlib.encoders import DualEncoder
+from retlib.errors import DataError, require, require_one_of
+from retlib.index import EXACT, Index
+from retlib.lexical import BM25
+from retlib.pairs import Judged
+from retlib.ranked_negatives import (
+    HardestInBatch,
+    InBatchJudged,
+    MixedNegatives,
+    RandomNegatives,
+    Retrieved,
+    Sampler,
+    StaleNegatives,
+    TopNegatives,
+)  # fmt: skip
+from retlib.text import TokenTable, WordPiece, offsets_of
+from retlib.training import History, RetrievalTask, TrainingSettings, train
+
+TRAINED = ("query", "both")
+LTRE = "LTRe"
+# Losses that take one positive of a query, where LTRe may retrieve several.
+ONE_POSITIVE = ("softmax", "triplet")
+
+# Whose source takes part in the address of what is made here.
+MODULES = (*dense.MODULES, dynamics, indexes, lexical, ranked_negatives, sys.modules[__name__])
+
+
+# --- data ------------------------------------------------------------------------------------------
+
+
+def union(collections: Sequence[Collection], name: str) -> Collection:
+    """Several collections as one: all documents are candidates of all queries.
+
+    Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), which stands in the column
+    `collection` too. Of the other columns, those stay that all collections have.
+
+    Raises
+    ------
+    DataError
+        If two have one name.
+    """
+    names = [part.name for part in collections]
+    require(len(names) > 0, "a union needs at least one collection", DataError)
+    require(len(set(names)) == len(names), f"two collections of a union have one name: {', '.join(names)}", DataError)
+    parts = [_prefixed(part) for part in collections]
+    documents, queries, qrels = (
+        pd.concat([getattr(part, frame) for part in parts], join="inner") for frame in ("documents", "queries", "qrels")
+    )
+    provenance = {key: value for part in parts for key, value in part.provenance.items()}
+    return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=provenance)
+
+
+def _prefixed(part: Collection) -> Collection:
+    prefix = f"{part.name}/"
+    documents = part.documents.assign(collection=part.name).rename(index=prefix.__add__)
+    queries = part.queries.assign(collection=part.name).rename(index=prefix.__add__)
+    if "cluster" in queries:
+        queries["cluster"] = prefix + queries["cluster"].astype(str)
+    qrels = part.qrels.assign(query_id=prefix + part.qrels["query_id"], doc_id=prefix + part.qrels["doc_id"])
+    provenance = {prefix + key: value for key, value in part.provenance.items()}
+    return Collection(part.name, documents, queries, qrels, provenance=provenance)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """A collection, tokenized, with the lists that BM25 has for its queries.
+
+    Parameters
+    ----------
+    benchmark : Benchmark
+    units : str
+        What a vocabulary and the lengths of rows make different, in short.
+    lexical : BM25
+    """
+
+    benchmark: Benchmark
+    units: str
+    lexical: BM25 = field(default_factory=BM25)
+
+    @classmethod
+    def tokenize(cls, collection: Collection, wordpiece: WordPiece, query_length: int, document_length: int) -> Ranking:
+        """Tokenize a collection; see `retlib.dense.Benchmark`."""
+        units = artefacts.key([wordpiece.pieces, query_length, document_length])
+        return cls(Benchmark.tokenize(collection, wordpiece, query_length, document_length), units)
+
+    @classmethod
+    def of(cls, collection: Collection, retriever: Retriever) -> Ranking:
+        """A collection as a retriever reads it."""
+        lengths = retriever.architecture.query_length, retriever.architecture.document_length
+        return cls.tokenize(collection, retriever.wordpiece, *lengths)
+
+    @property
+    def collection(self) -> Collection:
+        """What is ranked."""
+        return self.benchmark.collection
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the collections that it is the union of; its own, if of none."""
+        documents = self.collection.documents
+        return documents["collection"].unique().tolist() if "collection" in documents else [self.collection.name]
+
+    @cached_property
+    def address(self) -> dict[str, str]:
+        """What of it takes part in the address of an artefact."""
+        return {"collection": self.collection.fingerprint, "units": self.units}
+
+    @property
+    def texts(self) -> pd.Series:
+        """What BM25 sees of the documents: title and text, or text where there is no title."""
+        documents = self.collection.documents
+        if "title" not in documents or "sentence" in documents:
+            return documents["text"]
+        return (documents["title"] + " " + documents["text"]).rename("text")
+
+    def relevant(self, split: str) -> tuple[pd.Index, TokenTable]:
+        """The ids of a split's queries, and rows of their relevant documents; queries without any are left out."""
+        queries, qrels = self.collection.split(split).index, self.collection.judgments(split)
+        qrels = qrels[qrels["relevance"] > 0]
+        query = queries.get_indexer(qrels["query_id"])
+        row = self.collection.documents.index.get_indexer(qrels["doc_id"])
+        counts = np.bincount(query, minlength=len(queries))
+        rows = row[np.lexsort((row, query))].astype(np.int32)
+        return queries[counts > 0], TokenTable(rows, offsets_of(counts[counts > 0]))
+
+    def judged(self, split: str, documents: np.ndarray | None = None) -> Judged:
+        """The queries of `relevant`, with their documents as texts, or as the given encodings.
+
+        Raises
+        ------
+        DataError
+            If the split has no query with a relevant document.
+        """
+        ids, relevant = self.relevant(split)
+        wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"
+        require(len(ids) > 0, wrong, DataError)
+        return Judged(self.queries(ids), relevant, self.benchmark.documents if documents is None else documents)
+
+    def queries(self, ids: Sequence[str]) -> TokenTable:
+        """Token rows of queries; `DataError` names an id that is not there."""
+        rows = self.collection.queries.index.get_indexer(pd.Index(ids, dtype=object))
+        unknown = [name for name, row in zip(ids, rows, strict=True) if row < 0]
+        require(not unknown, f"collection {self.collection.name!r} has no queries {unknown[:3]}", DataError)
+        return self.benchmark.queries.take(rows)
+
+    def bm25(self, split: str, depth: int) -> np.ndarray:
+        """BM25's lists for the queries of `judged`, made once: rows, shape (Q, depth), -1 where a list is shorter."""
+        settings = {"split": split, "depth": depth, **self.address, "lexical": self.lexical.settings}
+
+        def make(folder: Path) -> None:
+            ids, _ = self.relevant(split)
+            queries = self.collection.queries["text"][ids].tolist()
+            found = self.lexical.fit(self.texts.tolist()).search(queries, depth)[1]
+            save_file({"rows": found.astype(np.int32)}, folder / "lists.safetensors")
+
+        folder = artefacts.artefact("bm25", settings, (collection, lexical, text, sys.modules[__name__]), make)
+        return load_file(folder / "lists.safetensors")["rows"]
+
+
+# --- methods ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to train.
+
+    Parameters
+    ----------
+    negatives : str
+        One of `NEGATIVES`.
+    steps : int
+    trained : {"query", "both"}
+        The query encoder alone, over the documents as the start encodes them; or both, as one
+        where the start has one for both sides.
+    loss : str
+        One of `retlib.losses.names()`.
+    optimizer : str
+        One of `retlib.optimizers.OPTIMIZERS`.
+    learning_rate : float
+        Its highest value: it rises over a share `warmup` of the steps and falls linearly to 0.
+    batch_size : int
+        Queries of a step.
+    n : int
+        Documents that LTRe retrieves; else negatives of a query.
+    depth : int
+        Of the lists that negatives are drawn from; 200 in the paper.
+    interval : int
+        Steps between two refreshes of asynchronous lists.
+    index : str
+        Factory of the index that is searched in training; see `retlib.index.build`.
+    search : mapping
+        Its search parameters.
+    warmup : float
+    evaluations : int
+        How often the dev queries are looked at.
+    precision : {"float32", "bfloat16"}
+    """
+
+    negatives: str
+    steps: int
+    trained: str = "query"
+    loss: str = "ranknet"
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-4
+    batch_size: int = 64
+    n: int = 1
+    depth: int = 200
+    interval: int = 200
+    index: str = EXACT
+    search: Mapping[str, float] = field(default_factory=dict)
+    warmup: float = 0.1
+    evaluations: int = 4
+    precision: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        require_one_of("negatives", self.negatives, NEGATIVES)
+        require_one_of("trained", self.trained, TRAINED)
+        for name in ("steps", "batch_size", "n", "depth", "interval", "evaluations"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: at least 1 is needed")
+        if self.negatives == LTRE:
+            require(self.trained == "query", f"{LTRE} trains the query encoder alone: its documents are indexed before")
+            several = f"loss = {self.loss!r} takes one positive of a query; {LTRE} may retrieve several"
+            require(self.loss not in ONE_POSITIVE, several)
+
+    def settings(self, keep: str) -> TrainingSettings:
+        """The loop's settings."""
+        return TrainingSettings(
+            steps=self.steps,
+            evaluate_every=-(-self.steps // self.evaluations),
+            patience=self.steps + 1,  # it never stops early
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            precision=self.precision,
+            warmup=self.warmup,
+            decay=True,
+            keep=keep,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What a sampler is made of.
+
+    Parameters
+    ----------
+    ranking : Ranking
+    judged : Judged
+        Its training queries.
+    method : Method
+    seed : int
+    encode : callable
+        Of queries, with the current weights.
+    index : callable
+        The index of the documents; where these are trained too, with the current weights.
+    """
+
+    ranking: Ranking
+    judged: Judged
+    method: Method
+    seed: int
+    encode: Callable[[TokenTable], np.ndarray]
+    index: Callable[[], Index]
+
+    @property
+    def common(self) -> tuple[Judged, int, int]:
+        """What every sampler takes."""
+        return self.judged, self.method.batch_size, self.seed
+
+    @property
+    def bm25(self) -> np.ndarray:
+        """BM25's lists of the training queries."""
+        return self.ranking.bm25("train", self.method.depth)
+
+
+def _half_and_half(s: Setting) -> MixedNegatives:
+    half, odd = divmod(s.method.n, 2)
+    require(odd == 0, f"n = {s.method.n}: a mixture of equal parts needs an even number")
+    return MixedNegatives(TopNegatives(*s.common, half, s.bm25), RandomNegatives(*s.common, half))
+
+
+# The rivals of section 5.2.2 and LTRe. "In-batch" is none of them: the usual way to warm up.
+NEGATIVES: dict[str, Callable[[Setting], Sampler]] = {
+    "In-batch": lambda s: InBatchJudged(*s.common),
+    "Rand Neg": lambda s: RandomNegatives(*s.common, s.method.n),
+    "BM25 Neg": lambda s: TopNegatives(*s.common, s.method.n, s.bm25),
+    "NCE Neg": lambda s: HardestInBatch(*s.common),
+    "BM25 + Rand Neg": _half_and_half,
+    "Async ANN": lambda s: StaleNegatives(*s.common, s.method.n, s.encode, s.index, s.method.interval, s.method.depth),
+    LTRE: lambda s: Retrieved(*s.common, s.index(), s.method.n),
+}
+
+
+# --- training --------------------------------------------------------------------------------------
+
+
+def fit(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Watching | None = None) -> Retriever:
+    """Train a retriever by ranking, or find it trained.
+
+    Parameters
+    ----------
+    start : Retriever
+        The warm-up. It has read the collection with the vocabulary and lengths of `ranking`.
+    ranking : Ranking
+    method : Method
+    seed : int
+        Of the order of the queries and of what is drawn for them.
+    watch : Watching, optional
+        Look at every step, see `retlib.dynamics`; into `Retriever.history.watched`. For a
+        method that trains the query encoder alone.
+
+    Returns
+    -------
+    Retriever
+        With the weights of the last step, if it was watched; else with the best on the dev
+        queries, those before the first step among them. If only the query encoder was
+        trained it has two towers.
+    """
+    require(watch is None or method.trained == "query", "only a training of the query encoder can be watched")
+    settings = {
+        "start": start.name or start.fingerprint, **ranking.address, "lexical": ranking.lexical.settings,
+        "method": asdict(method), "watch": asdict(watch) if watch else {}, "seed": seed, "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        retriever, module = _students(start, method.trained)
+        setting = _setting(start, retriever, module, ranking, method, seed)
+        task = RetrievalTask(module, NEGATIVES[method.negatives](setting), method.loss)
+        looking = _looking(setting, watch) if watch else None
+        label = f"{method.negatives} seed {seed}"
+        keep = "last" if watch else "best"
+        retriever.history = train(
+            task, method.settings(keep), _validation(setting, retriever), seed, folder, label, looking
+        )
+        if looking is not None and watch.followed:
+            looking.follow(method.steps)
+            save_file({name: values.numpy() for name, values in looking.paths.items()}, folder / PATHS)
+        retriever.save(folder)
+
+    return Retriever.load(artefacts.artefact(KIND, settings, MODULES, make))
+
+
+def standing(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Watching) -> list[dict]:
+    """What a watch sees of a retriever that is not trained, on the queries of a training's steps."""
+    retriever, module = _students(start, "query")
+    setting = _setting(start, retriever, module, ranking, replace(method, trained="query"), seed)
+    looking, sampler = _looking(setting, watch), NEGATIVES[method.negatives](setting)
+    seen = ((step, looking(step, sampler.batch(step))) for step in range(method.steps))
+    return [{"step": step, **found} for step, found in seen if found is not None]
+
+
+KIND, PATHS = "ranked", "paths.safetensors"
+
+
+def paths(retriever: Retriever) -> tuple[np.ndarray, np.ndarray]:
+    """How the queries moved that a watched training followed: steps (T,), and encodings (T, F, d)."""
+    path = runtime.cache_dir() / KIND / retriever.name / PATHS
+    followed = retriever.name != "" and path.exists()
+    require(followed, "no queries were followed in the training of this retriever", DataError)
+    found = load_file(path)
+    return found["steps"], found["encodings"]
+
+
+def parts(history: History) -> pd.Series:
+    """Seconds of a training in its parts; the last is what the others leave: the optimizer's step."""
+    rest = history.seconds - sum(history.parts.values())
+    return pd.Series({**history.parts, "optimizer": rest}, name="seconds")
+
+
+def _students(start: Retriever, trained: str) -> tuple[Retriever, DualEncoder]:
+    """A retriever with weights of its own, and what of it is trained."""
+    if trained == "both":
+        retriever = replace(start, model=copy.deepcopy(start.model), history=History(), name="")
+        return retriever, retriever.model
+    given = start.model
+    student = DualEncoder(copy.deepcopy(given.query_encoder), similarity=given.similarity).to(runtime.device())
+    student.alpha, student.beta = copy.deepcopy(given.alpha), copy.deepcopy(given.beta)
+    towers = DualEncoder(student.query_encoder, given.document_encoder, given.similarity)
+    towers.alpha, towers.beta = student.alpha, student.beta
+    architecture = replace(start.architecture, towers="two")
+    return Retriever(architecture, start.wordpiece, towers, History()), student
+
+
+def _setting(
+    start: Retriever, retriever: Retriever, module: torch.nn.Module, ranking: Ranking, method: Method, seed: int
+) -> Setting:
+    encode = _evaluating(module, retriever.encode_queries)
+    if method.trained == "query":
+        judged = ranking.judged("train", encode_corpus(start, ranking))
+        found = indexed(start, ranking, method.index, method.search)
+        return Setting(ranking, judged, method, seed, encode, lambda: found)
+    encode_documents = _evaluating(module, retriever.encode_documents)
+
+    def again() -> Index:
+        return indexes.build(method.index, encode_documents(ranking.benchmark.documents), method.search)
+
+    return Setting(ranking, ranking.judged("train"), method, seed, encode, again)
+
+
+def _evaluating(module: torch.nn.Module, encode: Callable[[TokenTable], np.ndarray]) -> Callable:
+    """Encode without dropout in the midst of a training."""
+
+    def quietly(table: TokenTable) -> np.ndarray:
+        training = module.training
+        module.eval()
+        try:
+            return encode(table)
+        finally:
+            module.train(training)
+
+    return quietly
+
+
+def _looking(setting: Setting, watch: Watching) -> Dynamics:
+    lists = setting.ranking.bm25("train", watch.depth)
+    followed = setting.ranking.queries(watch.followed)
+    return Dynamics(*setting.common, setting.encode, setting.index(), lists, watch, followed)
+
+
+# Dev queries that are looked at, and candidates beside their own that they are ranked against.
+DEV, POOL = 500, 500
+
+
+def _validation(setting: Setting, retriever: Retriever) -> Callable[[], float]:
+    """Reciprocal rank of some dev queries, as a function of the weights.
+
+    Among all documents, in the index of the training, if these stay as they are; else in a pool.
+    """
+    judged = setting.ranking.judged("dev", None if setting.method.trained == "both" else setting.judged.documents)
+    chosen = np.random.default_rng(0).permutation(len(judged))[:DEV]
+    queries = judged.queries.take(chosen)
+    if setting.method.trained == "query":
+        pool, search = np.arange(len(judged.documents)), setting.index().search
+    else:
+        own = np.unique(judged.relevant.take(chosen).ids)
+        others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(judged.documents)), own))
+        pool = np.concatenate([own, others[:POOL]])
+        table = judged.documents.take(pool)
+        search = lambda encoded, k: indexes.build(EXACT, retriever.encode_documents(table)).search(encoded, k)  # noqa: E731
+
+    def score() -> float:
+        rows = search(retriever.encode_queries(queries), CUT)[1]
+        return reciprocal_rank(judged.hits(chosen, np.where(rows < 0, -1, pool[rows])))
+
+    return score
+
+
+# --- ranking ---------------------------------------------------------------------------------------
+
+
+def _of_documents(retriever: Retriever) -> str:
+    """sha256 of what encodes documents: methods that train the query encoder alone share it with their start."""
+    digest = hashlib.sha256(json.dumps(asdict(replace(retriever.architecture, towers="siamese"))).encode())
+    for name, weight in sorted(retriever.model.document_encoder.state_dict().items()):
+        digest.update(name.encode() + weight.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def encode_corpus(retriever: Retriever, ranking: Ranking) -> np.ndarray:
+    """Encodings of all documents, made once for each document encoder: float32, shape (D, d)."""
+    settings = {"encoder": _of_documents(retriever), **ranking.address, "threads": runtime.threads()}
+
+    def make(folder: Path) -> None:
+        vectors = _evaluating(retriever.model, retriever.encode_documents)(ranking.benchmark.documents)
+        save_file({"vectors": vectors}, folder / "vectors.safetensors")
+
+    folder = artefacts.artefact("vectors", settings, MODULES, make)
+    return load_file(folder / "vectors.safetensors")["vectors"]
+
+
+def indexed(
+    retriever: Retriever, ranking: Ranking, factory: str = EXACT, search: Mapping[str, float] | None = None
+) -> Index:
+    """The index of all documents, made once; see `retlib.index.build`."""
+    search = dict(search or {})
+    if factory == EXACT:
+        return indexes.build(EXACT, encode_corpus(retriever, ranking), search)
+    settings = {"encoder": _of_documents(retriever), **ranking.address, "factory": factory}
+
+    def make(folder: Path) -> None:
+        # faiss's codes are reproducible on one thread alone.
+        indexes.build(factory, encode_corpus(retriever, ranking), threads=1).save(folder)
+
+    found = indexes.load(artefacts.artefact("index", settings, MODULES, make))
+    found.settings["threads"] = runtime.threads()
+    found.set(**search)
+    return found
+
+
+def rank(
+    retriever: Retriever,
+    ranking: Ranking,
+    split: str = "test",
+    index: str = EXACT,
+    depth: int = 1000,
+    search: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """The run of a split's queries against all documents, made once.
+
+    Parameters
+    ----------
+    retriever : Retriever
+        Trained: it has a name.
+    ranking : Ranking
+        Of any collection, as the retriever reads it.
+    index, search
+        See `indexed`.
+    """
+    require(retriever.name != "", "only a trained retriever can be asked for a run", DataError)
+    settings = {
+        "retriever": retriever.name, **ranking.address, "split": split, "index": index, "search": dict(search or {}),
+        "depth": depth, "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        ids = evaluation.held_out(ranking.collection, split)[0].index
+        encoded = retriever.encode_queries(ranking.queries(ids))
+        scores, rows = indexed(retriever, ranking, index, search).search(encoded, depth)
+        run = evaluation.make_run(ids, ranking.collection.documents.index, scores, rows)
+        run.to_parquet(folder / "run.parquet")
+
+    return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, evaluation), make) / "run.parquet")
+
+
+def reorder(retriever: Retriever, ranking: Ranking, run: pd.DataFrame, depth: int = 100) -> pd.DataFrame:
+    """The first documents of another system's run, in the retriever's order (Zhan 2020, Table 1, "Rerank")."""
+    documents, vectors = ranking.collection.documents.index, encode_corpus(retriever, ranking)
+    place = run.groupby("query_id", sort=False).cumcount()
+    head = run[place < depth]
+    ids = pd.Index(head["query_id"].unique())
+    encoded = retriever.encode_queries(ranking.queries(ids))
+    rows = np.full((len(ids), depth), lexical.NO_ROW)
+    rows[ids.get_indexer(head["query_id"]), place[place < depth]] = documents.get_indexer(head["doc_id"])
+    # Query by query: all vectors at once would be as many as the run is long.
+    scores = np.array([vectors[row] @ query for row, query in zip(rows, encoded, strict=True)])
+    return evaluation.make_run(ids, documents, scores, rows)

@@ -1,0 +1,376 @@
+"""Models that score a query with a document, and re-rank what a first stage found (Nogueira and Cho 2019)."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from retlib import artefacts, dense, evaluation, losses, ranked_negatives, runtime
+from retlib.collection import Collection
+from retlib.dense import CONFIG, Benchmark, Retriever, Schedule
+from retlib.errors import DataError, require
+from retlib.negatives import Batch
+from retlib.pairs import Judged
+from retlib.ranked_negatives import TopNegatives
+from retlib.text import TokenTable, WordPiece, constant, paste
+from retlib.training import History, Task, train
+from retlib.transformer import Transformer
+
+# Whose source takes part in the address of what is made here.
+MODULES = (*dense.MODULES, ranked_negatives, evaluation, sys.modules[__name__])
+
+# Pairs that are scored in one call.
+BLOCK = 512
+# Validation queries, and the candidates of each that they are validated on: reading is slow.
+QUERIES, CANDIDATES = 100, 20
+
+
+class CrossEncoder(nn.Module):
+    """BERT over query, [SEP] and document, with one logit a row (Nogueira and Cho 2019).
+
+    Parameters
+    ----------
+    bert : BertModel
+        Without its pooler.
+    wordpiece : WordPiece
+        Of the token tables.
+
+    Notes
+    -----
+    The paper reads [CLS]; here it is the mean of all states, which learns faster from scratch.
+    There are no embeddings of the two parts: the separator alone tells them apart. What is
+    longer than the model takes is cut off at the end of the document.
+    """
+
+    def __init__(self, bert: nn.Module, wordpiece: WordPiece) -> None:
+        super().__init__()
+        self.encoder = Transformer(bert, wordpiece, 1, pooling="mean")
+        self._separator = wordpiece.sep
+
+    def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
+        """Score B queries with B * n documents, n to each: shape (B, n)."""
+        each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
+        pieces = [each.piece, constant(self._separator, len(documents)), documents.piece]
+        return self.encoder(paste(pieces, self.encoder.longest)).view(len(queries), -1)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How a model that scores pairs is trained.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Its batches are of queries, and its chunks are not used.
+    negatives : int
+        Beside the relevant document of each query.
+    loss : str
+        One of `retlib.losses.names()`, over the documents of a query.
+
+    Raises
+    ------
+    SettingError
+        If there are no negatives, the loss is not known, or the schedule asks for what is not done here.
+    """
+
+    schedule: Schedule
+    negatives: int = 7
+    loss: str = "softmax"
+
+    def __post_init__(self) -> None:
+        require(self.negatives >= 1, f"negatives = {self.negatives}: at least 1 is needed")
+        losses.get(self.loss)
+        whole = self.schedule.chunk is None and not self.schedule.corrected
+        require(whole, "models that read pairs are trained without chunks and without correction")
+
+
+@dataclass(eq=False)
+class PairTask(Task):
+    """A model of pairs, the documents that each query sees, and a loss over them.
+
+    Parameters
+    ----------
+    module : Module
+        From B queries and B * n documents to scores (B, n).
+    negatives : object
+        With a method ``batch(step) -> Batch``, of documents of their own to each query.
+    loss_name : str
+        One of `retlib.losses.names()`.
+    """
+
+    module: nn.Module
+    negatives: Any
+    loss_name: str
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step."""
+        return self.negatives.batch(step)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of a batch."""
+        scores = self.module(batch.queries, batch.documents).float()
+        return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
+
+
+@dataclass(eq=False)
+class Ranker:
+    """A trained model of pairs, with what it takes to use it.
+
+    Parameters
+    ----------
+    model : Module
+        See `PairTask`.
+    wordpiece : WordPiece
+    query_length, document_length : int
+        Units beyond these are cut off.
+    history : History
+    name : str
+        The address of the artefact.
+    """
+
+    model: nn.Module
+    wordpiece: WordPiece
+    query_length: int
+    document_length: int
+    history: History = field(default_factory=History)
+    name: str = ""
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has, embeddings included."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def tokenize(self, collection: Collection) -> Benchmark:
+        """A collection's queries and documents as this model reads them."""
+        return Benchmark.tokenize(collection, self.wordpiece, self.query_length, self.document_length)
+
+    @torch.no_grad()
+    def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:
+        """The score of each query with the document in the same row: float32, shape (rows,)."""
+        scores = np.empty(len(queries), dtype=np.float32)
+        order = np.argsort(queries.lengths + documents.lengths, kind="stable")  # like lengths need little padding
+        with runtime.autocast("bfloat16"):
+            for start in range(0, len(order), BLOCK):
+                rows = order[start : start + BLOCK]
+                found = self.model(queries.take(rows), documents.take(rows))
+                scores[rows] = found[:, 0].float().cpu().numpy()
+        return scores
+
+    def save(self, folder: Path) -> None:
+        """Write vocabulary, weights, lengths and history."""
+        self.wordpiece.save(folder / "vocab.txt")
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
+        save_file(weights, folder / "model.safetensors")
+        self.model.encoder.bert.config.to_json_file(folder / CONFIG)
+        meta = {name: getattr(self, name) for name in ("query_length", "document_length")}
+        (folder / "ranker.json").write_text(json.dumps({**meta, "history": asdict(self.history)}))
+
+    @classmethod
+    def load(cls, folder: Path, kind: type[nn.Module]) -> Ranker:
+        """Read what `save` wrote of a model of that kind."""
+        meta, wordpiece = json.loads((folder / "ranker.json").read_text()), WordPiece.load(folder / "vocab.txt")
+        model = kind(Transformer.from_config(folder / CONFIG, wordpiece, 1, "mean").bert, wordpiece)
+        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # buffers are not in the file
+        history = History(**meta.pop("history"))
+        return cls(model.to(runtime.device()).eval(), wordpiece, **meta, history=history, name=folder.name)
+
+
+# --- training --------------------------------------------------------------------------------------
+
+
+def fit(
+    start: Retriever,
+    collection: Collection,
+    run: pd.DataFrame,
+    lesson: Lesson,
+    seed: int,
+    kind: type[nn.Module] = CrossEncoder,
+) -> Ranker:
+    """Train a model of pairs on a collection's training queries, or find it trained.
+
+    Parameters
+    ----------
+    start : Retriever
+        Whose query encoder, a Transformer, the model starts from; pre-trained or fresh. Its lengths apply.
+    collection : Collection
+    run : DataFrame
+        Of the training and validation queries, by the system whose results are the negatives.
+    lesson : Lesson
+    seed : int
+        Of the new head and of the batches.
+    kind : type
+        The model: made from a BERT and its vocabulary.
+
+    Raises
+    ------
+    DataError
+        If the run has no training or no validation query that has a relevant document.
+    SettingError
+        If `start` is no Transformer.
+
+    Notes
+    -----
+    The weights that are kept are the best on `QUERIES` validation queries, by the reciprocal rank of
+    their first relevant document among the first `CANDIDATES` of the run.
+    """
+    require(start.architecture.encoder == "transformer", "a model of pairs starts from encoder = 'transformer'")
+    settings = {
+        "kind": kind.__name__, "start": start.name or start.fingerprint, "collection": collection.fingerprint,
+        "run": _digest(run), "lesson": asdict(lesson), "seed": seed, "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        ranker = _fresh(start, kind, seed)
+        benchmark = ranker.tokenize(collection)
+        judged, lists = _listed(benchmark, run, "train")
+        sampler = TopNegatives(judged, lesson.schedule.batch_size, seed, lesson.negatives, lists)
+        task = PairTask(ranker.model, sampler, lesson.loss)
+        validate = _validation(ranker, *_listed(benchmark, run, "dev"))
+        label = f"{kind.__name__} {collection.name} seed {seed}"
+        ranker.history = train(task, lesson.schedule.settings(), validate, seed, folder, label)
+        ranker.save(folder)
+
+    folder = artefacts.artefact("ranker", settings, (*MODULES, sys.modules[kind.__module__]), make)
+    return Ranker.load(folder, kind)
+
+
+def _fresh(start: Retriever, kind: type[nn.Module], seed: int) -> Ranker:
+    """A model on a copy of the query encoder's BERT, with a new head."""
+    runtime.set_seeds(seed)
+    model = kind(copy.deepcopy(start.model.query_encoder.bert), start.wordpiece).to(runtime.device())
+    return Ranker(model, start.wordpiece, start.architecture.query_length, start.architecture.document_length)
+
+
+def _listed(benchmark: Benchmark, run: pd.DataFrame, split: str) -> tuple[Judged, np.ndarray]:
+    """A split's queries that the run has and that have a relevant document; and its list for each, -1 where shorter."""
+    collection = benchmark.collection
+    documents = collection.documents.index
+    qrels = collection.judgments(split)
+    qrels = qrels[qrels["relevance"] > 0]
+    ids = collection.split(split).index
+    ids = ids[ids.isin(qrels["query_id"]) & ids.isin(run["query_id"])]
+    wrong = f"the run has no {split} query of {collection.name!r} that has a relevant document"
+    require(len(ids) > 0, wrong, DataError)
+    relevant = qrels.groupby("query_id")["doc_id"].agg(list)[ids]
+    table = TokenTable.from_rows([documents.get_indexer(own) for own in relevant])
+    queries = benchmark.queries.take(collection.queries.index.get_indexer(ids))
+    return Judged(queries, table, benchmark.documents), _lists(run, ids, documents)
+
+
+def _lists(run: pd.DataFrame, queries: pd.Index, documents: pd.Index) -> np.ndarray:
+    """Rows of documents that a run has for each query, shape (Q, longest), -1 where a list is shorter."""
+    run = run[run["query_id"].isin(queries)]
+    place = run.groupby("query_id", sort=False).cumcount().to_numpy()
+    lists = np.full((len(queries), place.max() + 1), -1, dtype=np.int64)
+    lists[queries.get_indexer(run["query_id"]), place] = _rows(documents, run["doc_id"], "document")
+    return lists
+
+
+def _rows(index: pd.Index, ids: pd.Series, what: str) -> np.ndarray:
+    rows = index.get_indexer(ids)
+    unknown = ids[rows < 0][:1].tolist()
+    require(not unknown, f"the run names {what} {unknown}, which is not in the collection", DataError)
+    return rows
+
+
+def _validation(ranker: Ranker, judged: Judged, lists: np.ndarray) -> Callable[[], float]:
+    """Mean reciprocal rank of re-ranked validation lists, as a function of the weights."""
+    chosen = np.sort(np.random.default_rng(0).permutation(len(judged))[:QUERIES])
+    lists = lists[chosen, :CANDIDATES]
+    place, column = np.nonzero(lists >= 0)
+    queries, documents = judged.queries.take(chosen[place]), judged.documents.take(lists[place, column])
+    hits = judged.hits(chosen, lists)
+
+    def score() -> float:
+        scores = np.full(lists.shape, -np.inf, dtype=np.float32)
+        scores[place, column] = ranker.scores(queries, documents)
+        best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
+        # Ties count against the model, and so do scores that are no numbers.
+        rank = 1 + (~(scores < best) & ~hits & (lists >= 0)).sum(axis=1)
+        return float(np.where(hits.any(axis=1), 1 / rank, 0).mean())
+
+    return score
+
+
+# --- ranking ---------------------------------------------------------------------------------------
+
+
+def rerank(run: pd.DataFrame, depth: int, ranker: Ranker, collection: Collection) -> pd.DataFrame:
+    """A run whose first results are put into the order of a model of pairs; made once.
+
+    Parameters
+    ----------
+    run : DataFrame
+        Of queries and documents of the collection.
+    depth : int
+        Results of each query that the model reads.
+    ranker : Ranker
+        Trained: it has a name.
+
+    Returns
+    -------
+    DataFrame
+        As `reordered` returns it.
+    """
+    require(ranker.name != "", "only a trained model can be asked for a run", DataError)
+    settings = {
+        "ranker": ranker.name, "collection": collection.fingerprint, "run": _digest(run), "depth": depth,
+        "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        benchmark, first = ranker.tokenize(collection), run[_places(run) < depth]
+        queries = benchmark.queries.take(_rows(collection.queries.index, first["query_id"], "query"))
+        documents = benchmark.documents.take(_rows(collection.documents.index, first["doc_id"], "document"))
+        reordered(run, depth, ranker.scores(queries, documents)).to_parquet(folder / "run.parquet")
+
+    return pd.read_parquet(artefacts.artefact("run", settings, MODULES, make) / "run.parquet")
+
+
+def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame:
+    """A run whose first `depth` results of each query are ordered by new scores; the rest keeps its order.
+
+    Parameters
+    ----------
+    run : DataFrame
+        As `retlib.evaluation.make_run` returns it; its order is taken as it stands.
+    depth : int
+    scores : float array, shape (results that are re-ordered,)
+        In the order of the run. Equal ones are ordered by document id.
+
+    Returns
+    -------
+    DataFrame
+        The scores of the rest are moved as a whole, to one below the lowest new score of their query.
+    """
+    require(depth >= 1, f"depth = {depth}: at least 1 is needed")
+    place = _places(run)
+    run = run.assign(query=pd.factorize(run["query_id"])[0])
+    first, rest = run[place < depth].assign(score=scores), run[place >= depth]
+    first = first.sort_values(["query", "score", "doc_id"], ascending=[True, False, True], kind="stable")
+    lowest, highest = first.groupby("query")["score"].min(), rest.groupby("query")["score"].max()
+    rest = rest.assign(score=rest["score"] + rest["query"].map(lowest - 1 - highest))
+    whole = pd.concat([first, rest]).sort_values("query", kind="stable").astype({"score": np.float32})
+    return whole[evaluation.RUN_COLUMNS].reset_index(drop=True)
+
+
+def _places(run: pd.DataFrame) -> np.ndarray:
+    """The place of each result in its query's list, from 0."""
+    return run.groupby("query_id", sort=False).cumcount().to_numpy()
+
+
+def _digest(run: pd.DataFrame) -> str:
+    hashed = pd.util.hash_pandas_object(run[evaluation.RUN_COLUMNS], index=False)
+    return hashlib.sha256(hashed.to_numpy().tobytes()).hexdigest()

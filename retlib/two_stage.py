@@ -1,0 +1,177 @@
+"""A first stage, and a model that reads its best results: quality against latency (Zhan 2020, section 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+
+from retlib import dense, late_interaction, latency, ltre, rerank, runtime
+from retlib.collection import Collection
+from retlib.experiment import Experiment, Outcome
+from retlib.index import EXACT
+from retlib.lexical import BM25
+from retlib.ltre_study import TASKS, Study
+from retlib.rerank import Lesson, Ranker
+
+MEASURE = "RR@10"
+FIRST = "LTRe (ANCE)"  # the system of Table 1 whose results are re-ranked, as the paper's
+# Results of BM25 that negatives of a training query are drawn from.
+LISTED = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """Everything that answers the test queries of one collection, for one seed.
+
+    Parameters
+    ----------
+    study : Study
+    collection : Collection
+        Its training queries train the models that read pairs.
+    layers : mapping of str to int
+        Name of a re-ranker to the layers of its BERT.
+    lesson : Lesson
+        How these are trained, and the late-interaction model.
+    seed : int
+    """
+
+    study: Study
+    collection: Collection
+    layers: Mapping[str, int]
+    lesson: Lesson
+    seed: int
+
+    @cached_property
+    def bm25(self) -> BM25:
+        """BM25 over the documents."""
+        return BM25().fit(self.texts.tolist())
+
+    @property
+    def texts(self) -> pd.Series:
+        """What BM25 sees of the documents."""
+        return self.study.part(self.collection).texts
+
+    @cached_property
+    def listed(self) -> pd.DataFrame:
+        """BM25's best results for the training and validation queries."""
+        queries = self.collection.queries
+        return BM25().rank(self.texts, queries["text"][queries["split"] != "test"], LISTED)
+
+    @cached_property
+    def retriever(self) -> dense.Retriever:
+        """LTRe."""
+        return self.study.retriever(FIRST, self.seed)
+
+    @cached_property
+    def readers(self) -> dict[str, Ranker]:
+        """The re-rankers by name."""
+        return {name: self._trained(layers, rerank.fit) for name, layers in self.layers.items()}
+
+    @cached_property
+    def colbert(self) -> Ranker:
+        """The late-interaction model, of as many layers as the first stage."""
+        return self._trained(self.study.architecture.layers, late_interaction.fit)
+
+    def _trained(self, layers: int, fit: Callable[..., Ranker]) -> Ranker:
+        architecture = replace(self.study.architecture, layers=layers)
+        start = dense.pretrain(self.study.prepared, architecture, TASKS, self.study.pretraining, self.seed)
+        return fit(start, self.collection, self.listed, self.lesson, self.seed)
+
+    @cached_property
+    def firsts(self) -> dict[str, pd.DataFrame]:
+        """The runs of the two first stages over the test queries."""
+        queries = self.collection.split("test")["text"]
+        return {
+            "BM25": BM25().rank(self.texts, queries, 1000),
+            "LTRe": ltre.rank(self.retriever, self.study.part(self.collection)),
+        }
+
+    def runs(self, depths: Sequence[int]) -> dict[str, pd.DataFrame]:
+        """The runs of all systems by name: one stage, and two at each depth."""
+        found = {**self.firsts, "ColBERT": late_interaction.rank(self.colbert, self.collection)}
+        for first, run in self.firsts.items():
+            for name, reader in self.readers.items():
+                for depth in depths:
+                    found[f"{first} -> {name}, {depth}"] = rerank.rerank(run, depth, reader, self.collection)
+        return found
+
+    def answers(self, depths: Sequence[int]) -> dict[str, Callable[[int], object]]:
+        """What answers the test query of that number, by the names of `runs`; each begins with the text."""
+        units = self._units
+        firsts = {"BM25": self._by_words, "LTRe": self._by_vectors}
+        found: dict[str, Callable] = {name: partial(first, k=100) for name, first in firsts.items()}
+        found["ColBERT"] = lambda number: units.search(*self._question_units(number), 100)
+        for name, first in firsts.items():
+            for reader in self.readers:
+                for depth in depths:
+                    found[f"{name} -> {reader}, {depth}"] = partial(self._two, first, self.readers[reader], depth)
+        return found
+
+    @cached_property
+    def _questions(self) -> list[str]:
+        return self.collection.split("test")["text"].tolist()
+
+    @cached_property
+    def _index(self):
+        return ltre.indexed(self.retriever, self.study.part(self.collection), EXACT)
+
+    @cached_property
+    def _units(self) -> late_interaction.UnitIndex:
+        return late_interaction.build(self.colbert, self.collection)
+
+    @cached_property
+    def _documents(self):
+        return self.study.part(self.collection).benchmark.documents
+
+    def _tokens(self, number: int):
+        architecture = self.study.architecture
+        encoded = self.study.prepared[0].encode([self._questions[number]])
+        return dense.paste([encoded.piece], architecture.query_length)
+
+    def _question_units(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        table = self._tokens(number)
+        return late_interaction.encode_units(self.colbert.model, table), table.offsets
+
+    def _by_words(self, number: int, k: int) -> np.ndarray:
+        return self.bm25.search([self._questions[number]], k)[1][0]
+
+    def _by_vectors(self, number: int, k: int) -> np.ndarray:
+        return self._index.search(self.retriever.encode_queries(self._tokens(number)), k)[1][0]
+
+    def _two(self, first: Callable, reader: Ranker, depth: int, number: int) -> np.ndarray:
+        rows = first(number, depth)
+        rows = rows[rows >= 0]
+        if not len(rows):
+            return rows
+        table = self._tokens(number).take(np.zeros(len(rows), dtype=np.int64))
+        return rows[np.argsort(-reader.scores(table, self._documents.take(rows)), kind="stable")]
+
+
+def record(experiment: Experiment, stages: Stages, depths: Sequence[int], timed: int) -> None:
+    """Record the quality of every system, and the milliseconds of each of `timed` questions, asked one by one, warm."""
+    parameters = {"layers": dict(stages.layers), "loss": stages.lesson.loss}
+    for system, run in stages.runs(depths).items():
+        seed = 0 if system == "BM25" else stages.seed
+        experiment.measure(system, stages.collection, seed, Outcome(run, parameters), measures=[MEASURE, "R@1000"])
+    answers = stages.answers(depths)
+    numbers = range(min(timed, len(stages.collection.split("test"))))
+    for system, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
+        for measure, value in latency.summary(latency.milliseconds(answer, numbers)).items():
+            experiment.record(system, stages.collection.name, measure, value, stages.seed)
+
+
+def table(experiment: Experiment, collection: str, estimate: Callable) -> pd.DataFrame:
+    """Quality and latency of every system: `system`, `value`, `low`, `high` (points of 100), `median`, `p95` (ms)."""
+    rows = experiment.results.rows
+    mean = rows[rows["collection"] == collection].groupby(["system", "measure"])["value"].mean()
+    found = []
+    for system in experiment.results.systems(collection, "test", MEASURE):
+        quality = estimate(experiment.results, system, collection, MEASURE)
+        low, high = quality.interval()
+        times = mean[system, "latency ms"], mean[system, "latency p95 ms"]
+        found.append((system, quality.effect, low, high, *times))
+    return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
