@@ -249,8 +249,8 @@ class Method:
             several = f"loss = {self.loss!r} takes one positive of a query; {LTRE} may retrieve several"
             require(self.loss not in ONE_POSITIVE, several)
 
-    def settings(self, keep: str) -> TrainingSettings:
-        """The loop's settings."""
+    def settings(self) -> TrainingSettings:
+        """The loop's settings: the last weights are kept, as a few dev queries do not tell negatives apart."""
         return TrainingSettings(
             steps=self.steps,
             evaluate_every=-(-self.steps // self.evaluations),
@@ -260,7 +260,7 @@ class Method:
             precision=self.precision,
             warmup=self.warmup,
             decay=True,
-            keep=keep,
+            keep="last",
         )
 
 
@@ -338,9 +338,8 @@ def fit(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Wa
     Returns
     -------
     Retriever
-        With the weights of the last step, if it was watched; else with the best on the dev
-        queries, those before the first step among them. If only the query encoder was
-        trained it has two towers.
+        With the weights of the last step; its history has scores on dev queries. If only the
+        query encoder was trained it has two towers.
     """
     require(watch is None or method.trained == "query", "only a training of the query encoder can be watched")
     settings = {
@@ -354,10 +353,8 @@ def fit(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Wa
         task = RetrievalTask(module, NEGATIVES[method.negatives](setting), method.loss)
         looking = _looking(setting, watch) if watch else None
         label = f"{method.negatives} seed {seed}"
-        keep = "last" if watch else "best"
-        retriever.history = train(
-            task, method.settings(keep), _validation(setting, retriever), seed, folder, label, looking
-        )
+        validate = _validation(setting, retriever)
+        retriever.history = train(task, method.settings(), validate, seed, folder, label, looking)
         if looking is not None and watch.followed:
             looking.follow(method.steps)
             save_file({name: values.numpy() for name, values in looking.paths.items()}, folder / PATHS)

@@ -39,21 +39,23 @@ def _relevant(study: Study, watching: Watching) -> list[np.ndarray]:
     return [table.row(row) for row in ids.get_indexer(list(watching.followed))]
 
 
-def _moved(study: Study, optimizer: str, watching: Watching, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _moved(study: Study, rate: float, watching: Watching, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Steps (T,), the followed queries' encodings at each (T, F, d), and those of all documents (D, d), under LTRe."""
-    trained = study.watched(ltre.LTRE, optimizer, seed, watching)
+    trained = study.watched(ltre.LTRE, "adamw", rate, seed, watching)
     return *ltre.paths(trained), ltre.encode_corpus(trained, study.ranking)
 
 
-def neighbourhoods(study: Study, optimizer: str, watching: Watching, seed: int) -> pd.DataFrame:
+def neighbourhoods(study: Study, rate: float, watching: Watching, seed: int) -> pd.DataFrame:
     """A map around each followed query: what it retrieves before or after LTRe, and itself at both times.
+
+    LTRe with AdamW at this learning rate, as it was watched.
 
     Returns
     -------
     DataFrame
         Columns `query` (its name on maps), `what` (document, relevant, before or after), `x`, `y`.
     """
-    _, paths, documents = _moved(study, optimizer, watching, seed)
+    _, paths, documents = _moved(study, rate, watching, seed)
     parts = []
     for place, (name, relevant) in enumerate(zip(_names(paths.shape[1]), _relevant(study, watching), strict=True)):
         ends = paths[[0, -1], place]  # (2, d)
@@ -65,7 +67,7 @@ def neighbourhoods(study: Study, optimizer: str, watching: Watching, seed: int) 
     return pd.concat(parts, ignore_index=True)
 
 
-def corpus(study: Study, optimizer: str, watching: Watching, seed: int) -> pd.DataFrame:
+def corpus(study: Study, rate: float, watching: Watching, seed: int) -> pd.DataFrame:
     """One map of the documents, or of a sample of them, with the path of each followed query under LTRe.
 
     Returns
@@ -74,7 +76,7 @@ def corpus(study: Study, optimizer: str, watching: Watching, seed: int) -> pd.Da
         Columns `what` (document, relevant or query), `query` (its name on maps; "" of a document),
         `step` (of a query), `x`, `y`.
     """
-    steps, paths, documents = _moved(study, optimizer, watching, seed)
+    steps, paths, documents = _moved(study, rate, watching, seed)
     relevant = _relevant(study, watching)
     sample = np.random.default_rng(0).permutation(len(documents))[:MOST]
     x, y = _project(np.concatenate([documents[sample], *(documents[rows] for rows in relevant), *paths])).T

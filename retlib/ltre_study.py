@@ -51,6 +51,10 @@ WATCHED = {
 }
 
 
+# The optimizers of the watched trainings, and what they add to a system's name.
+OPTIMIZERS_WATCHED = {"lamb": "", "adamw": ", AdamW"}
+
+
 @dataclass(frozen=True, eq=False)
 class Study:
     """Collections, an encoder, and how long and how fast to train.
@@ -103,9 +107,10 @@ class Study:
         negatives, start = (WARM, PRETRAINED) if name == WARM else NEGATIVES[name]
         return ltre.fit(self.retriever(start, seed), self.ranking, self.method(negatives), seed)
 
-    def watched(self, name: str, optimizer: str, seed: int, watching: Watching) -> Retriever:
+    def watched(self, name: str, optimizer: str, rate: float, seed: int, watching: Watching) -> Retriever:
         """A system of Figure 3: the query encoder alone, watched at every step."""
-        method = replace(self.likened(WATCHED[name]), optimizer=optimizer, interval=interval(name, watching))
+        changes = {"optimizer": optimizer, "learning_rate": rate, "interval": interval(name, watching)}
+        method = replace(self.likened(WATCHED[name]), **changes)
         return ltre.fit(self.retriever("BM25 Neg", seed), self.ranking, method, seed, watching)
 
     def likened(self, negatives: str) -> Method:
@@ -180,7 +185,7 @@ def study(p: Mapping[str, Any]) -> Study:
     both = Method("Rand Neg", p["steps"], "both", "ranknet", n=p["negatives"], learning_rate=p["rate"], **common)
     return Study(
         trained_on,
-        (*trained_on, *(_load(name, p) for name in p["zero_shot"])),
+        (*trained_on, *map(datasets.load, p["zero_shot"])),
         dense.prepare(p["articles"], p["units"]),
         Architecture(**shape),
         Schedule(p["pretraining_steps"], p["pretraining_batch"], p["pretraining_rate"]),
@@ -229,14 +234,14 @@ def record_trained(
 
 
 def record_curves(
-    experiment: Experiment, study: Study, optimizers: Mapping[str, str], watching: Watching, seeds: Sequence[int]
+    experiment: Experiment, study: Study, optimizers: Mapping[str, float], watching: Watching, seeds: Sequence[int]
 ) -> pd.DataFrame:
     """What was seen of every watched training, step by step; and of the warm-up on the same queries.
 
     Parameters
     ----------
     optimizers : mapping
-        Name in `retlib.optimizers.OPTIMIZERS` to what is added to a system's name.
+        Name in `OPTIMIZERS_WATCHED` to its learning rate.
 
     Returns
     -------
@@ -248,9 +253,9 @@ def record_curves(
         start = study.retriever("BM25 Neg", seed)
         standing = ltre.standing(start, study.ranking, study.likened("Rand Neg"), seed, watching)
         parts.append(_curve("Warm-up", seed, standing))
-        for name, (optimizer, label) in product(WATCHED, optimizers.items()):
-            history = study.watched(name, optimizer, seed, watching).history
-            parts.append(_curve(f"{name}{label}", seed, history.watched))
+        for name, (optimizer, rate) in product(WATCHED, optimizers.items()):
+            history = study.watched(name, optimizer, rate, seed, watching).history
+            parts.append(_curve(f"{name}{OPTIMIZERS_WATCHED[optimizer]}", seed, history.watched))
     curves = pd.concat(parts, ignore_index=True)
     last = curves[curves["step"] >= 0.8 * curves["step"].max()]
     for (system, measure, seed), value in (
@@ -260,9 +265,10 @@ def record_curves(
     return curves
 
 
-def intervals(optimizers: Mapping[str, str], watching: Watching) -> pd.DataFrame:
+def intervals(optimizers: Iterable[str], watching: Watching) -> pd.DataFrame:
     """Steps between the refreshes of each watched system's lists: `system`, `interval`."""
-    rows = [(f"{name}{label}", interval(name, watching)) for name, label in product(WATCHED, optimizers.values())]
+    labels = [OPTIMIZERS_WATCHED[optimizer] for optimizer in optimizers]
+    rows = [(f"{name}{label}", interval(name, watching)) for name, label in product(WATCHED, labels)]
     return pd.DataFrame(rows, columns=["system", "interval"])
 
 
