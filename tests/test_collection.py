@@ -7,7 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retlib.collection import SPLITS, Collection, closure, fewer_candidates, retrieval_task, split_by_cluster
+from retlib.collection import (
+    SPLITS,
+    Collection,
+    closure,
+    fewer_candidates,
+    hash_position,
+    retrieval_task,
+    smaller,
+    split_by_cluster,
+)
 from retlib.errors import DataError, SettingError
 
 ITEMS = [f"i{number:02d}" for number in range(12)]
@@ -206,6 +215,72 @@ def test_fewer_candidates_by_hand():
     assert len(fewer_candidates(task, 99).documents) == 13
     with pytest.raises(DataError, match="collection 'toy' has no passages"):
         fewer_candidates(toy(), 5)
+
+
+# A smaller task.
+
+PAGES, QUESTIONS = [f"d{i}" for i in range(10)], [f"q{i}" for i in range(12)]
+graded = st.dictionaries(st.tuples(st.sampled_from(QUESTIONS), st.sampled_from(PAGES)), st.integers(0, 2))
+sides = st.lists(st.sampled_from(SPLITS), min_size=len(QUESTIONS), max_size=len(QUESTIONS))
+sizes = st.integers(1, 11), st.integers(1, 13)
+
+
+def asking(grades, splits):
+    """Ten documents; twelve queries with these splits; judgments of these grades."""
+    documents = pd.DataFrame({"text": "x", "title": PAGES}, index=PAGES)
+    queries = pd.DataFrame({"text": "y", "split": splits}, index=QUESTIONS)
+    qrels = pd.DataFrame([(*pair, grade) for pair, grade in grades.items()], columns=["query_id", "doc_id", "relevance"])
+    return Collection("asking", documents, queries, qrels)
+
+
+def first(names, count):
+    return set(sorted(names, key=hash_position)[:count])
+
+
+@patient
+@given(graded, sides, *sizes)
+def test_a_smaller_task_keeps_what_its_test_queries_need(grades, splits, documents, questions):
+    task = asking(grades, splits)
+    found = smaller(task, documents, questions)
+    asked = first(task.split("test").index, questions)
+    needed = {doc for (query, doc), grade in grades.items() if grade > 0 and query in asked}
+    kept = needed | first(set(PAGES) - needed, max(0, documents - len(needed)))
+    assert set(found.split("test").index) == asked and found.name == task.name
+    assert found.documents.equals(task.documents[task.documents.index.isin(kept)])  # in their order
+    answered = {query for (query, doc), grade in grades.items() if grade > 0 and doc in kept}
+    for split in ("train", "dev"):
+        assert set(found.split(split).index) == answered & set(task.split(split).index)
+    left = {pair: grade for pair, grade in grades.items() if pair[0] in found.queries.index and pair[1] in kept}
+    assert {(row.query_id, row.doc_id): row.relevance for row in found.qrels.itertuples()} == left
+
+
+@patient
+@given(graded, sides, *sizes, st.randoms(use_true_random=False))
+def test_a_smaller_task_does_not_depend_on_the_order_of_rows_or_on_sizes_between(
+    grades, splits, documents, questions, random
+):
+    task = asking(grades, splits)
+    found = smaller(task, documents, questions)
+    order = [random.sample(range(len(names)), len(names)) for names in (PAGES, QUESTIONS)]
+    turned = replace(task, documents=task.documents.iloc[order[0]], queries=task.queries.iloc[order[1]])
+    turned = smaller(turned, documents, questions)
+    assert set(turned.documents.index) == set(found.documents.index)
+    assert set(turned.queries.index) == set(found.queries.index)
+    assert smaller(found, documents, questions).fingerprint == found.fingerprint
+    assert set(found.documents.index) <= set(smaller(task, documents + 1, questions).documents.index)
+
+
+def test_a_task_that_is_small_enough_loses_only_queries_without_an_answer():
+    task = asking({(query, "d1"): 1 for query in QUESTIONS[1:]}, ["train", "dev", "test"] * 4)
+    found = smaller(task, 10, 4)
+    assert found.documents.equals(task.documents) and found.qrels.equals(task.qrels)
+    assert found.queries.equals(task.queries.drop(index="q0"))
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0)])
+def test_a_task_of_nothing_is_refused(sizes):
+    with pytest.raises(SettingError, match="at least 1 is needed"):
+        smaller(asking({}, ["test"] * 12), *sizes)
 
 
 # The collection.

@@ -1,7 +1,10 @@
 """Measures and comparisons against slow references, numbers by hand, and simulation."""
 
 import math
+from collections import defaultdict
+from itertools import product
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pytest
@@ -120,36 +123,67 @@ ranked_lists = st.fixed_dictionaries(
 judged = st.dictionaries(st.tuples(st.sampled_from(ASKED[1:]), st.sampled_from(FOUND)), st.integers(0, 2), min_size=1)
 
 
-def check_recalls(run, qrels):
-    """Recall alone against ir-measures, which is asked for it beside a measure that only it computes."""
-    found, expected = evaluate(run, qrels, RECALLS), evaluate(run, qrels, [*RECALLS, "P@1"])
-    expected = expected[expected["measure"] != "P@1"].reset_index(drop=True)
-    assert found["query_id"].tolist() == expected["query_id"].tolist()
-    assert found["measure"].tolist() == expected["measure"].tolist()
-    assert found["value"].tolist() == pytest.approx(expected["value"].tolist(), abs=1e-12)
-    assert found["value"].dtype == float
+def of_ir_measures(run, qrels, measures):
+    """What ir-measures itself gives for the whole run: (measure, query) to value, 0 where it gives none."""
+    ranks = run.groupby("query_id").cumcount()
+    run = run.assign(score=-ranks.astype(float))  # in its own order
+    found = ir_measures.iter_calc(list(map(ir_measures.parse_measure, measures)), qrels, run)
+    return defaultdict(float, {(str(each.measure), each.query_id): each.value for each in found})
+
+
+def check_measures(run, qrels, measures):
+    """Rows as asked for, queries in the order of the judgments, values those of ir-measures."""
+    found, expected = evaluate(run, qrels, measures), of_ir_measures(run, qrels, measures)
+    keys = list(zip(found["measure"], found["query_id"], strict=True))
+    assert keys == list(product(measures, qrels["query_id"].unique()))
+    assert found["value"].tolist() == pytest.approx([expected[key] for key in keys], abs=1e-9)
+    assert found.columns.tolist() == ["query_id", "measure", "value"] and found["value"].dtype == float
+    assert found.index.equals(pd.RangeIndex(len(keys)))
     return found
 
 
-@given(ranked_lists, judged, st.randoms(use_true_random=False))
-def test_recalls_equal_those_of_ir_measures(ranked, grades, random):
-    """With ties, queries without results or without judgments, several relevant documents, or none."""
+def frames(ranked, grades, random):
+    """A run and judgments of what was drawn: ties, queries without results, without judgments or without any relevant."""
     rows = [(query, doc, float(score)) for query, found in ranked.items() for doc, score in found]
     run = pd.DataFrame(rows, columns=RUN.columns).astype({"query_id": object, "doc_id": object, "score": float})
     qrels = [(query, doc, grade) for (query, doc), grade in grades.items()]
     random.shuffle(qrels)
-    check_recalls(run, pd.DataFrame(qrels, columns=QRELS.columns))
+    return run, pd.DataFrame(qrels, columns=QRELS.columns)
+
+
+@given(ranked_lists, judged, st.randoms(use_true_random=False))
+def test_recalls_equal_those_of_ir_measures(ranked, grades, random):
+    check_measures(*frames(ranked, grades, random), RECALLS)
+
+
+# Recall, which has a way of its own; measures that look at the first few results alone; and those that look at all.
+MIXED = ["R@1", "R@5", "RR@2", "nDCG@3", "Judged@2", "P@1", "Success@3", "R(rel=2)@4", "AP", "RR", "nDCG"]
+
+
+@settings(max_examples=60)
+@given(ranked_lists, judged, st.randoms(use_true_random=False), st.lists(st.sampled_from(MIXED), min_size=1, unique=True))
+def test_mixed_measures_equal_those_of_ir_measures(ranked, grades, random, measures):
+    check_measures(*frames(ranked, grades, random), measures)
+
+
+def test_results_below_every_cut_are_not_looked_at(monkeypatch):
+    seen, real = [], ir_measures.iter_calc
+    monkeypatch.setattr(ir_measures, "iter_calc", lambda m, qrels, run: seen.append(len(run)) or real(m, qrels, run))
+    found = [evaluate(RUN, QRELS, measures) for measures in (["P@1", "R@5"], ["RR@2", "P@1"], ["P@1", "AP"], ["R@1"])]
+    # Of q1's four results and q2's two; recall is not asked for, and one measure without a cut looks at all.
+    assert seen == [2, 4, 6]
+    assert [value(found[1], "RR@2", query) for query in ("q1", "q2", "q3")] == [1, 1 / 2, 0]
 
 
 def test_recalls_by_hand():
     qrels = pd.concat([QRELS, pd.DataFrame([("q4", "a", 0)], columns=QRELS.columns)])
-    found = check_recalls(RUN, qrels)
+    found = check_measures(RUN, qrels, RECALLS)
     # q1 has three relevant documents and finds two, at ranks 1 and 3; q2 finds its own at rank 2; q4 has none.
     assert [value(found, measure, "q1") for measure in RECALLS] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
     assert [value(found, measure, "q2") for measure in RECALLS] == [0, 1, 1, 1]
     assert [value(found, "R@100", query) for query in ("q3", "q4")] == [0, 0]
-    assert check_recalls(RUN.iloc[:0], qrels)["value"].tolist() == [0] * 16
-    assert check_recalls(RUN.iloc[[1, 0]], QRELS)["value"].sum() == pytest.approx(0 + 3 * 1 / 3)  # in its own order
+    assert check_measures(RUN.iloc[:0], qrels, RECALLS)["value"].tolist() == [0] * 16
+    assert check_measures(RUN.iloc[[1, 0]], QRELS, RECALLS)["value"].sum() == pytest.approx(0 + 3 * 1 / 3)  # in its own order
 
 
 def test_recall_with_a_grade_of_its_own_is_left_to_ir_measures():

@@ -158,6 +158,18 @@ def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
     assert made.results.clusters("toy", "test", "P@1").to_dict() == toy.split("test")["cluster"].to_dict()
 
 
+def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):
+    given, made = desk(), desk()
+    given.measure("S", toy, 3, perfect(toy), measures=("P@1", "AP@100"))
+    made.measure("S", toy, 3, lambda: perfect(toy), measures=("P@1", "AP@100"))
+    own = ["wall", "recorded", "peak_memory", "load"]  # of each recording
+    rows = [each.results.rows.drop(columns=own, errors="ignore") for each in (given, made)]
+    pd.testing.assert_frame_equal(*rows)
+    assert rows[0]["value"].tolist() == pytest.approx([1.0, 0.25]) and rows[0]["seconds"].tolist() == [1.5, 1.5]
+    for key, frame in made.results.queries.items():
+        pd.testing.assert_frame_equal(given.results.queries[key], frame)
+
+
 @pytest.mark.parametrize("part", ["whole", "candidates"])
 def test_provenance_is_recorded_with_every_result(toy, part):
     task = toy if part == "whole" else toy.candidates("test")
