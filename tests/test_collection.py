@@ -229,7 +229,8 @@ def asking(grades, splits):
     """Ten documents; twelve queries with these splits; judgments of these grades."""
     documents = pd.DataFrame({"text": "x", "title": PAGES}, index=PAGES)
     queries = pd.DataFrame({"text": "y", "split": splits}, index=QUESTIONS)
-    qrels = pd.DataFrame([(*pair, grade) for pair, grade in grades.items()], columns=["query_id", "doc_id", "relevance"])
+    rows = [(*pair, grade) for pair, grade in grades.items()]
+    qrels = pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
     return Collection("asking", documents, queries, qrels)
 
 
