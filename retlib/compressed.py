@@ -39,7 +39,8 @@ def record_trained(experiment: Experiment, study: Study, factories: Iterable[str
         history = retriever.history
         for part in study.tested_on:
             run = ltre.rank(retriever, study.part(part))
-            outcome = Outcome(run, study.settings("LTRe (BM25 Neg)"), history.best_step, history.seconds)
+            settings = {**study.settings("LTRe (BM25 Neg)"), "index": factory}
+            outcome = Outcome(run, settings, history.evaluations[-1]["step"], history.seconds)
             experiment.measure(f"LTRe, {factory}", part, seed, outcome, measures=MEASURES)
         _costs(experiment, study, f"LTRe, {factory}", retriever, study.query.batch_size, seed)
 

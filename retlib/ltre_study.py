@@ -226,7 +226,7 @@ def record_trained(
         retriever = study.retriever(name, seed)
         settings, history = study.settings(name), retriever.history
         for part in study.tested_on:
-            ranking, cost = study.part(part), (history.best_step, history.seconds)
+            ranking, cost = study.part(part), (history.evaluations[-1]["step"], history.seconds)
             searched = Outcome(ltre.rank(retriever, ranking), settings, *cost)
             ordered = Outcome(ltre.reorder(retriever, ranking, bm25[part.name]), settings, *cost)
             experiment.measure(name, part, seed, searched, measures=MEASURES)
