@@ -5,13 +5,14 @@ import inspect
 import re
 from functools import cache
 
+import ltre_slice
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from scipy import stats
 
-from retlib import claims, cost, curve_evidence, datasets, evidence, notebooks, reqa, results, runtime
+from retlib import claims, cost, curve_evidence, datasets, evidence, ltre_study, notebooks, reqa, results, runtime
 from retlib.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
 from retlib.errors import DataError, SettingError
 from retlib.imports import cells, source
@@ -562,6 +563,73 @@ def test_a_claim_on_pretraining_is_judged_by_the_measures_that_it_is_about(name)
         if about.count("R@") > 1:  # each at its own share
             assert f"{measure} {re.search(r'[0-9]+%', spec['data'])[0]}" in about
     assert named == set(re.findall(r"R@\d+", about))
+
+
+# Part four
+
+RANKING = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "zhan2020"]
+PROFILES = ("smoke", "quick", "laptop")
+
+
+@cache
+def given(profile):
+    """The parameters of each notebook at a profile."""
+    return {notebook: chosen.parameters for notebook, chosen in notebooks.plan(ROOT, profile).items()}
+
+
+@cache
+def recorded_ranking(notebook, profile):
+    """The pairs of system and measure that a notebook of part IV records at a profile."""
+    return ltre_slice.recorded(notebook, given(profile)[notebook], readers())
+
+
+@cache
+def readers():
+    """The names under which notebook 43 records its re-rankers: the keys of its mapping to numbers of layers."""
+    found = [node for node in ast.walk(code("43_two_stage")) if isinstance(node, ast.Dict)]
+    (sizes,) = (node for node in found if {ast.unparse(value) for value in node.values} == {"small", "large"})
+    return tuple(key.value for key in sizes.keys)
+
+
+def ranked_collections(notebook, profile):
+    """The names of the collections that a notebook of part IV records on."""
+    chosen = given(profile)[notebook]
+    # One alone answers in two stages.
+    return chosen["collections"][:1] if notebook == "43_two_stage" else chosen["collections"] + chosen["zero_shot"]
+
+
+def comparisons(name):
+    """Every comparison of a claim, complete."""
+    claim = BOUND["claims"][name]
+    return [{**{key: claim[key] for key in claim if key != "each"}, **own} for own in claim["each"]]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", RANKING)
+def test_a_claim_on_ranking_names_what_the_notebooks_record(name, profile):
+    for spec in comparisons(name):
+        for notebook, system, data_set in compared(spec):
+            assert (system, spec["measure"]) in recorded_ranking(notebook, profile)
+            place = BOUND["collections"]["zhan2020"][data_set][profile]["collection"]
+            assert place in ranked_collections(notebook, profile)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_codes_divide_the_dimension_that_the_notebooks_of_part_four_share(profile):
+    chosen = given(profile)["44_compressed_index"]
+    codes = [int(n) for factory in chosen["factories"] for n in re.findall(r"PQ(\d+)", factory)]
+    assert len(codes) == 10 and all(chosen["dimension"] % n == 0 for n in codes)
+    assert set(chosen["matrix"]) <= set(chosen["factories"])
+    # The shares of the uncompressed bytes that stand beside the bindings are those of 192 dimensions.
+    assert chosen["dimension"] == (24 if profile == "smoke" else 192)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_notebooks_of_part_four_share_what_they_train(profile):
+    # The watched trainings of the smallest profile are too short for one interval with the others.
+    names = set(ltre_study.RULES) - ({"interval"} if profile == "smoke" else set())
+    first, *others = ({name: given(profile)[notebook][name] for name in names} for notebook in EXPERIMENTS["zhan2020"])
+    assert all(other == first for other in others)
 
 
 def test_every_claim_of_a_written_paper_is_bound():

@@ -13,7 +13,7 @@ from retlib.dense import Architecture, Retriever
 from retlib.dynamics import Watching
 from retlib.errors import DataError, SettingError
 from retlib.evaluation import evaluate
-from retlib.ltre import NEGATIVES, Method, Ranking, encode_corpus, fit, indexed, rank, reorder, union
+from retlib.ltre import NEGATIVES, Method, Ranking, encode_corpus, fit, indexed, rank, reorder, standing, union
 from retlib.text import WordPiece
 
 PAGES = 40
@@ -254,6 +254,20 @@ def test_what_a_watch_sees_first_is_the_start(start, ranking, collection):
     values = evaluate(run, collection.qrels[collection.qrels["query_id"].isin(chosen)], ["RR@10", "R@10"])
     for measure, value in values.groupby("measure")["value"].mean().items():
         assert seen[measure] == pytest.approx(value)
+
+
+def test_a_standing_retriever_is_seen_as_one_that_a_training_does_not_move(start, ranking):
+    before = weights(start.model)
+    how = method("Rand Neg", steps=10, learning_rate=1e-12)
+    found = standing(start, ranking, how, 3, LOOK)
+    still = fit(start, ranking, how, seed=3, watch=LOOK)
+    assert same(still.model.query_encoder, start.model.query_encoder)  # such steps are lost in rounding
+    assert found == still.history.watched
+    assert [row["step"] for row in found] == [0, 2, 4, 6, 8] and len({row["RR@10"] for row in found}) > 1
+    assert all(row["overlap stale"] == 1 for row in found)
+    assert all(torch.equal(before[key], value) for key, value in weights(start.model).items())
+    # What its sampler draws is not looked at, and "both" asks for the queries as well.
+    assert found == standing(start, ranking, replace(how, negatives="BM25 Neg", trained="both"), 3, LOOK)
 
 
 def test_an_unwatched_training_keeps_the_last_weights_as_well(start, ranking):
