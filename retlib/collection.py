@@ -360,9 +360,10 @@ def fewer_candidates(collection: Collection, most: int, split: str = "test") -> 
 def smaller(collection: Collection, documents: int, questions: int) -> Collection:
     """The same task on a part of its documents and test queries.
 
-    Both are taken in the order of a hash of their names: first `questions` test queries, then
-    the documents that are relevant to these, then others until there are `documents`. Training
-    and validation queries whose relevant documents all went are dropped.
+    Both are taken in the order of a hash of their names: `questions` test queries; then the
+    documents that are relevant to these, those that are relevant to queries of the other splits,
+    and all others, until there are `documents`. Training and validation queries whose relevant
+    documents all went are dropped.
 
     Parameters
     ----------
@@ -373,7 +374,9 @@ def smaller(collection: Collection, documents: int, questions: int) -> Collectio
     test = sorted(collection.split("test").index, key=hash_position)[:questions]
     relevant = collection.qrels[collection.qrels["relevance"] > 0]
     needed = set(relevant["doc_id"][relevant["query_id"].isin(test)])
-    order = sorted(collection.documents.index, key=lambda name: (name not in needed, hash_position(name)))
+    asked = set(relevant["doc_id"][~relevant["query_id"].isin(collection.split("test").index)])
+    names = collection.documents.index
+    order = sorted(names, key=lambda name: (name not in needed, name not in asked, hash_position(name)))
     chosen = collection.documents[collection.documents.index.isin(order[: max(documents, len(needed))])]
     answered = set(relevant["query_id"][relevant["doc_id"].isin(chosen.index)])
     others = collection.queries["split"] != "test"

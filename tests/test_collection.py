@@ -243,10 +243,13 @@ def first(names, count):
 def test_a_smaller_task_keeps_what_its_test_queries_need(grades, splits, documents, questions):
     task = asking(grades, splits)
     found = smaller(task, documents, questions)
-    asked = first(task.split("test").index, questions)
-    needed = {doc for (query, doc), grade in grades.items() if grade > 0 and query in asked}
-    kept = needed | first(set(PAGES) - needed, max(0, documents - len(needed)))
-    assert set(found.split("test").index) == asked and found.name == task.name
+    tested = first(task.split("test").index, questions)
+    needed = {doc for (query, doc), grade in grades.items() if grade > 0 and query in tested}
+    others = set(task.queries.index) - set(task.split("test").index)
+    asked = {doc for (query, doc), grade in grades.items() if grade > 0 and query in others} - needed
+    kept = needed | first(asked, max(0, documents - len(needed)))
+    kept |= first(set(PAGES) - needed - asked, max(0, documents - len(kept)))
+    assert set(found.split("test").index) == tested and found.name == task.name
     assert found.documents.equals(task.documents[task.documents.index.isin(kept)])  # in their order
     answered = {query for (query, doc), grade in grades.items() if grade > 0 and doc in kept}
     for split in ("train", "dev"):
