@@ -1,7 +1,9 @@
 """How fast a small BERT dual encoder trains: pairs a second beside sentence-transformers.
 
 ``python benchmarks/transformer_throughput.py`` trains one model (two layers of 128, two heads,
-mean pooling, cosine) on the same batches of 128 SQuAD pairs, question to sentence and passage,
+mean pooling, cosine) on the same batches of 128 SQuAD pairs, question to sentence, whose lengths
+differ as those of most texts do, or to sentence and passage (``--pairs candidates``, nearly all cut
+at the same length),
 with the book's loop and with the trainer of sentence-transformers and its
 MultipleNegativesRankingLoss, in float32 and in bfloat16, in one run. Both start from the same
 weights and take the same steps of Adam, so their mean losses agree. The contenders take turns.
@@ -19,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
 from statistics import median
@@ -53,8 +55,8 @@ class Data:
     seconds: float
 
     @classmethod
-    def load(cls) -> Data:
-        """SQuAD's training questions, each with the sentence that answers and its passage."""
+    def load(cls, with_passages: bool) -> Data:
+        """SQuAD's training questions, each with the sentence that answers, and its passage if asked for."""
         task = datasets.load("squad")
         chosen = task.split("train")
         found = task.documents.loc[chosen["cluster"]]
@@ -62,11 +64,15 @@ class Data:
         path = next((path for path in paths if path.is_file()), None)
         wordpiece = WordPiece.load(path) if path else WordPiece.train([*chosen["text"], *found["context"].unique()])
         architecture = dense.Architecture(query_length=QUERY_LENGTH, document_length=DOCUMENT_LENGTH)
+        if not with_passages:
+            texts = task.documents.assign(text=task.documents["sentence"])[["text"]]
+            task = replace(task, documents=texts)
         with runtime.Stopwatch() as watch:
             pairs = dense.Benchmark.tokenize(
                 task, wordpiece, architecture.query_length, architecture.document_length
             ).pairs(task, "train")
         documents = [f"{sentence} [SEP] {context}" for sentence, context in found[["sentence", "context"]].to_numpy()]
+        documents = documents if with_passages else found["sentence"].tolist()
         return cls(chosen["text"].tolist(), documents, wordpiece, pairs, watch.seconds)
 
 
@@ -205,6 +211,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="that count in a round (default: 30)")
     parser.add_argument("--warmup", type=int, default=3, help="steps before them that do not (default: 3)")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument(
+        "--pairs", choices=["candidates", "sentences"], default="candidates", help="default: candidates"
+    )
     options = parser.parse_args()
     if missing := [name for name in ("sentence_transformers", "datasets") if not find_spec(name)]:
         how = "pip install -c constraints.txt -e .[benchmarks]"
@@ -217,7 +226,7 @@ def main() -> None:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    data = Data.load()
+    data = Data.load(options.pairs == "candidates")
     contenders = {(name, precision): contend for precision in precisions() for name, contend in CONTENDERS.items()}
     rounds: dict[tuple[str, str], list[Run]] = {key: [] for key in contenders}
     for _ in range(options.rounds):
@@ -225,7 +234,9 @@ def main() -> None:
             rounds[key].append(contend(data, options.steps, options.warmup, key[1]))
 
     where = runtime.environment()
-    print(f"SQuAD: {len(data.pairs):,} pairs, tokenized in {data.seconds:.1f} s; {len(data.wordpiece):,} units")
+    print(
+        f"SQuAD, {options.pairs}: {len(data.pairs):,} pairs, tokenized in {data.seconds:.1f} s; {len(data.wordpiece):,} units"
+    )
     print(f"{where['device']}, {options.threads} threads of {where['cores']} cores, load {where['load']}")
     print(f"torch {torch.__version__}, sentence-transformers {metadata.version('sentence-transformers')}")
     print(f"batch {BATCH}, {options.steps} steps after {options.warmup}, median of {options.rounds} rounds")

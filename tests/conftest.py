@@ -23,6 +23,15 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("retlib")
 
+# Files whose tests take minutes: they start first, so that none is left alone at the end.
+LONG = ("test_book.py", "test_batch.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Order tests by how long their file takes."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
 THINGS = (
     "a bicycle tyre", "sourdough bread", "a violin", "tomato plants", "a leaking tap", "a marathon", "Portuguese",
     "a canvas tent", "woollen jumpers", "an old piano", "a beehive", "black coffee", "a chess opening", "a kayak",

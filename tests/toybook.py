@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -91,8 +92,19 @@ def start(root: Path, *arguments: str) -> subprocess.Popen:
     """Start the book of the profile `toy`."""
     command = [sys.executable, "-m", "retlib.book", "--profile", "toy", *arguments]
     return subprocess.Popen(
-        command, cwd=root, env=environment(root), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=root,
+        env=environment(root),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=_interruptible,
     )
+
+
+def _interruptible() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def build(root: Path, *arguments: str) -> tuple[int, str]:
