@@ -3,8 +3,7 @@
 ``python benchmarks/transformer_throughput.py`` trains one model (two layers of 128, two heads,
 mean pooling, cosine) on the same batches of 128 SQuAD pairs, question to sentence, whose lengths
 differ as those of most texts do, or to sentence and passage (``--pairs candidates``, nearly all cut
-at the same length),
-with the book's loop and with the trainer of sentence-transformers and its
+at the same length), with the book's loop and with the trainer of sentence-transformers and its
 MultipleNegativesRankingLoss, in float32 and in bfloat16, in one run. Both start from the same
 weights and take the same steps of Adam, so their mean losses agree. The contenders take turns.
 The book tokenizes before it trains, sentence-transformers while it does: what that takes is
@@ -234,9 +233,8 @@ def main() -> None:
             rounds[key].append(contend(data, options.steps, options.warmup, key[1]))
 
     where = runtime.environment()
-    print(
-        f"SQuAD, {options.pairs}: {len(data.pairs):,} pairs, tokenized in {data.seconds:.1f} s; {len(data.wordpiece):,} units"
-    )
+    print(f"SQuAD, {options.pairs}: {len(data.pairs):,} pairs, {len(data.wordpiece):,} units")
+    print(f"tokenized in {data.seconds:.1f} s")
     print(f"{where['device']}, {options.threads} threads of {where['cores']} cores, load {where['load']}")
     print(f"torch {torch.__version__}, sentence-transformers {metadata.version('sentence-transformers')}")
     print(f"batch {BATCH}, {options.steps} steps after {options.warmup}, median of {options.rounds} rounds")
