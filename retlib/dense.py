@@ -24,6 +24,7 @@ from torch import Tensor
 
 from retlib import (
     artefacts,
+    attention,
     collection,
     datasets,
     encoders,
@@ -56,7 +57,7 @@ CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
 MODULES = (
-    collection, encoders, losses, negatives, optimizers, pairs, pretraining, text, training, transformer,
+    attention, collection, encoders, losses, negatives, optimizers, pairs, pretraining, text, training, transformer,
     sys.modules[__name__],
 )  # fmt: skip
 

@@ -114,7 +114,7 @@ class Study:
         return ltre.fit(self.retriever("BM25 Neg", seed), self.ranking, method, seed, watching)
 
     def likened(self, negatives: str) -> Method:
-        """A training of the query encoder alone with these negatives, that differs from LTRe in nothing else."""
+        """A training of the query encoder alone with these negatives, with LTRe's steps, learning rate and batches."""
         same = {key: getattr(self.query, key) for key in ("steps", "learning_rate", "batch_size", "trained")}
         return self.method(negatives, **same)
 

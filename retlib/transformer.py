@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from retlib import attention
 from retlib.errors import DataError, require, require_one_of
 from retlib.text import TokenTable, WordPiece
 
@@ -49,8 +50,6 @@ class Transformer(nn.Module):
     def __init__(
         self, bert: nn.Module, wordpiece: WordPiece, dimension: int, pooling: str = "mean", normed: bool = False
     ) -> None:
-        from retlib import attention
-
         super().__init__()
         require_one_of("pooling", pooling, POOLINGS)
         require(dimension > 0, f"dimension = {dimension} must be positive")

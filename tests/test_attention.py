@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from retlib import runtime
-from retlib.attention import JointSelfAttention, join
+from retlib.attention import join
 
 
 @pytest.fixture
@@ -57,5 +57,5 @@ def test_a_copy_has_weights_of_its_own(models):
     other = copy.deepcopy(joint)
     with torch.no_grad():
         joint.encoder.layer[0].attention.self.query.weight.zero_()
-    assert isinstance(other.encoder.layer[0].attention.self, JointSelfAttention)
+    assert type(other.encoder.layer[0].attention.self).__name__ == "JointSelfAttention"
     assert other.encoder.layer[0].attention.self.query.weight.any()
