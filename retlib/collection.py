@@ -189,21 +189,28 @@ class Collection:
             chosen &= self.pairs["label"] == label
         return self.pairs[chosen]
 
-    def candidates(self, split: str) -> Collection:
-        """The same task with only the documents of one split as candidates.
+    def part(
+        self, documents: pd.Series | np.ndarray | None = None, queries: pd.Series | np.ndarray | None = None
+    ) -> Collection:
+        """The same task with some of its documents and queries; judgments and pairs that name others are dropped.
 
-        Judgments and pairs that name other documents are dropped.
+        Parameters
+        ----------
+        documents, queries : bool array or Series, optional
+            Which to keep, one value for each. All by default.
         """
-        documents = self.documents[self.documents["split"] == split]
-        qrels = self.qrels[self.qrels["doc_id"].isin(documents.index)]
-        pairs = self.pairs
+        kept = self.documents if documents is None else self.documents[documents]
+        asked = self.queries if queries is None else self.queries[queries]
+        qrels, pairs = self.qrels, self.pairs
+        qrels = qrels[qrels["query_id"].isin(asked.index) & qrels["doc_id"].isin(kept.index)]
         if pairs is not None:
-            pairs = pairs[pairs["left"].isin(documents.index) & pairs["right"].isin(documents.index)]
-        queries = self.queries[self.queries["split"] == split]
-        qrels = qrels[qrels["query_id"].isin(queries.index)]
-        return replace(
-            self, name=f"{self.name}-{split}", documents=documents, queries=queries, qrels=qrels, pairs=pairs
-        )
+            pairs = pairs[pairs["left"].isin(kept.index) & pairs["right"].isin(kept.index)]
+        return replace(self, documents=kept, queries=asked, qrels=qrels, pairs=pairs)
+
+    def candidates(self, split: str) -> Collection:
+        """The same task with only the documents of one split as candidates, and its queries alone."""
+        part = self.part(self.documents["split"] == split, self.queries["split"] == split)
+        return replace(part, name=f"{self.name}-{split}")
 
     def statistics(self, split: str = "test") -> pd.DataFrame:
         """Sizes of the task as Gillick 2018, Table 1 gives them, in one row."""
@@ -316,15 +323,15 @@ def cold_start(collection: Collection, share: float, test: float | None = None) 
         0 < share < 1 and share <= start + 1e-9 and start < 1,
         f"share = {share} with test = {test}: both must be above 0, and together at most 1",
     )
-    queries = collection.queries.assign(split=split_by_position(collection.queries["position"], share, start))
-    queries = queries[queries["split"] != ""]
+    sides = pd.Series(split_by_position(collection.queries["position"], share, start), collection.queries.index)
     for split in SPLITS:
         require(
-            split in set(queries["split"]),
+            bool((sides == split).any()),
             f"share = {share} of {len(collection.queries):,} queries in {collection.name!r} leaves none for {split}",
         )
-    qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
-    return replace(collection, name=f"{collection.name}-{share:g}", queries=queries, qrels=qrels)
+    part = collection.part(queries=sides != "")
+    queries = part.queries.assign(split=sides[sides != ""])
+    return replace(part, name=f"{collection.name}-{share:g}", queries=queries)
 
 
 def fewer_candidates(collection: Collection, most: int, split: str = "test") -> Collection:
@@ -352,9 +359,7 @@ def fewer_candidates(collection: Collection, most: int, split: str = "test") -> 
     order = sorted(sizes.index, key=lambda name: (name not in needed, hash_position(name)))
     before = np.cumsum(sizes[order].to_numpy()) - sizes[order].to_numpy()
     chosen = needed | {name for name, start in zip(order, before, strict=True) if start < most}
-    documents = collection.documents[passages.isin(chosen)]
-    qrels = collection.qrels[collection.qrels["doc_id"].isin(documents.index)]
-    return replace(collection, documents=documents, qrels=qrels)
+    return collection.part(passages.isin(chosen))
 
 
 def smaller(collection: Collection, documents: int, questions: int) -> Collection:
@@ -363,7 +368,7 @@ def smaller(collection: Collection, documents: int, questions: int) -> Collectio
     Both are taken in the order of a hash of their names: `questions` test queries; then the
     documents that are relevant to these, those that are relevant to queries of the other splits,
     and all others, until there are `documents`. Training and validation queries whose relevant
-    documents all went are dropped.
+    documents all went are dropped, and so are labelled pairs of which one document went.
 
     Parameters
     ----------
@@ -377,14 +382,10 @@ def smaller(collection: Collection, documents: int, questions: int) -> Collectio
     asked = set(relevant["doc_id"][~relevant["query_id"].isin(collection.split("test").index)])
     names = collection.documents.index
     order = sorted(names, key=lambda name: (name not in needed, name not in asked, hash_position(name)))
-    chosen = collection.documents[collection.documents.index.isin(order[: max(documents, len(needed))])]
-    answered = set(relevant["query_id"][relevant["doc_id"].isin(chosen.index)])
-    others = collection.queries["split"] != "test"
-    queries = collection.queries[
-        collection.queries.index.isin(test) | (others & collection.queries.index.isin(answered))
-    ]
-    kept = collection.qrels["doc_id"].isin(chosen.index) & collection.qrels["query_id"].isin(queries.index)
-    return replace(collection, documents=chosen, queries=queries, qrels=collection.qrels[kept])
+    chosen = order[: max(documents, len(needed))]
+    answered = relevant["query_id"][relevant["doc_id"].isin(chosen)]
+    others, asked = collection.queries["split"] != "test", collection.queries.index
+    return collection.part(names.isin(chosen), asked.isin(test) | (others & asked.isin(answered)))
 
 
 def retrieval_task(

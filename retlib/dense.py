@@ -27,14 +27,10 @@ from retlib import (
     attention,
     collection,
     datasets,
-    encoders,
     evaluation,
     index,
-    losses,
-    negatives,
-    optimizers,
-    pairs,
     pretraining,
+    runs,
     runtime,
     text,
     training,
@@ -56,10 +52,7 @@ MLM = "mlm"
 CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
-MODULES = (
-    attention, collection, encoders, losses, negatives, optimizers, pairs, pretraining, text, training, transformer,
-    sys.modules[__name__],
-)  # fmt: skip
+MODULES = (*training.MODULES, attention, pretraining, transformer, sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -157,6 +150,11 @@ class Schedule:
         for name in ("steps", "batch_size", "learning_rate", "evaluations"):
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
         require_one_of("precision", self.precision, runtime.PRECISIONS)
+
+    @property
+    def seen(self) -> int:
+        """How many pairs training sees."""
+        return self.steps * self.batch_size
 
     def settings(self) -> TrainingSettings:
         """The loop's settings."""
@@ -414,7 +412,7 @@ def _checkpoint(architecture: Architecture, wordpiece: WordPiece, seed: int) -> 
 
 
 # Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
-# their own. So few of all that can be drawn are seen twice.
+# their own. So few of all that can be drawn are seen twice. A short training is not validated on more than it sees.
 VALIDATION = 512
 
 
@@ -424,7 +422,7 @@ def _paired(
     lengths = retriever.architecture.query_length, retriever.architecture.document_length
     source = PretrainingPairs(corpus, tasks, retriever.wordpiece.sep, *lengths, keep)
     sampler = InBatch(source, schedule.batch_size, seed, mask_known=True, corrected=schedule.corrected)
-    unseen = source.draw(0, VALIDATION, seed + 1_000_003)
+    unseen = source.draw(0, min(VALIDATION, schedule.seen), seed + 1_000_003)
 
     def validate() -> float:
         encoded = retriever.encode_queries(unseen.queries), retriever.encode_documents(unseen.documents)
@@ -438,7 +436,7 @@ def _masked(retriever: Retriever, corpus: Corpus, schedule: Schedule, seed: int)
     model = MaskedLanguageModel(retriever.model.query_encoder).to(runtime.device())
     passages = MaskedPassages(corpus, retriever.wordpiece, retriever.architecture.document_length)
     task = MaskedTask(model, passages, schedule.batch_size, seed)
-    unseen = passages.draw(0, VALIDATION // 4, seed + 1_000_003)
+    unseen = passages.draw(0, min(VALIDATION // 4, schedule.seen), seed + 1_000_003)
     return task, lambda: -task.loss(unseen).item()
 
 
@@ -541,9 +539,9 @@ def rank(
             vectors = np.concatenate([vectors, retriever.encode_documents(added)])
         queries = benchmark.queries.take(benchmark.collection.queries.index.get_indexer(test.index))
         scores, rows = index.build("Exact", vectors).search(retriever.encode_queries(queries), depth)
-        evaluation.make_run(test.index, ids, scores, rows).to_parquet(folder / "run.parquet")
+        runs.make_run(test.index, ids, scores, rows).to_parquet(folder / "run.parquet")
 
-    return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, evaluation, index), make) / "run.parquet")
+    return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, index, runs), make) / "run.parquet")
 
 
 def added_ids(count: int) -> list[str]:

@@ -1,11 +1,10 @@
-"""From ranked lists to per-query measures, and from those to comparisons of systems."""
+"""From runs to per-query measures, and from those to comparisons of systems."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,67 +12,7 @@ from scipy import stats
 
 from retlib.collection import Collection
 from retlib.errors import DataError, SettingError, require
-
-RUN_COLUMNS = ["query_id", "doc_id", "score"]
-
-
-def make_run(
-    query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray, drop_self: bool = False
-) -> pd.DataFrame:
-    """A run from what an index or a lexical system returns.
-
-    Parameters
-    ----------
-    query_ids, doc_ids : sequence of str
-        Of the queries (Q of them) and of the indexed documents.
-    scores, rows : arrays, shape (Q, k)
-        Score and document row of each result, best first; row -1 means no result.
-    drop_self : bool
-        Leave out a result whose document id is the query's own id.
-
-    Returns
-    -------
-    DataFrame
-        Columns `query_id`, `doc_id`, `score`; best first within a query. Equal scores are
-        ordered by document id, ascending, so that a run does not depend on the order in
-        which a system found them.
-    """
-    queries, depth = rows.shape
-    query_column = np.repeat(np.arange(queries), depth)
-    found = rows.ravel() >= 0
-    doc_column = np.asarray(doc_ids, dtype=object)[rows.ravel()[found]]
-    run = pd.DataFrame(
-        {"place": query_column[found], "doc_id": doc_column, "score": scores.ravel()[found].astype(np.float32)}
-    )
-    run["query_id"] = np.asarray(query_ids, dtype=object)[run["place"]]
-    if drop_self:
-        run = run[run["query_id"] != run["doc_id"]]
-    run = run.sort_values(["place", "score", "doc_id"], ascending=[True, False, True], kind="stable")
-    return run[RUN_COLUMNS].reset_index(drop=True)
-
-
-def write_trec(run: pd.DataFrame, path: Path, tag: str = "retlib") -> None:
-    """Write a run in TREC form: query, Q0, document, rank, score, tag."""
-    rank = run.groupby("query_id", sort=False).cumcount() + 1
-    lines = (
-        f"{q} Q0 {d} {r} {s:.9g} {tag}\n"
-        for q, d, r, s in zip(run["query_id"], run["doc_id"], rank, run["score"], strict=True)
-    )
-    Path(path).write_text("".join(lines), encoding="utf-8")
-
-
-def read_trec(path: Path) -> pd.DataFrame:
-    """Read a run in TREC form; `DataError` names the line that is not."""
-    rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
-        parts = line.split()
-        try:
-            query_id, _, doc_id, _, score, _ = parts
-            rows.append((query_id, doc_id, float(score)))
-        except ValueError:
-            expected = "six fields: query Q0 document rank score tag"
-            raise DataError(f"{path}, line {number}: expected {expected}; found {line!r}") from None
-    return pd.DataFrame(rows, columns=RUN_COLUMNS)
+from retlib.runs import places
 
 
 def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
@@ -82,7 +21,7 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
     Parameters
     ----------
     run : DataFrame
-        As `make_run` returns it; its order is taken as it stands.
+        As `retlib.runs.make_run` returns it; its order is taken as it stands.
     qrels : DataFrame
         Columns `query_id`, `doc_id`, `relevance`. Every query in it counts: one without
         any result scores 0.
@@ -103,8 +42,8 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
         parts.append(_measured(run, qrels, others))
     values = pd.concat(parts, ignore_index=True)
     # As asked for, and the queries of each in the order of the judgments.
-    order = pd.Categorical(values["measure"], dict.fromkeys(map(str, parsed)))
-    return values.iloc[np.argsort(order.codes, kind="stable")].reset_index(drop=True)
+    asked = [str(measure) for measure in parsed]
+    return values.sort_values("measure", key=lambda names: names.map(asked.index), kind="stable", ignore_index=True)
 
 
 def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> pd.DataFrame:
@@ -112,7 +51,7 @@ def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> pd.
     import ir_measures
 
     # Evaluators order equal scores each in their own way; descending ranks leave them no choice.
-    depth = run.groupby("query_id", sort=False).cumcount()
+    depth = places(run)
     cuts = [measure.params.get("cutoff") for measure in measures]
     # What lies below every cut counts for nothing, and takes most of the time.
     top = depth < (max(cuts) if None not in cuts else np.inf)
@@ -126,8 +65,7 @@ def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> pd.
 def _recalls(run: pd.DataFrame, qrels: pd.DataFrame, cutoffs: dict[str, int]) -> pd.DataFrame:
     """Recall alone, as ir-measures computes it, fast enough for a hundred thousand queries."""
     relevant = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
-    ranks = run.groupby("query_id", sort=False).cumcount()
-    found = run[["query_id", "doc_id"]].assign(rank=ranks).merge(relevant, on=["query_id", "doc_id"])
+    found = run[["query_id", "doc_id"]].assign(rank=places(run)).merge(relevant, on=["query_id", "doc_id"])
     queries = pd.Index(qrels["query_id"].unique())
     row, total = queries.get_indexer(found["query_id"]), relevant.groupby("query_id").size().reindex(queries)
     parts = []

@@ -147,7 +147,7 @@ class Outcome:
     Parameters
     ----------
     run : DataFrame
-        As `retlib.evaluation.make_run` returns it.
+        As `retlib.runs.make_run` returns it.
     parameters : mapping
         The system's settings, recorded beside its results.
     steps : int, optional
@@ -222,13 +222,14 @@ class Experiment:
     ) -> None:
         """Run a system on a split of a collection, evaluate it and record it, values by query included.
 
-        `make` gives the outcome, and its time is recorded; or it is the outcome.
+        `make` gives the outcome, and its time is recorded; or it is the outcome, whose time is not known.
         """
         if not self.live:
             return
         queries, qrels = held_out(collection, split)
         with runtime.Stopwatch() as watch:
             outcome = make() if callable(make) else make
+        wall = round(watch.seconds, 3) if callable(make) else None
         values = evaluate(outcome.run, qrels, list(measures))
         clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
         self.results.add_queries(collection.name, split, system, seed, values, clusters)
@@ -236,7 +237,7 @@ class Experiment:
             "parameters": results.as_json(outcome.parameters),
             "steps": outcome.steps,
             "seconds": outcome.seconds,
-            "wall": round(watch.seconds, 3),
+            "wall": wall,
             "queries": values["query_id"].nunique(),
             "candidates": outcome.candidates or len(collection.documents),
             "data": results.as_json({"fingerprint": collection.fingerprint, **collection.provenance}),

@@ -18,11 +18,12 @@ import torch.nn.functional as F
 from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
-from retlib import artefacts, evaluation, rerank, runtime
+from retlib import artefacts, rerank, runtime
 from retlib.collection import Collection
 from retlib.dense import Retriever
 from retlib.errors import DataError, require
 from retlib.rerank import Lesson, Ranker
+from retlib.runs import make_run
 from retlib.text import TokenTable, WordPiece
 from retlib.transformer import Transformer
 
@@ -196,7 +197,7 @@ def build(ranker: Ranker, collection: Collection) -> UnitIndex:
     settings = {"ranker": ranker.name, "collection": collection.fingerprint, "threads": runtime.threads()}
 
     def make(folder: Path) -> None:
-        documents = ranker.tokenize(collection).documents
+        documents = ranker.tokenize(collection).benchmark.documents
         UnitIndex.build(ranker.model, documents).save(folder / "units.safetensors")
 
     folder = artefacts.artefact("units", settings, MODULES, make)
@@ -218,8 +219,8 @@ def rank(ranker: Ranker, collection: Collection, split: str = "test", depth: int
 
     def make(folder: Path) -> None:
         queries = collection.split(split).index
-        table = ranker.tokenize(collection).queries.take(collection.queries.index.get_indexer(queries))
+        table = ranker.tokenize(collection).queries(queries)
         scores, rows = build(ranker, collection).search(encode_units(ranker.model, table), table.offsets, depth)
-        evaluation.make_run(queries, collection.documents.index, scores, rows).to_parquet(folder / "run.parquet")
+        make_run(queries, collection.documents.index, scores, rows).to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(artefacts.artefact("run", settings, MODULES, make) / "run.parquet")

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 
 from retlib.errors import DataError, RetlibError, require, require_one_of
-from retlib.evaluation import make_run
+from retlib.runs import make_run
 from retlib.text import TokenTable, words
 
 BM25_METHODS = ("lucene", "robertson", "atire")

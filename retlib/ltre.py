@@ -10,25 +10,24 @@ import copy
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from safetensors.numpy import load_file, save_file
 
-from retlib import artefacts, collection, dense, dynamics, evaluation, lexical, ranked_negatives, runtime, text
+from retlib import artefacts, dense, dynamics, evaluation, lexical, ranked_negatives, runs, runtime
 from retlib import index as indexes
-from retlib.collection import Collection
-from retlib.dense import Benchmark, Retriever
+from retlib import ranking as rankings
+from retlib.dense import Retriever
 from retlib.dynamics import CUT, Dynamics, Watching, reciprocal_rank
 from retlib.encoders import DualEncoder
 from retlib.errors import DataError, require, require_one_of
 from retlib.index import EXACT, Index
-from retlib.lexical import BM25
 from retlib.pairs import Judged
 from retlib.ranked_negatives import (
     HardestInBatch,
@@ -40,7 +39,9 @@ from retlib.ranked_negatives import (
     StaleNegatives,
     TopNegatives,
 )  # fmt: skip
-from retlib.text import TokenTable, WordPiece, offsets_of
+from retlib.ranking import Ranking
+from retlib.runs import make_run
+from retlib.text import TokenTable
 from retlib.training import History, RetrievalTask, TrainingSettings, train
 
 TRAINED = ("query", "both")
@@ -49,139 +50,7 @@ LTRE = "LTRe"
 ONE_POSITIVE = ("softmax", "triplet")
 
 # Whose source takes part in the address of what is made here.
-MODULES = (*dense.MODULES, dynamics, indexes, lexical, ranked_negatives, sys.modules[__name__])
-
-
-# --- data ------------------------------------------------------------------------------------------
-
-
-def union(collections: Sequence[Collection], name: str) -> Collection:
-    """Several collections as one: all documents are candidates of all queries.
-
-    Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), which stands in the column
-    `collection` too. Of the other columns, those stay that all collections have.
-
-    Raises
-    ------
-    DataError
-        If two have one name.
-    """
-    names = [part.name for part in collections]
-    require(len(names) > 0, "a union needs at least one collection", DataError)
-    require(len(set(names)) == len(names), f"two collections of a union have one name: {', '.join(names)}", DataError)
-    parts = [_prefixed(part) for part in collections]
-    documents, queries, qrels = (
-        pd.concat([getattr(part, frame) for part in parts], join="inner") for frame in ("documents", "queries", "qrels")
-    )
-    provenance = {key: value for part in parts for key, value in part.provenance.items()}
-    return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=provenance)
-
-
-def _prefixed(part: Collection) -> Collection:
-    prefix = f"{part.name}/"
-    documents = part.documents.assign(collection=part.name).rename(index=prefix.__add__)
-    queries = part.queries.assign(collection=part.name).rename(index=prefix.__add__)
-    if "cluster" in queries:
-        queries["cluster"] = prefix + queries["cluster"].astype(str)
-    qrels = part.qrels.assign(query_id=prefix + part.qrels["query_id"], doc_id=prefix + part.qrels["doc_id"])
-    provenance = {prefix + key: value for key, value in part.provenance.items()}
-    return Collection(part.name, documents, queries, qrels, provenance=provenance)
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """A collection, tokenized, with the lists that BM25 has for its queries.
-
-    Parameters
-    ----------
-    benchmark : Benchmark
-    units : str
-        What a vocabulary and the lengths of rows make different, in short.
-    lexical : BM25
-    """
-
-    benchmark: Benchmark
-    units: str
-    lexical: BM25 = field(default_factory=BM25)
-
-    @classmethod
-    def tokenize(cls, collection: Collection, wordpiece: WordPiece, query_length: int, document_length: int) -> Ranking:
-        """Tokenize a collection; see `retlib.dense.Benchmark`."""
-        units = artefacts.key([wordpiece.pieces, query_length, document_length])
-        return cls(Benchmark.tokenize(collection, wordpiece, query_length, document_length), units)
-
-    @classmethod
-    def of(cls, collection: Collection, retriever: Retriever) -> Ranking:
-        """A collection as a retriever reads it."""
-        lengths = retriever.architecture.query_length, retriever.architecture.document_length
-        return cls.tokenize(collection, retriever.wordpiece, *lengths)
-
-    @property
-    def collection(self) -> Collection:
-        """What is ranked."""
-        return self.benchmark.collection
-
-    @property
-    def parts(self) -> list[str]:
-        """The names of the collections that it is the union of; its own, if of none."""
-        documents = self.collection.documents
-        return documents["collection"].unique().tolist() if "collection" in documents else [self.collection.name]
-
-    @cached_property
-    def address(self) -> dict[str, str]:
-        """What of it takes part in the address of an artefact."""
-        return {"collection": self.collection.fingerprint, "units": self.units}
-
-    @property
-    def texts(self) -> pd.Series:
-        """What BM25 sees of the documents: title and text, or text where there is no title."""
-        documents = self.collection.documents
-        if "title" not in documents or "sentence" in documents:
-            return documents["text"]
-        return (documents["title"] + " " + documents["text"]).rename("text")
-
-    def relevant(self, split: str) -> tuple[pd.Index, TokenTable]:
-        """The ids of a split's queries, and rows of their relevant documents; queries without any are left out."""
-        queries, qrels = self.collection.split(split).index, self.collection.judgments(split)
-        qrels = qrels[qrels["relevance"] > 0]
-        query = queries.get_indexer(qrels["query_id"])
-        row = self.collection.documents.index.get_indexer(qrels["doc_id"])
-        counts = np.bincount(query, minlength=len(queries))
-        rows = row[np.lexsort((row, query))].astype(np.int32)
-        return queries[counts > 0], TokenTable(rows, offsets_of(counts[counts > 0]))
-
-    def judged(self, split: str, documents: np.ndarray | None = None) -> Judged:
-        """The queries of `relevant`, with their documents as texts, or as the given encodings.
-
-        Raises
-        ------
-        DataError
-            If the split has no query with a relevant document.
-        """
-        ids, relevant = self.relevant(split)
-        wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"
-        require(len(ids) > 0, wrong, DataError)
-        return Judged(self.queries(ids), relevant, self.benchmark.documents if documents is None else documents)
-
-    def queries(self, ids: Sequence[str]) -> TokenTable:
-        """Token rows of queries; `DataError` names an id that is not there."""
-        rows = self.collection.queries.index.get_indexer(pd.Index(ids, dtype=object))
-        unknown = [name for name, row in zip(ids, rows, strict=True) if row < 0]
-        require(not unknown, f"collection {self.collection.name!r} has no queries {unknown[:3]}", DataError)
-        return self.benchmark.queries.take(rows)
-
-    def bm25(self, split: str, depth: int) -> np.ndarray:
-        """BM25's lists for the queries of `judged`, made once: rows, shape (Q, depth), -1 where a list is shorter."""
-        settings = {"split": split, "depth": depth, **self.address, "lexical": self.lexical.settings}
-
-        def make(folder: Path) -> None:
-            ids, _ = self.relevant(split)
-            queries = self.collection.queries["text"][ids].tolist()
-            found = self.lexical.fit(self.texts.tolist()).search(queries, depth)[1]
-            save_file({"rows": found.astype(np.int32)}, folder / "lists.safetensors")
-
-        folder = artefacts.artefact("bm25", settings, (collection, lexical, text, sys.modules[__name__]), make)
-        return load_file(folder / "lists.safetensors")["rows"]
+MODULES = (*dense.MODULES, dynamics, indexes, lexical, ranked_negatives, rankings, sys.modules[__name__])
 
 
 # --- methods ---------------------------------------------------------------------------------------
@@ -249,6 +118,15 @@ class Method:
             several = f"loss = {self.loss!r} takes one positive of a query; {LTRE} may retrieve several"
             require(self.loss not in ONE_POSITIVE, several)
 
+    @property
+    def address(self) -> dict[str, Any]:
+        """What of it takes part in the address of an artefact: of `OPTIONS`, those that it uses.
+
+        Where the query encoder alone is trained, dev queries are searched in the index, whatever the negatives.
+        """
+        used = {*NEGATIVES[self.negatives].uses, *(INDEXED if self.trained == "query" else ())}
+        return {name: value for name, value in asdict(self).items() if name not in OPTIONS or name in used}
+
     def settings(self) -> TrainingSettings:
         """The loop's settings: the last weights are kept, as a few dev queries do not tell negatives apart."""
         return TrainingSettings(
@@ -305,15 +183,41 @@ def _half_and_half(s: Setting) -> MixedNegatives:
     return MixedNegatives(TopNegatives(*s.common, half, s.bm25), RandomNegatives(*s.common, half))
 
 
+def _asynchronous(s: Setting) -> StaleNegatives:
+    return StaleNegatives(*s.common, s.method.n, s.encode, s.index, s.method.interval, s.method.depth)
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """A kind of negatives: makes their sampler.
+
+    Parameters
+    ----------
+    make : callable
+    uses : tuple of str
+        Which of `OPTIONS` it depends on, and "lexical" where it depends on BM25.
+    """
+
+    make: Callable[[Setting], Sampler]
+    uses: tuple[str, ...] = ()
+
+    def __call__(self, setting: Setting) -> Sampler:
+        return self.make(setting)
+
+
+# The settings of a `Method` that some negatives use and others do not; the index is two of them.
+INDEXED = ("index", "search")
+OPTIONS = ("n", "depth", "interval", *INDEXED)
+
 # The rivals of section 5.2.2 and LTRe. "In-batch" is none of them: the usual way to warm up.
-NEGATIVES: dict[str, Callable[[Setting], Sampler]] = {
-    "In-batch": lambda s: InBatchJudged(*s.common),
-    "Rand Neg": lambda s: RandomNegatives(*s.common, s.method.n),
-    "BM25 Neg": lambda s: TopNegatives(*s.common, s.method.n, s.bm25),
-    "NCE Neg": lambda s: HardestInBatch(*s.common),
-    "BM25 + Rand Neg": _half_and_half,
-    "Async ANN": lambda s: StaleNegatives(*s.common, s.method.n, s.encode, s.index, s.method.interval, s.method.depth),
-    LTRE: lambda s: Retrieved(*s.common, s.index(), s.method.n),
+NEGATIVES = {
+    "In-batch": Negatives(lambda s: InBatchJudged(*s.common)),
+    "Rand Neg": Negatives(lambda s: RandomNegatives(*s.common, s.method.n), ("n",)),
+    "BM25 Neg": Negatives(lambda s: TopNegatives(*s.common, s.method.n, s.bm25), ("n", "depth", "lexical")),
+    "NCE Neg": Negatives(lambda s: HardestInBatch(*s.common)),
+    "BM25 + Rand Neg": Negatives(_half_and_half, ("n", "depth", "lexical")),
+    "Async ANN": Negatives(_asynchronous, OPTIONS),
+    LTRE: Negatives(lambda s: Retrieved(*s.common, s.index(), s.method.n), ("n", *INDEXED)),
 }
 
 
@@ -342,9 +246,11 @@ def fit(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Wa
         query encoder was trained it has two towers.
     """
     require(watch is None or method.trained == "query", "only a training of the query encoder can be watched")
+    uses_bm25 = watch is not None or "lexical" in NEGATIVES[method.negatives].uses
     settings = {
-        "start": start.name or start.fingerprint, **ranking.address, "lexical": ranking.lexical.settings,
-        "method": asdict(method), "watch": asdict(watch) if watch else {}, "seed": seed, "threads": runtime.threads(),
+        "start": start.name or start.fingerprint, **ranking.address, "method": method.address,
+        "lexical": ranking.lexical.settings if uses_bm25 else {}, "watch": asdict(watch) if watch else {},
+        "seed": seed, "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:
@@ -539,21 +445,21 @@ def rank(
         ids = evaluation.held_out(ranking.collection, split)[0].index
         encoded = retriever.encode_queries(ranking.queries(ids))
         scores, rows = indexed(retriever, ranking, index, search).search(encoded, depth)
-        run = evaluation.make_run(ids, ranking.collection.documents.index, scores, rows)
+        run = make_run(ids, ranking.collection.documents.index, scores, rows)
         run.to_parquet(folder / "run.parquet")
 
-    return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, evaluation), make) / "run.parquet")
+    return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, runs), make) / "run.parquet")
 
 
 def reorder(retriever: Retriever, ranking: Ranking, run: pd.DataFrame, depth: int = 100) -> pd.DataFrame:
-    """The first documents of another system's run, in the retriever's order (Zhan 2020, Table 1, "Rerank")."""
+    """The first documents of another system's run, in the retriever's order (Zhan 2020, Table 1, "Rerank").
+
+    What lies deeper is left out, unlike in `retlib.runs.reordered`.
+    """
     documents, vectors = ranking.collection.documents.index, encode_corpus(retriever, ranking)
-    place = run.groupby("query_id", sort=False).cumcount()
-    head = run[place < depth]
+    head = run[runs.places(run) < depth]
     ids = pd.Index(head["query_id"].unique())
-    encoded = retriever.encode_queries(ranking.queries(ids))
-    rows = np.full((len(ids), depth), lexical.NO_ROW)
-    rows[ids.get_indexer(head["query_id"]), place[place < depth]] = documents.get_indexer(head["doc_id"])
+    encoded, rows = retriever.encode_queries(ranking.queries(ids)), runs.lists(head, ids, documents)
     # Query by query: all vectors at once would be as many as the run is long.
     scores = np.array([vectors[row] @ query for row, query in zip(rows, encoded, strict=True)])
-    return evaluation.make_run(ids, documents, scores, rows)
+    return make_run(ids, documents, scores, rows)

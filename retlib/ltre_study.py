@@ -17,9 +17,10 @@ from retlib.dynamics import Watching
 from retlib.experiment import Experiment, Outcome, Rule, collection_name, each_of, number, one_of
 from retlib.feedback import RM3
 from retlib.lexical import BM25, LexicalSystem
-from retlib.ltre import Method, Ranking
+from retlib.ltre import Method
 from retlib.optimizers import OPTIMIZERS
 from retlib.pretraining import Corpus
+from retlib.ranking import Ranking, union
 from retlib.text import WordPiece
 
 MEASURES = ["RR@10", "R@1000", "nDCG@10", "Judged@10"]
@@ -138,7 +139,7 @@ def _flat(method: Method) -> dict[str, Any]:
 @lru_cache(maxsize=32)
 def _ranking(study: Study, collection: Collection | None) -> Ranking:
     lengths = study.architecture.query_length, study.architecture.document_length
-    whole = collection or (study.trained_on[0] if len(study.trained_on) == 1 else ltre.union(study.trained_on, "union"))
+    whole = collection or (study.trained_on[0] if len(study.trained_on) == 1 else union(study.trained_on, "union"))
     return Ranking.tokenize(whole, study.prepared[0], *lengths)
 
 

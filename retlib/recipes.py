@@ -18,26 +18,14 @@ import numpy as np
 import pandas as pd
 from safetensors.torch import load_file, save_file
 
-from retlib import (
-    artefacts,
-    collection,
-    encoders,
-    evaluation,
-    index,
-    losses,
-    negatives,
-    optimizers,
-    pairs,
-    runtime,
-    text,
-    training,
-)
+from retlib import artefacts, evaluation, index, runtime, training
 from retlib.collection import Collection
 from retlib.encoders import BagOfWords, DualEncoder, encode
 from retlib.errors import DataError, require, require_one_of
 from retlib.negatives import InBatch, Labelled
 from retlib.optimizers import OPTIMIZERS
 from retlib.pairs import Pairs
+from retlib.runs import make_run
 from retlib.text import Vocabulary
 from retlib.training import History, Multitask, RetrievalTask, TrainingSettings, train
 
@@ -50,7 +38,7 @@ METHODS = {
 }
 
 # Whose source takes part in the address of a trained model.
-MODULES = (collection, encoders, losses, negatives, optimizers, pairs, text, training, sys.modules[__name__])
+MODULES = (*training.MODULES, sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -287,7 +275,7 @@ def retrieve(encode_texts: Callable[[Sequence[str]], np.ndarray], task: Collecti
     queries, _ = evaluation.held_out(task, split)
     built = index.build("Exact", encode_texts(task.documents["text"].tolist()))
     scores, rows = built.search(encode_texts(queries["text"].tolist()), depth)
-    return evaluation.make_run(queries.index, task.documents.index, scores, rows)
+    return make_run(queries.index, task.documents.index, scores, rows)
 
 
 def validation_score(encode_texts: Callable[[Sequence[str]], np.ndarray], task: Collection) -> float:

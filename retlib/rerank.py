@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import sys
 from collections.abc import Callable
@@ -17,19 +16,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from retlib import artefacts, dense, evaluation, losses, ranked_negatives, runtime
+from retlib import artefacts, dense, losses, ranked_negatives, runs, runtime
+from retlib import ranking as rankings
 from retlib.collection import Collection
-from retlib.dense import CONFIG, Benchmark, Retriever, Schedule
+from retlib.dense import CONFIG, Retriever, Schedule
 from retlib.errors import DataError, require
 from retlib.negatives import Batch
 from retlib.pairs import Judged
 from retlib.ranked_negatives import TopNegatives
+from retlib.ranking import Ranking
 from retlib.text import TokenTable, WordPiece, constant, paste
 from retlib.training import History, Task, train
 from retlib.transformer import Transformer
 
 # Whose source takes part in the address of what is made here.
-MODULES = (*dense.MODULES, ranked_negatives, evaluation, sys.modules[__name__])
+MODULES = (*dense.MODULES, ranked_negatives, rankings, runs, sys.modules[__name__])
 
 # Pairs that are scored in one call.
 BLOCK = 512
@@ -152,9 +153,9 @@ class Ranker:
         """How many weights it has, embeddings included."""
         return sum(weight.numel() for weight in self.model.parameters())
 
-    def tokenize(self, collection: Collection) -> Benchmark:
+    def tokenize(self, collection: Collection) -> Ranking:
         """A collection's queries and documents as this model reads them."""
-        return Benchmark.tokenize(collection, self.wordpiece, self.query_length, self.document_length)
+        return Ranking.tokenize(collection, self.wordpiece, self.query_length, self.document_length)
 
     @torch.no_grad()
     def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:
@@ -222,22 +223,23 @@ def fit(
 
     Notes
     -----
-    The weights that are kept are the best on `QUERIES` validation queries, by the reciprocal rank of
-    their first relevant document among the first `CANDIDATES` of the run.
+    The weights that are kept are the best on `QUERIES` validation queries, no more than training sees, by
+    the reciprocal rank of their first relevant document among the first `CANDIDATES` of the run.
     """
     require(start.architecture.encoder == "transformer", "a model of pairs starts from encoder = 'transformer'")
     settings = {
         "kind": kind.__name__, "start": start.name or start.fingerprint, "collection": collection.fingerprint,
-        "run": _digest(run), "lesson": asdict(lesson), "seed": seed, "threads": runtime.threads(),
+        "run": runs.digest(run), "lesson": asdict(lesson), "seed": seed, "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:
         ranker = _fresh(start, kind, seed)
-        benchmark = ranker.tokenize(collection)
-        judged, lists = _listed(benchmark, run, "train")
+        ranking = ranker.tokenize(collection)
+        judged, lists = _listed(ranking, run, "train")
         sampler = TopNegatives(judged, lesson.schedule.batch_size, seed, lesson.negatives, lists)
         task = PairTask(ranker.model, sampler, lesson.loss)
-        validate = _validation(ranker, *_listed(benchmark, run, "dev"))
+        most = min(QUERIES, lesson.schedule.seen)
+        validate = _validation(ranker, *_listed(ranking, run, "dev"), most)
         label = f"{kind.__name__} {collection.name} seed {seed}"
         ranker.history = train(task, lesson.schedule.settings(), validate, seed, folder, label)
         ranker.save(folder)
@@ -253,41 +255,20 @@ def _fresh(start: Retriever, kind: type[nn.Module], seed: int) -> Ranker:
     return Ranker(model, start.wordpiece, start.architecture.query_length, start.architecture.document_length)
 
 
-def _listed(benchmark: Benchmark, run: pd.DataFrame, split: str) -> tuple[Judged, np.ndarray]:
+def _listed(ranking: Ranking, run: pd.DataFrame, split: str) -> tuple[Judged, np.ndarray]:
     """A split's queries that the run has and that have a relevant document; and its list for each, -1 where shorter."""
-    collection = benchmark.collection
-    documents = collection.documents.index
-    qrels = collection.judgments(split)
-    qrels = qrels[qrels["relevance"] > 0]
-    ids = collection.split(split).index
-    ids = ids[ids.isin(qrels["query_id"]) & ids.isin(run["query_id"])]
-    wrong = f"the run has no {split} query of {collection.name!r} that has a relevant document"
-    require(len(ids) > 0, wrong, DataError)
-    relevant = qrels.groupby("query_id")["doc_id"].agg(list)[ids]
-    table = TokenTable.from_rows([documents.get_indexer(own) for own in relevant])
-    queries = benchmark.queries.take(collection.queries.index.get_indexer(ids))
-    return Judged(queries, table, benchmark.documents), _lists(run, ids, documents)
+    ids, relevant = ranking.relevant(split)
+    listed = np.flatnonzero(ids.isin(run["query_id"]))
+    wrong = f"the run has no {split} query of {ranking.collection.name!r} that has a relevant document"
+    require(len(listed) > 0, wrong, DataError)
+    ids = ids[listed]
+    judged = Judged(ranking.queries(ids), relevant.take(listed), ranking.benchmark.documents)
+    return judged, runs.lists(run, ids, ranking.collection.documents.index)
 
 
-def _lists(run: pd.DataFrame, queries: pd.Index, documents: pd.Index) -> np.ndarray:
-    """Rows of documents that a run has for each query, shape (Q, longest), -1 where a list is shorter."""
-    run = run[run["query_id"].isin(queries)]
-    place = run.groupby("query_id", sort=False).cumcount().to_numpy()
-    lists = np.full((len(queries), place.max() + 1), -1, dtype=np.int64)
-    lists[queries.get_indexer(run["query_id"]), place] = _rows(documents, run["doc_id"], "document")
-    return lists
-
-
-def _rows(index: pd.Index, ids: pd.Series, what: str) -> np.ndarray:
-    rows = index.get_indexer(ids)
-    unknown = ids[rows < 0][:1].tolist()
-    require(not unknown, f"the run names {what} {unknown}, which is not in the collection", DataError)
-    return rows
-
-
-def _validation(ranker: Ranker, judged: Judged, lists: np.ndarray) -> Callable[[], float]:
-    """Mean reciprocal rank of re-ranked validation lists, as a function of the weights."""
-    chosen = np.sort(np.random.default_rng(0).permutation(len(judged))[:QUERIES])
+def _validation(ranker: Ranker, judged: Judged, lists: np.ndarray, most: int) -> Callable[[], float]:
+    """Mean reciprocal rank of at most so many re-ranked validation lists, as a function of the weights."""
+    chosen = np.sort(np.random.default_rng(0).permutation(len(judged))[:most])
     lists = lists[chosen, :CANDIDATES]
     place, column = np.nonzero(lists >= 0)
     queries, documents = judged.queries.take(chosen[place]), judged.documents.take(lists[place, column])
@@ -322,55 +303,17 @@ def rerank(run: pd.DataFrame, depth: int, ranker: Ranker, collection: Collection
     Returns
     -------
     DataFrame
-        As `reordered` returns it.
+        As `retlib.runs.reordered` returns it.
     """
     require(ranker.name != "", "only a trained model can be asked for a run", DataError)
     settings = {
-        "ranker": ranker.name, "collection": collection.fingerprint, "run": _digest(run), "depth": depth,
+        "ranker": ranker.name, "collection": collection.fingerprint, "run": runs.digest(run), "depth": depth,
         "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:
-        benchmark, first = ranker.tokenize(collection), run[_places(run) < depth]
-        queries = benchmark.queries.take(_rows(collection.queries.index, first["query_id"], "query"))
-        documents = benchmark.documents.take(_rows(collection.documents.index, first["doc_id"], "document"))
-        reordered(run, depth, ranker.scores(queries, documents)).to_parquet(folder / "run.parquet")
+        ranking, first = ranker.tokenize(collection), run[runs.places(run) < depth]
+        queries, documents = ranking.queries(first["query_id"]), ranking.documents(first["doc_id"])
+        runs.reordered(run, depth, ranker.scores(queries, documents)).to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(artefacts.artefact("run", settings, MODULES, make) / "run.parquet")
-
-
-def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame:
-    """A run whose first `depth` results of each query are ordered by new scores; the rest keeps its order.
-
-    Parameters
-    ----------
-    run : DataFrame
-        As `retlib.evaluation.make_run` returns it; its order is taken as it stands.
-    depth : int
-    scores : float array, shape (results that are re-ordered,)
-        In the order of the run. Equal ones are ordered by document id.
-
-    Returns
-    -------
-    DataFrame
-        The scores of the rest are moved as a whole, to one below the lowest new score of their query.
-    """
-    require(depth >= 1, f"depth = {depth}: at least 1 is needed")
-    place = _places(run)
-    run = run.assign(query=pd.factorize(run["query_id"])[0])
-    first, rest = run[place < depth].assign(score=scores), run[place >= depth]
-    first = first.sort_values(["query", "score", "doc_id"], ascending=[True, False, True], kind="stable")
-    lowest, highest = first.groupby("query")["score"].min(), rest.groupby("query")["score"].max()
-    rest = rest.assign(score=rest["score"] + rest["query"].map(lowest - 1 - highest))
-    whole = pd.concat([first, rest]).sort_values("query", kind="stable").astype({"score": np.float32})
-    return whole[evaluation.RUN_COLUMNS].reset_index(drop=True)
-
-
-def _places(run: pd.DataFrame) -> np.ndarray:
-    """The place of each result in its query's list, from 0."""
-    return run.groupby("query_id", sort=False).cumcount().to_numpy()
-
-
-def _digest(run: pd.DataFrame) -> str:
-    hashed = pd.util.hash_pandas_object(run[evaluation.RUN_COLUMNS], index=False)
-    return hashlib.sha256(hashed.to_numpy().tobytes()).hexdigest()

@@ -80,7 +80,8 @@ def set_seeds(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - libraries beneath us still draw from the global state
     torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # As `use_deterministic_algorithms(True, warn_only=True)`, without its import of a compiler: seconds a process.
+    torch.set_deterministic_debug_mode("warn")
     # It would fill every new tensor, which costs a twentieth of a Transformer's step; nothing here reads one unfilled.
     torch.utils.deterministic.fill_uninitialized_memory = False
 

@@ -12,6 +12,7 @@ import pandas as pd
 from retlib import evaluation, index, runtime
 from retlib.collection import Collection
 from retlib.errors import DataError, require
+from retlib.runs import make_run
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 
@@ -144,7 +145,7 @@ def measure(
             built.search(timed, depth)
         seconds.append(searching.seconds)
     task, ids = pool.task, pool.doc_ids[:size]
-    run = evaluation.make_run(task.split("test").index, ids, scores, rows)
+    run = make_run(task.split("test").index, ids, scores, rows)
     ap = evaluation.evaluate(run, task.judgments("test"), ["AP@100"])["value"].mean()
     return Measured(run, building.seconds, float(np.median(seconds)), len(timed), built.size_bytes, float(ap))
 

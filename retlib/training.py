@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +20,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from retlib import losses, runtime
+from retlib import collection, encoders, losses, negatives, optimizers, pairs, runtime, text
 from retlib.encoders import DualEncoder
 from retlib.errors import require, require_one_of
 from retlib.negatives import Batch, OpenBatch, only_hardest
 from retlib.optimizers import OPTIMIZERS
 from retlib.text import TokenTable
+
+# The loop and what it trains with: whose source takes part in the address of all that it trains.
+MODULES = (collection, encoders, losses, negatives, optimizers, pairs, text, sys.modules[__name__])
 
 # Makes the context in which a forward pass runs.
 Autocast = Callable[[], AbstractContextManager]

@@ -12,10 +12,13 @@ import pandas as pd
 from retlib import dense, late_interaction, latency, ltre, rerank, runtime
 from retlib.collection import Collection
 from retlib.experiment import Experiment, Outcome
-from retlib.index import EXACT
+from retlib.index import Index
 from retlib.lexical import BM25
 from retlib.ltre_study import TASKS, Study
+from retlib.ranking import Ranking
 from retlib.rerank import Lesson, Ranker
+from retlib.runs import make_run
+from retlib.text import TokenTable, paste
 
 MEASURE = "RR@10"
 FIRST = "LTRe (ANCE)"  # the system of Table 1 whose results are re-ranked, as the paper's
@@ -48,18 +51,22 @@ class Stages:
     @cached_property
     def bm25(self) -> BM25:
         """BM25 over the documents."""
-        return BM25().fit(self.texts.tolist())
+        return BM25().fit(self.ranking.texts.tolist())
 
     @property
-    def texts(self) -> pd.Series:
-        """What BM25 sees of the documents."""
-        return self.study.part(self.collection).texts
+    def ranking(self) -> Ranking:
+        """The collection as LTRe and BM25 see it."""
+        return self.study.part(self.collection)
 
     @cached_property
     def listed(self) -> pd.DataFrame:
         """BM25's best results for the training and validation queries."""
         queries = self.collection.queries
-        return BM25().rank(self.texts, queries["text"][queries["split"] != "test"], LISTED)
+        return self._found(queries["text"][queries["split"] != "test"], LISTED)
+
+    def _found(self, queries: pd.Series, depth: int) -> pd.DataFrame:
+        """The run of BM25."""
+        return make_run(queries.index, self.collection.documents.index, *self.bm25.search(queries.tolist(), depth))
 
     @cached_property
     def retriever(self) -> dense.Retriever:
@@ -85,10 +92,7 @@ class Stages:
     def firsts(self) -> dict[str, pd.DataFrame]:
         """The runs of the two first stages over the test queries."""
         queries = self.collection.split("test")["text"]
-        return {
-            "BM25": BM25().rank(self.texts, queries, 1000),
-            "LTRe": ltre.rank(self.retriever, self.study.part(self.collection)),
-        }
+        return {"BM25": self._found(queries, 1000), "LTRe": ltre.rank(self.retriever, self.ranking)}
 
     def runs(self, depths: Sequence[int]) -> dict[str, pd.DataFrame]:
         """The runs of all systems by name: one stage, and two at each depth."""
@@ -116,21 +120,17 @@ class Stages:
         return self.collection.split("test")["text"].tolist()
 
     @cached_property
-    def _index(self):
-        return ltre.indexed(self.retriever, self.study.part(self.collection), EXACT)
+    def _index(self) -> Index:
+        return ltre.indexed(self.retriever, self.ranking)
 
     @cached_property
     def _units(self) -> late_interaction.UnitIndex:
         return late_interaction.build(self.colbert, self.collection)
 
-    @cached_property
-    def _documents(self):
-        return self.study.part(self.collection).benchmark.documents
-
-    def _tokens(self, number: int):
+    def _tokens(self, number: int) -> TokenTable:
         architecture = self.study.architecture
         encoded = self.study.prepared[0].encode([self._questions[number]])
-        return dense.paste([encoded.piece], architecture.query_length)
+        return paste([encoded.piece], architecture.query_length)
 
     def _question_units(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         table = self._tokens(number)
@@ -148,7 +148,7 @@ class Stages:
         if not len(rows):
             return rows
         table = self._tokens(number).take(np.zeros(len(rows), dtype=np.int64))
-        return rows[np.argsort(-reader.scores(table, self._documents.take(rows)), kind="stable")]
+        return rows[np.argsort(-reader.scores(table, self.ranking.benchmark.documents.take(rows)), kind="stable")]
 
 
 def record(experiment: Experiment, stages: Stages, depths: Sequence[int], timed: int) -> None:

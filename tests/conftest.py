@@ -92,6 +92,24 @@ def own_build(tmp_path, monkeypatch):
     return tmp_path / "build"
 
 
+@pytest.fixture
+def exact(monkeypatch):
+    """Encodings and scores in float32, whatever the processor has."""
+    monkeypatch.setattr(runtime, "_has_bfloat16", lambda: False)
+
+
+@pytest.fixture
+def trainings_of(monkeypatch):
+    """What is given to each training that a module begins, from now on: a function of the module."""
+
+    def listen(module):
+        calls, real = [], module.train
+        monkeypatch.setattr(module, "train", lambda *given: calls.append(given) or real(*given))
+        return calls
+
+    return listen
+
+
 def tar(files: dict[str, str]) -> bytes:
     """An archive of files by name."""
     buffer = io.BytesIO()

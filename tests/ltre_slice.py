@@ -9,6 +9,7 @@ from retlib.collection import smaller
 from retlib.experiment import Experiment
 from retlib.index import EXACT
 from retlib.ltre_study import MEASURES, NEGATIVES, OPTIMIZERS_WATCHED, WARM, WATCHED
+from retlib.time_to_quality import SECONDS
 
 # The parameters that the notebooks share.
 SHARED = {
@@ -28,6 +29,7 @@ OWN = {
         "factories": ["OPQ2,IVF1,PQ2", "OPQ6,IVF1,PQ6", EXACT],
         "matrix": ["OPQ6,IVF1,PQ6", EXACT],
     },
+    "45_training_time": {"added_text": ["pydocs-smoke"], "sizes": [320, 400], "refreshes": 2, "looks": 5},
 }  # fmt: skip
 OTHER = "other"  # the collection that is tested on without training
 COSTS = ["training seconds", "search share", "queries to best"]
@@ -77,6 +79,8 @@ def recorded(notebook, given, readers=tuple(READERS)):
         stages = product(["BM25", "LTRe"], readers, given["depths"])
         systems = ["BM25", "LTRe", "ColBERT", *(f"{first} -> {name}, {depth}" for first, name, depth in stages)]
         return set(product(systems, ["RR@10", "R@1000", "latency ms", "latency p95 ms"]))
+    if notebook == "45_training_time":
+        return set(product(["ANCE", "LTRe"], [SECONDS]))
     found = set(product([f"Index {factory}" for factory in given["factories"]], [*MEASURES, "index bytes"]))
     found |= set(product([f"LTRe, {factory}" for factory in given["factories"]], [*MEASURES, *COSTS]))
     found |= set(product(["ANCE"], COSTS))

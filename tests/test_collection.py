@@ -148,6 +148,39 @@ def test_items_without_a_split_are_refused():
         retrieval_task("toy", pd.Series({"a": "x", "b": "y"}), frame([("a", "b", 1)]), pd.Series({"a": "train"}))
 
 
+# A part.
+
+
+@patient
+@given(
+    labelled_pairs,
+    st.integers(0, 99),
+    st.none() | st.sets(st.sampled_from(ITEMS)),
+    st.none() | st.sets(st.sampled_from(ITEMS)),
+)
+def test_a_part_keeps_what_refers_to_nothing_else(rows, seed, documents, queries):
+    task = make_task(rows, seed)
+    masks = [
+        None if kept is None else frame.index.isin(kept)
+        for kept, frame in ((documents, task.documents), (queries, task.queries))
+    ]
+    found = task.part(*masks)
+    kept, asked = (set(ITEMS) if names is None else names for names in (documents, queries))
+    assert found.documents.equals(task.documents.loc[[item for item in task.documents.index if item in kept]])
+    assert found.queries.equals(task.queries.loc[[item for item in task.queries.index if item in asked]])
+    triples = [[q, d, grade] for q, d, grade in task.qrels.to_numpy().tolist() if q in asked and d in kept]
+    assert found.qrels.to_numpy().tolist() == triples
+    pairs = [row for row in task.pairs.to_numpy().tolist() if {row[0], row[1]} <= kept]
+    assert found.pairs.to_numpy().tolist() == pairs
+    assert found.name == task.name and found.provenance == task.provenance
+
+
+def test_a_part_of_everything_is_the_whole():
+    assert toy().part().fingerprint == toy().fingerprint
+    bare = replace(toy(), pairs=None)
+    assert bare.part(bare.documents.index != "i00").pairs is None
+
+
 # Fewer candidates.
 
 lengths_of_passages = st.lists(st.integers(1, 4), min_size=1, max_size=12)
@@ -279,6 +312,23 @@ def test_a_task_that_is_small_enough_loses_only_queries_without_an_answer():
     found = smaller(task, 10, 4)
     assert found.documents.equals(task.documents) and found.qrels.equals(task.qrels)
     assert found.queries.equals(task.queries.drop(index="q0"))
+
+
+@patient
+@given(labelled_pairs.filter(any), st.integers(0, 99), st.integers(1, 13), st.integers(1, 13))
+def test_a_smaller_task_has_the_labelled_pairs_of_its_documents(rows, seed, documents, questions):
+    task = make_task(rows, seed)
+    found = smaller(task, documents, questions)
+    ends = task.pairs[["left", "right"]].isin(list(found.documents.index)).all(axis=1)
+    assert found.pairs.equals(task.pairs[ends])
+
+
+def test_fewer_candidates_have_the_labelled_pairs_of_their_documents():
+    task = reading([1, 1, 1], [(0, "test")])
+    pairs = pd.DataFrame([("p0#0", "p0#0", 1, "train"), ("p0#0", "p1#0", 0, "train"), ("p2#0", "p1#0", 0, "train")])
+    task = replace(task, pairs=pairs.set_axis(["left", "right", "label", "split"], axis=1))
+    assert fewer_candidates(task, 1).pairs.to_numpy().tolist() == [["p0#0", "p0#0", 1, "train"]]
+    assert len(fewer_candidates(task, 3).pairs) == 3
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0)])

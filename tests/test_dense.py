@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from retlib import datasets, dense, runtime, training
+from retlib import datasets, dense, training
 from retlib.collection import Collection, cold_start
 from retlib.dense import Architecture, Benchmark, Retriever, Schedule, candidates, finetune, prepare, pretrain, rank
 from retlib.encoders import BagOfWordsMLP
@@ -57,17 +57,9 @@ def finetuned(pretrained, benchmark, part):
 
 
 @pytest.fixture
-def trainings(monkeypatch):
+def trainings(trainings_of):
     """The trainings so far."""
-    calls, real = [], dense.train
-    monkeypatch.setattr(dense, "train", lambda *given: calls.append(given) or real(*given))
-    return calls
-
-
-@pytest.fixture
-def exact(monkeypatch):
-    """Encodings in float32, whatever the processor has."""
-    monkeypatch.setattr(runtime, "_has_bfloat16", lambda: False)
+    return trainings_of(dense)
 
 
 def weights(retriever):

@@ -19,12 +19,9 @@ from retlib.evaluation import (
     evaluate,
     held_out,
     holm,
-    make_run,
     precision_at_1,
-    read_trec,
     rows_precision,
     same_seeds,
-    write_trec,
 )
 
 QRELS = pd.DataFrame(
@@ -205,53 +202,6 @@ def test_an_unknown_measure_is_named(name):
 def test_no_judgments_is_an_error():
     with pytest.raises(DataError, match="no judgment"):
         evaluate(RUN, QRELS.iloc[:0], ["AP@100"])
-
-
-def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
-    scores = np.array([[0.5, 0.5, 0.5, 0.2], [0.9, 0.1, -np.inf, -np.inf]], dtype=np.float32)
-    rows = np.array([[2, 0, 1, 3], [1, 3, -1, -1]])
-    run = make_run(["q1", "q0"], ["c", "b", "a", "q1"], scores, rows)
-    assert run["query_id"].tolist() == ["q1"] * 4 + ["q0"] * 2
-    assert run["doc_id"].tolist() == ["a", "b", "c", "q1", "b", "q1"]
-    assert run["score"].tolist() == pytest.approx([0.5, 0.5, 0.5, 0.2, 0.9, 0.1])
-
-
-def test_a_run_does_not_depend_on_the_order_in_which_ties_were_found():
-    scores = np.array([[0.5, 0.5, 0.5]], dtype=np.float32)
-    runs = [make_run(["q"], ["a", "b", "c"], scores, np.array([rows])) for rows in ([0, 1, 2], [2, 0, 1])]
-    assert runs[0].equals(runs[1])
-
-
-def test_drop_self_leaves_out_the_query_alone():
-    scores, rows = np.array([[3.0, 2.0], [3.0, 2.0]]), np.array([[0, 1], [0, 1]])
-    run = make_run(["a", "b"], ["a", "b"], scores, rows, drop_self=True)
-    assert run[["query_id", "doc_id"]].to_numpy().tolist() == [["a", "b"], ["b", "a"]]
-    assert len(make_run(["a", "b"], ["a", "b"], scores, rows)) == 4
-
-
-def test_a_run_survives_its_trec_file(tmp_path):
-    scores = np.array([[1 / 3, 1e-9, -2.5e7]], dtype=np.float32)
-    run = make_run(["größe"], ["a", "b", "c"], scores, np.array([[0, 1, 2]]))
-    write_trec(run, tmp_path / "run.trec", tag="mine")
-    first = (tmp_path / "run.trec").read_text(encoding="utf-8").splitlines()[0]
-    assert first.split() == ["größe", "Q0", "a", "1", "0.333333343", "mine"]
-    again = read_trec(tmp_path / "run.trec")
-    assert again[["query_id", "doc_id"]].equals(run[["query_id", "doc_id"]])
-    assert again["score"].astype(np.float32).tolist() == run["score"].tolist()
-
-
-def test_ranks_start_again_with_each_query(tmp_path):
-    write_trec(RUN, tmp_path / "run.trec")
-    ranks = [line.split()[3] for line in (tmp_path / "run.trec").read_text().splitlines()]
-    assert ranks == ["1", "2", "3", "4", "1", "2"]
-
-
-@pytest.mark.parametrize("line", ["q1 Q0 d 1 0.5", "q1 Q0 d 1 high tag", "q1 Q0 d 1 0.5 tag more", ""])
-def test_a_malformed_trec_line_is_named(tmp_path, line):
-    (tmp_path / "bad.trec").write_text(f"q1 Q0 d 1 0.5 tag\n{line}\n")
-    with pytest.raises(DataError, match=r"bad\.trec, line 2: expected six fields") as caught:
-        read_trec(tmp_path / "bad.trec")
-    assert repr(line) in str(caught.value)
 
 
 # Comparisons

@@ -8,7 +8,6 @@ import pytest
 
 from retlib import experiment, results, runtime
 from retlib.errors import DataError, SettingError
-from retlib.evaluation import make_run
 from retlib.experiment import (
     Experiment,
     Outcome,
@@ -20,6 +19,7 @@ from retlib.experiment import (
     one_of,
     text_name,
 )
+from retlib.runs import make_run
 
 RULES = {
     "loss": one_of(("softmax", "triplet")),
@@ -166,8 +166,13 @@ def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):
     rows = [each.results.rows.drop(columns=own, errors="ignore") for each in (given, made)]
     pd.testing.assert_frame_equal(*rows)
     assert rows[0]["value"].tolist() == pytest.approx([1.0, 0.25]) and rows[0]["seconds"].tolist() == [1.5, 1.5]
+    assert given.results.rows["wall"].isna().all() and made.results.rows["wall"].notna().all()
     for key, frame in made.results.queries.items():
         pd.testing.assert_frame_equal(given.results.queries[key], frame)
+    given.measure("T", toy, 3, lambda: perfect(toy), measures=("P@1",))
+    given.save()  # an unknown time stands beside a known one
+    recorded = results.load("12", "quick").rows.set_index(["system", "measure"])["wall"]
+    assert recorded.isna().to_dict() == {("S", "P@1"): True, ("S", "AP@100"): True, ("T", "P@1"): False}
 
 
 @pytest.mark.parametrize("part", ["whole", "candidates"])

@@ -6,44 +6,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from words import SMALL, UNITS, make_collection
 
-from retlib import dense, evaluation, ltre, training
-from retlib.collection import Collection
+from retlib import dense, ltre, training
 from retlib.dense import Architecture, Retriever
 from retlib.dynamics import Watching
 from retlib.errors import DataError, SettingError
 from retlib.evaluation import evaluate
-from retlib.ltre import NEGATIVES, Method, Ranking, encode_corpus, fit, indexed, rank, reorder, standing, union
-from retlib.text import WordPiece
+from retlib.lexical import BM25
+from retlib.ltre import NEGATIVES, Method, Setting, encode_corpus, fit, indexed, rank, reorder, standing
+from retlib.ranking import Ranking
+from retlib.runs import make_run
 
-PAGES = 40
-WORDS = [f"{first}{second}" for first in "abcdefgh" for second in "uvwxyz"]
-UNITS = WordPiece((*WordPiece.SPECIAL, *WORDS))
-SMALL = Architecture(encoder="bow-mlp", width=32, dimension=16, query_length=4, document_length=12)
 LOOK = Watching(every=2, interval=4, depth=10, followed=("q1", "q0"), pace=3)
 
 
 class Killed(Exception):
     """Stands for a kill."""
-
-
-def make_collection(name="words"):
-    """Pages of neighbouring words; each query has words that stand near those of its page."""
-    rng = np.random.default_rng(1)
-    texts = [" ".join(WORDS[(page + step) % 48] for step in (0, 1, 2)) for page in range(PAGES)]
-    documents = pd.DataFrame({"title": [text[:2] for text in texts], "text": texts})
-    documents.index = pd.Index([f"d{page}" for page in range(PAGES)], name="doc_id")
-    target = rng.integers(0, PAGES, 120)
-    near = (target[:, None] + rng.integers(-2, 4, (120, 2))) % 48
-    queries = pd.DataFrame({"text": [" ".join(WORDS[word] for word in row) for row in near]})
-    queries["split"] = ["train"] * 80 + ["dev"] * 20 + ["test"] * 20
-    queries.index = pd.Index([f"q{query}" for query in range(120)], name="query_id")
-    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": documents.index[target], "relevance": 1})
-    # Query 0 has a second relevant document and one that is judged not to be; query 2 has none.
-    qrels.loc[2, "relevance"] = 0
-    other = [name for name in documents.index if name != qrels.loc[0, "doc_id"]][:2]
-    more = pd.DataFrame({"query_id": "q0", "doc_id": other, "relevance": [2, 0]})
-    return Collection(name, documents, queries, pd.concat([qrels, more], ignore_index=True), provenance={"a": "b"})
 
 
 @pytest.fixture(scope="module")
@@ -73,77 +52,6 @@ def weights(side):
 def same(left, right):
     left, right = weights(left), weights(right)
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
-def relevant_of(collection, query):
-    chosen = collection.qrels[(collection.qrels["query_id"] == query) & (collection.qrels["relevance"] > 0)]
-    return sorted(collection.documents.index.get_indexer(chosen["doc_id"]).tolist())
-
-
-# --- data ------------------------------------------------------------------------------------------
-
-
-def test_queries_without_a_relevant_document_are_left_out(collection, ranking):
-    ids, relevant = ranking.relevant("train")
-    assert ids.tolist() == [f"q{query}" for query in range(80) if query != 2]
-    for query, name in enumerate(ids):
-        assert relevant.row(query).tolist() == relevant_of(collection, name)
-    assert len(relevant.row(0)) == 2
-    judged = ranking.judged("train")
-    assert judged.queries.row(1).tolist() == UNITS.encode([collection.queries["text"]["q1"]]).ids.tolist()
-
-
-def test_a_split_without_a_relevant_document_is_an_error(collection, start):
-    none = replace(collection, qrels=collection.qrels.assign(relevance=0))
-    with pytest.raises(DataError, match="'words' has no dev queries with a relevant"):
-        Ranking.of(none, start).judged("dev")
-
-
-def test_an_unknown_query_is_an_error(ranking):
-    with pytest.raises(DataError, match=r"no queries \['nobody'\]"):
-        ranking.queries(["q0", "nobody"])
-
-
-def test_a_union_holds_all_under_prefixed_ids():
-    first, second = make_collection("one"), make_collection("two")
-    second = replace(second, documents=second.documents.drop(columns="title"))
-    whole = union([first, second], "both")
-    assert whole.name == "both" and len(whole.documents) == 2 * PAGES and len(whole.queries) == 240
-    assert whole.documents["text"]["two/d3"] == second.documents["text"]["d3"]
-    assert "title" not in whole.documents  # the second has none
-    assert whole.queries.loc["one/q90"].tolist() == [*first.queries.loc["q90"], "one"]
-    mine = whole.qrels[whole.qrels["query_id"] == "two/q0"]
-    assert mine["doc_id"].tolist() == ("two/" + second.qrels[second.qrels["query_id"] == "q0"]["doc_id"]).tolist()
-    assert whole.provenance == {"one/a": "b", "two/a": "b"}
-
-
-def test_a_ranking_says_which_collections_it_is_of(start, ranking):
-    whole = union([make_collection("one"), make_collection("two")], "both")
-    assert Ranking.of(whole, start).parts == ["one", "two"]
-    assert ranking.parts == ["words"]
-
-
-@pytest.mark.parametrize("names", [[], ["one", "one"]])
-def test_a_union_of_nothing_or_of_equal_names_is_an_error(names):
-    with pytest.raises(DataError, match="union"):
-        union([make_collection(name) for name in names], "both")
-
-
-def test_texts_are_title_and_text(collection, ranking, start):
-    assert ranking.texts["d1"] == f"{WORDS[1]} {collection.documents['text']['d1']}"
-    untitled = Ranking.of(replace(collection, documents=collection.documents.drop(columns="title")), start)
-    assert untitled.texts["d1"] == collection.documents["text"]["d1"]
-
-
-def test_lists_of_bm25_are_those_of_its_run_and_made_once(collection, ranking, monkeypatch):
-    lists, (ids, _) = ranking.bm25("train", 4), ranking.relevant("train")
-    run = ranking.lexical.rank(ranking.texts, collection.queries["text"][ids], 4)
-    for row, name in zip(lists, ids, strict=True):
-        found = collection.documents.index[row[row >= 0]].tolist()
-        assert sorted(found) == sorted(run[run["query_id"] == name]["doc_id"])
-    assert (ranking.bm25("train", 30) == -1).any()  # few pages share a word with a query
-    monkeypatch.setattr(type(ranking.lexical), "fit", lambda *_: pytest.fail("made twice"))
-    np.testing.assert_array_equal(ranking.bm25("train", 4), lists)
 
 
 # --- training --------------------------------------------------------------------------------------
@@ -192,6 +100,51 @@ def test_what_makes_a_difference_is_in_the_address(changes, start, ranking):
     first = fit(start, ranking, method(), seed=0)
     asked = {"seed": changes.pop("seed", 0), "watch": changes.pop("watch", None)}
     assert fit(start, ranking, method(**changes), **asked).name != first.name
+
+
+OTHER = {"n": 8, "depth": 9, "interval": 2, "index": "SQ8", "search": {"nprobe": 2}}
+
+
+@pytest.mark.parametrize("name", NEGATIVES)
+def test_negatives_use_what_they_declare(name, start, ranking, monkeypatch):
+    read, real = set(), Ranking.bm25
+    monkeypatch.setattr(Ranking, "bm25", lambda *given: read.add("lexical") or real(*given))
+
+    class Reading:
+        def __getattr__(self, field):
+            read.add(field)
+            return getattr(method(name), field)
+
+    def index():
+        read.update(ltre.INDEXED)
+        return indexed(start, ranking)
+
+    setting = Setting(ranking, ranking.judged("train"), Reading(), 0, start.encode_queries, index)
+    NEGATIVES[name](setting).batch(0)
+    assert read & {*ltre.OPTIONS, "lexical"} == set(NEGATIVES[name].uses)
+
+
+@pytest.mark.parametrize("name", NEGATIVES)
+def test_an_address_holds_what_a_method_uses(name):
+    assert set(OTHER) == set(ltre.OPTIONS)
+    for trained in ("query", "both") if name != "LTRe" else ("query",):
+        found = {
+            key
+            for key, value in OTHER.items()
+            if method(name, trained=trained, **{key: value}).address != method(name, trained=trained).address
+        }
+        indexed_anyway = set(ltre.INDEXED) if trained == "query" else set()  # for the dev queries
+        assert found == (set(NEGATIVES[name].uses) - {"lexical"}) | indexed_anyway
+    assert method(name, steps=7).address != method(name).address
+
+
+def test_a_setting_that_is_not_used_trains_nothing_anew(start, ranking, monkeypatch):
+    names = {fit(start, ranking, method("BM25 Neg"), seed=0).name, fit(start, ranking, method("NCE Neg"), seed=0).name}
+    other = replace(ranking, lexical=BM25(b=0.5))
+    assert fit(start, other, method("BM25 Neg"), seed=0).name not in names
+    monkeypatch.setattr(ltre, "train", lambda *_: pytest.fail("trained twice"))
+    assert fit(start, ranking, method("BM25 Neg", interval=2), seed=0).name in names
+    assert fit(start, other, method("NCE Neg", interval=2, n=3, depth=5), seed=0).name in names
 
 
 @pytest.mark.parametrize("name", ["LTRe", "Async ANN", "BM25 + Rand Neg"])
@@ -250,7 +203,7 @@ def test_what_a_watch_sees_first_is_the_start(start, ranking, collection):
         start.encode_queries(ranking.queries(chosen)),
     )
     scores, rows = ltre.indexes.build("Exact", vectors).search(encoded, 10)
-    run = evaluation.make_run(chosen, collection.documents.index, scores, rows)
+    run = make_run(chosen, collection.documents.index, scores, rows)
     values = evaluate(run, collection.qrels[collection.qrels["query_id"].isin(chosen)], ["RR@10", "R@10"])
     for measure, value in values.groupby("measure")["value"].mean().items():
         assert seen[measure] == pytest.approx(value)

@@ -13,7 +13,8 @@ from retlib.collection import split_by_cluster
 from retlib.datasets import catalogue, natural_questions, nfcorpus, pydocs, pydocs_passages, squad, trec_dl_2019
 from retlib.datasets.pydocs_lines import key
 from retlib.errors import DataError
-from retlib.evaluation import evaluate, read_trec
+from retlib.evaluation import evaluate
+from retlib.runs import read_trec
 
 
 def relevant(collection, text):

@@ -45,11 +45,10 @@ def trained(toy):
     return fit([toy], SMALL, seed=0)
 
 
-def counted(monkeypatch):
-    """Counts the trainings."""
-    calls, real = [], recipes.train
-    monkeypatch.setattr(recipes, "train", lambda *given: calls.append(given) or real(*given))
-    return calls
+@pytest.fixture
+def trainings(trainings_of):
+    """The trainings so far."""
+    return trainings_of(recipes)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +115,11 @@ def test_labelled_pairs_of_items_outside_every_cluster_are_groups_of_their_own(t
 
 @pytest.mark.parametrize("split", ["train", "dev"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_collection_without_pairs_is_named_before_any_training(toy, split, method, monkeypatch):
-    calls = counted(monkeypatch)
+def test_a_collection_without_pairs_is_named_before_any_training(toy, split, method, trainings):
     bare = replace(toy, name="bare", pairs=toy.pairs[toy.pairs["split"] != split])
     with pytest.raises(DataError, match=f"'bare' has no {split} pairs"):
         fit([bare], replace(SMALL, method=method), seed=0)
-    assert calls == []
+    assert trainings == []
     with pytest.raises(DataError, match="'none' has no labelled pairs"):
         fit([replace(toy, name="none", pairs=None)], replace(SMALL, method=method), seed=0)
 
@@ -135,10 +133,9 @@ def test_a_collection_without_pairs_is_named_before_any_training(toy, split, met
         ("in_batch_triplet", InBatch, "triplet"),
     ],
 )
-def test_each_method_has_its_negatives_and_its_loss(toy, method, kind, loss, monkeypatch):
-    calls = counted(monkeypatch)
+def test_each_method_has_its_negatives_and_its_loss(toy, method, kind, loss, trainings):
     fit([toy], replace(SMALL, method=method, epochs=1), seed=11)
-    ((task, settings, *_),) = calls
+    ((task, settings, *_),) = trainings
     assert type(task.negatives) is kind
     assert task.loss_name == loss
     labels = set(np.unique(task.negatives.pairs.labels))
@@ -156,10 +153,9 @@ def test_training_learns_to_retrieve_unseen_questions(toy, method):
     assert after > before + 0.1
 
 
-def test_a_model_is_trained_once_and_found_again(toy, monkeypatch, own_build):
-    calls = counted(monkeypatch)
+def test_a_model_is_trained_once_and_found_again(toy, trainings, monkeypatch, own_build):
     first, second = fit([toy], SMALL, seed=5), fit([toy], SMALL, seed=5)
-    assert len(calls) == 1
+    assert len(trainings) == 1
     assert torch.equal(first.encoder.weight, second.encoder.weight)
     assert first.history.evaluations[1:] == second.history.evaluations[1:]
     assert first.vocabulary == second.vocabulary
@@ -168,7 +164,7 @@ def test_a_model_is_trained_once_and_found_again(toy, monkeypatch, own_build):
     fit([make_toy("toy", slice(0, 20))], SMALL, seed=5)
     monkeypatch.setenv("RETLIB_THREADS", "2")
     fit([toy], SMALL, seed=5)
-    assert len(calls) == 5
+    assert len(trainings) == 5
 
 
 def test_a_model_on_disk_is_the_model(trained, tmp_path):
@@ -196,10 +192,9 @@ def test_validation_is_precision_at_1_over_the_validation_pairs(trained, toy):
     assert trained.history.best_score == pytest.approx(hits.mean())
 
 
-def test_no_test_question_is_trained_on(toy, monkeypatch):
-    calls = counted(monkeypatch)
+def test_no_test_question_is_trained_on(toy, trainings):
     fit([toy], replace(SMALL, epochs=1), seed=12)
-    ((task, *_),) = calls
+    ((task, *_),) = trainings
     vocabulary = build_vocabulary([toy])
     test = {tuple(vocabulary.encode([text]).ids) for text in toy.documents["text"][toy.documents["split"] == "test"]}
     seen = task.negatives.pairs
@@ -215,19 +210,17 @@ def test_a_start_is_taken_up(trained, toy, monkeypatch):
         fit([toy], SMALL, seed=1, start=other)
 
 
-def test_the_start_takes_part_in_the_address(trained, toy, monkeypatch):
-    calls = counted(monkeypatch)
+def test_the_start_takes_part_in_the_address(trained, toy, trainings):
     one = replace(SMALL, epochs=1)
     starts = [None, trained, fit([toy], SMALL, seed=2)]
     ends = {fit([toy], one, seed=13, start=start).fingerprint for start in starts}
-    assert len(ends) == 3 and len(calls) >= 3
+    assert len(ends) == 3 and len(trainings) >= 3
 
 
-def test_several_tasks_share_one_encoder_and_have_their_own_scales(monkeypatch):
-    calls = counted(monkeypatch)
+def test_several_tasks_share_one_encoder_and_have_their_own_scales(trainings):
     tasks = [make_toy("a", slice(0, 12)), make_toy("b", slice(12, None))]
     found = fit(tasks, replace(SMALL, batch_size=8, epochs=6), seed=0)
-    ((multitask, settings, *_),) = calls
+    ((multitask, settings, *_),) = trainings
     first, second = multitask.tasks
     assert first.module.query_encoder is second.module.query_encoder
     assert first.module.alpha is not second.module.alpha
@@ -273,7 +266,7 @@ def test_every_system_gets_as_many_trials():
     assert {each.method for each in triplet} == {"in_batch_triplet"} and {each.batch_size for each in triplet} == {24}
 
 
-def test_the_trial_with_the_best_validation_score_is_chosen_for_each_system(toy, monkeypatch):
+def test_the_trial_with_the_best_validation_score_is_chosen_for_each_system(toy, trainings):
     weak, good, middling = (replace(SMALL, **c) for c in ({"learning_rate": 1e-6, "epochs": 1}, {}, {"epochs": 1}))
     pairwise = replace(SMALL, method="pairwise_cross_entropy")
     systems = {"softmax": [weak, good, middling], "pairwise": [replace(pairwise, epochs=0.5), pairwise]}
@@ -286,12 +279,12 @@ def test_the_trial_with_the_best_validation_score_is_chosen_for_each_system(toy,
     assert table["AP@100"][1] == pytest.approx(ap(fit([toy], good, 0).encode, toy, "dev"))
     assert table["precision_at_1"].between(0, 1).all() and (table["seconds"] >= 0).all()
     # What is chosen is the trial itself: asking for it again trains nothing.
-    calls = counted(monkeypatch)
+    trainings.clear()
     found = chosen(table)
     assert found == {"softmax": good, "pairwise": systems["pairwise"][int(table["chosen"][4])]}
     for recipe in found.values():
         fit([toy], recipe, seed=0)
-    assert calls == []
+    assert trainings == []
     assert chosen(table, batch_size=7)["softmax"] == replace(good, batch_size=7)
 
 
@@ -300,10 +293,9 @@ def test_the_first_of_equal_trials_is_chosen(toy):
     assert table["AP@100"].nunique() == 1 and table["chosen"].tolist() == [True, False]
 
 
-def test_a_changed_module_is_another_address(toy, monkeypatch):
-    calls = counted(monkeypatch)
+def test_a_changed_module_is_another_address(toy, trainings, monkeypatch):
     fit([toy], SMALL, seed=0)
     monkeypatch.setattr(artefacts, "code_hash", lambda *names: "other code")
-    before = len(calls)
+    before = len(trainings)
     fit([toy], SMALL, seed=0)
-    assert len(calls) == before + 1
+    assert len(trainings) == before + 1

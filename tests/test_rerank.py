@@ -6,45 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from letters import LESSON, LETTERS, SMALL, listed, make_collection, table, tokens
 
-from retlib import rerank, runtime
+from retlib import rerank
 from retlib.collection import Collection
-from retlib.dense import Architecture, Retriever, Schedule
+from retlib.dense import Retriever, Schedule
 from retlib.errors import DataError, SettingError
-from retlib.evaluation import make_run
 from retlib.lexical import BM25
 from retlib.losses import NEGATIVE, POSITIVE
 from retlib.negatives import Batch
-from retlib.rerank import CrossEncoder, Lesson, PairTask, Ranker, fit, reordered
-from retlib.text import TokenTable, WordPiece
+from retlib.rerank import CrossEncoder, Lesson, PairTask, Ranker, fit
+from retlib.runs import reordered
+from retlib.text import TokenTable
 from retlib.training import History
 
-LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
-SMALL = Architecture(layers=1, width=64, dimension=8, query_length=4, document_length=6)
-LESSON = Lesson(Schedule(steps=6, batch_size=4, evaluations=2), negatives=3)
 SEP = LETTERS.sep
-
-
-def table(*texts):
-    return LETTERS.encode(texts)
-
-
-def tokens(found):
-    return [found.row(i).tolist() for i in range(len(found))]
-
-
-def make_collection():
-    """Forty documents of letters, and thirty queries, each of two letters of its document."""
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(list("abcdefghijkl"), 5)) for _ in range(40)]
-    documents = pd.DataFrame({"text": texts}, index=pd.Index([f"d{i:02d}" for i in range(40)], name="doc_id"))
-    asked = [" ".join(rng.permutation(text.split())[:2]) for text in texts[:30]]
-    queries = pd.DataFrame({"text": asked, "split": ["train"] * 18 + ["dev"] * 6 + ["test"] * 6})
-    queries.index = pd.Index([f"q{i:02d}" for i in range(30)], name="query_id")
-    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": documents.index[:30], "relevance": 1})
-    return Collection("letters", documents, queries, qrels)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +44,9 @@ def trained(start, collection, run):
 
 
 @pytest.fixture
-def trainings(monkeypatch):
+def trainings(trainings_of):
     """The trainings so far."""
-    calls, real = [], rerank.train
-    monkeypatch.setattr(rerank, "train", lambda *given: calls.append(given) or real(*given))
-    return calls
-
-
-@pytest.fixture
-def exact(monkeypatch):
-    """Scores in float32, whatever the processor has."""
-    monkeypatch.setattr(runtime, "_has_bfloat16", lambda: False)
+    return trainings_of(rerank)
 
 
 def make_model(seed=1):
@@ -159,26 +127,21 @@ def small(queries, qrels):
     return Collection("small", documents, queries, pd.DataFrame(qrels, columns=["query_id", "doc_id", "relevance"]))
 
 
-def make_runs(lists):
-    rows = [(query, doc, -float(place)) for query, docs in lists.items() for place, doc in enumerate(docs)]
-    return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
-
-
 def test_lists_by_hand():
     queries = [(f"q{i}", "e" * (i + 1), "train") for i in range(4)] + [("q9", "f", "dev")]
     qrels = [("q0", "b", 1), ("q0", "d", 2), ("q1", "a", 0), ("q2", "a", 1), ("q3", "c", 1), ("q9", "a", 1)]
     collection = small(queries, qrels)
-    benchmark = Ranker(None, LETTERS, 4, 6).tokenize(collection)
+    ranking = Ranker(None, LETTERS, 4, 6).tokenize(collection)
     # q1 has no relevant document and q2 no list.
-    judged, lists = rerank._listed(benchmark, make_runs({"q3": "dab", "q9": "a", "q0": "c", "q1": "ab"}), "train")
-    assert len(judged) == 2 and judged.documents is benchmark.documents
-    assert tokens(judged.queries) == [benchmark.queries.row(0).tolist(), benchmark.queries.row(3).tolist()]
+    judged, lists = rerank._listed(ranking, listed({"q3": "dab", "q9": "a", "q0": "c", "q1": "ab"}), "train")
+    assert len(judged) == 2 and judged.documents is ranking.benchmark.documents
+    assert tokens(judged.queries) == tokens(ranking.queries(["q0", "q3"]))
     assert tokens(judged.relevant) == [[1, 3], [2]]
     assert lists.tolist() == [[2, -1, -1], [3, 0, 1]]
     with pytest.raises(DataError, match="no test query of 'small'"):
-        rerank._listed(benchmark, make_runs({"q3": "dab"}), "test")
+        rerank._listed(ranking, listed({"q3": "dab"}), "test")
     with pytest.raises(DataError, match=r"document \['x'\], which is not in"):
-        rerank._listed(benchmark, make_runs({"q3": "dx"}), "train")
+        rerank._listed(ranking, listed({"q3": "dx"}), "train")
 
 
 def validated(script, lists):
@@ -189,8 +152,8 @@ def validated(script, lists):
     ranker.scores = lambda queries, documents: np.array(
         [script[LETTERS.pieces[d[0]]] for q, d in zip(tokens(queries), tokens(documents), strict=True)], np.float32
     )
-    judged, lists = rerank._listed(ranker.tokenize(collection), make_runs(lists), "dev")
-    return rerank._validation(ranker, judged, lists)()
+    judged, lists = rerank._listed(ranker.tokenize(collection), listed(lists), "dev")
+    return rerank._validation(ranker, judged, lists, rerank.QUERIES)()
 
 
 def test_validation_is_the_reciprocal_rank_in_the_re_ordered_list():
@@ -278,47 +241,11 @@ def test_lessons_that_cannot_be_are_named(changes, message):
 # --- re-ranking ------------------------------------------------------------------------------------
 
 
-def test_reordered_by_hand():
-    run = make_runs({"p": "abcd", "o": "xy", "q": "z"})
-    # The first three of each: a, b, c; x, y; z.
-    found = reordered(run, 3, np.array([1.0, 5.0, 5.0, -2.0, 7.0, 0.5]))
-    assert found["query_id"].tolist() == list("ppppooq")
-    assert found["doc_id"].tolist() == ["b", "c", "a", "d", "y", "x", "z"]
-    assert found["score"].tolist() == [5, 5, 1, 0, 7, -2, 0.5]  # d is one below a
-    assert found["score"].dtype == np.float32
-
-
-def test_what_was_not_read_keeps_its_distances():
-    run = make_run(["q"], list("abcd"), np.array([[9.0, 8.0, 6.0, 1.0]]), np.arange(4)[None])
-    found = reordered(run, 2, np.array([0.0, 3.0]))
-    assert found["doc_id"].tolist() == list("bacd") and found["score"].tolist() == [3, 0, -1, -6]
-
-
-@settings(max_examples=40)
-@given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=4), depth=st.integers(1, 10), seed=st.integers(0, 10**6))
-def test_the_first_are_re_ordered_and_the_rest_is_not(sizes, depth, seed):
-    rng = np.random.default_rng(seed)
-    lists = {f"q{9 - i}": [f"d{j}" for j in rng.permutation(9)[:size]] for i, size in enumerate(sizes)}
-    new = {query: rng.integers(0, 4, min(size, depth)) for query, size in zip(lists, sizes, strict=True)}
-    found = reordered(make_runs(lists), depth, np.concatenate(list(new.values())).astype(float))
-    assert found["query_id"].drop_duplicates().tolist() == list(lists)
-    for query, docs in lists.items():
-        own = found[found["query_id"] == query]
-        first = sorted(zip(-new[query], docs[:depth], strict=True))
-        assert own["doc_id"].tolist() == [*(doc for _, doc in first), *docs[depth:]]
-        assert own["score"].is_monotonic_decreasing
-
-
-def test_a_depth_below_one_is_named():
-    with pytest.raises(SettingError, match="depth = 0"):
-        reordered(make_runs({"p": "ab"}), 0, np.array([]))
-
-
 def test_a_run_is_re_ranked_by_the_models_scores_once(trained, collection, run, monkeypatch):
     test = run[run["query_id"].isin(collection.split("test").index)].reset_index(drop=True)
     found = rerank.rerank(test, 5, trained, collection)
     first = test[test.groupby("query_id").cumcount() < 5]
-    benchmark = trained.tokenize(collection)
+    benchmark = trained.tokenize(collection).benchmark
     queries = benchmark.queries.take(collection.queries.index.get_indexer(first["query_id"]))
     documents = benchmark.documents.take(collection.documents.index.get_indexer(first["doc_id"]))
     pd.testing.assert_frame_equal(found, reordered(test, 5, trained.scores(queries, documents)))
@@ -330,8 +257,8 @@ def test_a_run_is_re_ranked_by_the_models_scores_once(trained, collection, run, 
 def test_what_cannot_be_re_ranked_is_named(trained, collection, run):
     with pytest.raises(DataError, match="only a trained model"):
         rerank.rerank(run, 5, Ranker(None, LETTERS, 4, 6), collection)
-    with pytest.raises(DataError, match=r"query \['q77'\]"):
+    with pytest.raises(DataError, match=r"no queries \['q77'"):
         rerank.rerank(run.assign(query_id="q77"), 5, trained, collection)
-    with pytest.raises(DataError, match=r"document \['d77'\]"):
+    with pytest.raises(DataError, match=r"no documents \['d77'"):
         rerank.rerank(run.assign(doc_id="d77"), 5, trained, collection)
     assert Ranker(None, LETTERS, 4, 6).history == History()

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from retlib import index, losses, runtime, training
+from retlib import imports, index, losses, runtime, training
 from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.errors import SettingError
 from retlib.losses import POSITIVE
@@ -843,3 +843,10 @@ def test_the_last_weights_are_kept_where_asked_for():
         assert float(task) == seen[expected] and history.best_step == 1
     with pytest.raises(SettingError, match="keep = 'first'.*best, last"):
         settings(keep="first")
+
+
+def test_whatever_the_loop_imports_takes_part_in_the_address():
+    imported = imports.closure(Path(training.__file__), runtime.root())
+    apart = {"__init__", "errors", "runtime"}  # what changes no weight
+    own = {module.__name__.split(".")[-1] for module in training.MODULES}
+    assert {path.stem for path in imported} - apart == own - {"training"} and "training" in own
