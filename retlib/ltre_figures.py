@@ -223,3 +223,62 @@ def index_matrix(table: pd.DataFrame, measure: str = "nDCG@10") -> Figure:
     axis.grid(visible=False)
     figure.colorbar(image, ax=axis, label=f"{measure} (points of 100)")
     return figure
+
+
+def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame) -> Figure:
+    """Time to ANCE's best against the size of the corpus, measured and extrapolated; beside it, what takes the time.
+
+    Parameters
+    ----------
+    times, beyond, parts : DataFrame
+        As `retlib.time_to_quality` gives them: `to_best`, `extrapolated` and `parts`. Of what is
+        extrapolated, the steps as measured are drawn, with the ratio above ("<": an upper bound).
+    """
+    figure, (left, right) = _figure(11.0, 4.8, 2)
+    improved = times[times["ratio"].notna()]
+    ours = beyond[beyond["steps"] == "steps as measured"]
+    for place, system in enumerate(("ANCE", "LTRe")):
+        _measured(left, improved, system, place)
+        line = pd.concat([improved.groupby("documents")[system].mean().tail(1), ours.set_index("documents")[system]])
+        left.plot(line.index, line, "--", color=COLOURS[place], label=f"{system}, extrapolated")
+    for row in ours.itertuples():
+        said = f"{'' if row.outcome == 'reached' else '< '}{row.ratio:.1f} times"
+        left.annotate(said, (row.documents, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
+    left.set(xscale="log", yscale="log", xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
+    left.margins(x=0.1, y=0.1)
+    _stacks(right, parts)
+    figure.legend(*_named(left), loc="outside lower left", ncols=2, fontsize=8, frameon=False)
+    figure.legend(*_named(right), loc="outside lower right", ncols=3, fontsize=8, frameon=False)
+    return figure
+
+
+def _measured(axis: Axes, times: pd.DataFrame, system: str, place: int) -> None:
+    """A mark for each seed, through whose mean goes the line; open where LTRe's time is only known to be longer."""
+    style = _line(place)
+    mean = times.groupby("documents")[system].mean()
+    axis.plot(mean.index, mean, color=style["color"])
+    is_bound = (times["outcome"] != "reached") & (system == "LTRe")
+    for part, name, face in (
+        (times[~is_bound], f"{system}, measured", style["color"]),
+        (times[is_bound], f"{system}, whole training: never as good", "white"),
+    ):
+        if len(part):
+            marks = {"marker": style["marker"], "color": style["color"], "markerfacecolor": face, "linestyle": "none"}
+            axis.plot(part["documents"], part[system], label=name, **marks)
+
+
+def _stacks(axis: Axes, parts: pd.DataFrame) -> None:
+    """A bar for each size and system, one part of the time upon the other."""
+    names = [name for name in parts if name not in ("documents", "system")]
+    places, bottom = np.arange(len(parts)) + 0.5 * parts["documents"].rank(method="dense").to_numpy(), 0.0
+    for place, name in enumerate(names):
+        axis.bar(places, parts[name], bottom=bottom, color=COLOURS[place + 2], edgecolor="white", label=name)
+        bottom = bottom + parts[name].to_numpy()
+    labels = [f"{row.system}\n{row.documents:,}" for row in parts.itertuples()]
+    axis.set_xticks(places, labels, fontsize=8)
+    axis.set(ylabel="seconds, mean over seeds", xlabel="system, documents")
+    axis.grid(axis="x", visible=False)
+
+
+def _named(axis: Axes) -> tuple[list, list]:
+    return axis.get_legend_handles_labels()

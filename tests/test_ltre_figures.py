@@ -139,3 +139,58 @@ def test_a_cell_that_was_not_measured_stays_empty():
     rows = [("PQ6", "PQ6", 52.0), ("Exact", "PQ6", 53.0), ("Exact", "Exact", 66.0)]
     axis, _ = figures.index_matrix(pd.DataFrame(rows, columns=["trained", "searched", "value"])).axes
     assert len(axis.texts) == 3
+
+
+def times(outcome="reached"):
+    return pd.DataFrame(
+        {"documents": [100, 100, 1000], "seed": [0, 1, 0], "outcome": ["reached", "reached", outcome],
+         "ANCE": [10.0, 30.0, 200.0], "LTRe": [5.0, 5.0, 40.0], "ratio": [2.0, 6.0, 5.0]}
+    )  # fmt: skip
+
+
+def beyond(outcome="reached"):
+    rows = [("steps as measured", 10**6, 4e4, 1e4, 4.0), ("the paper's steps", 10**6, 9e9, 9e8, 10.0)]
+    return pd.DataFrame(rows, columns=["steps", "documents", "ANCE", "LTRe", "ratio"]).assign(outcome=outcome)
+
+
+STACKS = pd.DataFrame(
+    [(100, "ANCE", 15.0, 5.0), (100, "LTRe", 1.0, 4.0), (1000, "ANCE", 180.0, 20.0), (1000, "LTRe", 10.0, 30.0)],
+    columns=["documents", "system", "encoding the corpus", "search"],
+)
+
+
+def test_training_time_marks_what_is_measured_and_dashes_what_is_not():
+    left = figures.training_time(times(), beyond(), STACKS).axes[0]
+    assert (left.get_xscale(), left.get_yscale()) == ("log", "log")
+    lines = {line.get_label(): line for line in left.get_lines()}
+    assert lines["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]
+    assert lines["ANCE, measured"].get_linestyle() == "None" and lines["ANCE, extrapolated"].get_linestyle() == "--"
+    # From the mean over the largest corpus that is measured, with the steps of that training alone.
+    assert lines["LTRe, extrapolated"].get_xdata().tolist() == [1000, 10**6]
+    assert lines["LTRe, extrapolated"].get_ydata().tolist() == [40, 1e4]
+    assert [text.get_text() for text in left.texts] == ["4.0 times"]
+
+
+def test_training_time_says_what_is_but_a_bound():
+    left = figures.training_time(times("never reached"), beyond("never reached"), STACKS).axes[0]
+    lines = {line.get_label(): line for line in left.get_lines()}
+    bound = lines["LTRe, whole training: never as good"]
+    assert bound.get_ydata().tolist() == [40] and bound.get_markerfacecolor() == "white"
+    assert lines["LTRe, measured"].get_ydata().tolist() == [5, 5]
+    assert lines["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]  # ANCE's time is what it is
+    assert [text.get_text() for text in left.texts] == ["< 4.0 times"]
+
+
+def test_training_time_stacks_the_parts_of_each_training():
+    found = figures.training_time(times(), beyond(), STACKS)
+    right = found.axes[1]
+    heights = [[bar.get_height() for bar in part] for part in right.containers]
+    assert heights == [[15, 1, 180, 10], [5, 4, 20, 30]]
+    assert [bar.get_y() for bar in right.containers[1]] == [15, 1, 180, 10]
+    assert [label.get_text() for label in right.get_xticklabels()][:2] == ["ANCE\n100", "LTRe\n100"]
+    assert [text.get_text() for text in found.legends[1].get_texts()] == ["encoding the corpus", "search"]
+
+
+def test_training_time_is_drawn_where_ance_never_improves():
+    nothing = times().assign(ratio=np.nan)
+    assert not figures.training_time(nothing, beyond().iloc[:0], STACKS).axes[0].texts
