@@ -68,7 +68,8 @@ rule notebook:
 rule pages:
     input:
         executed(PLANS),
-        [ROOT / name for name in ("index.md", "_config.yml", "_toc.yml")],
+        [ROOT / name for name in ("_config.yml", "_toc.yml")],
+        sorted(ROOT.glob("*.md")),
         sorted(path for path in (ROOT / "book").rglob("*") if path.is_file() and "__pycache__" not in path.parts),
     output:
         PAGES,

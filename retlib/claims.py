@@ -97,7 +97,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     Returns
     -------
     DataFrame
-        A row for each claim, in the order of claims.csv: `claim`, `tier`, `statement`,
+        A row for each claim, in the order of claims.csv: `paper`, `claim`, `tier`, `statement`,
         `verdict`, `p` (Holm-corrected within the paper), `seeds`, `closeness` (how close the
         data are to the paper's), `evidence` (a list of `Evidence`), `reason`.
     """
@@ -113,6 +113,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
         verdict, p = _decide(p_for[claim["id"]], against[claim["id"]]) if mine else (NOT_TESTED, float("nan"))
         rows.append(
             {
+                "paper": paper,
                 "claim": claim["id"],
                 "tier": claim["tier"],
                 "statement": claim["statement"],
@@ -160,8 +161,8 @@ def _unwritten(paper: str) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "claim": claim["id"], "tier": claim["tier"], "statement": claim["statement"], "verdict": NOT_TESTED,
-                "p": float("nan"), "seeds": 0, "closeness": "", "evidence": [],
+                "paper": paper, "claim": claim["id"], "tier": claim["tier"], "statement": claim["statement"],
+                "verdict": NOT_TESTED, "p": float("nan"), "seeds": 0, "closeness": "", "evidence": [],
                 "reason": "its part of the book is not written yet",
             }
             for claim in claims.to_dict("records")

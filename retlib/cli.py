@@ -101,3 +101,27 @@ def claims(profile: str, form: str) -> None:
     if recorded.rows(profile).empty:  # reads everything, so that what is unreadable is an error, not "not tested"
         raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
     _show(ledger.flat(ledger.ledger(profile)), form)
+
+
+@main.command()
+@_profile
+@_format
+def verify(profile: str, form: str) -> None:
+    """Compare your own run with the published results of a profile.
+
+    Prints how many published means of each experiment came out the same (OK: within half a point
+    of 100), nearly so (near: within two points) or not (differs), and the rows that differ; csv has
+    every row. The exit code is 1 if a row differs.
+    """
+    from retlib import verify as verification
+
+    found = verification.standings(profile)
+    differing = found[found["standing"] == verification.DIFFERS]
+    if form == "csv":
+        _show(found, form)
+    else:
+        _show(verification.matrix(found), form)
+        if len(differing):
+            click.echo()
+            _show(differing.drop(columns="standing").round(2), form)
+    sys.exit(1 if len(differing) else 0)

@@ -17,6 +17,7 @@ from retlib.results import Results
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
+VERDICT_COLOURS = {"holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00", "not tested": "#999999"}
 
 
 def _figure(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
@@ -224,11 +225,10 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     verdicts : DataFrame
         As `retlib.claims.verdicts` returns it.
     """
-    colours = {"holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00", "not tested": "#999999"}
     count = len(verdicts)
     figure, (axis,) = _figure(9.5, 0.42 * count + 1.4)
     for place, row in zip(range(count)[::-1], verdicts.itertuples(), strict=True):
-        colour = colours[row.verdict]
+        colour = VERDICT_COLOURS[row.verdict]
         axis.axhspan(place - 0.45, place + 0.45, color=colour, alpha=0.10, linewidth=0)
         offsets = np.linspace(0.25, -0.25, len(row.evidence)) if len(row.evidence) > 1 else [0.0]
         for offset, each in zip(offsets, row.evidence, strict=False):
@@ -240,6 +240,6 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.set_yticklabels(labels)
     axis.set_xscale("symlog", linthresh=1)
     axis.grid(axis="y", visible=False)
-    handles = [Patch(color=colours[name], label=f"{SIGNS[name]} {name}") for name in colours]
+    handles = [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
     return figure

@@ -173,7 +173,12 @@ def data_sets(paper: str, profile: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["paper's data set", "played by", "closeness"])
 
 
-def as_page(table: pd.DataFrame) -> HTML:
-    """A table for a page: text wraps, line breaks count, markup in it is shown as text."""
+def as_page(table: pd.DataFrame, anchors: Sequence[str] = ()) -> HTML:
+    """A table for a page: text wraps, line breaks count, markup in it is shown as text.
+
+    `anchors` name its rows, so that other pages can link to them.
+    """
     html = table.to_html(index=False, escape=True, border=0, classes="dataframe wrapped")
+    for anchor in anchors:
+        html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
     return HTML(html.replace("\\n", "<br>"))

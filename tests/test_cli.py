@@ -40,7 +40,7 @@ def call(*arguments):
 def test_help_lists_the_commands():
     found = call("--help")
     assert found.exit_code == 0
-    for command in ("claims", "datasets", "fetch", "results"):
+    for command in ("claims", "datasets", "fetch", "results", "verify"):
         assert command in found.output
         assert call(command, "-h").exit_code == 0
 

@@ -39,9 +39,9 @@ def test_a_notebook_has_the_common_form(name):
 
 def test_every_notebook_is_in_the_book():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    chapters = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+    chapters = [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
     assert [file.removeprefix("notebooks/") for file in chapters if file.startswith("notebooks/")] == NAMES
-    for file in [toc["root"], *chapters]:
+    for file in chapters:
         assert (ROOT / f"{file}.md").exists() or (ROOT / f"{file}.ipynb").exists()
 
 

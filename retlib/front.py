@@ -1,0 +1,172 @@
+"""The first page: all claims of all papers in one glance, and what their verdicts rest on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Patch
+
+from retlib import notebooks, reports, results, runtime
+from retlib.claims import SIGNS, bindings, papers_table
+from retlib.figures import VERDICT_COLOURS as COLOURS
+from retlib.figures import _figure
+
+PAPERS = {
+    "gillick2018": "I  Gillick 2018",
+    "chang2020": "II  Chang 2020",
+    "liang2020": "III  Liang 2020",
+    "zhan2020": "IV  Zhan 2020",
+}
+CLOSENESS = {"part": "on the paper's data", "stand-in": "on a stand-in"}
+MARKERS = {"holds": "o", "inconclusive": "s", "contradicted": "X"}
+# Comparisons of a claim that the table shows; its row among the verdicts has all.
+SHOWN = 2
+_GROUPS = re.compile(r"([A-Z])=([^;]*)")
+
+
+def counts(ledger: pd.DataFrame) -> pd.DataFrame:
+    """How many claims have each verdict, by paper; those on stand-ins apart.
+
+    Parameters
+    ----------
+    ledger : DataFrame
+        As `retlib.claims.ledger` returns it.
+    """
+    data = ledger["closeness"].map(CLOSENESS).fillna("")
+    table = pd.crosstab([ledger["paper"].map(PAPERS), data], ledger["verdict"])
+    table = table.reindex(columns=list(SIGNS), fill_value=0)
+    table["claims"] = table.sum(axis=1)
+    table.loc[("all", ""), :] = table.sum()
+    table = table.astype(int).rename(columns=lambda name: f"{SIGNS[name]} {name}" if name in SIGNS else name)
+    return table.rename_axis(index=["paper", "tested"], columns=None).reset_index()
+
+
+def matrix(ledger: pd.DataFrame) -> Figure:
+    """A tile for each claim, a row for each paper: the verdict by sign and colour, hatched on a stand-in."""
+    most = ledger.groupby("paper").size().max()
+    figure, (axis,) = _figure(9.5, 0.62 * len(PAPERS) + 1.1)
+    for row, paper in enumerate(PAPERS):
+        for column, claim in enumerate(ledger[ledger["paper"] == paper].itertuples()):
+            hatch = "////" if claim.closeness == "stand-in" else None
+            tile = FancyBboxPatch(
+                (column + 0.08, -row - 0.42), 0.84, 0.84, boxstyle="round,pad=0,rounding_size=0.12", hatch=hatch,
+                facecolor=f"{COLOURS[claim.verdict]}30", edgecolor=f"{COLOURS[claim.verdict]}60",
+            )  # fmt: skip
+            axis.add_patch(tile)
+            weight = "bold" if claim.tier == "main" else "normal"
+            axis.text(
+                column + 0.5, -row, SIGNS[claim.verdict], ha="center", va="center", color=COLOURS[claim.verdict],
+                fontsize=12, fontweight=weight,
+            )  # fmt: skip
+    axis.set(xlim=(0, most), ylim=(-len(PAPERS) + 0.45, 0.55), xticks=[], yticks=-np.arange(len(PAPERS)))
+    axis.set_yticklabels(PAPERS.values())
+    axis.grid(visible=False)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    handles = [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
+    handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
+def paper_effect(values: str) -> float:
+    """A paper's mean A - B, from the column `paper_values` of its claims; NaN where it gives no such numbers.
+
+    "A=5/7; B=4/5" is 1.5: the mean over what is compared.
+    """
+    groups = dict(_GROUPS.findall(values))
+    try:
+        a, b = ([float(value) for value in groups[name].split("/")] for name in "AB")
+    except (KeyError, ValueError):
+        return float("nan")
+    return float(np.mean(np.subtract(a, b))) if len(a) == len(b) else float("nan")
+
+
+def effects(ledger: pd.DataFrame) -> Figure:
+    """The papers' effects against ours: for each claim that one system is better than another, the mean A - B.
+
+    Both in points of 100 of the claim's measure, means over the comparisons that the claim makes.
+    """
+    told = papers_table("claims").set_index("id")
+    figure, (axis,) = _figure(6.4, 5.2)
+    shown = ledger[ledger["claim"].map(told["direction"]).str.fullmatch("A > B") & ledger["evidence"].map(bool)]
+    for verdict, part in shown.groupby("verdict"):
+        paper = part["claim"].map(lambda name: paper_effect(told["paper_values"][name]))
+        ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found]))
+        axis.scatter(paper, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
+    axis.axhline(0, color="0.4", linewidth=0.8)
+    axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
+    axis.set_xscale("symlog", linthresh=1)
+    axis.set_yscale("symlog", linthresh=1)
+    axis.set(xlabel="the paper's A minus B (points of 100)", ylabel="ours (points of 100)")
+    axis.annotate(
+        "as large as in the paper", (0.97, 0.9), xycoords="axes fraction", ha="right", color="0.4", fontsize=8
+    )
+    axis.legend(frameon=False)
+    return figure
+
+
+def table(ledger: pd.DataFrame) -> HTML:
+    """Every claim: its verdict, our effects, and links to its row among the verdicts and to the pages that test it."""
+    verdict_pages, bound = _verdict_pages(), bindings()["claims"]
+    lines = []
+    for row in ledger.itertuples():
+        said = _link(f"{verdict_pages[row.paper]}.html#{row.claim}", row.statement) if row.evidence else row.statement
+        pages = ", ".join(_link(f"{page}.html", page[:2]) for page in tested_in(bound.get(row.claim, {})))
+        shown = [f"{each.effect:+.1f} [{each.low:+.1f}, {each.high:+.1f}]" for each in row.evidence[:SHOWN]]
+        effect = "; ".join(shown) + (f"; {len(row.evidence) - SHOWN} more" if len(row.evidence) > SHOWN else "")
+        cells = (SIGNS[row.verdict], PAPERS[row.paper].split()[0], said, effect or row.reason, row.seeds or "", pages)
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("", "part", "claim", "effect, 95 % interval", "seeds", "tested in"))
+    rows = "\n".join(lines)
+    return HTML(f'<table class="dataframe wrapped"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>')
+
+
+def tested_in(claim: Mapping) -> list[str]:
+    """The notebooks whose rows test a claim, in order."""
+    return sorted({name for spec in claim.get("each", ()) for name in _experiments(spec.values())})
+
+
+def _experiments(values: Iterable) -> Iterable[str]:
+    """The experiments of all systems ("experiment:name") within a binding."""
+    for value in values:
+        if isinstance(value, str):
+            yield from re.findall(r"^(\d\d_\w+):", value)
+        elif isinstance(value, (list, tuple)):
+            yield from _experiments(value)
+
+
+def _verdict_pages() -> dict[str, str]:
+    """Paper to the notebook that judges its claims."""
+    root = runtime.root()
+    declared = {name: notebooks.declared(root / "notebooks" / f"{name}.ipynb") for name in notebooks.names(root)}
+    return {parameters["paper"]: name for name, parameters in declared.items() if "paper" in parameters}
+
+
+def _link(address: str, text: str) -> str:
+    return f'<a href="{address}">{text}</a>'
+
+
+def made_on(profile: str, source: str | None) -> pd.DataFrame:
+    """What the rows behind the verdicts were made on: when, where, from which revision, with which versions."""
+    found = [results.load(name, profile, source) for name in results.experiments(profile)]
+    rows = pd.concat([each.rows for each in found if each is not None and len(each.rows)], ignore_index=True)
+    columns = ["recorded", "device", "cores", "threads", "python", "platform", "revision"]
+    return rows.groupby("experiment", sort=False)[columns].agg(_several).reset_index()
+
+
+def collections(profile: str) -> pd.DataFrame:
+    """Which collection plays each data set of each paper at a profile; see `retlib.reports.data_sets`."""
+    parts = {PAPERS[paper]: reports.data_sets(paper, profile) for paper in bindings()["collections"]}
+    return pd.concat(parts, names=["paper", None]).reset_index(level=0)
+
+
+def _several(values: pd.Series) -> str:
+    """Distinct values; of dates the days."""
+    texts = values.dropna().astype(str).str.replace(r"T[\d:]+Z$", "", regex=True)
+    return ", ".join(sorted(texts.unique()))

@@ -1,0 +1,105 @@
+"""The reader's own run beside the published results: what came out the same.
+
+The tolerances stand here. They compare means over seeds of measures between 0 and 1, in
+points of 100; times, sizes and counts depend on the machine and are left out. Rows that were
+made from other data or with other settings are no rerun and are told apart.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+
+from retlib import results
+from retlib.errors import DataError
+
+OK, NEAR, DIFFERS = "OK", "near", "differs"
+OTHER_DATA, OTHER_SETTINGS, NOT_RUN = "other data", "other settings", "not run"
+STANDINGS = (OK, NEAR, DIFFERS, OTHER_DATA, OTHER_SETTINGS, NOT_RUN)
+# Points of 100. Half a point is what other rounding on another processor does to a training of some
+# hundred steps; two points are as far as seeds lie apart here.
+TOLERANCES = {OK: 0.5, NEAR: 2.0}
+# What names a row, but for the seed.
+NAMES = ["experiment", "system", "collection", "split", "measure"]
+
+
+def standings(profile: str) -> pd.DataFrame:
+    """Every published mean beside the same of the reader's own run.
+
+    Parameters
+    ----------
+    profile : str
+
+    Returns
+    -------
+    DataFrame
+        Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over seeds, points
+        of 100), `difference`, `standing` (one of `STANDINGS`). Experiments without an own run are
+        in it as "not run".
+
+    Raises
+    ------
+    DataError
+        If nothing is published at this profile.
+    """
+    folders = results.experiments(profile)
+    reference, run = (_means(folders, profile, source) for source in ("reference", "run"))
+    if reference.empty:
+        raise DataError(f"no results are published at profile {profile!r}, so nothing can be compared with them")
+    both = reference.add_suffix("_reference").join(run.add_suffix("_run"), how="left")
+    found = pd.DataFrame(
+        {
+            "seeds": both["seeds_run"].fillna(0).astype(int),
+            "run": 100 * both["value_run"],
+            "reference": 100 * both["value_reference"],
+            "difference": 100 * (both["value_run"] - both["value_reference"]),
+            "standing": [_standing(row) for row in both.to_dict("records")],
+        },
+        index=both.index,
+    )
+    return found.reset_index()
+
+
+def matrix(found: pd.DataFrame) -> pd.DataFrame:
+    """How many rows of each experiment have each standing."""
+    counts = pd.crosstab(found["experiment"], found["standing"])
+    return counts.reindex(columns=list(STANDINGS), fill_value=0).rename_axis(columns=None).reset_index()
+
+
+def _standing(row: dict) -> str:
+    if pd.isna(row["value_run"]):
+        return NOT_RUN
+    if row["data_run"] != row["data_reference"]:
+        return OTHER_DATA
+    if row["parameters_run"] != row["parameters_reference"]:
+        return OTHER_SETTINGS
+    apart = abs(row["value_run"] - row["value_reference"])
+    # Values are kept as float32, so that a difference of just the tolerance may read a little more.
+    return next((name for name, most in TOLERANCES.items() if 100 * apart <= most + 1e-4), DIFFERS)
+
+
+def _means(experiments: list[str], profile: str, source: str) -> pd.DataFrame:
+    """Means over seeds, with the data and settings behind them; index `NAMES`."""
+    loaded = [results.load(experiment, profile, source) for experiment in experiments]
+    frames = [found.rows for found in loaded if found is not None and len(found.rows)]
+    columns = [*NAMES, "seed", "value", "data", "parameters"]
+    rows = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    rows = rows[rows["measure"].map(_is_share).astype(bool)]
+    # A copy of a file may differ in bytes from the release and still give the same collection.
+    rows = rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
+    grouped = rows.groupby(NAMES, sort=False)
+    return grouped.agg(
+        value=("value", "mean"), seeds=("seed", "nunique"), data=("data", "first"), parameters=("parameters", "first")
+    )
+
+
+def _is_share(measure: str) -> bool:
+    """Whether a measure is one of ir-measures, whose values lie between 0 and 1."""
+    import ir_measures
+
+    try:
+        ir_measures.parse_measure(measure)
+    except (NameError, ValueError):
+        return False
+    return True
