@@ -13,6 +13,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # cores are many times slower than one.
 export RETLIB_THREADS ?= 1
 
+# Where this is set, every process compiles the sources of torch and of all else anew: eight seconds each.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help book test lab clean
 
