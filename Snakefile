@@ -69,7 +69,6 @@ rule pages:
     input:
         executed(PLANS),
         [ROOT / name for name in ("_config.yml", "_toc.yml")],
-        sorted(ROOT.glob("*.md")),
         sorted(path for path in (ROOT / "book").rglob("*") if path.is_file() and "__pycache__" not in path.parts),
     output:
         PAGES,

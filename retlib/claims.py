@@ -175,7 +175,6 @@ def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
     columns = ["claim", "tier", "verdict", "p", "seeds", "closeness"]
     frame = verdicts[columns].copy()
     frame["evidence"] = [
-        "; ".join(f"{e.label}: {e.effect:+.2f} [{e.low:+.2f}, {e.high:+.2f}]" for e in row.evidence) or row.reason
-        for row in verdicts.itertuples()
+        "; ".join(f"{e.label}: {e.text}" for e in row.evidence) or row.reason for row in verdicts.itertuples()
     ]
     return frame

@@ -49,6 +49,11 @@ class Evidence:
     queries: int
     note: str = ""
 
+    @property
+    def text(self) -> str:
+        """The effect with its interval, as pages show it: ``+2.10 [+1.20, +3.00]``."""
+        return f"{self.effect:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
 
 class Records:
     """The per-query values of a paper's experiments at one profile, for one measure.

@@ -20,22 +20,24 @@ MARKERS = "osD^vPX*"
 VERDICT_COLOURS = {"holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00", "not tested": "#999999"}
 
 
-def _figure(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
+def styled(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
+    """A figure with a row of panels, as all of this book's look; sizes in inches."""
     # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
     figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained", dpi=110)
     for axis in axes[0]:
-        _style(axis)
+        style_axis(axis)
     return figure, axes[0]
 
 
-def _line(place: int) -> dict[str, str]:
+def line_style(place: int) -> dict[str, str]:
     """Colour, marker and dashes that no earlier place has."""
     cycle = place // len(COLOURS)
     marker = MARKERS[(place + 3 * cycle) % len(MARKERS)]
     return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "linestyle": ("-", "--", ":")[cycle % 3]}
 
 
-def _style(axis: Axes) -> None:
+def style_axis(axis: Axes) -> None:
+    """Give an axis the book's looks."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)
 
@@ -49,7 +51,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
         Collection to a table as `retlib.reports.scores` returns it.
     """
     rows = max(len(table) for table in tables.values())
-    figure, axes = _figure(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
+    figure, axes = styled(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
     for axis, (collection, table) in zip(axes, tables.items(), strict=True):
         places = np.arange(len(table))[::-1]
         errors = [table[measure] - table["low"], table["high"] - table[measure]]
@@ -94,7 +96,7 @@ def curves(
     level : (float, str), optional
         A horizontal line and what it stands for.
     """
-    figure, (axis,) = _figure()
+    figure, (axis,) = styled()
     for i, name in enumerate(order or dict.fromkeys(table[by])):
         part = table[table[by] == name].groupby(x)[y].agg(["mean", "min", "max"])
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
@@ -111,7 +113,7 @@ def curves(
 
 def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str) -> Figure:
     """Counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
-    figure, (axis,) = _figure()
+    figure, (axis,) = styled()
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):
         style = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)], "markersize": 4}
         axis.plot(part[x], part[y], linestyle="none", label=name, **style)
@@ -131,7 +133,7 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
         effects[i, j], effects[j, i] = pair.effect, -pair.effect
         significant[i, j] = significant[j, i] = pair.p < level
     side = 0.62 * len(names) + 2.4
-    figure, (axis,) = _figure(side + 1.2, side)
+    figure, (axis,) = styled(side + 1.2, side)
     bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90))) if len(names) > 1 else 1.0
     image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
     for i, j in np.argwhere(~np.isnan(effects)):
@@ -162,10 +164,10 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
     )  # fmt: skip
     styles: dict[str, dict] = {}
     for axis, collection in zip(axes.flat, collections, strict=False):
-        _style(axis)
+        style_axis(axis)
         mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
         for system in mine["system"].unique():
-            styles.setdefault(system, _line(len(styles)))
+            styles.setdefault(system, line_style(len(styles)))
             values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
             values = 100 * values.reindex(measures)
             axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
@@ -186,7 +188,7 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
 
 def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
     """How shares between 0 and 1 are spread, a histogram on a logarithmic axis for each name."""
-    figure, axes = _figure(3.6 * len(values) + 1.6, 3.2, len(values))
+    figure, axes = styled(3.6 * len(values) + 1.6, 3.2, len(values))
     for axis, (name, share) in zip(axes, values.items(), strict=True):
         axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
         axis.set(xlabel=xlabel, ylabel=ylabel, title=name, yscale="log", xlim=(0, 1))
@@ -195,7 +197,7 @@ def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
 
 def two_towers() -> Figure:
     """A two-tower model beside a cross-attention model (Chang 2020, Figure 1)."""
-    figure, axes = _figure(8.0, 3.4, 2)
+    figure, axes = styled(8.0, 3.4, 2)
     box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "0.3"}
     arrow = {"arrowstyle": "-|>", "color": "0.3"}
 
@@ -226,7 +228,7 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
         As `retlib.claims.verdicts` returns it.
     """
     count = len(verdicts)
-    figure, (axis,) = _figure(9.5, 0.42 * count + 1.4)
+    figure, (axis,) = styled(9.5, 0.42 * count + 1.4)
     for place, row in zip(range(count)[::-1], verdicts.itertuples(), strict=True):
         colour = VERDICT_COLOURS[row.verdict]
         axis.axhspan(place - 0.45, place + 0.45, color=colour, alpha=0.10, linewidth=0)

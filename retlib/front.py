@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +14,12 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from retlib import notebooks, reports, results, runtime
+from retlib import notebooks, results, runtime
 from retlib.claims import SIGNS, bindings, papers_table
+from retlib.evidence import Evidence
 from retlib.figures import VERDICT_COLOURS as COLOURS
-from retlib.figures import _figure
+from retlib.figures import styled
+from retlib.reports import as_page, data_sets, link
 
 PAPERS = {
     "gillick2018": "I  Gillick 2018",
@@ -23,6 +28,8 @@ PAPERS = {
     "zhan2020": "IV  Zhan 2020",
 }
 CLOSENESS = {"part": "on the paper's data", "stand-in": "on a stand-in"}
+# What takes a paper's numbers to points of 100: one of them gives its measures between 0 and 1.
+UNITS = {"gillick2018": 1, "chang2020": 1, "liang2020": 1, "zhan2020": 100}
 MARKERS = {"holds": "o", "inconclusive": "s", "contradicted": "X"}
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
@@ -49,7 +56,7 @@ def counts(ledger: pd.DataFrame) -> pd.DataFrame:
 def matrix(ledger: pd.DataFrame) -> Figure:
     """A tile for each claim, a row for each paper: the verdict by sign and colour, hatched on a stand-in."""
     most = ledger.groupby("paper").size().max()
-    figure, (axis,) = _figure(9.5, 0.62 * len(PAPERS) + 1.1)
+    figure, (axis,) = styled(9.5, 0.62 * len(PAPERS) + 1.1)
     for row, paper in enumerate(PAPERS):
         for column, claim in enumerate(ledger[ledger["paper"] == paper].itertuples()):
             hatch = "////" if claim.closeness == "stand-in" else None
@@ -91,14 +98,17 @@ def effects(ledger: pd.DataFrame) -> Figure:
     """The papers' effects against ours: for each claim that one system is better than another, the mean A - B.
 
     Both in points of 100 of the claim's measure, means over the comparisons that the claim makes.
+    Claims about counts are left out.
     """
     told = papers_table("claims").set_index("id")
-    figure, (axis,) = _figure(6.4, 5.2)
+    figure, (axis,) = styled(6.4, 5.2)
     shown = ledger[ledger["claim"].map(told["direction"]).str.fullmatch("A > B") & ledger["evidence"].map(bool)]
+    shown = shown[~shown["claim"].map(told["metric"]).str.startswith("#")]
     for verdict, part in shown.groupby("verdict"):
-        paper = part["claim"].map(lambda name: paper_effect(told["paper_values"][name]))
+        papers = part["claim"].map(lambda name: paper_effect(told["paper_values"][name]))
         ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found]))
-        axis.scatter(paper, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
+        papers *= part["paper"].map(UNITS)
+        axis.scatter(papers, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
     axis.axhline(0, color="0.4", linewidth=0.8)
     axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
     axis.set_xscale("symlog", linthresh=1)
@@ -114,17 +124,28 @@ def effects(ledger: pd.DataFrame) -> Figure:
 def table(ledger: pd.DataFrame) -> HTML:
     """Every claim: its verdict, our effects, and links to its row among the verdicts and to the pages that test it."""
     verdict_pages, bound = _verdict_pages(), bindings()["claims"]
-    lines = []
-    for row in ledger.itertuples():
-        said = _link(f"{verdict_pages[row.paper]}.html#{row.claim}", row.statement) if row.evidence else row.statement
-        pages = ", ".join(_link(f"{page}.html", page[:2]) for page in tested_in(bound.get(row.claim, {})))
-        shown = [f"{each.effect:+.1f} [{each.low:+.1f}, {each.high:+.1f}]" for each in row.evidence[:SHOWN]]
-        effect = "; ".join(shown) + (f"; {len(row.evidence) - SHOWN} more" if len(row.evidence) > SHOWN else "")
-        cells = (SIGNS[row.verdict], PAPERS[row.paper].split()[0], said, effect or row.reason, row.seeds or "", pages)
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(f"<th>{name}</th>" for name in ("", "part", "claim", "effect, 95 % interval", "seeds", "tested in"))
-    rows = "\n".join(lines)
-    return HTML(f'<table class="dataframe wrapped"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>')
+    lines = [
+        {
+            "": SIGNS[row.verdict],
+            "part": PAPERS[row.paper].split()[0],
+            "claim": _statement(row, verdict_pages.get(row.paper)),
+            "effect, 95 % interval": _effect(row.evidence) or row.reason,
+            "seeds": row.seeds or "",
+            "tested in": ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bound.get(row.claim, {}))),
+        }
+        for row in ledger.itertuples()
+    ]
+    return as_page(pd.DataFrame(lines), markup=["claim", "tested in"])
+
+
+def _statement(row: Any, page: str | None) -> str:
+    """What a claim says; with evidence, a link to its row among the verdicts."""
+    return link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
+
+
+def _effect(evidence: Sequence[Evidence]) -> str:
+    shown = [each.text for each in evidence[:SHOWN]]
+    return "; ".join(shown + [f"{len(evidence) - SHOWN} more"] * (len(evidence) > SHOWN))
 
 
 def tested_in(claim: Mapping) -> list[str]:
@@ -148,21 +169,27 @@ def _verdict_pages() -> dict[str, str]:
     return {parameters["paper"]: name for name, parameters in declared.items() if "paper" in parameters}
 
 
-def _link(address: str, text: str) -> str:
-    return f'<a href="{address}">{text}</a>'
-
-
 def made_on(profile: str, source: str | None) -> pd.DataFrame:
-    """What the rows behind the verdicts were made on: when, where, from which revision, with which versions."""
-    found = [results.load(name, profile, source) for name in results.experiments(profile)]
-    rows = pd.concat([each.rows for each in found if each is not None and len(each.rows)], ignore_index=True)
+    """What the rows behind the verdicts were made on: when, where and from which revision."""
     columns = ["recorded", "device", "cores", "threads", "python", "platform", "revision"]
-    return rows.groupby("experiment", sort=False)[columns].agg(_several).reset_index()
+    return _rows(profile, source).groupby("experiment", sort=False)[columns].agg(_several).reset_index()
+
+
+def versions(profile: str, source: str | None) -> pd.DataFrame:
+    """The versions of the packages that the rows behind the verdicts were made with."""
+    known = _rows(profile, source)["packages"].dropna().drop_duplicates().map(json.loads)
+    frame = pd.DataFrame(known.to_list()).agg(_several)
+    return frame.rename_axis("package").rename("version").reset_index()
+
+
+def _rows(profile: str, source: str | None) -> pd.DataFrame:
+    found = [results.load(name, profile, source) for name in results.experiments(profile)]
+    return pd.concat([each.rows for each in found if each is not None and len(each.rows)], ignore_index=True)
 
 
 def collections(profile: str) -> pd.DataFrame:
     """Which collection plays each data set of each paper at a profile; see `retlib.reports.data_sets`."""
-    parts = {PAPERS[paper]: reports.data_sets(paper, profile) for paper in bindings()["collections"]}
+    parts = {PAPERS[paper]: data_sets(paper, profile) for paper in bindings()["collections"]}
     return pd.concat(parts, names=["paper", None]).reset_index(level=0)
 
 

@@ -46,8 +46,8 @@ class LateInteraction(nn.Module):
 
     Parameters
     ----------
-    bert : BertModel
-        Without its pooler; shared by queries and documents, as in the paper.
+    encoder : Transformer
+        Whose BERT is trained in place; shared by queries and documents, as in the paper.
     wordpiece : WordPiece
     dimension : int
         Of a unit's vector; 128 in the paper, which tries 24 to 128.
@@ -58,9 +58,9 @@ class LateInteraction(nn.Module):
     filled up with [MASK], no punctuation left out. [CLS] and [SEP] have no vector.
     """
 
-    def __init__(self, bert: nn.Module, wordpiece: WordPiece, dimension: int = 32) -> None:
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece, dimension: int = 32) -> None:
         super().__init__()
-        self.encoder = Transformer(bert, wordpiece, dimension)
+        self.encoder = Transformer(encoder.bert, wordpiece, dimension)
 
     def units(self, table: TokenTable) -> Tensor:
         """The vectors of all units of a table, in the order of its flat ids: shape (units, d), of unit length."""

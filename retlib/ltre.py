@@ -254,7 +254,7 @@ def fit(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Wa
     }  # fmt: skip
 
     def make(folder: Path) -> None:
-        retriever, module = _students(start, method.trained)
+        retriever, module = students(start, method.trained)
         setting = _setting(start, retriever, module, ranking, method, seed)
         task = RetrievalTask(module, NEGATIVES[method.negatives](setting), method.loss)
         looking = _looking(setting, watch) if watch else None
@@ -271,7 +271,7 @@ def fit(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Wa
 
 def standing(start: Retriever, ranking: Ranking, method: Method, seed: int, watch: Watching) -> list[dict]:
     """What a watch sees of a retriever that is not trained, on the queries of a training's steps."""
-    retriever, module = _students(start, "query")
+    retriever, module = students(start, "query")
     setting = _setting(start, retriever, module, ranking, replace(method, trained="query"), seed)
     looking, sampler = _looking(setting, watch), NEGATIVES[method.negatives](setting)
     seen = ((step, looking(step, sampler.batch(step))) for step in range(method.steps))
@@ -296,7 +296,7 @@ def parts(history: History) -> pd.Series:
     return pd.Series({**history.parts, "optimizer": rest}, name="seconds")
 
 
-def _students(start: Retriever, trained: str) -> tuple[Retriever, DualEncoder]:
+def students(start: Retriever, trained: str) -> tuple[Retriever, DualEncoder]:
     """A retriever with weights of its own, and what of it is trained."""
     if trained == "both":
         retriever = replace(start, model=copy.deepcopy(start.model), history=History(), name="")
@@ -313,12 +313,12 @@ def _students(start: Retriever, trained: str) -> tuple[Retriever, DualEncoder]:
 def _setting(
     start: Retriever, retriever: Retriever, module: torch.nn.Module, ranking: Ranking, method: Method, seed: int
 ) -> Setting:
-    encode = _evaluating(module, retriever.encode_queries)
+    encode = evaluating(module, retriever.encode_queries)
     if method.trained == "query":
         judged = ranking.judged("train", encode_corpus(start, ranking))
         found = indexed(start, ranking, method.index, method.search)
         return Setting(ranking, judged, method, seed, encode, lambda: found)
-    encode_documents = _evaluating(module, retriever.encode_documents)
+    encode_documents = evaluating(module, retriever.encode_documents)
 
     def again() -> Index:
         return indexes.build(method.index, encode_documents(ranking.benchmark.documents), method.search)
@@ -326,7 +326,7 @@ def _setting(
     return Setting(ranking, ranking.judged("train"), method, seed, encode, again)
 
 
-def _evaluating(module: torch.nn.Module, encode: Callable[[TokenTable], np.ndarray]) -> Callable:
+def evaluating(module: torch.nn.Module, encode: Callable[[TokenTable], np.ndarray]) -> Callable:
     """Encode without dropout in the midst of a training."""
 
     def quietly(table: TokenTable) -> np.ndarray:
@@ -390,7 +390,7 @@ def encode_corpus(retriever: Retriever, ranking: Ranking) -> np.ndarray:
     settings = {"encoder": _of_documents(retriever), **ranking.address, "threads": runtime.threads()}
 
     def make(folder: Path) -> None:
-        vectors = _evaluating(retriever.model, retriever.encode_documents)(ranking.benchmark.documents)
+        vectors = evaluating(retriever.model, retriever.encode_documents)(ranking.benchmark.documents)
         save_file({"vectors": vectors}, folder / "vectors.safetensors")
 
     folder = artefacts.artefact("vectors", settings, MODULES, make)

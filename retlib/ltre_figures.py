@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
-from retlib.figures import COLOURS, _figure, _line, _style
+from retlib.figures import COLOURS, line_style, style_axis, styled
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.
 DYNAMICS = {
@@ -47,11 +47,11 @@ def dynamics(curves: pd.DataFrame, smooth: int | None = None) -> Figure:
     methods = list(dict.fromkeys(system.partition(",")[0] for system in systems))
     width = smooth or max(1, curves["step"].nunique() // 50)
     for place, (axis, (measure, name)) in enumerate(zip(axes.flat, DYNAMICS.items(), strict=True)):
-        _style(axis)
+        style_axis(axis)
         mine = curves[curves["measure"] == measure]
         for system in systems:
             method = methods.index(system.partition(",")[0])
-            style = _line(method) | ({"linestyle": "--"} if "," in system else {})
+            style = line_style(method) | ({"linestyle": "--"} if "," in system else {})
             _band(axis, mine[mine["system"] == system], width, system, method / len(methods), style)
         axis.set(title=f"({'abcd'[place]}) {name}", ylabel="points of 100")
         axis.title.set_fontsize(10)
@@ -91,7 +91,7 @@ def tsne_map(places: pd.DataFrame) -> Figure:
         Columns `query` (its text), `what` (document, relevant, before or after), `x` and `y`.
     """
     queries = list(dict.fromkeys(places["query"]))
-    figure, axes = _figure(4.0 * len(queries), 4.6, len(queries))
+    figure, axes = styled(4.0 * len(queries), 4.6, len(queries))
     styles = {"document": DOCUMENT, "relevant": RELEVANT, "before": BEFORE, "after": AFTER}
     names = {
         "document": "document", "relevant": "relevant document",
@@ -130,7 +130,7 @@ def paths(documents: pd.DataFrame, queries: pd.DataFrame, relevant: pd.DataFrame
     relevant : DataFrame
         Columns `query`, `x` and `y`: a star with the number of the query to which it is relevant.
     """
-    figure, (axis,) = _figure(7.5, 7.0)
+    figure, (axis,) = styled(7.5, 7.0)
     axis.plot(documents["x"], documents["y"], "o", color="0.8", markersize=1.5, rasterized=True, zorder=0)
     texts = list(dict.fromkeys(queries["query"]))
     handles = []
@@ -168,7 +168,7 @@ def tradeoff(table: pd.DataFrame, measure: str = "RR@10") -> Figure:
         vertical bar), `median` and `p95` (milliseconds a query: a bar to the right). Systems
         that differ after the last comma (the depth, which stands beside the point) are a family.
     """
-    figure, (axis,) = _figure(7.5, 5.2)
+    figure, (axis,) = styled(7.5, 5.2)
     family = table["system"].str.rpartition(", ")
     names = family[0].where(family[0] != "", table["system"])
     for place, name in enumerate(dict.fromkeys(names)):
@@ -177,7 +177,7 @@ def tradeoff(table: pd.DataFrame, measure: str = "RR@10") -> Figure:
         quality = [part["value"] - part["low"], part["high"] - part["value"]]
         axis.errorbar(
             part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
-            label=name, **_line(place),
+            label=name, **line_style(place),
         )  # fmt: skip
         for row in part.itertuples():
             # A system that is a family of its own is named where it stands; neighbours above and below.
@@ -207,7 +207,7 @@ def index_matrix(table: pd.DataFrame, measure: str = "nDCG@10") -> Figure:
     matrix = table.pivot(index="trained", columns="searched", values="value")
     matrix = matrix.reindex(index=[n for n in names if n in matrix.index], columns=[n for n in names if n in matrix])
     values = matrix.to_numpy(dtype=float)
-    figure, (axis,) = _figure(1.15 * len(matrix.columns) + 3.4, 0.75 * len(matrix) + 2.2)
+    figure, (axis,) = styled(1.15 * len(matrix.columns) + 3.4, 0.75 * len(matrix) + 2.2)
     image = axis.imshow(values, cmap="cividis", aspect="auto")
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for i, j in np.argwhere(~np.isnan(values)):
@@ -234,7 +234,7 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
         As `retlib.time_to_quality` gives them: `to_best`, `extrapolated` and `parts`. Of what is
         extrapolated, the steps as measured are drawn, with the ratio above ("<": an upper bound).
     """
-    figure, (left, right) = _figure(11.0, 4.8, 2)
+    figure, (left, right) = styled(11.0, 4.8, 2)
     improved = times[times["ratio"].notna()]
     ours = beyond[beyond["steps"] == "steps as measured"]
     for place, system in enumerate(("ANCE", "LTRe")):
@@ -254,7 +254,7 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
 
 def _measured(axis: Axes, times: pd.DataFrame, system: str, place: int) -> None:
     """A mark for each seed, through whose mean goes the line; open where LTRe's time is only known to be longer."""
-    style = _line(place)
+    style = line_style(place)
     mean = times.groupby("documents")[system].mean()
     axis.plot(mean.index, mean, color=style["color"])
     is_bound = (times["outcome"] != "reached") & (system == "LTRe")

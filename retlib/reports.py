@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 
 import pandas as pd
 from IPython.display import HTML
@@ -140,10 +141,7 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts as a page shows them: sign, claim, evidence."""
     rows = []
     for row in verdicts.itertuples():
-        lines = [
-            f"{e.label}: {e.effect:+.2f} [{e.low:+.2f}, {e.high:+.2f}]" + (f" ({e.note})" if e.note else "")
-            for e in row.evidence
-        ]
+        lines = [f"{e.label}: {e.text}" + (f" ({e.note})" if e.note else "") for e in row.evidence]
         rows.append(
             {
                 "": SIGNS[row.verdict],
@@ -173,12 +171,29 @@ def data_sets(paper: str, profile: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["paper's data set", "played by", "closeness"])
 
 
-def as_page(table: pd.DataFrame, anchors: Sequence[str] = ()) -> HTML:
+def link(address: str, text: str) -> str:
+    """HTML of a link, for the columns of `as_page` that are markup."""
+    return f'<a href="{escape(address)}">{escape(text)}</a>'
+
+
+def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
     """A table for a page: text wraps, line breaks count, markup in it is shown as text.
 
-    `anchors` name its rows, so that other pages can link to them.
+    Parameters
+    ----------
+    table : DataFrame
+    anchors : sequence of str
+        Names of its rows, so that other pages can link to them.
+    markup : sequence of str
+        Columns whose values are HTML already.
     """
-    html = table.to_html(index=False, escape=True, border=0, classes="dataframe wrapped")
+    texts = {name: table[name].map(_as_text) for name in table if name not in markup}
+    safe = table.assign(**texts).rename(columns=escape)
+    html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped")
     for anchor in anchors:
         html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
     return HTML(html.replace("\\n", "<br>"))
+
+
+def _as_text(value: object) -> object:
+    return escape(value) if isinstance(value, str) else value

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from retlib import artefacts, dense, losses, ranked_negatives, runs, runtime
 from retlib import ranking as rankings
 from retlib.collection import Collection
-from retlib.dense import CONFIG, Retriever, Schedule
+from retlib.dense import CONFIG, Architecture, Retriever, Schedule
 from retlib.errors import DataError, require
 from retlib.negatives import Batch
 from retlib.pairs import Judged
@@ -39,32 +39,53 @@ QUERIES, CANDIDATES = 100, 20
 
 
 class CrossEncoder(nn.Module):
-    """BERT over query, [SEP] and document, with one logit a row (Nogueira and Cho 2019).
+    r"""BERT over query, [SEP] and document (Nogueira and Cho 2019), whose two parts are then compared.
+
+    .. math:: s(q, d) = \langle f(\bar h_q), f(\bar h_d) \rangle
+
+    where :math:`\bar h_q` and :math:`\bar h_d` are the means of the last hidden states over the units of
+    the query and of the document, both read together, and f is the encoder's head.
 
     Parameters
     ----------
-    bert : BertModel
-        Without its pooler.
+    encoder : Transformer
+        Of a retriever, trained in place.
     wordpiece : WordPiece
         Of the token tables.
 
     Notes
     -----
-    The paper reads [CLS]; here it is the mean of all states, which learns faster from scratch.
-    There are no embeddings of the two parts: the separator alone tells them apart. What is
-    longer than the model takes is cut off at the end of the document.
+    The paper reads a logit off [CLS], which asks for a BERT that has read billions of words. Compared
+    as a retriever compares, it begins as good as the retriever that it starts from. There are no
+    embeddings of the two parts: the separator alone tells them apart. What is longer than the model
+    takes is cut off at the end of the document.
     """
 
-    def __init__(self, bert: nn.Module, wordpiece: WordPiece) -> None:
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
         super().__init__()
-        self.encoder = Transformer(bert, wordpiece, 1, pooling="mean")
+        self.encoder = encoder
         self._separator = wordpiece.sep
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
         """Score B queries with B * n documents, n to each: shape (B, n)."""
         each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
         pieces = [each.piece, constant(self._separator, len(documents)), documents.piece]
-        return self.encoder(paste(pieces, self.encoder.longest)).view(len(queries), -1)
+        table = paste(pieces, self.encoder.longest)
+        parts = self._parts(self.encoder.states(table), table, each.lengths)  # (B * n, 2, width)
+        left, right = self.encoder.project(parts).unbind(1)
+        return (left * right).sum(-1).view(len(queries), -1)
+
+    @staticmethod
+    def _parts(states: Tensor, table: TokenTable, asked: np.ndarray) -> Tensor:
+        """Means of the states of each row before and after its separator, float32, shape (rows, 2, width)."""
+        row = np.repeat(np.arange(len(table)), table.lengths)
+        place, separator = np.arange(len(row)) - table.offsets[row], asked[row]
+        inside = np.flatnonzero(place != separator)
+        part = torch.from_numpy((2 * row + (place > separator))[inside]).to(states.device)
+        chosen = states[torch.from_numpy(inside).to(states.device)].float()
+        sums = chosen.new_zeros(2 * len(table), chosen.shape[1]).index_add(0, part, chosen)
+        counts = torch.bincount(part, minlength=len(sums)).clamp(min=1)  # of nothing, the mean is 0
+        return (sums / counts[:, None]).view(len(table), 2, -1)
 
 
 @dataclass(frozen=True)
@@ -134,8 +155,8 @@ class Ranker:
     model : Module
         See `PairTask`.
     wordpiece : WordPiece
-    query_length, document_length : int
-        Units beyond these are cut off.
+    architecture : Architecture
+        Of the retriever that it starts from; its lengths apply.
     history : History
     name : str
         The address of the artefact.
@@ -143,8 +164,7 @@ class Ranker:
 
     model: nn.Module
     wordpiece: WordPiece
-    query_length: int
-    document_length: int
+    architecture: Architecture
     history: History = field(default_factory=History)
     name: str = ""
 
@@ -155,7 +175,8 @@ class Ranker:
 
     def tokenize(self, collection: Collection) -> Ranking:
         """A collection's queries and documents as this model reads them."""
-        return Ranking.tokenize(collection, self.wordpiece, self.query_length, self.document_length)
+        lengths = self.architecture.query_length, self.architecture.document_length
+        return Ranking.tokenize(collection, self.wordpiece, *lengths)
 
     @torch.no_grad()
     def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:
@@ -170,22 +191,22 @@ class Ranker:
         return scores
 
     def save(self, folder: Path) -> None:
-        """Write vocabulary, weights, lengths and history."""
+        """Write vocabulary, weights, architecture and history."""
         self.wordpiece.save(folder / "vocab.txt")
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
         save_file(weights, folder / "model.safetensors")
         self.model.encoder.bert.config.to_json_file(folder / CONFIG)
-        meta = {name: getattr(self, name) for name in ("query_length", "document_length")}
-        (folder / "ranker.json").write_text(json.dumps({**meta, "history": asdict(self.history)}))
+        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
+        (folder / "ranker.json").write_text(json.dumps(meta))
 
     @classmethod
     def load(cls, folder: Path, kind: type[nn.Module]) -> Ranker:
         """Read what `save` wrote of a model of that kind."""
         meta, wordpiece = json.loads((folder / "ranker.json").read_text()), WordPiece.load(folder / "vocab.txt")
-        model = kind(Transformer.from_config(folder / CONFIG, wordpiece, 1, "mean").bert, wordpiece)
+        architecture, history = Architecture(**meta["architecture"]), History(**meta["history"])
+        model = kind(architecture.build(wordpiece, folder / CONFIG).query_encoder, wordpiece)
         model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # buffers are not in the file
-        history = History(**meta.pop("history"))
-        return cls(model.to(runtime.device()).eval(), wordpiece, **meta, history=history, name=folder.name)
+        return cls(model.to(runtime.device()).eval(), wordpiece, architecture, history, folder.name)
 
 
 # --- training --------------------------------------------------------------------------------------
@@ -204,15 +225,15 @@ def fit(
     Parameters
     ----------
     start : Retriever
-        Whose query encoder, a Transformer, the model starts from; pre-trained or fresh. Its lengths apply.
+        Whose query encoder, a Transformer, the model starts from. Its lengths apply.
     collection : Collection
     run : DataFrame
         Of the training and validation queries, by the system whose results are the negatives.
     lesson : Lesson
     seed : int
-        Of the new head and of the batches.
+        Of what is new in the model, and of the batches.
     kind : type
-        The model: made from a BERT and its vocabulary.
+        The model: made from a Transformer and its vocabulary.
 
     Raises
     ------
@@ -249,10 +270,10 @@ def fit(
 
 
 def _fresh(start: Retriever, kind: type[nn.Module], seed: int) -> Ranker:
-    """A model on a copy of the query encoder's BERT, with a new head."""
+    """A model made from a copy of the query encoder."""
     runtime.set_seeds(seed)
-    model = kind(copy.deepcopy(start.model.query_encoder.bert), start.wordpiece).to(runtime.device())
-    return Ranker(model, start.wordpiece, start.architecture.query_length, start.architecture.document_length)
+    model = kind(copy.deepcopy(start.model.query_encoder), start.wordpiece).to(runtime.device())
+    return Ranker(model, start.wordpiece, start.architecture)
 
 
 def _listed(ranking: Ranking, run: pd.DataFrame, split: str) -> tuple[Judged, np.ndarray]:

@@ -212,7 +212,9 @@ class WordPiece:
 
         texts = list(texts)
         tokenizer = _wordpiece({unit: i for i, unit in enumerate(cls.SPECIAL)})
-        counts = Counter(letter for text in texts for letter in tokenizer.normalizer.normalize_str(text))
+        counts: Counter[str] = Counter()
+        for each in texts:
+            counts.update(tokenizer.normalizer.normalize_str(each))
         letters = sorted((x for x in counts if not x.isspace()), key=lambda x: (-counts[x], x))[:LETTERS]
         # The trainer breaks ties by the ids of units, and numbers the letters in the order of a
         # randomly seeded hash table. Given the letters, it learns the same from the same texts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -140,7 +140,7 @@ def measured(start: Retriever, ranking: Ranking, method: Method, seed: int) -> p
         `queries` that were trained on, `encodings` of the corpus, `searches` of a query.
     """
     settings = {
-        "start": start.name or start.fingerprint, **ranking.address, "method": asdict(method), "seed": seed,
+        "start": start.name or start.fingerprint, **ranking.address, "method": method.address, "seed": seed,
         "threads": runtime.threads(),
     }  # fmt: skip
 
@@ -151,9 +151,9 @@ def measured(start: Retriever, ranking: Ranking, method: Method, seed: int) -> p
 
 
 def _train(start: Retriever, ranking: Ranking, method: Method, seed: int) -> pd.DataFrame:
-    retriever, module = ltre._students(start, method.trained)
+    retriever, module = ltre.students(start, method.trained)
     encode, encode_documents = (
-        ltre._evaluating(module, side) for side in (retriever.encode_queries, retriever.encode_documents)
+        ltre.evaluating(module, side) for side in (retriever.encode_queries, retriever.encode_documents)
     )
     vectors, seconds = _encoded(start, ranking)
     corpus = _corpus(method, vectors, seconds, lambda: encode_documents(ranking.benchmark.documents))
@@ -188,7 +188,7 @@ def _encoded(start: Retriever, ranking: Ranking) -> tuple[np.ndarray, float]:
 
     def make(folder: Path) -> None:
         with runtime.Stopwatch() as watch:
-            vectors = ltre._evaluating(start.model, start.encode_documents)(ranking.benchmark.documents)
+            vectors = ltre.evaluating(start.model, start.encode_documents)(ranking.benchmark.documents)
         save_file({"vectors": vectors, "seconds": np.array([watch.seconds])}, folder / "vectors.safetensors")
 
     found = load_file(artefacts.artefact("timed-vectors", settings, MODULES, make) / "vectors.safetensors")

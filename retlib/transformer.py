@@ -139,9 +139,13 @@ class Transformer(nn.Module):
         embedded = self._embedded(table)
         order, groups = _groups(table)
         pooled = torch.cat([self._pooled(*self._run(table, embedded, rows)) for rows in groups])  # (rows, width)
-        # Scores are made of encodings: these stay exact where the layers ran in bfloat16.
+        return self.project(pooled)[self._back(order)]
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """What the head makes of states that are pooled in some way: (..., width) to (..., dimension), float32."""
+        # Scores are made of these: they stay exact where the layers ran in bfloat16.
         with torch.autocast(pooled.device.type, enabled=False):
-            return self.norm(self.head(pooled.float()))[self._back(order)]
+            return self.norm(self.head(pooled.float()))
 
     def states(self, table: TokenTable) -> Tensor:
         """The hidden state of every unit of the table, in the order of its flat ids: shape (units, width)."""

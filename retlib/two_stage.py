@@ -14,7 +14,7 @@ from retlib.collection import Collection
 from retlib.experiment import Experiment, Outcome
 from retlib.index import Index
 from retlib.lexical import BM25
-from retlib.ltre_study import TASKS, Study
+from retlib.ltre_study import WARM, Study
 from retlib.ranking import Ranking
 from retlib.rerank import Lesson, Ranker
 from retlib.runs import make_run
@@ -84,9 +84,10 @@ class Stages:
         return self._trained(self.study.architecture.layers, late_interaction.fit)
 
     def _trained(self, layers: int, fit: Callable[..., Ranker]) -> Ranker:
-        architecture = replace(self.study.architecture, layers=layers)
-        start = dense.pretrain(self.study.prepared, architecture, TASKS, self.study.pretraining, self.seed)
-        return fit(start, self.collection, self.listed, self.lesson, self.seed)
+        # Not from the pre-trained model: what has never compared a question and a document does not learn to
+        # read them together in so few steps.
+        study = replace(self.study, architecture=replace(self.study.architecture, layers=layers))
+        return fit(study.retriever(WARM, self.seed), self.collection, self.listed, self.lesson, self.seed)
 
     @cached_property
     def firsts(self) -> dict[str, pd.DataFrame]:

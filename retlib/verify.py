@@ -17,8 +17,7 @@ from retlib.errors import DataError
 OK, NEAR, DIFFERS = "OK", "near", "differs"
 OTHER_DATA, OTHER_SETTINGS, NOT_RUN = "other data", "other settings", "not run"
 STANDINGS = (OK, NEAR, DIFFERS, OTHER_DATA, OTHER_SETTINGS, NOT_RUN)
-# Points of 100. Half a point is what other rounding on another processor does to a training of some
-# hundred steps; two points are as far as seeds lie apart here.
+# Points of 100; chosen, not derived: what a reader would hardly see, and what a reader would ask about.
 TOLERANCES = {OK: 0.5, NEAR: 2.0}
 # What names a row, but for the seed.
 NAMES = ["experiment", "system", "collection", "split", "measure"]

@@ -23,8 +23,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("retlib")
 
+# The task of written words, for the files that ask for it.
+pytest_plugins = ["words"]
+
 # Files whose tests take minutes: they start first, so that none is left alone at the end.
-LONG = ("test_book.py", "test_batch.py")
+LONG = ("test_book.py", "test_batch.py", "test_prose.py")
 
 
 def pytest_collection_modifyitems(items):

@@ -28,7 +28,13 @@ def book(tmp_path_factory):
 
 
 def index(root):
+    """What leads to the first page."""
     return root / "_build" / "toy" / "html" / "index.html"
+
+
+def first(root):
+    """The first page."""
+    return root / "_build" / "toy" / "html" / "book" / "index.html"
 
 
 def change(path, old, new):
@@ -49,7 +55,7 @@ def test_the_first_run_made_everything(book):
     assert set(toybook.copies(book)) == {A, B, C}
     copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
     assert toybook.printed(copy) == "toy [0] run\n"
-    assert "https://" not in index(book).read_text()  # nothing is loaded from elsewhere
+    assert "https://" not in first(book).read_text()  # nothing is loaded from elsewhere
     assert (book / "_build" / "toy" / "html" / "_static" / "tex-svg.js").stat().st_size > 1e6
     log = (book / "_build" / "toy" / "logs" / f"{A}.log").read_text()
     assert f"{A}: 100%" in log  # papermill's progress bar
@@ -87,14 +93,14 @@ def test_a_lost_copy_is_made_again(book):
 def test_a_failure_stops_its_dependants_only_and_is_named(book):
     """With other seeds, so that all three are stale."""
     toybook.set_profile(book, "toy", {A: {"parameters": {"fail": True}}, B: {"after": [A]}})
-    before, page = toybook.copies(book), index(book).read_text()
+    before, page = toybook.copies(book), first(book).read_text()
     code, said = toybook.build(book, "--seeds", "1 2")
     assert code == 1
     assert f"{A} FAILED: ValueError: told to fail" in said and f"{B} was not run: it comes after {A}" in said
     assert str(book / "_build" / "toy" / "failed" / f"{A}.ipynb") in said
     assert toybook.rerun(before, toybook.copies(book)) == {C}
     assert toybook.printed(book / "_build" / "toy" / "notebooks" / f"{C}.ipynb") == "toy [1, 2] run\n"
-    assert index(book).read_text() == page  # the last good book stays
+    assert first(book).read_text() == page  # the last good book stays
 
     toybook.set_profile(book, "toy", {B: {"after": [A]}})
     assert run(book, "--seeds", "1 2")[0] == {A, B}
@@ -102,14 +108,14 @@ def test_a_failure_stops_its_dependants_only_and_is_named(book):
 
 
 def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
-    change(book / "index.md", "See", "See {doc}`nowhere` and")
-    page = index(book).read_text()
+    change(book / "book" / "index.md", "See", "See {doc}`nowhere` and")
+    page = first(book).read_text()
     code, said = toybook.build(book, "--seeds", "1 2")
     assert code == 1 and "nowhere" in said and "index.md:3" in said
-    assert index(book).read_text() == page
-    change(book / "index.md", "See {doc}`nowhere` and", "Now see")
+    assert first(book).read_text() == page
+    change(book / "book" / "index.md", "See {doc}`nowhere` and", "Now see")
     assert toybook.build(book, "--seeds", "1 2")[0] == 0
-    assert "Now see" in index(book).read_text()
+    assert "Now see" in first(book).read_text()
 
 
 @pytest.mark.parametrize(

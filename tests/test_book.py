@@ -1,58 +1,18 @@
-"""The real book at its smallest scale: its pages, in a browser too, and every command that the prose gives."""
+"""The real book at its smallest scale: its pages, in a browser too, and what it recorded."""
 
 import os
-import re
-import shlex
 import shutil
-import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from prose import BOOK, ROOT, call, run_as_they_stand
 
-from retlib import notebooks, runtime
+from retlib import notebooks
 
-ROOT = runtime.root()
 NAMES = notebooks.names(ROOT)
-BIN = Path(sys.executable).parent
-BOOK = 'make book PROFILE=smoke JOBS=2 SEEDS="0 1"'
-
-# Commands of the prose that are not run here as they stand, and what runs them.
-ELSEWHERE = {
-    "make book": "the same as BOOK below, at another profile",
-    "make book PROFILE=smoke": "the same as BOOK below, with the profile's own seeds",
-    "make test": "continuous integration",
-    "make lab": "test_jupyterlab_opens_the_notebooks",
-    ".venv/bin/jupyter-book build .": "test_the_bare_build",
-}
-
-
-def commands():
-    """Every command in the prose, in order, once."""
-    found = []
-    for name in ("README.md", "book/how-to-rerun.md"):
-        for block in re.findall(r"^```bash\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S):
-            found += block.splitlines()
-    return list(dict.fromkeys(found))
-
-
-RUN_HERE = [command for command in commands() if command not in ELSEWHERE and command != BOOK]
-
-
-def call(command, cwd=ROOT, **variables):
-    """Run a command of the prose with this environment's programs."""
-    words = [
-        str(BIN / word.removeprefix(".venv/bin/")) if ".venv/bin/" in word else word for word in shlex.split(command)
-    ]
-    # Without what an outer `make test` passes down.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(
-        words, cwd=cwd, env=environment | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
 
 
 @pytest.fixture(scope="module")
@@ -183,31 +143,14 @@ def test_pages_in_a_browser(browser, pages, build, width):
     view.close()
 
 
-def test_every_command_of_the_prose_is_run():
-    assert BOOK in commands()
-    assert set(ELSEWHERE) <= set(commands())
-
-
-@pytest.mark.parametrize("command", RUN_HERE)
-def test_a_command_of_the_prose(build, tmp_path, command):
-    """As it stands; papermill's among them, whose output goes to a folder of its own."""
-    cwd = ROOT
-    if "papermill" in command:
-        (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
-        cwd = tmp_path
-    done = call(command, cwd, RETLIB_BUILD=str(build))
+@pytest.mark.parametrize("command", run_as_they_stand(of_a_book=True))
+def test_a_command_that_asks_for_results(build, command):
+    done = call(command, RETLIB_BUILD=str(build))
     assert done.returncode == 0, done.stdout
     if "results" in command:
         header = "experiment,system,collection,split,measure,value,seed,profile,source"
         assert done.stdout.startswith(header)
         assert {line.split(",")[0] for line in done.stdout.splitlines()[1:]} == set(NAMES)
-
-
-@pytest.mark.parametrize("command", [word for word in commands() if word.startswith("make ")])
-def test_a_make_target_calls_what_is_tested(command):
-    said = call(command.replace("make ", "make --always-make --dry-run ", 1)).stdout
-    expected = {"book": "-m retlib.book --profile", "test": "-m pytest", "lab": "jupyter lab --notebook-dir notebooks"}
-    assert expected[command.split()[1]] in said
 
 
 def test_the_bare_build(build, tmp_path):
@@ -218,28 +161,3 @@ def test_the_bare_build(build, tmp_path):
     for name in NAMES:
         page = BeautifulSoup((tmp_path / "_build" / "html" / "notebooks" / f"{name}.html").read_text(), "html.parser")
         assert page.select(".cell_output")
-
-
-def test_jupyterlab_opens_the_notebooks(tmp_path):
-    """The command of `make lab`, without a window, on a free port."""
-    command = [str(BIN / "jupyter"), "lab", "--notebook-dir", "notebooks", "--no-browser", "--port=0"]
-    command += ["--allow-root"] if os.getuid() == 0 else []
-    environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
-    log = tmp_path / "log"
-    with log.open("w") as out:
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
-    try:
-        address = None
-        for _ in range(600):
-            address = re.search(r"http://(?:localhost|127\.0\.0\.1):(\d+)/lab\?token=(\w+)", log.read_text())
-            if address or server.poll() is not None:
-                break
-            time.sleep(0.1)
-        assert address, log.read_text()
-        port, token = address.groups()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents?token={token}") as answer:
-            listed = answer.read().decode()
-        assert all(f"{name}.ipynb" in listed for name in NAMES)
-    finally:
-        server.kill()
-        server.wait()

@@ -338,6 +338,19 @@ def test_pretraining_validates_from_the_first_step_to_the_last(pretrained):
     assert not pretrained.model.training
 
 
+@pytest.mark.parametrize("tasks", [["ict"], ["mlm"]])
+def test_pretraining_is_validated_on_no_more_than_it_sees(tasks, prepared, own_build, monkeypatch):
+    drawn = []
+    for kind in (dense.PretrainingPairs, dense.MaskedPassages):
+        real = kind.draw
+        monkeypatch.setattr(kind, "draw", lambda *given, real=real: drawn.append(given[1:3]) or real(*given))
+    for steps, limit, expected in ((2, 512, 16), (2, 12, 12)):
+        monkeypatch.setattr(dense, "VALIDATION", limit * (4 if tasks == ["mlm"] else 1))
+        drawn.clear()
+        dense.pretrain(prepared, SMALL, tasks, Schedule(steps, 8, evaluations=1), seed=limit)
+        assert drawn[0] == (0, expected)
+
+
 def test_a_run_is_that_of_all_candidates_by_inner_product(finetuned, benchmark, part, task):
     run = rank(finetuned, benchmark, part, DEPTH)
     test = part.split("test")

@@ -25,7 +25,7 @@ QUERIES, DOCUMENTS = table("a b", "c", "d e f g"), table("d", "e f g", "a", "h i
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(1)
-    made = LateInteraction(Retriever.fresh(SMALL, LETTERS, seed=1).model.query_encoder.bert, LETTERS, dimension=16)
+    made = LateInteraction(Retriever.fresh(SMALL, LETTERS, seed=1).model.query_encoder, LETTERS, dimension=16)
     for weight in made.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     return made.eval()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from words import SMALL, UNITS, make_collection
+from words import SMALL, UNITS
 
 from retlib import dense, ltre, training
 from retlib.dense import Architecture, Retriever
@@ -23,21 +23,6 @@ LOOK = Watching(every=2, interval=4, depth=10, followed=("q1", "q0"), pace=3)
 
 class Killed(Exception):
     """Stands for a kill."""
-
-
-@pytest.fixture(scope="module")
-def collection():
-    return make_collection()
-
-
-@pytest.fixture(scope="module")
-def start():
-    return Retriever.fresh(SMALL, UNITS, seed=0)
-
-
-@pytest.fixture(scope="module")
-def ranking(collection, start):
-    return Ranking.of(collection, start)
 
 
 def method(negatives="LTRe", **changes):

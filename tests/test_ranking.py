@@ -4,26 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from words import PAGES, SMALL, UNITS, WORDS, make_collection
+from words import PAGES, UNITS, WORDS, make_collection
 
-from retlib.dense import Retriever
 from retlib.errors import DataError
 from retlib.ranking import Ranking, union
-
-
-@pytest.fixture(scope="module")
-def collection():
-    return make_collection()
-
-
-@pytest.fixture(scope="module")
-def start():
-    return Retriever.fresh(SMALL, UNITS, seed=0)
-
-
-@pytest.fixture(scope="module")
-def ranking(collection, start):
-    return Ranking.of(collection, start)
 
 
 def relevant_of(collection, query):

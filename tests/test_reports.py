@@ -151,6 +151,14 @@ def test_verdicts_read_without_colour():
     assert page.count("<br>A vs B") == 1 and "&lt; 0.001" in page and "✓" in page
 
 
+def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
+    table = pd.DataFrame({"<b>": ["<i>", "a\nb"], "count": [1, 2], "where": [reports.link("x?a&b", "a < b"), ""]})
+    page = reports.as_page(table, ["one", "two"], markup=["where"]).data
+    assert "&lt;b&gt;" in page and "&lt;i&gt;" in page and "<td>a<br>b</td>" in page and "<td>2</td>" in page
+    assert '<a href="x?a&amp;b">a &lt; b</a>' in page
+    assert page.index('id="one"') < page.index("&lt;i&gt;") < page.index('id="two"') < page.index("a<br>b")
+
+
 def test_the_collections_that_play_a_papers_data_sets_are_listed():
     found = reports.data_sets("gillick2018", "laptop")
     assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]

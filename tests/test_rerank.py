@@ -51,7 +51,7 @@ def trainings(trainings_of):
 
 def make_model(seed=1):
     torch.manual_seed(seed)
-    model = CrossEncoder(Retriever.fresh(SMALL, LETTERS, seed).model.query_encoder.bert, LETTERS)
+    model = CrossEncoder(Retriever.fresh(SMALL, LETTERS, seed).model.query_encoder, LETTERS)
     # As they start, layers hardly change what goes through them, and a mistake would hardly show.
     for weight in model.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
@@ -66,8 +66,13 @@ def test_a_cross_encoder_reads_query_separator_and_document_of_each_pair():
     queries, documents = table("a b", "c"), table("d", "e f g", "a", "h i j k", "b", "c c")
     with torch.no_grad():
         found = model(queries, documents)
-        rows = [[*tokens(queries)[i // 3], SEP, *row] for i, row in enumerate(tokens(documents))]
-        expected = [model.encoder(TokenTable.from_rows([row])).item() for row in rows]
+        expected = []
+        for i, row in enumerate(tokens(documents)):
+            asked = tokens(queries)[i // 3]
+            states = model.encoder.states(TokenTable.from_rows([[*asked, SEP, *row]]))
+            parts = states[: len(asked)].mean(0), states[len(asked) + 1 :].mean(0)
+            left, right = (model.encoder.head(part) for part in parts)
+            expected.append((left @ right).item())
     assert found.shape == (2, 3)
     np.testing.assert_allclose(found.ravel(), expected, atol=1e-5)
     assert len({round(score, 4) for score in expected}) == 6
@@ -87,6 +92,25 @@ def test_order_of_query_and_document_matters_to_it():
         assert model(table("a b"), table("c")).item() != model(table("c"), table("a b")).item()
 
 
+def test_query_and_document_are_read_together():
+    """What stands in the document changes what the query's part becomes, unlike in a retriever."""
+    model = make_model()
+    with torch.no_grad():
+        for documents in (table("c", "d e"), table("d e", "c")):
+            rows = [[*tokens(table("a b"))[0], SEP, *row] for row in tokens(documents)]
+            joint = TokenTable.from_rows(rows)
+            parts = model._parts(model.encoder.states(joint), joint, np.array([2, 2]))
+            assert not torch.allclose(parts[0, 0], parts[1, 0], atol=1e-3)
+
+
+def test_a_document_that_is_cut_away_scores_nothing(monkeypatch):
+    model = make_model()
+    monkeypatch.setattr(type(model.encoder), "longest", 3)
+    torch.nn.init.zeros_(model.encoder.head.bias)
+    with torch.no_grad():
+        assert model(table("a b"), table("c d")).item() == 0
+
+
 class Scripted(torch.nn.Module):
     """Scores each pair by ten times the query's first unit, less the document's first."""
 
@@ -100,12 +124,12 @@ def test_scores_are_those_of_each_row_in_its_place(block, monkeypatch, exact):
     monkeypatch.setattr(rerank, "BLOCK", block)
     queries, documents = table("a b c", "d", "a", "b b"), table("a", "a b c d", "k", "j")
     a, b, d, j, k = (LETTERS.ids[letter] for letter in "abdjk")
-    found = Ranker(Scripted(), LETTERS, 4, 6).scores(queries, documents)
+    found = Ranker(Scripted(), LETTERS, SMALL).scores(queries, documents)
     assert found.dtype == np.float32 and found.tolist() == [10 * a - a, 10 * d - a, 10 * a - k, 10 * b - j]
     model = make_model()
     with torch.no_grad():
         expected = [model(queries.take([i]), documents.take([i])).item() for i in range(4)]
-    np.testing.assert_allclose(Ranker(model, LETTERS, 4, 6).scores(queries, documents), expected, atol=1e-5)
+    np.testing.assert_allclose(Ranker(model, LETTERS, SMALL).scores(queries, documents), expected, atol=1e-5)
 
 
 def test_the_loss_is_over_the_documents_of_a_query():
@@ -131,7 +155,7 @@ def test_lists_by_hand():
     queries = [(f"q{i}", "e" * (i + 1), "train") for i in range(4)] + [("q9", "f", "dev")]
     qrels = [("q0", "b", 1), ("q0", "d", 2), ("q1", "a", 0), ("q2", "a", 1), ("q3", "c", 1), ("q9", "a", 1)]
     collection = small(queries, qrels)
-    ranking = Ranker(None, LETTERS, 4, 6).tokenize(collection)
+    ranking = Ranker(None, LETTERS, SMALL).tokenize(collection)
     # q1 has no relevant document and q2 no list.
     judged, lists = rerank._listed(ranking, listed({"q3": "dab", "q9": "a", "q0": "c", "q1": "ab"}), "train")
     assert len(judged) == 2 and judged.documents is ranking.benchmark.documents
@@ -148,7 +172,7 @@ def validated(script, lists):
     """The validation score of three queries, "e", "f" and "g", with "b", "a" and "d" relevant."""
     queries = [("q0", "e", "dev"), ("q1", "f", "dev"), ("q2", "g", "dev")]
     collection = small(queries, [("q0", "b", 1), ("q1", "a", 1), ("q2", "d", 1)])
-    ranker = Ranker(None, LETTERS, 4, 6)
+    ranker = Ranker(None, LETTERS, SMALL)
     ranker.scores = lambda queries, documents: np.array(
         [script[LETTERS.pieces[d[0]]] for q, d in zip(tokens(queries), tokens(documents), strict=True)], np.float32
     )
@@ -167,6 +191,14 @@ def test_a_model_that_tells_nothing_apart_is_last(value):
     assert validated(dict.fromkeys("abcd", value), {"q0": "abcd", "q1": "ad", "q2": "d"}) <= (1 / 4 + 1 / 2 + 1) / 3
 
 
+def test_a_short_training_is_validated_on_no_more_queries_than_it_sees(start, collection, run, own_build, monkeypatch):
+    asked, real = [], rerank._validation
+    monkeypatch.setattr(rerank, "_validation", lambda *given: asked.append(given[3]) or real(*given))
+    for steps in (1, 30):
+        fit(start, collection, run, Lesson(Schedule(steps, 4, evaluations=1), negatives=1), seed=0)
+    assert asked == [4, 100]
+
+
 def test_validation_reads_no_more_queries_and_candidates_than_its_limits(monkeypatch):
     monkeypatch.setattr(rerank, "QUERIES", 2)
     monkeypatch.setattr(rerank, "CANDIDATES", 1)
@@ -181,7 +213,7 @@ def test_a_model_is_trained_once_and_found_again(trained, start, collection, run
     again = fit(start, collection, run, LESSON, seed=0)
     assert trainings == [] and again.name == trained.name != ""
     assert [row["step"] for row in again.history.evaluations] == [0, 3, 6]
-    assert (again.query_length, again.document_length) == (4, 6) and again.wordpiece == LETTERS
+    assert again.architecture == SMALL and again.wordpiece == LETTERS
     assert again.parameters == trained.parameters > 1000
     left, right = (dict(one.model.named_parameters()) for one in (trained, again))
     assert left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
@@ -256,9 +288,9 @@ def test_a_run_is_re_ranked_by_the_models_scores_once(trained, collection, run, 
 
 def test_what_cannot_be_re_ranked_is_named(trained, collection, run):
     with pytest.raises(DataError, match="only a trained model"):
-        rerank.rerank(run, 5, Ranker(None, LETTERS, 4, 6), collection)
+        rerank.rerank(run, 5, Ranker(None, LETTERS, SMALL), collection)
     with pytest.raises(DataError, match=r"no queries \['q77'"):
         rerank.rerank(run.assign(query_id="q77"), 5, trained, collection)
     with pytest.raises(DataError, match=r"no documents \['d77'"):
         rerank.rerank(run.assign(doc_id="d77"), 5, trained, collection)
-    assert Ranker(None, LETTERS, 4, 6).history == History()
+    assert Ranker(None, LETTERS, SMALL).history == History()

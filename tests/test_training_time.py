@@ -5,11 +5,10 @@ from dataclasses import replace
 import ltre_slice
 import pandas as pd
 import pytest
-from words import PAGES, SMALL, UNITS, make_collection
+from words import PAGES, make_collection
 
 from retlib import datasets, training_time
 from retlib.collection import Article
-from retlib.dense import Retriever
 from retlib.errors import DataError
 from retlib.evaluation import evaluate
 from retlib.ltre import LTRE, Method, fit, rank
@@ -74,11 +73,6 @@ LEARNT = {"learning_rate": 0.02, "batch_size": 16, "precision": "float32"}
 LONG = Method("Async ANN", 12, "both", interval=4, evaluations=3, depth=10, **LEARNT)
 SHORT = Method(LTRE, 12, "query", "lambdarank-mrr", n=8, evaluations=4, **LEARNT)
 METHODS = {ANCE: LONG, LTRE: SHORT}
-
-
-@pytest.fixture(scope="module")
-def start():
-    return Retriever.fresh(SMALL, UNITS, seed=0)
 
 
 @pytest.fixture

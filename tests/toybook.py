@@ -50,9 +50,9 @@ def make(root: Path) -> None:
     (root / "book" / "_static").mkdir()
     (root / "book" / "_static" / "book.css").write_text("")
     (root / "book" / "references.bib").write_text("")
-    (root / "index.md").write_text("# Toy\n\nSee {doc}`notebooks/1_a`: $x^2$.\n")
+    (root / "book" / "index.md").write_text("# Toy\n\nSee {doc}`../notebooks/1_a`: $x^2$.\n")
     (root / "_toc.yml").write_text(
-        "format: jb-book\nroot: index\nchapters:\n"
+        "format: jb-book\nroot: book/index\nchapters:\n"
         + "".join(f"- file: notebooks/{name}\n" for name in ("1_a", "2_b", "3_c"))
     )
     (root / "retlib" / "only_b.py").write_text("VALUE = 1\n")

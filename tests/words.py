@@ -2,9 +2,11 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from retlib.collection import Collection
-from retlib.dense import Architecture
+from retlib.dense import Architecture, Retriever
+from retlib.ranking import Ranking
 from retlib.text import WordPiece
 
 PAGES = 40
@@ -30,3 +32,21 @@ def make_collection(name="words"):
     other = [name for name in documents.index if name != qrels.loc[0, "doc_id"]][:2]
     more = pd.DataFrame({"query_id": "q0", "doc_id": other, "relevance": [2, 0]})
     return Collection(name, documents, queries, pd.concat([qrels, more], ignore_index=True), provenance={"a": "b"})
+
+
+@pytest.fixture(scope="module")
+def collection():
+    """The task of `make_collection`."""
+    return make_collection()
+
+
+@pytest.fixture(scope="module")
+def start():
+    """A retriever that has not been trained."""
+    return Retriever.fresh(SMALL, UNITS, seed=0)
+
+
+@pytest.fixture(scope="module")
+def ranking(collection, start):
+    """The task as the retriever sees it."""
+    return Ranking.of(collection, start)

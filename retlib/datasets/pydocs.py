@@ -248,10 +248,14 @@ def _sentences(slice_name: str) -> Iterator[str]:
 
 def _articles(slice_name: str) -> Iterator[Article]:
     read = tables(slice_name)
-    targets = read["links"].groupby("source")["target"].agg(tuple)
-    for name, passages in read["passages"].groupby("article", sort=False):
-        is_opening = (passages["section"] == passages["section"].iloc[0]).cummin()
-        yield Article(name, name, tuple(passages["text"]), int(is_opening.sum()), targets.get(name, ()))
+    targets = read["links"].groupby("source")["target"].agg(tuple).to_dict()
+    # By arrays: to make a frame of every article takes many times as long.
+    texts, sections = (read["passages"][name].to_numpy(dtype=object) for name in ("text", "section"))
+    rows_of = read["passages"].groupby("article").indices
+    for name in read["passages"]["article"].unique():
+        rows = rows_of[name]
+        is_opening = np.logical_and.accumulate(sections[rows] == sections[rows[0]])
+        yield Article(name, name, tuple(texts[rows]), int(is_opening.sum()), targets.get(name, ()))
 
 
 # --- passages and descriptions ---------------------------------------------------------------------
