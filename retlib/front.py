@@ -126,8 +126,9 @@ def table(ledger: pd.DataFrame) -> HTML:
     verdict_pages, bound = _verdict_pages(), bindings()["claims"]
     lines = [
         {
-            "": SIGNS[row.verdict],
+            "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
             "part": PAPERS[row.paper].split()[0],
+            "data": row.closeness,
             "claim": _statement(row, verdict_pages.get(row.paper)),
             "effect, 95 % interval": _effect(row.evidence) or row.reason,
             "seeds": row.seeds or "",
@@ -135,7 +136,9 @@ def table(ledger: pd.DataFrame) -> HTML:
         }
         for row in ledger.itertuples()
     ]
-    return as_page(pd.DataFrame(lines), markup=["claim", "tested in"])
+    shown = as_page(pd.DataFrame(lines), markup=["claim", "tested in"])
+    # What the book's filters.js gives a choice of.
+    return HTML(f'<div data-filters="verdict,part,data">{shown.data}</div>')
 
 
 def _statement(row: Any, page: str | None) -> str:

@@ -143,6 +143,30 @@ def test_pages_in_a_browser(browser, pages, build, width):
     view.close()
 
 
+def test_the_ledgers_filters(browser, pages, build):
+    first = redirection(pages[Path("index.html")])
+    view = browser.new_page()
+    view.goto((build / "smoke" / "html" / first).as_uri(), wait_until="load")
+    rows = pages[Path(first)].select("#every-claim tbody tr")
+    heads = [cell.text for cell in pages[Path(first)].select("#every-claim thead th")]
+
+    def shown():
+        return view.locator("#every-claim tbody tr:visible").count()
+
+    assert shown() == len(rows)
+    for name in ("part", "verdict"):
+        value = rows[-1].select("td")[heads.index(name)].text
+        rows = [row for row in rows if row.select("td")[heads.index(name)].text == value]
+        view.get_by_label(name, exact=True).select_option(value)
+        assert shown() == len(rows) > 0
+    words = rows[-1].select("td")[heads.index("claim")].text.lower().split()[:4]
+    view.get_by_label("words").fill(" ".join(reversed(words)).upper())
+    rows = [row for row in rows if all(word in row.text.lower() for word in words)]
+    assert shown() == len(rows) > 0
+    assert f"{shown()} of 95" in view.locator(".filters").text_content()
+    view.close()
+
+
 @pytest.mark.parametrize("command", run_as_they_stand(of_a_book=True))
 def test_a_command_that_asks_for_results(build, command):
     done = call(command, RETLIB_BUILD=str(build))

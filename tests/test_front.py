@@ -80,10 +80,13 @@ def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
     rows = page.select("tbody tr")
     assert len(rows) == 95
     first = rows[0]
-    assert first.select("td")[0].text == "✓" and "+7.00 [+6.00, +8.00]" in first.text
+    assert [cell.text for cell in first.select("td")[:3]] == ["✓ holds", "I", "part"]
+    assert "+7.00 [+6.00, +8.00]" in first.text
     assert first.a["href"] == "15_verdicts.html#gillick2018-softmax-over-pairwise-ce"
     pages = {link["href"].split("#")[0].removesuffix(".html") for link in page.select("a")}
     assert pages <= set(notebooks.names(runtime.root()))
+    named = page.select_one("[data-filters]")["data-filters"].split(",")
+    assert set(named) <= {cell.text for cell in page.select("thead th")}
     assert "1 more" in page.find("a", href=re.compile("full-pretraining-over-bm25-nq")).find_parent("tr").text
 
 

@@ -47,8 +47,7 @@ def make(root: Path) -> None:
         shutil.copy(original / name, root / name)
     (root / "data").mkdir()
     shutil.copy(original / "data" / "catalogue.yaml", root / "data" / "catalogue.yaml")
-    (root / "book" / "_static").mkdir()
-    (root / "book" / "_static" / "book.css").write_text("")
+    shutil.copytree(original / "book" / "_static", root / "book" / "_static")
     (root / "book" / "references.bib").write_text("")
     (root / "book" / "index.md").write_text("# Toy\n\nSee {doc}`../notebooks/1_a`: $x^2$.\n")
     (root / "_toc.yml").write_text(
