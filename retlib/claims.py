@@ -10,7 +10,7 @@ paper), and is *inconclusive* otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import pandas as pd
@@ -170,11 +170,18 @@ def _unwritten(paper: str) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """A ledger for printing: evidence as text, one line a claim."""
+def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
+    """The first so many texts, or all; and, where some are left out, how many."""
+    count = len(texts) if shown is None else shown
+    return [*texts[:count], *([f"{len(texts) - count} more"] if len(texts) > count else [])]
+
+
+def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
+    """A ledger for printing: evidence as text, one line a claim; of its comparisons the first so many, or all."""
     columns = ["claim", "tier", "verdict", "p", "seeds", "closeness"]
     frame = verdicts[columns].copy()
     frame["evidence"] = [
-        "; ".join(f"{e.label}: {e.text}" for e in row.evidence) or row.reason for row in verdicts.itertuples()
+        "; ".join(first_few([f"{e.label}: {e.text}" for e in row.evidence], shown)) or row.reason
+        for row in verdicts.itertuples()
     ]
     return frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from textwrap import shorten
 
 import click
 import pandas as pd
@@ -11,6 +12,7 @@ import pandas as pd
 from retlib.errors import DataError, RetlibError
 
 FORMATS = ("text", "csv", "md")
+WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
 class _Group(click.Group):
@@ -91,7 +93,7 @@ def results(profile: str, form: str) -> None:
 @_profile
 @_format
 def claims(profile: str, form: str) -> None:
-    """Print the papers' claims and what the recorded rows say of each.
+    """Print the papers' claims and what the recorded rows say of each; csv and md have all comparisons.
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
@@ -100,7 +102,13 @@ def claims(profile: str, form: str) -> None:
 
     if recorded.rows(profile).empty:  # reads everything, so that what is unreadable is an error, not "not tested"
         raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
-    _show(ledger.flat(ledger.ledger(profile)), form)
+    verdicts = ledger.ledger(profile)
+    if form == "text":
+        short = ledger.flat(verdicts, shown=1).drop(columns="tier")
+        short["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in short["evidence"]]
+        click.echo(short.to_string(index=False, float_format="%.2g"))
+    else:
+        _show(ledger.flat(verdicts), form)
 
 
 @main.command()

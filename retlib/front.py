@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib import notebooks, results, runtime
-from retlib.claims import SIGNS, bindings, papers_table
+from retlib.claims import SIGNS, bindings, first_few, papers_table
 from retlib.evidence import Evidence
 from retlib.figures import VERDICT_COLOURS as COLOURS
 from retlib.figures import styled
@@ -147,8 +147,7 @@ def _statement(row: Any, page: str | None) -> str:
 
 
 def _effect(evidence: Sequence[Evidence]) -> str:
-    shown = [each.text for each in evidence[:SHOWN]]
-    return "; ".join(shown + [f"{len(evidence) - SHOWN} more"] * (len(evidence) > SHOWN))
+    return "; ".join(first_few([each.text for each in evidence], SHOWN))
 
 
 def tested_in(claim: Mapping) -> list[str]:

@@ -409,6 +409,12 @@ def test_the_ledger_holds_every_claim_of_every_paper_in_order(book):
     assert printed["evidence"][2] == found["reason"][2]
 
 
+def test_of_many_texts_the_first_few_are_shown():
+    assert claims.first_few(list("abc"), 1) == ["a", "2 more"]
+    assert claims.first_few(list("abc"), 3) == claims.first_few(list("abc"), None) == list("abc")
+    assert claims.first_few([], 1) == []
+
+
 def test_the_source_can_be_chosen(book):
     record({"A": level(55, 1), "B": level(50)})
     write_claims(book, {"c": {"test": "greater", "each": [pair()]}})

@@ -92,6 +92,11 @@ def test_claims_end_with_nought_whatever_the_verdicts(places):
     assert set(frame["verdict"]) == {"not tested"} and frame["evidence"].notna().all()
 
 
+def test_claims_in_a_terminal_are_lines_of_bearable_length(places):
+    lines = call("claims").output.splitlines()
+    assert len(lines) == 96 and max(map(len, lines)) < 220
+
+
 def test_datasets_lists_the_catalogue():
     found = call("datasets", "--format", "csv")
     assert found.exit_code == 0
