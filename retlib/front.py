@@ -113,6 +113,8 @@ def effects(ledger: pd.DataFrame) -> Figure:
     axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
     axis.set_xscale("symlog", linthresh=1)
     axis.set_yscale("symlog", linthresh=1)
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter("{x:g}")
     axis.set(xlabel="the paper's A minus B (points of 100)", ylabel="ours (points of 100)")
     axis.annotate(
         "as large as in the paper", (0.97, 0.9), xycoords="axes fraction", ha="right", color="0.4", fontsize=8
