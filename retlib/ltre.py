@@ -41,7 +41,7 @@ from retlib.ranked_negatives import (
 )  # fmt: skip
 from retlib.ranking import Ranking
 from retlib.runs import make_run
-from retlib.text import TokenTable
+from retlib.text import TokenTable, paste
 from retlib.training import History, RetrievalTask, TrainingSettings, train
 
 TRAINED = ("query", "both")
@@ -449,6 +449,17 @@ def rank(
         run.to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(artefacts.artefact("run", settings, (*MODULES, runs), make) / "run.parquet")
+
+
+def answering(retriever: Retriever, ranking: Ranking) -> Callable[[str, int], np.ndarray]:
+    """What answers any question: from its text and k to the rows of the k best documents, best first."""
+    index, wordpiece, length = indexed(retriever, ranking), retriever.wordpiece, retriever.architecture.query_length
+
+    def answer(text: str, k: int) -> np.ndarray:
+        table = paste([wordpiece.encode([text]).piece], length)
+        return index.search(retriever.encode_queries(table), k)[1][0]
+
+    return answer
 
 
 def reorder(retriever: Retriever, ranking: Ranking, run: pd.DataFrame, depth: int = 100) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from retlib.errors import DataError, require
 # Rarer letters than so many become unknown units, as in BERT's own vocabulary.
 LETTERS = 1000
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
+WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
 def words(text: str) -> list[str]:
@@ -26,7 +26,7 @@ def words(text: str) -> list[str]:
 
     An apostrophe inside a word stays; all other punctuation separates.
     """
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 def sentences(text: str) -> list[str]:

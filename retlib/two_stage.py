@@ -12,7 +12,6 @@ import pandas as pd
 from retlib import dense, late_interaction, latency, ltre, rerank, runtime
 from retlib.collection import Collection
 from retlib.experiment import Experiment, Outcome
-from retlib.index import Index
 from retlib.lexical import BM25
 from retlib.ltre_study import WARM, Study
 from retlib.ranking import Ranking
@@ -121,8 +120,8 @@ class Stages:
         return self.collection.split("test")["text"].tolist()
 
     @cached_property
-    def _index(self) -> Index:
-        return ltre.indexed(self.retriever, self.ranking)
+    def _answer(self) -> Callable[[str, int], np.ndarray]:
+        return ltre.answering(self.retriever, self.ranking)
 
     @cached_property
     def _units(self) -> late_interaction.UnitIndex:
@@ -141,7 +140,7 @@ class Stages:
         return self.bm25.search([self._questions[number]], k)[1][0]
 
     def _by_vectors(self, number: int, k: int) -> np.ndarray:
-        return self._index.search(self.retriever.encode_queries(self._tokens(number)), k)[1][0]
+        return self._answer(self._questions[number], k)
 
     def _two(self, first: Callable, reader: Ranker, depth: int, number: int) -> np.ndarray:
         rows = first(number, depth)
