@@ -2,8 +2,8 @@
 
 `make book` is the way in; `snakemake --cores 2 --config profile=quick` at the root works
 too, and takes Snakemake's other options, an executor for a cluster among them. A notebook
-is stale when it, a module that it imports, a figure from the papers, a pinned version or
-one of its parameters has changed.
+is stale when it, a module that it imports, a file of data/papers, a pinned version or one
+of its parameters has changed.
 """
 
 import json
@@ -51,7 +51,7 @@ rule notebook:
         code=lambda wildcards: imports.closure(ROOT / "notebooks" / f"{wildcards.name}.ipynb", ROOT),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
-        papers=sorted((ROOT / "data" / "papers").glob("*.csv")),
+        papers=sorted((ROOT / "data" / "papers").glob("*.*")),
         versions=f"{ROOT}/constraints.txt",
     output:
         f"{FOLDER}/notebooks/{{name}}.ipynb",

@@ -138,12 +138,12 @@ def _decide(p_for: float, p_against: float) -> tuple[str, float]:
 def _closeness(paper: str, claim_id: str, profile: str) -> str:
     """`stand-in` if any of a claim's data sets is one, else `part`."""
     bound = bindings()
-    used = {data_set for spec in bound["claims"][claim_id]["each"] for data_set in _data_sets(spec)}
+    used = {data_set for spec in bound["claims"][claim_id]["each"] for data_set in data_sets(spec)}
     kinds = {bound["collections"][paper][data_set][profile]["closeness"] for data_set in used}
     return "stand-in" if "stand-in" in kinds else "part"
 
 
-def _data_sets(spec: Mapping) -> list[str]:
+def data_sets(spec: Mapping) -> list[str]:
     """The paper's data sets that a comparison is made on."""
     return [term[2] for term in spec["terms"]] if "terms" in spec else spec["data"].split("+")
 

@@ -101,7 +101,7 @@ class Records:
         return steps.set_index("seed")["steps"].sort_index().astype(float)
 
 
-def _average(parts: list[Comparison]) -> Comparison:
+def average(parts: list[Comparison]) -> Comparison:
     """The mean of independent comparisons, one for each data set."""
     count = len(parts)
     variance = sum(part.error**2 for part in parts) / count**2
@@ -119,7 +119,7 @@ def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Compari
         parts.append(compare(a, b * factor, records.clusters(spec["pair"][0], data_set)))
         left.append(a.to_numpy().mean())
         right.append(b.to_numpy().mean())
-    return _average(parts), float(np.mean(left)), float(np.mean(right))
+    return average(parts), float(np.mean(left)), float(np.mean(right))
 
 
 def _measured(records: Records) -> str:
@@ -289,7 +289,7 @@ def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: 
 def _independent(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
     """The weighted sum of the means of independent samples."""
     parts = [compare(value * w, value * 0, c) for w, value, c in zip(weights, values, clusters, strict=True)]
-    mean = _average(parts)
+    mean = average(parts)
     count = len(parts)
     return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds)
 

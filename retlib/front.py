@@ -125,16 +125,16 @@ def effects(ledger: pd.DataFrame) -> Figure:
 
 def table(ledger: pd.DataFrame) -> HTML:
     """Every claim: its verdict, our effects, and links to its row among the verdicts and to the pages that test it."""
-    verdict_pages, bound = _verdict_pages(), bindings()["claims"]
+    pages, bound = verdict_pages(), bindings()["claims"]
     lines = [
         {
             "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
             "part": PAPERS[row.paper].split()[0],
             "data": row.closeness,
-            "claim": _statement(row, verdict_pages.get(row.paper)),
+            "claim": statement(row, pages.get(row.paper)),
             "effect, 95 % interval": _effect(row.evidence) or row.reason,
             "seeds": row.seeds or "",
-            "tested in": ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bound.get(row.claim, {}))),
+            "tested in": chapters(bound.get(row.claim, {})),
         }
         for row in ledger.itertuples()
     ]
@@ -143,7 +143,7 @@ def table(ledger: pd.DataFrame) -> HTML:
     return HTML(f'<div data-filters="verdict,part,data">{shown.data}</div>')
 
 
-def _statement(row: Any, page: str | None) -> str:
+def statement(row: Any, page: str | None) -> str:
     """What a claim says; with evidence, a link to its row among the verdicts."""
     return link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
 
@@ -157,6 +157,11 @@ def tested_in(claim: Mapping) -> list[str]:
     return sorted({name for spec in claim.get("each", ()) for name in _experiments(spec.values())})
 
 
+def chapters(claim: Mapping) -> str:
+    """HTML: a link to each notebook whose rows test a claim."""
+    return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(claim))
+
+
 def _experiments(values: Iterable) -> Iterable[str]:
     """The experiments of all systems ("experiment:name") within a binding."""
     for value in values:
@@ -166,11 +171,11 @@ def _experiments(values: Iterable) -> Iterable[str]:
             yield from _experiments(value)
 
 
-def _verdict_pages() -> dict[str, str]:
+def verdict_pages() -> dict[str, str]:
     """Paper to the notebook that judges its claims."""
     root = runtime.root()
     declared = {name: notebooks.declared(root / "notebooks" / f"{name}.ipynb") for name in notebooks.names(root)}
-    return {parameters["paper"]: name for name, parameters in declared.items() if "paper" in parameters}
+    return {each["paper"]: name for name, each in declared.items() if name.endswith("_verdicts")}
 
 
 def made_on(profile: str, source: str | None) -> pd.DataFrame:

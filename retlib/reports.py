@@ -188,7 +188,7 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
         Columns whose values are HTML already.
     """
     texts = {name: table[name].map(_as_text) for name in table if name not in markup}
-    safe = table.assign(**texts).rename(columns=escape)
+    safe = table.assign(**texts).rename(columns=lambda name: escape(name).replace("\n", "<br>"))
     html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped")
     for anchor in anchors:
         html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
