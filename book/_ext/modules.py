@@ -17,7 +17,7 @@ from sphinx.ext.napoleon import Config, NumpyDocstring
 from sphinx.util.docutils import SphinxDirective
 
 SECTION = """
-### `retlib.{name}`
+### {name}
 
 ```{{eval-rst}}
 .. automodule:: retlib.{name}
