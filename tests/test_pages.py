@@ -4,9 +4,12 @@ import ast
 import pkgutil
 import pydoc
 import re
+import subprocess
+import sys
 
 import pytest
 import toybook
+import yaml
 from bs4 import BeautifulSoup
 
 import retlib
@@ -102,3 +105,15 @@ def test_a_notebook_opens_elsewhere_where_the_repository_is_known(tmp_path, addr
     assert done.returncode == 0, done.stdout + done.stderr
     page = BeautifulSoup((tmp_path / "_build" / "html" / "notebooks" / "1_a.html").read_text(), "html.parser")
     assert [link["href"] for link in page.select(".dropdown-launch-buttons a[href]")] == links
+
+
+def test_the_pod_calls_what_is_tested():
+    """The command of the page's Kubernetes job is that of `make book`, with options that it takes."""
+    block = re.search(r"^```yaml\n(.*?)^```", (ROOT / "book" / "how-to-rerun.md").read_text(), re.M | re.S)[1]
+    pod = yaml.safe_load(block)["spec"]["template"]["spec"]
+    command = pod["containers"][0]["command"]
+    assert command[:3] == ["python", "-m", "retlib.book"]
+    assert command[command.index("--profile") + 1] in notebooks.profiles(ROOT)
+    helped = subprocess.run([sys.executable, *command[1:3], "--help"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert all(option in helped for option in command[3:] if option.startswith("--"))
+    assert [mount["name"] for mount in pod["containers"][0]["volumeMounts"]] == [v["name"] for v in pod["volumes"]]
