@@ -70,12 +70,14 @@ rule pages:
         executed(PLANS),
         [ROOT / name for name in ("_config.yml", "_toc.yml")],
         sorted(path for path in (ROOT / "book").rglob("*") if path.is_file() and "__pycache__" not in path.parts),
+        sorted((ROOT / "retlib").rglob("*.py")),  # whose docstrings are the reference
     output:
         PAGES,
     log:
         f"{FOLDER}/logs/pages.log",
     params:
         profile=PROFILE,
+        repository=os.environ.get("RETLIB_REPOSITORY", ""),  # which the pages read, too
     shell:
         # Built aside and then published as a whole: a failed build leaves the last good book in place.
         """

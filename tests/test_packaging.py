@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONDA = {"pytorch": "torch", "snakemake-minimal": "snakemake"}
 # What comes with a declared package and is as good as declared.
 BENCHMARKS = PROJECT["optional-dependencies"]["benchmarks"]
-WITH_OTHERS = {"beautifulsoup4", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
+WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
 
 
 def direct():

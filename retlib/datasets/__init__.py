@@ -10,7 +10,7 @@ A new source is a new module here that decorates a function without arguments:
 and, when it is read from files, an entry in `data/catalogue.yaml` that says where they come from.
 Bulk text without queries (for word vectors, pre-training, distractors) registers with
 `register_text` a function that yields one sentence at a time; pages with sections and hyperlinks
-(for pre-training) register with `register_articles` one that yields `Article`s.
+(for pre-training) register with `register_articles` one that yields each as an `Article`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def register_text(name: str) -> Callable:
 
 
 def register_articles(name: str) -> Callable:
-    """Decorate a generator function that yields the `Article`s of the source called `name`."""
+    """Decorate a generator function that yields each `Article` of the source called `name`."""
     return _registrar(_ARTICLES, name)
 
 

@@ -1,0 +1,37 @@
+"""Sphinx extension: buttons that open a chapter's notebook on Binder or Colab.
+
+Both fetch the notebook from the repository, so that there are buttons only where `$RETLIB_REPOSITORY`
+gives its address, such as ``https://github.com/OWNER/NAME``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+BUTTONS = {
+    "notebook_interface": "jupyterlab",
+    "binderhub_url": "https://mybinder.org",
+    "colab_url": "https://colab.research.google.com",
+}
+
+
+def add_buttons(app: Sphinx, config: Config) -> None:
+    """Give the theme the repository's address and the services that open notebooks from it."""
+    address = os.environ.get("RETLIB_REPOSITORY")
+    if address:
+        config.html_theme_options = {
+            **config.html_theme_options,
+            "repository_url": address.rstrip("/"),
+            "repository_branch": "main",
+            "use_repository_button": True,
+            "launch_buttons": BUTTONS,
+        }
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect the extension."""
+    app.connect("config-inited", add_buttons)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
