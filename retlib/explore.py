@@ -61,21 +61,28 @@ class Desk:
         return self.study.part(self.collection)
 
     @cached_property
-    def _answers(self) -> dict[str, Callable[[str, int], np.ndarray]]:
-        return {system: self._answering(system) for system in self.systems}
+    def _made(self) -> dict[str, Callable[[str, int], np.ndarray]]:
+        return {}
 
     def _answering(self, system: str) -> Callable[[str, int], np.ndarray]:
-        if system != LEXICAL:
-            return ltre.answering(self.study.retriever(system, self.seed), self._ranking)
+        """What answers for a system: made when it is first asked."""
+        if system not in self._made:
+            self._made[system] = self._by_words() if system == LEXICAL else self._by_vectors(system)
+        return self._made[system]
+
+    def _by_words(self) -> Callable[[str, int], np.ndarray]:
         bm25 = BM25().fit(self._ranking.texts.tolist())
         return lambda text, k: bm25.search([text], k)[1][0]
+
+    def _by_vectors(self, system: str) -> Callable[[str, int], np.ndarray]:
+        return ltre.answering(self.study.retriever(system, self.seed), self._ranking)
 
     def questions(self, count: int) -> list[str]:
         """The texts of some test questions, the same whenever asked: the first in the order of a hash."""
         texts = self.collection.split("test")["text"]
         return texts[sorted(texts.index, key=hash_position)[:count]].tolist()
 
-    def lists(self, question: str, depth: int) -> pd.DataFrame:
+    def lists(self, question: str, depth: int, systems: Sequence[str] | None = None) -> pd.DataFrame:
         """What each system finds.
 
         Parameters
@@ -84,6 +91,8 @@ class Desk:
             Any; of one that the collection has, the relevant documents are known.
         depth : int
             Documents of each system.
+        systems : sequence of str, optional
+            Those that are asked, at least one; all unless given.
 
         Returns
         -------
@@ -95,8 +104,8 @@ class Desk:
         require(depth >= 1, f"depth = {depth}: at least 1 is needed")
         documents, relevant = self.collection.documents, self._relevant(question)
         parts = []
-        for system, answer in self._answers.items():
-            rows = answer(question, depth)
+        for system in systems or self.systems:
+            rows = self._answering(system)(question, depth)
             found = documents.iloc[rows[rows >= 0]]
             titles = found["title"] if "title" in found else pd.Series("", found.index)
             parts.append(pd.DataFrame({
@@ -154,9 +163,11 @@ def explorer(desk: Desk, depth: int = 5) -> Widget:
     page = Page()
 
     def show(*_: object) -> None:
-        lists = desk.lists(field.value, depth) if words(field.value) else pd.DataFrame()
-        mine = lists[lists["system"].isin(chosen.value)] if len(lists) else lists
-        page.value = side_by_side(field.value, mine).data if len(mine) else "Ask a question of one word at least."
+        if not words(field.value) or not chosen.value:
+            page.value = "Ask a question of one word at least, and choose a system."
+            return
+        lists = desk.lists(field.value, depth, chosen.value)
+        page.value = side_by_side(field.value, lists).data if len(lists) else "Nothing was found."
 
     field.observe(show, "value")
     chosen.observe(show, "value")
@@ -184,7 +195,16 @@ def walk(corpus: pd.DataFrame) -> Widget:
 
 
 def agreement(lists: pd.DataFrame) -> pd.Series:
-    """The share of each system's documents that BM25 lists, too; index system, without BM25."""
-    theirs = set(lists["doc_id"][lists["system"] == LEXICAL])
-    others = lists[lists["system"] != LEXICAL]
-    return others["doc_id"].isin(theirs).groupby(others["system"], sort=False).mean()
+    """The share of each system's documents that BM25 lists for the same question; index system, without BM25.
+
+    Parameters
+    ----------
+    lists : DataFrame
+        As `Desk.lists` returns it, of several questions, with a column `question`. Empty where BM25 is not asked.
+    """
+    found = pd.MultiIndex.from_frame(lists[["question", "doc_id"]])
+    is_theirs = (lists["system"] == LEXICAL).to_numpy()
+    if not is_theirs.any():
+        return pd.Series(dtype=float)
+    same = pd.Series(found.isin(found[is_theirs]), lists.index)[~is_theirs]
+    return same.groupby(lists["system"][~is_theirs], sort=False).mean()

@@ -55,8 +55,8 @@ class CrossEncoder(nn.Module):
 
     Notes
     -----
-    The paper reads a logit off [CLS], which asks for a BERT that has read billions of words. Compared
-    as a retriever compares, it begins as good as the retriever that it starts from. There are no
+    The paper reads a logit off [CLS]; its BERT has read billions of words. Compared as a retriever
+    compares, this one begins near what the retriever knows that it starts from. There are no
     embeddings of the two parts: the separator alone tells them apart. What is longer than the model
     takes is cut off at the end of the document.
     """

@@ -23,7 +23,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("retlib")
 
-# The task of written words, for the files that ask for it.
+# Its fixtures are a task of written words; a file with fixtures of the same names has its own.
 pytest_plugins = ["words"]
 
 # Files whose tests take minutes: they start first, so that none is left alone at the end.

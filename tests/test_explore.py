@@ -102,11 +102,13 @@ def test_systems_stand_side_by_side_in_their_order():
     assert len(page.select("mark")) == 2
 
 
-def test_agreement_is_the_share_that_bm25_lists():
-    rows = [("BM25", i, f"d{i}", "", "", False) for i in (1, 2)] + [
-        ("A", i, f"d{i + 1}", "", "", False) for i in (1, 2)
-    ]
-    assert explore.agreement(listed(*rows)).to_dict() == {"A": 0.5}
+def test_agreement_is_the_share_that_bm25_lists_for_the_same_question():
+    rows = [("BM25", 1, "d1"), ("BM25", 2, "d2"), ("A", 1, "d2"), ("A", 2, "d3")]
+    one = listed(*((*row, "", "", False) for row in rows)).assign(question="one")
+    two = listed(("A", 1, "d1", "", "", False)).assign(question="two")
+    assert explore.agreement(one).to_dict() == {"A": 0.5}
+    assert explore.agreement(pd.concat([one, two])).to_dict() == {"A": pytest.approx(1 / 3)}
+    assert explore.agreement(two).empty
 
 
 def test_the_explorer_answers_what_is_typed(desk):
@@ -117,7 +119,11 @@ def test_the_explorer_answers_what_is_typed(desk):
     field.value = "mean of an array"
     assert "<strong>mean of an array</strong>" in page.value and "<th>BM25</th>" not in page.value
     field.value = "..."
-    assert page.value == "Ask a question of one word at least."
+    assert "of one word at least" in page.value
+    chosen.value, field.value = ("BM25",), "zzzz"
+    assert page.value == "Nothing was found."
+    chosen.value = ()
+    assert "choose a system" in page.value
 
 
 def test_the_slider_goes_over_the_steps_of_the_map(monkeypatch):

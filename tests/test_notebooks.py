@@ -152,3 +152,10 @@ def test_a_failure_is_kept_with_the_error_on_top(toy, tmp_path, fail, message):
     first = "".join(cells(failed)[0]["source"])
     assert "Exception was encountered" in first or "stopped in cell 4" in first
     assert not (tmp_path / "out" / "notebooks" / "1_a.ipynb").exists()
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
+def test_the_first_pages_come_after_all_verdicts(profile):
+    plans = notebooks.plan(ROOT, profile)
+    verdicts = {name for name in plans if name.endswith("_verdicts")}
+    assert verdicts <= set(plans["01_ledger"].after) and verdicts <= set(plans["02_papers"].after)

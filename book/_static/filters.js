@@ -47,7 +47,7 @@ function addChoice(form, name, values) {
 }
 
 function labelled(name, field) {
-  field.ariaLabel = name; // the label's own text would hold the choices, too
+  field.setAttribute("aria-label", name); // the label's own text would hold the choices, too
   const label = document.createElement("label");
   label.append(`${name} `, field);
   return label;
