@@ -33,7 +33,7 @@ book: $(READY)
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile --durations 30
+	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile --no-loadscope-reorder --durations 15
 
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)

@@ -57,7 +57,8 @@ def _from_reference(root: Path, name: str) -> Path | None:
     if plan is None:
         return None
     notebook, folder = root / "notebooks" / f"{name}.ipynb", runtime.build_dir() / REFERENCE
-    recorded = sorted([*(root / "data" / "reference").rglob("*.parquet"), *(root / "data" / "papers").iterdir()])
+    data = root / "data"
+    recorded = sorted([*(data / "reference").rglob("*.parquet"), *(data / "papers").glob("*.*")])
     stamp = _digest([notebook, *imports.closure(notebook, root), *recorded], json.dumps(dict(plan.parameters)))
     mark, copy = folder / f"{name}.made-of", folder / "notebooks" / f"{name}.ipynb"
     if copy.exists() and mark.exists() and mark.read_text() == stamp:
