@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -21,6 +22,10 @@ from pathlib import Path
 from retlib import notebooks, processes, runtime
 from retlib.errors import RetlibError, SettingError
 from retlib.execute import summary
+
+# A kernel can miss a message and then waits for ever, seldom: a run whose processes do next to nothing for so many
+# seconds is ended and begun again, so many times.
+PATIENCE, RESTARTS = 300, 2
 
 
 def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: Sequence[str] = ()) -> int:
@@ -50,7 +55,7 @@ def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: 
             if plan.parameters.get("source") == "reference":
                 print(f"{name}: its data are not here; the page shows the recorded results.")
         start = time.time()
-        code = _run(_command(root, profile, jobs, seeds, options), folder, list(plans))
+        code = _run(_command(root, profile, jobs, seeds, options), folder)
         print(_report(folder, plans, code, start))
     return 1 if code else 0
 
@@ -90,15 +95,31 @@ def _clear(folder: Path) -> None:
     (folder / "logs").mkdir(exist_ok=True)
 
 
-def _run(command: list[str], folder: Path, names: list[str]) -> int:
-    screen = Screen(folder)
-    environment = os.environ | {processes.MARK: str(folder), "RETLIB_BUILD": str(folder.parent)}
+def _run(command: list[str], folder: Path, patience: float = PATIENCE) -> int:
+    """Run Snakemake; when all its processes stand still, which a kernel that lost a message does, begin again."""
+    for _ in range(RESTARTS):
+        code = _snakemake(command, folder, patience)
+        if code is not None:
+            return code
+        _clear(folder)
+    return _snakemake(command, folder, math.inf)
+
+
+def _snakemake(command: list[str], folder: Path, patience: float) -> int | None:
+    """Snakemake's exit code; None where it was ended because nothing had happened for so many seconds."""
+    screen, idleness = Screen(folder), processes.Idleness(str(folder), interval=min(5.0, patience / 10))
+    marks = {processes.MARK: str(folder), "RETLIB_BUILD": str(folder.parent), "PYTHONFAULTHANDLER": "1"}
     with (folder / "logs" / "snakemake.log").open("w") as log:
-        snakemake = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+        snakemake = subprocess.Popen(command, cwd=folder, env=os.environ | marks, stdout=log, stderr=log)
         try:
             while snakemake.poll() is None:
                 screen.show()
                 time.sleep(0.2)
+                if idleness.seconds() > patience:
+                    processes.end_with_stacks(processes.marked(str(folder)))
+                    snakemake.wait()
+                    print(_stuck(folder, patience, list(screen.started)), flush=True)
+                    return None
         except KeyboardInterrupt:
             processes.end(processes.marked(str(folder)))
             raise
@@ -106,6 +127,21 @@ def _run(command: list[str], folder: Path, names: list[str]) -> int:
             screen.show()
             screen.clear()
     return snakemake.returncode
+
+
+def _stuck(folder: Path, patience: float, names: list[str]) -> str:
+    """What to say of a run that stood still; the logs, which the next run writes anew, are kept aside."""
+    kept = folder / "logs" / "stuck"
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    for name in [*names, "snakemake", "pages"]:
+        if (log := folder / "logs" / f"{name}.log").exists():
+            shutil.copy(log, kept)
+    where = ", ".join(names) or "no notebook was running"
+    return (
+        f"Nothing has happened for {patience:.0f} s ({where}), so the run begins again; what is done is not repeated.\n"
+        f"Where each process stood is in {kept}"
+    )
 
 
 class Screen:

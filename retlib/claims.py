@@ -10,7 +10,7 @@ paper), and is *inconclusive* otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import pandas as pd
@@ -138,13 +138,22 @@ def _decide(p_for: float, p_against: float) -> tuple[str, float]:
 def _closeness(paper: str, claim_id: str, profile: str) -> str:
     """`stand-in` if any of a claim's data sets is one, else `part`."""
     bound = bindings()
-    used = {data_set for spec in bound["claims"][claim_id]["each"] for data_set in data_sets(spec)}
-    kinds = {bound["collections"][paper][data_set][profile]["closeness"] for data_set in used}
-    return "stand-in" if "stand-in" in kinds else "part"
+    used = compared_on(bound["claims"][claim_id])
+    return joint_closeness(bound["collections"][paper][data_set][profile] for data_set in used)
 
 
-def data_sets(spec: Mapping) -> list[str]:
-    """The paper's data sets that a comparison is made on."""
+def joint_closeness(places: Iterable[Mapping]) -> str:
+    """`stand-in` if one of the collections that play data sets is one, else `part`."""
+    return "stand-in" if "stand-in" in {place["closeness"] for place in places} else "part"
+
+
+def compared_on(claim: Mapping) -> list[str]:
+    """The paper's data sets on which a claim's binding compares, each once."""
+    found = [name for spec in claim.get("each", ()) for name in _data_sets(spec)]
+    return list(dict.fromkeys(found))
+
+
+def _data_sets(spec: Mapping) -> list[str]:
     return [term[2] for term in spec["terms"]] if "terms" in spec else spec["data"].split("+")
 
 

@@ -209,6 +209,10 @@ class Retriever:
         """How many weights it has, embeddings included."""
         return sum(weight.numel() for weight in self.model.parameters())
 
+    def tokenize(self, queries: Sequence[str]) -> TokenTable:
+        """Queries as this model reads them."""
+        return paste([self.wordpiece.encode(queries).piece], self.architecture.query_length)
+
     def encode_queries(self, table: TokenTable) -> np.ndarray:
         """Encodings of queries, float32, shape (rows, d)."""
         return _encode(self.model.queries, table)

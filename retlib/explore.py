@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -51,6 +50,7 @@ class Desk:
     collection: Collection
     systems: Sequence[str]
     seed: int = 0
+    _made: dict[str, Callable[[str, int], np.ndarray]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for system in self.systems:
@@ -59,10 +59,6 @@ class Desk:
     @property
     def _ranking(self) -> Ranking:
         return self.study.part(self.collection)
-
-    @cached_property
-    def _made(self) -> dict[str, Callable[[str, int], np.ndarray]]:
-        return {}
 
     def _answering(self, system: str) -> Callable[[str, int], np.ndarray]:
         """What answers for a system: made when it is first asked."""

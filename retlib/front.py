@@ -28,8 +28,6 @@ PAPERS = {
     "zhan2020": "IV  Zhan 2020",
 }
 CLOSENESS = {"part": "on the paper's data", "stand-in": "on a stand-in"}
-# What takes a paper's numbers to points of 100: one of them gives its measures between 0 and 1.
-UNITS = {"gillick2018": 1, "chang2020": 1, "liang2020": 1, "zhan2020": 100}
 MARKERS = {"holds": "o", "inconclusive": "s", "contradicted": "X"}
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
@@ -104,10 +102,12 @@ def effects(ledger: pd.DataFrame) -> Figure:
     figure, (axis,) = styled(6.4, 5.2)
     shown = ledger[ledger["claim"].map(told["direction"]).str.fullmatch("A > B") & ledger["evidence"].map(bool)]
     shown = shown[~shown["claim"].map(told["metric"]).str.startswith("#")]
+    tables = papers_table("tables")
+    fractions = set(tables["paper"][tables["unit"] == "fraction"])  # papers that give measures between 0 and 1
     for verdict, part in shown.groupby("verdict"):
         papers = part["claim"].map(lambda name: paper_effect(told["paper_values"][name]))
         ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found]))
-        papers *= part["paper"].map(UNITS)
+        papers *= np.where(part["paper"].isin(fractions), 100, 1)
         axis.scatter(papers, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
     axis.axhline(0, color="0.4", linewidth=0.8)
     axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")

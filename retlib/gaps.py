@@ -9,7 +9,7 @@ import pandas as pd
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from retlib.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED, SIGNS, bindings, data_sets, papers_table
+from retlib.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED, SIGNS, bindings, compared_on, papers_table
 from retlib.evidence import Evidence
 from retlib.figures import VERDICT_COLOURS, styled
 from retlib.front import PAPERS, chapters, statement, verdict_pages
@@ -80,7 +80,7 @@ def deciding(evidence: list[Evidence], verdict: str) -> str:
 
 def played(bound: Mapping, paper: str, claim_id: str, profile: str) -> str:
     """The data sets of a claim and what plays them at a profile, a line each."""
-    used = {name: None for spec in bound["claims"].get(claim_id, {}).get("each", ()) for name in data_sets(spec)}
+    used = compared_on(bound["claims"].get(claim_id, {}))
     places = {name: bound["collections"][paper][name].get(profile) for name in used}
     return "\n".join(
         f"{name}: {place['collection']} ({place['closeness']})" if place else f"{name}: nothing"

@@ -41,7 +41,7 @@ from retlib.ranked_negatives import (
 )  # fmt: skip
 from retlib.ranking import Ranking
 from retlib.runs import make_run
-from retlib.text import TokenTable, paste
+from retlib.text import TokenTable
 from retlib.training import History, RetrievalTask, TrainingSettings, train
 
 TRAINED = ("query", "both")
@@ -453,13 +453,8 @@ def rank(
 
 def answering(retriever: Retriever, ranking: Ranking) -> Callable[[str, int], np.ndarray]:
     """What answers any question: from its text and k to the rows of the k best documents, best first."""
-    index, wordpiece, length = indexed(retriever, ranking), retriever.wordpiece, retriever.architecture.query_length
-
-    def answer(text: str, k: int) -> np.ndarray:
-        table = paste([wordpiece.encode([text]).piece], length)
-        return index.search(retriever.encode_queries(table), k)[1][0]
-
-    return answer
+    index = indexed(retriever, ranking)
+    return lambda text, k: index.search(retriever.encode_queries(retriever.tokenize([text])), k)[1][0]
 
 
 def reorder(retriever: Retriever, ranking: Ranking, run: pd.DataFrame, depth: int = 100) -> pd.DataFrame:

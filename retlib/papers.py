@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from retlib import results, runtime
-from retlib.claims import bindings, papers_table
+from retlib.claims import bindings, joint_closeness, papers_table
 from retlib.errors import DataError, require
 from retlib.evaluation import Comparison
 from retlib.evidence import average
-from retlib.figures import COLOURS, MARKERS, styled
+from retlib.figures import line_style, styled
 from retlib.reports import as_page, estimate, systems
 from retlib.results import Results
 
@@ -146,7 +146,6 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
         return NOTHING
     joined = parts[0] if len(parts) == 1 else average(parts)
     low, high = joined.interval()
-    kinds = {place["closeness"] for place in played}
     return {
         "ours": joined.effect,
         "half": (high - low) / 2,
@@ -154,7 +153,7 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
         "queries": joined.queries,
         "candidates": _candidates(found, wanted.system, [place["collection"] for place in played]),
         "collection": " and ".join(place["collection"] for place in played),
-        "closeness": "stand-in" if "stand-in" in kinds else "part",
+        "closeness": joint_closeness(played),
     }
 
 
@@ -266,7 +265,8 @@ def against(found: pd.DataFrame) -> Figure:
     shown = found[found["half"].notna() & (found["theirs"] != "")].astype({"theirs": float})
     names, handles = titles(found["paper"].iloc[0]), []
     for i, (artefact, part) in enumerate(shown.groupby("artefact", sort=False)):
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        style = line_style(i)
+        colour, marker = style["color"], style["marker"]
         for kind, face in (("part", colour), ("stand-in", "none")):
             points = part[part["closeness"] == kind]
             axis.scatter(points["theirs"], points["ours"], s=26, marker=marker, facecolors=face, edgecolors=colour)

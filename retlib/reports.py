@@ -187,13 +187,18 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     markup : sequence of str
         Columns whose values are HTML already.
     """
-    texts = {name: table[name].map(_as_text) for name in table if name not in markup}
-    safe = table.assign(**texts).rename(columns=lambda name: escape(name).replace("\n", "<br>"))
+    cells = {name: table[name].map(_broken if name in markup else _as_text) for name in table}
+    safe = table.assign(**cells).rename(columns=_as_text)
     html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped")
     for anchor in anchors:
         html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
-    return HTML(html.replace("\\n", "<br>"))
+    return HTML(html)
 
 
 def _as_text(value: object) -> object:
-    return escape(value) if isinstance(value, str) else value
+    return _broken(escape(value)) if isinstance(value, str) else value
+
+
+def _broken(html: str) -> str:
+    # Before pandas writes a line break as a backslash and an n, which a text may hold itself.
+    return html.replace("\n", "<br>")

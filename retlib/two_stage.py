@@ -17,7 +17,7 @@ from retlib.ltre_study import WARM, Study
 from retlib.ranking import Ranking
 from retlib.rerank import Lesson, Ranker
 from retlib.runs import make_run
-from retlib.text import TokenTable, paste
+from retlib.text import TokenTable
 
 MEASURE = "RR@10"
 FIRST = "LTRe (ANCE)"  # the system of Table 1 whose results are re-ranked, as the paper's
@@ -128,9 +128,7 @@ class Stages:
         return late_interaction.build(self.colbert, self.collection)
 
     def _tokens(self, number: int) -> TokenTable:
-        architecture = self.study.architecture
-        encoded = self.study.prepared[0].encode([self._questions[number]])
-        return paste([encoded.piece], architecture.query_length)
+        return self.retriever.tokenize([self._questions[number]])
 
     def _question_units(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         table = self._tokens(number)

@@ -13,6 +13,9 @@ ROOT = runtime.root()
 BIN = Path(sys.executable).parent
 BOOK = 'make book PROFILE=smoke JOBS=2 SEEDS="0 1"'
 
+# Seconds: the longest command, the book, takes a fifth of them.
+LIMIT = 1800
+
 # Commands that are not run as they stand, and what runs them.
 ELSEWHERE = {
     "make book": "the same as BOOK above, at another profile",
@@ -39,12 +42,19 @@ def run_as_they_stand(of_a_book: bool) -> list[str]:
 
 
 def call(command: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess:
-    """Run a command of the prose with this environment's programs."""
+    """Run a command of the prose with this environment's programs; one that does not end fails with what it said."""
     words = [
         str(BIN / word.removeprefix(".venv/bin/")) if ".venv/bin/" in word else word for word in shlex.split(command)
     ]
     # Without what an outer `make test` passes down.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(
+    process = subprocess.Popen(
         words, cwd=cwd, env=environment | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+    try:
+        said, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said = f"{command} did not end within {LIMIT} s. It said:\n{process.communicate()[0]}"
+        return subprocess.CompletedProcess(words, 124, said)
+    return subprocess.CompletedProcess(words, process.returncode, said)

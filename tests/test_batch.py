@@ -11,7 +11,7 @@ import pytest
 import toybook
 
 from retlib import processes
-from retlib.book import progress_line
+from retlib.book import _run, progress_line
 
 A, B, C = "1_a", "2_b", "3_c"
 NO_PAGES = ("--omit-from", "pages")
@@ -141,6 +141,41 @@ def test_the_progress_line_joins_papermill_s_bar_and_the_one_within(tmp_path):
     with log.open("a") as file:
         file.write("\r12_x:  33%|### | 3/9")
     assert progress_line("12_x", log) == "12_x:  33%|### | 3/9"
+
+
+STANDS_STILL_ONCE = """
+import pathlib, sys, time
+print("begun", flush=True)
+if pathlib.Path("second").exists():
+    sys.exit(3)
+pathlib.Path("second").touch()
+time.sleep(600)
+"""
+
+
+def test_a_run_that_stands_still_begins_again(tmp_path, capsys):
+    (tmp_path / "logs").mkdir()
+    assert _run([sys.executable, "-c", STANDS_STILL_ONCE], tmp_path, patience=2) == 3
+    assert "Nothing has happened for 2 s (no notebook was running)" in capsys.readouterr().out
+    kept = (tmp_path / "logs" / "stuck" / "snakemake.log").read_text()
+    assert kept.startswith("begun\n") and "Fatal Python error: Aborted" in kept and "line 7 in <module>" in kept
+    assert (tmp_path / "logs" / "snakemake.log").read_text() == "begun\n"
+
+
+@pytest.mark.parametrize(("work", "idle"), [("while True: pass", False), ("import time; time.sleep(60)", True)])
+def test_idle_is_who_does_not_use_the_processor(tmp_path, work, idle):
+    environment = os.environ | {processes.MARK: str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", work], env=environment)
+    time.sleep(1)
+    idleness = processes.Idleness(str(tmp_path), interval=0.2)
+    found = []
+    while len(found) < 5:
+        time.sleep(0.4)
+        found.append(idleness.seconds())
+    process.kill()
+    process.wait()
+    assert (found[-1] > 1) == idle
+    assert idle or found[-1] == 0
 
 
 def running(root):
