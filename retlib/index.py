@@ -225,18 +225,26 @@ class Exact(Index):
             block = self._last if start == self._starts[-1] else self.vectors[start : start + self._starts.step]
             # (rows, queries): for few queries up to 1.6 times as fast as its transpose.
             scores = (block @ queries.T)[: len(self) - start]
-            found = _above(scores, _bar(best[0], scores, k))
+            # Rows come in order, so the k-th best so far wins against an equal score.
+            found = _above(scores, best[0][:, -1] if best[0].shape[1] == k else bar(scores, k))
             best = _merge(best, (found[0], found[1] + start), k)
         return best
 
 
-def _bar(best: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
-    """What each query's scores in this block must exceed to be among its k best; shape (queries,)."""
-    # Rows come in order, so the k-th best so far wins against an equal score.
-    if best.shape[1] == k:
-        return best[:, -1]
+def bar(scores: np.ndarray, k: int) -> np.ndarray:
+    """What each query's scores must exceed to be among its k best; little more than k of them do.
+
+    Parameters
+    ----------
+    scores : float32 array, shape (rows, queries)
+    k : int
+
+    Returns
+    -------
+    float32 array, shape (queries,)
+    """
     if len(scores) <= k:
-        return np.full(len(best), -np.inf, dtype=np.float32)
+        return np.full(scores.shape[1], -np.inf, dtype=np.float32)
     # The k-th best of the best of groups: few scores beside the k best exceed it, and it is found in a
     # fifteenth of the time that the k-th best of all takes.
     size = max(1, len(scores) // (GROUPS * k))

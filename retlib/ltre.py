@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from safetensors.numpy import load_file, save_file
 
-from retlib import artefacts, dense, dynamics, evaluation, lexical, ranked_negatives, runs, runtime
+from retlib import artefacts, dense, dynamics, evaluation, lexical, ranked_negatives, runs, runtime, screened
 from retlib import index as indexes
 from retlib import ranking as rankings
 from retlib.dense import Retriever
@@ -50,7 +50,7 @@ LTRE = "LTRe"
 ONE_POSITIVE = ("softmax", "triplet")
 
 # Whose source takes part in the address of what is made here.
-MODULES = (*dense.MODULES, dynamics, indexes, lexical, ranked_negatives, rankings, sys.modules[__name__])
+MODULES = (*dense.MODULES, dynamics, indexes, lexical, ranked_negatives, rankings, screened, sys.modules[__name__])
 
 
 # --- methods ---------------------------------------------------------------------------------------
@@ -402,8 +402,8 @@ def indexed(
 ) -> Index:
     """The index of all documents, made once; see `retlib.index.build`."""
     search = dict(search or {})
-    if factory == EXACT:
-        return indexes.build(EXACT, encode_corpus(retriever, ranking), search)
+    if factory == EXACT and not search:
+        return screened.build(encode_corpus(retriever, ranking))
     settings = {"encoder": _of_documents(retriever), **ranking.address, "factory": factory}
 
     def make(folder: Path) -> None:

@@ -135,13 +135,13 @@ def autocast(precision: str, on=None):
 
     require_one_of("precision", precision, PRECISIONS)
     kind = (on or device()).type
-    if precision == "float32" or (kind == "cpu" and not _has_bfloat16()):
+    if precision == "float32" or (kind == "cpu" and not has_bfloat16()):
         return contextlib.nullcontext()
     return torch.autocast(kind, dtype=torch.bfloat16)
 
 
 @cache
-def _has_bfloat16() -> bool:
+def has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 itself (AVX-512 BF16, AMX, or Arm's BF16)."""
     flags = {"avx512_bf16", "amx_bf16", "bf16"}
     with contextlib.suppress(OSError):

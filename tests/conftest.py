@@ -98,7 +98,7 @@ def own_build(tmp_path, monkeypatch):
 @pytest.fixture
 def exact(monkeypatch):
     """Encodings and scores in float32, whatever the processor has."""
-    monkeypatch.setattr(runtime, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(runtime, "has_bfloat16", lambda: False)
 
 
 @pytest.fixture

@@ -1,0 +1,92 @@
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from retlib import index, runtime, screened
+
+small = st.integers(-2, 2).map(float)  # whole numbers: products are exact and ties are many
+# Few rows, too, are searched in two passes.
+always = mock.patch.object(screened, "LEAST", 0)
+
+
+def made(vectors):
+    return screened.Screened(index.build("Exact", vectors).settings, vectors)
+
+
+def slow_search(vectors, queries, k):
+    """All inner products, in 64-bit floats, then a full sort by score and row."""
+    scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, rows, axis=1), rows
+
+
+def indistinct(rows, queries, dimension=24, seed=0):
+    """Vectors so close to one another that bfloat16 does not tell them apart, of many lengths."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal(dimension) + 0.002 * rng.standard_normal((rows, dimension))
+    asked = rng.standard_normal((queries, dimension)) * 10.0 ** rng.integers(-2, 3, (queries, 1))
+    return vectors.astype(np.float32), asked.astype(np.float32)
+
+
+@given(st.data(), st.integers(1, 60), st.integers(1, 9), st.integers(1, 4), st.integers(1, 70), st.integers(1, 99))
+def test_it_is_a_full_sort(data, rows, queries, dimension, k, most):
+    vectors = data.draw(arrays.arrays(np.float32, (rows, dimension), elements=small))
+    asked = data.draw(arrays.arrays(np.float32, (queries, dimension), elements=small))
+    with always, mock.patch.multiple(screened, MOST_SCORES=most, ROW_BLOCK=8):
+        scores, found = made(vectors).search(asked, k)
+    expected = slow_search(vectors, asked, min(k, rows))
+    np.testing.assert_array_equal(found, expected[1])
+    np.testing.assert_array_equal(scores, expected[0].astype(np.float32))
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_what_bfloat16_cannot_tell_apart(k):
+    vectors, queries = indistinct(3001, 20)
+    found = made(vectors).search(queries, k)
+    expected = slow_search(vectors, queries, k)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4 * np.abs(expected[0]).max())
+    same = found[1] == expected[1]
+    # Where 32-bit floats see a tie, rows may change places.
+    apart = np.abs(np.diff(expected[0], axis=1, prepend=np.inf)) > 1e-5 * np.abs(expected[0])
+    assert same[apart & np.roll(apart, -1, axis=1)].all()
+    with mock.patch.object(screened, "ERROR", 0):
+        assert not (made(vectors).search(queries, k)[1] == expected[1]).all()
+
+
+def test_it_finds_what_exact_search_finds_and_fewer_rows_are_scored_again():
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((20_003, 64)).astype(np.float32)
+    queries = rng.standard_normal((70, 64)).astype(np.float32)
+    mine = made(vectors)
+    scores, rows = index.build("Exact", vectors).search(queries, 20)
+    found = mine.search(queries, 20)
+    np.testing.assert_array_equal(found[1], rows)
+    np.testing.assert_allclose(found[0], scores, rtol=1e-5)
+    assert len(mine._candidates(queries, 20)[0]) < 70 * 200
+
+
+def test_coarse_scores_are_off_by_no_more_than_the_bound():
+    vectors, queries = indistinct(500, 50, seed=2)
+    coarse, _ = made(vectors)._first_pass(queries)
+    exact = vectors.astype(np.float64) @ queries.T.astype(np.float64)
+    bound = screened.ERROR * np.linalg.norm(vectors, axis=1).max() * np.linalg.norm(queries, axis=1)
+    off = np.abs(coarse[:500].float().numpy() - exact)
+    assert (off <= bound).all() and off.max() > 0
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_who_has_no_bfloat16_searches_in_one_pass(monkeypatch, has):
+    monkeypatch.setattr(runtime, "has_bfloat16", lambda: has)
+    assert type(screened.build(np.ones((5, 2), np.float32))) is (screened.Screened if has else index.Exact)
+
+
+def test_a_saved_one_comes_back_as_an_exact_index(tmp_path):
+    vectors, queries = indistinct(100, 3)
+    with always:
+        mine = made(vectors)
+        mine.save(tmp_path)
+        np.testing.assert_array_equal(index.load(tmp_path).search(queries, 5)[1], mine.search(queries, 5)[1])
