@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from textwrap import shorten
 
 import click
 import pandas as pd
 
 from retlib.errors import DataError, RetlibError
+from retlib.execute import summary
 
 FORMATS = ("text", "csv", "md")
 WIDEST = 100  # letters of a claim's evidence in a terminal
@@ -133,3 +135,29 @@ def verify(profile: str, form: str) -> None:
             click.echo()
             _show(differing.drop(columns="standing").round(2), form)
     sys.exit(1 if len(differing) else 0)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="points that run side by side")
+@_format
+def sweep(file: Path, jobs: int, form: str) -> None:
+    """Run a notebook at every combination of the values in FILE, a YAML file (see notebooks/sweeps).
+
+    Prints the means over seeds; every row, and a plot, are in the build folder, under the name of FILE.
+    Points that are there are not run again. The exit code is 1 if one failed.
+    """
+    from retlib import runtime
+    from retlib import sweep as sweeps
+
+    chosen = sweeps.read(file, runtime.root())
+    frame, failed = sweeps.run(chosen, runtime.root(), jobs)
+    for copy in failed:
+        click.echo(f"FAILED: {summary(copy)}\n  its executed copy, the error on top: {copy}", err=True)
+    if len(frame):
+        folder, table = sweeps.folder_of(chosen), sweeps.summary(frame, chosen)
+        frame.to_csv(folder / "results.csv", index=False)
+        sweeps.plot(table, chosen).savefig(folder / "plot.png")
+        _show(table if form == "csv" else table.round(4), form)
+        click.echo(f"Every row: {folder / 'results.csv'}\nThe plot:  {folder / 'plot.png'}", err=True)
+    sys.exit(1 if failed else 0)

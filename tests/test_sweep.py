@@ -1,0 +1,130 @@
+"""Sweeps over a notebook's parameters, on a toy notebook that records a number at once."""
+
+import pandas as pd
+import pytest
+import toybook
+import yaml
+from click.testing import CliRunner
+
+from retlib import cli, runtime, sweep
+from retlib.errors import DataError, SettingError
+
+BODY = """
+from retlib.results import Results, own_folder
+
+if rate > 5:
+    raise ValueError("too fast")
+found = Results()
+for seed in seeds:
+    for system in ("a", "b"):
+        found.add_row(experiment="1_a", system=system, collection="toy", split="test", measure="R@1",
+                      value=size * rate + seed + (system == "b"), seed=seed, profile=profile)
+found.save(own_folder(profile, "1_a"))
+"""
+PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsize = 1\nrate = 1.0'
+TOLD = {
+    "notebook": "1_a",
+    "profile": "toy",
+    "measure": "R@1",
+    "set": {"seeds": [0, 2]},
+    "vary": {"size": [1, 10], "rate": [0.5, 2.0]},
+}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch, own_build):
+    toybook.make(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(toybook, "PARAMETERS", PARAMETERS)
+        toybook.write_notebook(tmp_path / "notebooks" / "1_a.ipynb", BODY)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def written(root, **changes):
+    path = root / "mine.yaml"
+    told = {name: value for name, value in (TOLD | changes).items() if value is not None}
+    path.write_text(yaml.safe_dump(told, sort_keys=False))
+    return path
+
+
+def test_every_combination_is_run_once(root):
+    chosen = sweep.read(written(root), root)
+    frame, failed = sweep.run(chosen, root, jobs=2)
+    assert failed == []
+    table = sweep.summary(frame, chosen)
+    expected = {(s, r, n): s * r + 1 + (n == "b") for s in (1, 10) for r in (0.5, 2.0) for n in "ab"}
+    assert table.set_index(["size", "rate", "system"])["R@1"].to_dict() == expected
+    assert (table["seeds"] == 2).all() and table["deviation over seeds"].round(4).eq(1.4142).all()
+    links = list(sweep.folder_of(chosen).glob("*/cache"))
+    assert len(links) == 4 and {link.resolve() for link in links} == {runtime.cache_dir()}  # what is trained is shared
+    figure = sweep.plot(table, chosen)
+    assert len(figure.axes) == 1 and len(figure.axes[0].containers) == 4
+    assert figure.axes[0].get_xlabel() == "size" and figure.axes[0].get_ylabel() == "R@1"
+
+
+def test_what_is_there_is_not_run_again_and_what_changes_is(root):
+    chosen = sweep.read(written(root), root)
+    sweep.run(chosen, root, jobs=2)
+    before = {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
+    assert len(before) == 4
+    more = sweep.read(written(root, vary={"size": [10, 100], "rate": [2.0]}), root)
+    frame, _ = sweep.run(more, root, jobs=1)
+    assert sorted(frame["size"].unique()) == [10, 100]
+    after = {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
+    assert len(after) == 5 and before.items() <= after.items()
+    toybook.write_notebook(root / "notebooks" / "1_a.ipynb", BODY + "\n# another\n")
+    with pytest.raises(SettingError):  # toybook's own parameters have no size
+        sweep.read(written(root), root)
+
+
+def test_a_failed_point_is_named_and_the_others_are_there(root):
+    done = CliRunner().invoke(cli.main, ["sweep", str(written(root, vary={"rate": [1.0, 9.0]})), "--format", "csv"])
+    assert done.exit_code == 1
+    assert "FAILED: ValueError: too fast" in done.stderr and "the error on top" in done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "rate,system,collection,R@1,deviation over seeds,seeds" and len(lines) == 3
+    folder = runtime.build_dir() / "sweeps" / "mine"
+    assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
+
+
+def test_systems_can_be_chosen(root):
+    chosen = sweep.read(written(root, systems=["b"], vary={"seeds": [[0], [1]], "size": [1]}, set=None), root)
+    table = sweep.summary(sweep.run(chosen, root, jobs=1)[0], chosen)
+    assert list(table["system"]) == ["b", "b"] and list(table["R@1"]) == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"notebook": "9_x"}, SettingError, "notebook"),
+        ({"profile": "quik"}, SettingError, "profile"),
+        ({"vary": {"sice": [1]}}, SettingError, "sice"),
+        ({"vary": {"size": 3}}, SettingError, "must be a list of values"),
+        ({"vary": {"size": []}}, SettingError, "must be a list of values"),
+        ({"set": {"size": 3}}, SettingError, "size is set and varied"),
+        ({"measure": None}, DataError, "lacks `measure`"),
+        ({"metric": "R@1"}, SettingError, "metric"),
+    ],
+)
+def test_wrong_files(root, changes, error, message):
+    with pytest.raises(error, match=message):
+        sweep.read(written(root, **changes), root)
+
+
+def test_what_is_no_mapping(root):
+    (root / "mine.yaml").write_text("- 1\n- 2\n")
+    with pytest.raises(DataError, match="must be a mapping"):
+        sweep.read(root / "mine.yaml", root)
+
+
+def test_a_measure_that_nothing_recorded(root):
+    chosen = sweep.read(written(root, measure="AP@7", vary={"size": [1]}), root)
+    with pytest.raises(SettingError, match=r"R@1"):
+        sweep.summary(sweep.run(chosen, root, jobs=1)[0], chosen)
+
+
+def test_the_sweeps_of_the_repository_can_be_read():
+    real = runtime.root()
+    files = sorted((real / "notebooks" / "sweeps").glob("*.yaml"))
+    assert files and all(sweep.read(path, real).points for path in files)
