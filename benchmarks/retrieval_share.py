@@ -55,7 +55,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="default: all cores")
     options = parser.parse_args()
 
-    runtime.set_threads(options.threads)
+    os.environ["RETLIB_THREADS"] = str(options.threads)  # indexes search with as many
+    runtime.set_threads()
     runtime.set_seeds(0)
     documents, table = vectors(options.documents), queries()
     search = {name: int(value) for name, value in (part.split("=") for part in options.search.split(",") if part)}

@@ -7,6 +7,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,15 @@ class Index(ABC):
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         fits = queries.shape[1] == self.dimension
         require(fits, f"queries have {queries.shape[1]} dimensions; the index has {self.dimension}")
-        with self._pools.limit(limits=self.settings["threads"]):
+        with self._threads():
             return self._search(queries, min(k, len(self)))
+
+    def _threads(self) -> AbstractContextManager:
+        wanted = self.settings["threads"]
+        # Setting even the same number takes time, as much as a search of a few thousand vectors.
+        if all(pool.num_threads == wanted for pool in self._pools.lib_controllers):
+            return nullcontext()
+        return self._pools.limit(limits=wanted)
 
     def save(self, folder: Path) -> None:
         """Write the index into a folder, from which `load` reads it."""

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from retlib import index, runtime
-from retlib.index import EXACT, QUERY_BLOCK, ROW_BLOCK, Exact, Index
+from retlib.index import EXACT, QUERY_BLOCK, Exact, Index
 
 # Rows that the first pass looks at together: fewer are more maxima to compare, more are more rows to look at singly.
-GROUP = 4
+GROUP = 8
 # The first pass is worth its while where groups are many times the results that are asked for.
 LEAST = 16
 # Of the first pass that are kept at once: 64 MiB.
@@ -48,6 +48,8 @@ class Screened(Exact):
         # The last group is filled up with its own last row, which changes no maximum.
         filled = np.pad(vectors, ((0, -len(vectors) % GROUP), (0, 0)), mode="edge")
         self._coarse = torch.from_numpy(filled).bfloat16()
+        # Where the first pass writes: taking as much memory anew for each search takes as long as the search.
+        self._scores = torch.empty(0, dtype=torch.bfloat16)
         self._length = float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))
 
     def _search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,26 +65,38 @@ class Screened(Exact):
         # Row by row, so that equal vectors have equal scores.
         scores = np.einsum("nd,nd->n", self.vectors[rows], queries[query])
         order = np.lexsort((rows, -scores, query))
-        best = order[np.searchsorted(query, np.arange(len(queries)))[:, None] + np.arange(k)]
+        ends = np.cumsum(np.bincount(query, minlength=len(queries)))
+        first = np.concatenate([[0], ends[:-1]])
+        best = order[first[:, None] + np.arange(k)]
         return scores[best], rows[best]
 
     def _candidates(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of a query and a row that may be among its k best, in the order of queries, then of rows."""
+        """Pairs of a query and a row that may be among its k best, in any order."""
         scores, tops = self._first_pass(queries)
         error = ERROR * self._length * np.linalg.norm(queries, axis=1)
         bar = index.bar(tops, k) - 2 * error
-        query, group = np.divmod(np.flatnonzero((tops >= bar).T), len(tops))
+        group, query = np.divmod(np.flatnonzero(tops >= bar), len(queries))
         query, rows = np.repeat(query, GROUP), (group[:, None] * GROUP + np.arange(GROUP)).ravel()
-        within = (scores[rows, query].float().numpy() >= bar[query]) & (rows < len(self))
+        within = (_float32(scores[rows, query]) >= bar[query]) & (rows < len(self))
         return query[within], rows[within]
 
-    def _first_pass(self, queries: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
-        """The coarse scores, shape (rows, queries), and the best of each group: float32, shape (groups, queries)."""
-        coarse = torch.from_numpy(queries).bfloat16().T
-        scores = torch.empty((len(self._coarse), len(queries)), dtype=torch.bfloat16)
-        tops = np.empty((len(scores) // GROUP, len(queries)), dtype=np.float32)
-        for start in range(0, len(scores), ROW_BLOCK):
-            block = torch.mm(self._coarse[start : start + ROW_BLOCK], coarse, out=scores[start : start + ROW_BLOCK])
-            best = block.view(-1, GROUP, len(queries)).amax(1)
-            tops[start // GROUP :][: len(best)] = best.float().numpy()
-        return scores, tops
+    def _first_pass(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The coarse scores and the best of each group.
+
+        Returns
+        -------
+        scores : uint16 array, shape (rows, queries)
+            Of bfloat16, see `_float32`; overwritten by the next call.
+        tops : float32 array, shape (groups, queries)
+        """
+        count, coarse = len(queries), torch.from_numpy(queries).bfloat16().T
+        if self._scores.shape[1:] != (count,):
+            self._scores = torch.empty((len(self._coarse), count), dtype=torch.bfloat16)
+        torch.mm(self._coarse, coarse, out=self._scores)
+        tops = self._scores.view(-1, GROUP, count).amax(1)
+        return self._scores.view(torch.uint16).numpy(), tops.float().numpy()
+
+
+def _float32(halves: np.ndarray) -> np.ndarray:
+    """Numbers of bfloat16, given as their bits, in 32 bits, of which they are the first half."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)

@@ -36,7 +36,7 @@ def indistinct(rows, queries, dimension=24, seed=0):
 def test_it_is_a_full_sort(data, rows, queries, dimension, k, most):
     vectors = data.draw(arrays.arrays(np.float32, (rows, dimension), elements=small))
     asked = data.draw(arrays.arrays(np.float32, (queries, dimension), elements=small))
-    with always, mock.patch.multiple(screened, MOST_SCORES=most, ROW_BLOCK=8):
+    with always, mock.patch.object(screened, "MOST_SCORES", most):
         scores, found = made(vectors).search(asked, k)
     expected = slow_search(vectors, asked, min(k, rows))
     np.testing.assert_array_equal(found, expected[1])
@@ -74,7 +74,7 @@ def test_coarse_scores_are_off_by_no_more_than_the_bound():
     coarse, _ = made(vectors)._first_pass(queries)
     exact = vectors.astype(np.float64) @ queries.T.astype(np.float64)
     bound = screened.ERROR * np.linalg.norm(vectors, axis=1).max() * np.linalg.norm(queries, axis=1)
-    off = np.abs(coarse[:500].float().numpy() - exact)
+    off = np.abs(screened._float32(coarse[:500]) - exact)
     assert (off <= bound).all() and off.max() > 0
 
 
