@@ -63,19 +63,29 @@ def test_every_combination_is_run_once(root):
     assert figure.axes[0].get_xlabel() == "size" and figure.axes[0].get_ylabel() == "R@1"
 
 
-def test_what_is_there_is_not_run_again_and_what_changes_is(root):
-    chosen = sweep.read(written(root), root)
+def test_what_is_there_is_not_run_again(root):
+    chosen = sweep.read(written(root, vary={"size": [1, 10]}), root)
     sweep.run(chosen, root, jobs=2)
-    before = {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
-    assert len(before) == 4
-    more = sweep.read(written(root, vary={"size": [10, 100], "rate": [2.0]}), root)
+    before = stamps(chosen)
+    assert len(before) == 2
+    more = sweep.read(written(root, vary={"size": [10, 100]}), root)
     frame, _ = sweep.run(more, root, jobs=1)
     assert sorted(frame["size"].unique()) == [10, 100]
-    after = {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
-    assert len(after) == 5 and before.items() <= after.items()
-    toybook.write_notebook(root / "notebooks" / "1_a.ipynb", BODY + "\n# another\n")
-    with pytest.raises(SettingError):  # toybook's own parameters have no size
-        sweep.read(written(root), root)
+    after = stamps(chosen)
+    assert len(after) == 3 and before.items() <= after.items()
+
+
+def stamps(chosen):
+    return {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
+
+
+def test_another_notebook_or_parameter_is_another_folder(root):
+    chosen = sweep.read(written(root), root)
+    folders = {sweep._folder(chosen, root, point) for point in chosen.points}
+    assert len(folders) == 4
+    with open(root / "retlib" / "results.py", "a") as module:  # which the notebook imports
+        module.write("# another\n")
+    assert not folders & {sweep._folder(chosen, root, point) for point in chosen.points}
 
 
 def test_a_failed_point_is_named_and_the_others_are_there(root):
@@ -88,10 +98,22 @@ def test_a_failed_point_is_named_and_the_others_are_there(root):
     assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
 
 
-def test_systems_can_be_chosen(root):
-    chosen = sweep.read(written(root, systems=["b"], vary={"seeds": [[0], [1]], "size": [1]}, set=None), root)
-    table = sweep.summary(sweep.run(chosen, root, jobs=1)[0], chosen)
-    assert list(table["system"]) == ["b", "b"] and list(table["R@1"]) == [2.0, 3.0]
+def recorded():
+    rows = pd.DataFrame(
+        {"system": ["a", "b", "b"], "collection": "toy", "split": ["test", "test", "dev"], "measure": "R@1"}
+    )
+    return rows.assign(value=[1.0, 2.0, 9.0], seed=0, size=1, rate=0.5, **columns)
+
+
+def test_systems_can_be_chosen_and_other_splits_are_left_out(root):
+    table = sweep.summary(recorded(), sweep.read(written(root, systems=["b"]), root))
+    assert table[["system", "R@1", "seeds"]].to_numpy().tolist() == [["b", 2.0, 1]]
+
+
+@pytest.mark.parametrize("changes", [{"measure": "AP@7"}, {"systems": ["c"]}])
+def test_what_nothing_recorded(root, changes):
+    with pytest.raises(SettingError, match="Valid: "):
+        sweep.summary(recorded(), sweep.read(written(root, **changes), root))
 
 
 @pytest.mark.parametrize(
@@ -116,12 +138,6 @@ def test_what_is_no_mapping(root):
     (root / "mine.yaml").write_text("- 1\n- 2\n")
     with pytest.raises(DataError, match="must be a mapping"):
         sweep.read(root / "mine.yaml", root)
-
-
-def test_a_measure_that_nothing_recorded(root):
-    chosen = sweep.read(written(root, measure="AP@7", vary={"size": [1]}), root)
-    with pytest.raises(SettingError, match=r"R@1"):
-        sweep.summary(sweep.run(chosen, root, jobs=1)[0], chosen)
 
 
 def test_the_sweeps_of_the_repository_can_be_read():
