@@ -99,10 +99,8 @@ def test_a_failed_point_is_named_and_the_others_are_there(root):
 
 
 def recorded():
-    rows = pd.DataFrame(
-        {"system": ["a", "b", "b"], "collection": "toy", "split": ["test", "test", "dev"], "measure": "R@1"}
-    )
-    return rows.assign(value=[1.0, 2.0, 9.0], seed=0, size=1, rate=0.5, **columns)
+    rows = pd.DataFrame({"system": ["a", "b", "b"], "split": ["test", "test", "dev"], "value": [1.0, 2.0, 9.0]})
+    return rows.assign(collection="toy", measure="R@1", seed=0, size=1, rate=0.5)
 
 
 def test_systems_can_be_chosen_and_other_splits_are_left_out(root):
