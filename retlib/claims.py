@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import yaml
@@ -61,7 +62,13 @@ def reported_values(paper: str, artefact: str, data_set: str, rows: Mapping[str,
 
 def bindings() -> dict:
     """The bindings of claims to comparisons, and of the papers' data sets to collections."""
-    return yaml.safe_load((runtime.root() / "data" / "papers" / "bindings.yaml").read_text())
+    path = runtime.root() / "data" / "papers" / "bindings.yaml"
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
+@cache  # every claim asks for it, and parsing takes a good part of a second
+def _parsed(path: Path, written: int) -> dict:
+    return yaml.safe_load(path.read_text())
 
 
 def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[str, list[Evidence]], dict[str, str]]:
