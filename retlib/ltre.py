@@ -402,8 +402,10 @@ def indexed(
 ) -> Index:
     """The index of all documents, made once; see `retlib.index.build`."""
     search = dict(search or {})
-    if factory == EXACT and not search:
-        return screened.build(encode_corpus(retriever, ranking))
+    if factory == EXACT:
+        found = screened.build(encode_corpus(retriever, ranking))
+        found.set(**search)  # of which it has none
+        return found
     settings = {"encoder": _of_documents(retriever), **ranking.address, "factory": factory}
 
     def make(folder: Path) -> None:

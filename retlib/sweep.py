@@ -37,6 +37,8 @@ from retlib.results import Results
 
 KEYS = ("notebook", "profile", "measure", "systems", "set", "vary")
 WHICH = ["system", "collection"]
+# Before the names of parameters in a frame: some are called as a recorded column is.
+VARIED = "varied "
 
 
 @dataclass(frozen=True)
@@ -113,26 +115,28 @@ def run(sweep: Sweep, root: Path, jobs: int) -> tuple[pd.DataFrame, list[Path]]:
     failed : list of Path
         Executed copies of the points that failed, the error on top.
     """
-    folders = dict(enumerate(_folder(sweep, root, point) for point in sweep.points))
-    todo = [number for number, folder in folders.items() if not _results(sweep, folder).is_dir()]
+    folders = [_folder(sweep, root, point) for point in sweep.points]
+    todo = [pair for pair in zip(folders, sweep.points, strict=True) if not _results(sweep, pair[0]).is_dir()]
     with ThreadPoolExecutor(jobs) as pool:
-        running = [pool.submit(_execute, sweep, root, folders[i], sweep.points[i]) for i in todo]
+        running = [pool.submit(_execute, sweep, root, *pair) for pair in todo]
         for done in runtime.progress(as_completed(running), desc=sweep.name, total=len(running), unit="point"):
             done.result()
     found = [
-        Results.read(_results(sweep, folders[i])).rows.assign(**_cells(point))
-        for i, point in enumerate(sweep.points)
-        if _results(sweep, folders[i]).is_dir()
+        Results.read(_results(sweep, folder)).rows.assign(**_cells(point))
+        for folder, point in zip(folders, sweep.points, strict=True)
+        if _results(sweep, folder).is_dir()
     ]
-    failed = [folder / "failed" / f"{sweep.notebook}.ipynb" for folder in folders.values()]
     frame = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-    return frame, [copy for copy in failed if copy.exists()]
+    copies = [folder / "failed" / f"{sweep.notebook}.ipynb" for folder in folders]
+    return frame, [copy for copy in copies if copy.exists()]
 
 
 def _cells(point: Mapping[str, Any]) -> dict[str, Any]:
     """A point's values as cells of a frame: a list of one stands for its value."""
     single = {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in point.items()}
-    return {name: json.dumps(value) if isinstance(value, list | dict) else value for name, value in single.items()}
+    return {
+        VARIED + name: json.dumps(value) if isinstance(value, list | dict) else value for name, value in single.items()
+    }
 
 
 def folder_of(sweep: Sweep) -> Path:
@@ -141,7 +145,10 @@ def folder_of(sweep: Sweep) -> Path:
 
 
 def _parameters(sweep: Sweep, root: Path, point: Mapping[str, Any]) -> dict[str, Any]:
-    return {**notebooks.plan(root, sweep.profile)[sweep.notebook].parameters, **sweep.fixed, **point}
+    found = {**notebooks.plan(root, sweep.profile)[sweep.notebook].parameters, **sweep.fixed, **point}
+    wrong = f"{sweep.notebook} cannot be run at profile {sweep.profile!r}: its data are not here, only recorded results"
+    require(found["source"] == "run", wrong, DataError)
+    return found
 
 
 def _folder(sweep: Sweep, root: Path, point: Mapping[str, Any]) -> Path:
@@ -170,7 +177,7 @@ def _execute(sweep: Sweep, root: Path, folder: Path, point: Mapping[str, Any]) -
 
 
 def summary(frame: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
-    """The mean of the sweep's measure over seeds on the test split, with the number of seeds and their spread.
+    """The mean of the sweep's measure on the test split of each point, with the spread and the number of seeds.
 
     Raises
     ------
@@ -182,14 +189,14 @@ def summary(frame: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
         for name in names:
             require_one_of(column, name, sorted(kept[column].unique()))
         kept = kept[kept[column].isin(names)] if names else kept
-    groups = kept.groupby([*sweep.vary, *WHICH], sort=False)["value"]
+    groups = kept.groupby([*(VARIED + name for name in sweep.vary), *WHICH], sort=False)["value"]
     found = groups.agg(["mean", "std", "count"]).reset_index()
     return found.rename(columns={"mean": sweep.measure, "std": "deviation over seeds", "count": "seeds"})
 
 
 def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
     """The measure over the first varied parameter: a panel for each collection, a line for every other difference."""
-    x, *others = sweep.vary
+    x, *others = (VARIED + name for name in sweep.vary)
     collections = list(table["collection"].unique())
     figure, axes = styled(1.0 + 4.5 * len(collections), 4.0, len(collections))
     lines = table.groupby(["system", *others], sort=False).ngroup()
@@ -197,13 +204,18 @@ def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
         for place, label, part in _lines(table[table["collection"] == collection], lines, others):
             ticks = part[x].astype(str) if part[x].dtype == object else part[x]
             axis.errorbar(ticks, part[sweep.measure], part["deviation over seeds"], label=label, **line_style(place))
-        axis.set(title=collection, xlabel=x, ylabel=sweep.measure)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", frameon=False)
+        axis.set(title=collection, xlabel=x.removeprefix(VARIED), ylabel=sweep.measure)
+    # A panel need not have every line.
+    named = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower left", frameon=False)
     return figure
 
 
 def _lines(part: pd.DataFrame, lines: pd.Series, others: Sequence[str]) -> Iterator[tuple[int, str, pd.DataFrame]]:
     for place, points in part.groupby(lines, sort=False):
         first = points.iloc[0]
-        yield int(place), ", ".join([first["system"], *(f"{name} {first[name]}" for name in others)]), points
+        yield (
+            int(place),
+            ", ".join([first["system"], *(f"{n.removeprefix(VARIED)} {first[n]}" for n in others)]),
+            points,
+        )

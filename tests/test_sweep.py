@@ -54,7 +54,7 @@ def test_every_combination_is_run_once(root):
     assert failed == []
     table = sweep.summary(frame, chosen)
     expected = {(s, r, n): s * r + 1 + (n == "b") for s in (1, 10) for r in (0.5, 2.0) for n in "ab"}
-    assert table.set_index(["size", "rate", "system"])["R@1"].to_dict() == expected
+    assert table.set_index(["varied size", "varied rate", "system"])["R@1"].to_dict() == expected
     assert (table["seeds"] == 2).all() and table["deviation over seeds"].round(4).eq(1.4142).all()
     links = list(sweep.folder_of(chosen).glob("*/cache"))
     assert len(links) == 4 and {link.resolve() for link in links} == {runtime.cache_dir()}  # what is trained is shared
@@ -70,7 +70,7 @@ def test_what_is_there_is_not_run_again(root):
     assert len(before) == 2
     more = sweep.read(written(root, vary={"size": [10, 100]}), root)
     frame, _ = sweep.run(more, root, jobs=1)
-    assert sorted(frame["size"].unique()) == [10, 100]
+    assert sorted(frame["varied size"].unique()) == [10, 100]
     after = stamps(chosen)
     assert len(after) == 3 and before.items() <= after.items()
 
@@ -93,19 +93,42 @@ def test_a_failed_point_is_named_and_the_others_are_there(root):
     assert done.exit_code == 1
     assert "FAILED: ValueError: too fast" in done.stderr and "the error on top" in done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "rate,system,collection,R@1,deviation over seeds,seeds" and len(lines) == 3
+    assert lines[0] == "varied rate,system,collection,R@1,deviation over seeds,seeds" and len(lines) == 3
     folder = runtime.build_dir() / "sweeps" / "mine"
     assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
 
 
 def recorded():
     rows = pd.DataFrame({"system": ["a", "b", "b"], "split": ["test", "test", "dev"], "value": [1.0, 2.0, 9.0]})
-    return rows.assign(collection="toy", measure="R@1", seed=0, size=1, rate=0.5)
+    return rows.assign(collection="toy", measure="R@1", seed=0, **{"varied size": 1, "varied rate": 0.5})
 
 
 def test_systems_can_be_chosen_and_other_splits_are_left_out(root):
     table = sweep.summary(recorded(), sweep.read(written(root, systems=["b"]), root))
     assert table[["system", "R@1", "seeds"]].to_numpy().tolist() == [["b", 2.0, 1]]
+
+
+def test_parameters_may_be_called_as_recorded_columns_are(root):
+    chosen = sweep.read(written(root, vary={"seeds": [[0], [1]]}, set=None), root)
+    cells = [sweep._cells(point) for point in chosen.points]
+    assert cells == [{"varied seeds": 0}, {"varied seeds": 1}]
+    frame = pd.concat([recorded().assign(**each) for each in cells])
+    table = sweep.summary(frame, chosen)
+    assert table[["varied seeds", "system", "seeds"]].to_numpy().tolist() == [
+        [0, "a", 1],
+        [0, "b", 1],
+        [1, "a", 1],
+        [1, "b", 1],
+    ]
+    assert sweep.plot(table, chosen).axes[0].get_xlabel() == "seeds"
+
+
+def test_without_its_data_a_notebook_is_not_swept(root):
+    toybook.set_profile(root, "toy", {"1_a": {"needs": ["quora"]}})
+    (root / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
+    (root / "data" / "reference" / "toy" / "1_a" / "rows.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="its data are not here"):
+        sweep.run(sweep.read(written(root), root), root, jobs=1)
 
 
 @pytest.mark.parametrize("changes", [{"measure": "AP@7"}, {"systems": ["c"]}])
