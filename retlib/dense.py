@@ -44,7 +44,7 @@ from retlib.pairs import Pairs
 from retlib.pretraining import Corpus, Masked, MaskedPassages, PretrainingPairs
 from retlib.text import TokenTable, WordPiece, constant, paste
 from retlib.training import History, RetrievalTask, Task, TrainingSettings, train
-from retlib.transformer import POOLINGS, MaskedLanguageModel, Transformer
+from retlib.transformer import HEADS, POOLINGS, MaskedLanguageModel, Transformer
 
 ENCODERS = ("transformer", "bow-mlp")
 TOWERS = ("siamese", "two")
@@ -71,13 +71,14 @@ class Architecture:
     pooling : {"mean", "cls"}
         Of a Transformer; the paper's is [CLS].
     towers : {"siamese", "two"}
-        Whether both sides share one encoder. The paper's towers are two.
+        Whether both sides share one encoder. The paper's towers are two; they begin alike, as two copies of
+        one BERT do (Liang 2020, section 4).
     query_length, document_length : int
         Units beyond these are cut off; 64 and 288 in the paper.
     checkpoint : str
         A folder or hub name of a pre-trained BERT, to start from; `layers` and `width` are then its own.
-    normed : bool
-        Whether a Transformer's head ends in a layer norm, as that of Zhan 2020 does.
+    head : {"linear", "normed", "tanh"}
+        Of a Transformer: a linear layer alone, or with a layer norm (Zhan 2020) or tanh (Liang 2020) behind it.
     """
 
     encoder: str = "transformer"
@@ -89,12 +90,13 @@ class Architecture:
     query_length: int = 32
     document_length: int = 96
     checkpoint: str = ""
-    normed: bool = False
+    head: str = "linear"
 
     def __post_init__(self) -> None:
         require_one_of("encoder", self.encoder, ENCODERS)
         require_one_of("towers", self.towers, TOWERS)
         require_one_of("pooling", self.pooling, POOLINGS)
+        require_one_of("head", self.head, HEADS)
         for name in ("layers", "width", "dimension", "query_length", "document_length"):
             require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
 
@@ -104,13 +106,13 @@ class Architecture:
         `config` is a file that describes a BERT whose weights are not wanted.
         """
         query = self._encoder(wordpiece, config)
-        document = self._encoder(wordpiece, config) if self.towers == "two" else None
+        document = copy.deepcopy(query) if self.towers == "two" else None
         return DualEncoder(query, document, similarity="dot")
 
     def _encoder(self, wordpiece: WordPiece, config: Path | None) -> torch.nn.Module:
         if self.encoder == "bow-mlp":
             return BagOfWordsMLP(len(wordpiece), self.width, self.dimension)
-        head = {"dimension": self.dimension, "pooling": self.pooling, "normed": self.normed}
+        head = {"dimension": self.dimension, "pooling": self.pooling, "head": self.head}
         if config:
             return Transformer.from_config(config, wordpiece, **head)
         if self.checkpoint:

@@ -114,12 +114,17 @@ def average(parts: list[Comparison]) -> Comparison:
 def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Comparison, float, float]:
     """A - factor * B averaged over the data sets, and the two systems' values."""
     parts, left, right = [], [], []
-    for data_set in spec["data"].split("+"):
+    for data_set in _places(records, spec).values():
         a, b = same_seeds(*(records.values(system, data_set) for system in spec["pair"]))
         parts.append(compare(a, b * factor, records.clusters(spec["pair"][0], data_set)))
         left.append(a.to_numpy().mean())
         right.append(b.to_numpy().mean())
     return average(parts), float(np.mean(left)), float(np.mean(right))
+
+
+def _places(records: Records, spec: Mapping) -> dict[str, str]:
+    """The collections of a comparison, each once, with a data set that it plays: one counts once in an average."""
+    return {records.collection(data_set): data_set for data_set in spec["data"].split("+")}
 
 
 def _measured(records: Records) -> str:
@@ -129,7 +134,7 @@ def _measured(records: Records) -> str:
 
 def _label(records: Records, spec: Mapping) -> str:
     names = " vs ".join(system.split(":", 1)[1] for system in spec["pair"])
-    places = " and ".join(records.collection(data_set) for data_set in spec["data"].split("+"))
+    places = " and ".join(_places(records, spec))
     return f"{_measured(records)}{names}, on {places}"
 
 
@@ -150,9 +155,9 @@ def _evidence(
 
 
 def _greater(records: Records, spec: Mapping) -> list[Evidence]:
-    found = _pair(records, spec)
-    p_for = found[0].p_greater()
-    return [_evidence(records, spec, found, p_for, 1 - p_for)]
+    found, margin = _pair(records, spec), spec.get("margin", 0.0)
+    p_for = found[0].p_greater(margin)
+    return [_evidence(records, spec, found, p_for, 1 - p_for, f"more than {margin} points" if margin else "")]
 
 
 def _at_most(records: Records, spec: Mapping) -> list[Evidence]:

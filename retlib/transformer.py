@@ -14,6 +14,8 @@ from retlib.errors import DataError, require, require_one_of
 from retlib.text import TokenTable, WordPiece
 
 POOLINGS = ("mean", "cls")
+# What follows the linear layer of a head: nothing, a layer norm (Zhan 2020, section 5.2.2) or tanh (Liang 2020, 2.2).
+HEADS = {"linear": lambda dimension: nn.Identity(), "normed": nn.LayerNorm, "tanh": lambda dimension: nn.Tanh()}
 
 # Rows that are padded to one length together: smaller groups waste less padding, larger ones
 # make fewer calls. For two layers of 128 on one core, 16 to 64 are equally fast.
@@ -37,8 +39,8 @@ class Transformer(nn.Module):
     pooling : {"mean", "cls"}
         Mean of all hidden states of a row, or the state of [CLS], as in the paper. From
         scratch the mean learns several times faster.
-    normed : bool
-        A layer norm follows the head (Zhan 2020, section 5.2.2).
+    head : {"linear", "normed", "tanh"}
+        The linear layer alone, or what follows it; see `HEADS`.
 
     Notes
     -----
@@ -48,10 +50,11 @@ class Transformer(nn.Module):
     """
 
     def __init__(
-        self, bert: nn.Module, wordpiece: WordPiece, dimension: int, pooling: str = "mean", normed: bool = False
+        self, bert: nn.Module, wordpiece: WordPiece, dimension: int, pooling: str = "mean", head: str = "linear"
     ) -> None:
         super().__init__()
         require_one_of("pooling", pooling, POOLINGS)
+        require_one_of("head", head, HEADS)
         require(dimension > 0, f"dimension = {dimension} must be positive")
         size = bert.config.vocab_size
         wrong = f"the model has {size} units, its vocabulary {len(wordpiece)}: they do not belong together"
@@ -59,7 +62,7 @@ class Transformer(nn.Module):
         attention.join(bert)
         self.bert, self.pooling = bert, pooling
         self.head = nn.Linear(bert.config.hidden_size, dimension)
-        self.norm = nn.LayerNorm(dimension) if normed else nn.Identity()
+        self.finish = HEADS[head](dimension)
         self._special = np.array([wordpiece.pad, wordpiece.cls, wordpiece.sep], dtype=np.int32)
 
     @classmethod
@@ -71,7 +74,7 @@ class Transformer(nn.Module):
         dimension: int,
         pooling: str = "mean",
         dropout: float = 0.0,
-        normed: bool = False,
+        head: str = "linear",
     ) -> Transformer:
         """A randomly initialized BERT with heads of 64 dimensions and a feed-forward layer of four times its width."""
         from transformers import BertConfig, BertModel
@@ -90,11 +93,11 @@ class Transformer(nn.Module):
             # On a processor plain products are a fifth faster in training than the fused ones.
             attn_implementation="eager",
         )
-        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, normed)
+        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, head)
 
     @classmethod
     def from_checkpoint(
-        cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", normed: bool = False
+        cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", head: str = "linear"
     ) -> Transformer:
         """A pre-trained BERT from a folder or by its hub name; only the head is new.
 
@@ -109,18 +112,18 @@ class Transformer(nn.Module):
             bert = BertModel.from_pretrained(name, add_pooling_layer=False, attn_implementation="eager")
         except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no BERT checkpoint {name!r}: no folder and no hub name of one ({error})") from error
-        return cls(bert, wordpiece, dimension, pooling, normed)
+        return cls(bert, wordpiece, dimension, pooling, head)
 
     @classmethod
     def from_config(
-        cls, path: Path, wordpiece: WordPiece, dimension: int, pooling: str, normed: bool = False
+        cls, path: Path, wordpiece: WordPiece, dimension: int, pooling: str, head: str = "linear"
     ) -> Transformer:
         """A BERT as a file describes it, its weights to be loaded."""
         from transformers import BertConfig, BertModel
 
         config = BertConfig.from_json_file(path)
         config._attn_implementation = "eager"
-        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, normed)
+        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, head)
 
     @property
     def dimension(self) -> int:
@@ -145,7 +148,7 @@ class Transformer(nn.Module):
         """What the head makes of states that are pooled in some way: (..., width) to (..., dimension), float32."""
         # Scores are made of these: they stay exact where the layers ran in bfloat16.
         with torch.autocast(pooled.device.type, enabled=False):
-            return self.norm(self.head(pooled.float()))
+            return self.finish(self.head(pooled.float()))
 
     def states(self, table: TokenTable) -> Tensor:
         """The hidden state of every unit of the table, in the order of its flat ids: shape (units, width)."""

@@ -313,14 +313,14 @@ def test_another_systems_run_is_reordered(start, ranking, collection):
 
 
 def test_a_normed_head_is_kept(tmp_path, ranking):
-    architecture = Architecture(layers=1, width=64, dimension=16, query_length=4, document_length=12, normed=True)
+    architecture = Architecture(layers=1, width=64, dimension=16, query_length=4, document_length=12, head="normed")
     retriever = Retriever.fresh(architecture, UNITS, seed=0)
     table = ranking.benchmark.queries
     encoded = retriever.encode_queries(table)
     np.testing.assert_allclose(encoded.mean(axis=1), 0, atol=1e-5)
     np.testing.assert_allclose(encoded.std(axis=1), 1, atol=1e-3)
     with torch.no_grad():
-        retriever.model.query_encoder.norm.weight.mul_(3)
+        retriever.model.query_encoder.finish.weight.mul_(3)
     retriever.save(tmp_path)
     loaded = dense.Retriever.load(tmp_path)
     np.testing.assert_allclose(loaded.encode_queries(table).std(axis=1), 3, atol=1e-2)

@@ -57,7 +57,8 @@ class File:
 class Entry:
     """One data set: what it is, whose it is, and its files (none for embedded data).
 
-    `how` says how to get the files that have no direct download.
+    `how` says how to get the files that have no direct download. `ids` are those of the library
+    ir-datasets, where it fetches and keeps the files.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Entry:
     citation: str
     files: tuple[File, ...] = ()
     how: str | None = None
+    ids: tuple[str, ...] = ()
 
     def file(self, name: str) -> File:
         """The file called `name`, a path below a data folder."""
@@ -85,7 +87,8 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
     entries = {}
     for name, fields in yaml.safe_load(path.read_text(encoding="utf-8")).items():
         try:
-            entry = Entry(name, **{**fields, "files": tuple(map(_file, fields.get("files", ())))})
+            lists = {"files": tuple(map(_file, fields.get("files", ()))), "ids": tuple(fields.get("ids", ()))}
+            entry = Entry(name, **{**fields, **lists})
         except TypeError as error:
             raise DataError(f"{path}: entry {name!r}: {error}") from error
         by_hand = [file.name for file in entry.files if file.url is None]
@@ -231,13 +234,13 @@ def provenance(dataset: str) -> dict[str, str]:
 
 def table() -> pd.DataFrame:
     """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no)."""
-    from retlib.datasets import article_names, names, text_names
+    from retlib.datasets import article_names, irds, names, text_names
 
     loadable = {*names(), *text_names(), *article_names()}
     rows = []
     for entry in catalogue().values():
         present = [_find(file.name) is not None for file in entry.files]
-        here = "yes" if all(present) else "part" if any(present) else "no"
+        here = "yes" if all(present) and irds.is_here(entry.ids) else "part" if any(present) else "no"
         # An archive may have the name of the collection in it.
         known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
         loader = "yes" if known_as & loadable else "no"
@@ -248,7 +251,7 @@ def table() -> pd.DataFrame:
 def _size(entry: Entry) -> str:
     """Megabytes of the release, or of a known copy where the release was never seen."""
     if not entry.files:
-        return "embedded"
+        return "unknown" if entry.ids else "embedded"
     sizes = [file.bytes or max((variant.bytes for variant in file.variants), default=None) for file in entry.files]
     return "unknown" if None in sizes else f"{sum(sizes) / 1e6:.1f} MB"
 
@@ -266,7 +269,11 @@ def fetch(dataset: str) -> list[str]:
         Without network, for a wrong address, a truncated or a wrong file, a file that is
         here but is not what the catalogue knows, and for files that must be fetched by hand.
     """
+    from retlib.datasets import irds
+
     entry = _entry(dataset)
+    if entry.ids:
+        return irds.fetch(entry.ids)
     if not entry.files:
         return [f"{dataset} comes with the installed packages: there is nothing to fetch."]
     done = [_fetch_file(entry, file) for file in entry.files if file.url or _find(file.name)]

@@ -1,0 +1,78 @@
+"""Figures of Part III, drawn from recorded tables alone; every function returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from retlib.figures import _figure, _line, curves
+
+
+def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float = 0.05) -> Figure:
+    """Systems (rows) minus a rival on every collection (columns); bold where p < `level`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `retlib.zero_shot_tables.against` returns it.
+    """
+    systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
+    effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()
+    p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
+    figure, (axis,) = _figure(1.05 * len(names) + 4.0, 0.42 * len(systems) + 2.4)
+    bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90)))
+    image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound, aspect="auto")
+    for i, j in np.argwhere(~np.isnan(effects)):
+        style = {"weight": "bold" if p_values[i, j] < level else "normal"}
+        style["color"] = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
+        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, **style)
+    axis.set(xticks=range(len(names)), yticks=range(len(systems)), yticklabels=systems)
+    axis.set_xticklabels(names, rotation=30, ha="right")
+    axis.grid(visible=False)
+    figure.colorbar(image, ax=axis, label=f"points of {measure} above {rival}")
+    return figure
+
+
+def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
+    """What is written by each decoding, a panel for each statistic, a marker for each kind of queries.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `retlib.zero_shot_tables.record_statistics` returns it; seeds are averaged.
+    shown : mapping
+        Column of the table to what stands above its panel.
+    """
+    targets, kinds = list(dict.fromkeys(table["target"])), list(dict.fromkeys(table["by"]))
+    figure, axes = _figure(2.6 * len(shown) + 2.0, 0.45 * len(targets) + 2.0, len(shown))
+    places = np.arange(len(targets))[::-1]
+    for axis, (column, title) in zip(axes, shown.items(), strict=True):
+        for number, kind in enumerate(kinds):
+            values = table[table["by"] == kind].groupby("target")[column].mean().reindex(targets)
+            offset = 0.12 * ((len(kinds) - 1) / 2 - number)
+            axis.plot(values, places + offset, markersize=7, label=kind, **{**_line(number), "linestyle": "none"})
+        axis.set(yticks=places, ylim=(-0.6, len(targets) - 0.4), title=title)
+        axis.set_yticklabels(targets if axis is axes[0] else [])
+        axis.title.set_fontsize(10)
+        axis.margins(x=0.12)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(kinds), fontsize=9, frameon=False)
+    return figure
+
+
+def over(table: pd.DataFrame, x: str, by: str, xlabel: str, ylabel: str) -> Figure:
+    """Values over a size on a logarithmic axis, whose ticks are the sizes there are; see `retlib.figures.curves`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns `x`, `by`, `seed` and `value`.
+    """
+    figure = curves(table, x, "value", by, xlabel, ylabel, logarithmic="x")
+    places = sorted(table[x].unique())
+    figure.axes[0].minorticks_off()
+    figure.axes[0].set_xticks(places, [f"{place:,}" for place in places])
+    return figure
