@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from retlib.figures import _figure, _line, curves
+from retlib.figures import curves, line_style, styled
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float = 0.05) -> Figure:
@@ -22,7 +22,7 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
     effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()
     p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
-    figure, (axis,) = _figure(1.05 * len(names) + 4.0, 0.42 * len(systems) + 2.4)
+    figure, (axis,) = styled(1.05 * len(names) + 4.0, 0.42 * len(systems) + 2.4)
     bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90)))
     image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound, aspect="auto")
     for i, j in np.argwhere(~np.isnan(effects)):
@@ -47,13 +47,13 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
         Column of the table to what stands above its panel.
     """
     targets, kinds = list(dict.fromkeys(table["target"])), list(dict.fromkeys(table["by"]))
-    figure, axes = _figure(2.6 * len(shown) + 2.0, 0.45 * len(targets) + 2.0, len(shown))
+    figure, axes = styled(2.6 * len(shown) + 2.0, 0.45 * len(targets) + 2.0, len(shown))
     places = np.arange(len(targets))[::-1]
     for axis, (column, title) in zip(axes, shown.items(), strict=True):
         for number, kind in enumerate(kinds):
             values = table[table["by"] == kind].groupby("target")[column].mean().reindex(targets)
             offset = 0.12 * ((len(kinds) - 1) / 2 - number)
-            axis.plot(values, places + offset, markersize=7, label=kind, **{**_line(number), "linestyle": "none"})
+            axis.plot(values, places + offset, markersize=7, label=kind, **{**line_style(number), "linestyle": "none"})
         axis.set(yticks=places, ylim=(-0.6, len(targets) - 0.4), title=title)
         axis.set_yticklabels(targets if axis is axes[0] else [])
         axis.title.set_fontsize(10)
