@@ -159,3 +159,40 @@ def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:
     require(most >= 1, f"most = {most} passages: at least 1 is needed")
     order = np.argsort([hash_position(name) for name in found.index], kind="stable")
     return found.iloc[np.sort(order[:most])]
+
+
+# Sentences of a passage that a generator of sentences reads, at most, and the words that one has at least.
+MOST_SENTENCES, LEAST_WORDS = 3, 5
+
+
+def sentences(passages: pd.Series) -> pd.Series:
+    """Sentences of passages, for a generator that learned from sentences that answer.
+
+    Parameters
+    ----------
+    passages : Series
+        Passage id to text.
+
+    Returns
+    -------
+    Series
+        At most three of each passage, of five words or more, by a hash: ``id|number`` to the sentence. A
+        passage that has none stands for itself.
+    """
+    found = {}
+    for name, text in passages.items():
+        pieces = {f"{name}|{i}": piece for i, piece in enumerate(quick_sentences(text))}
+        usable = [place for place, piece in pieces.items() if len(piece.split()) >= LEAST_WORDS]
+        chosen = sorted(usable, key=hash_position)[:MOST_SENTENCES]
+        found |= {place: pieces[place] for place in chosen} or {f"{name}|0": text}
+    return pd.Series(found, dtype=object)
+
+
+def of_passages(generated: pd.DataFrame) -> pd.DataFrame:
+    """The queries of `sentences` as those of their passages: the likeliest first, none twice for one passage."""
+    names = generated["passage_id"].str.rpartition("|")[0]
+    order = ["passage_id", "log_likelihood", "query"]
+    found = generated.assign(passage_id=names).sort_values(order, ascending=[True, False, True], kind="stable")
+    found = found.drop_duplicates(["passage_id", "query"], ignore_index=True)
+    found.attrs.update(generated.attrs)
+    return found

@@ -78,6 +78,9 @@ class Study:
     ----------
     source : Collection
         Whose labels the generator learned from.
+    answers : Collection or None
+        The same labels, with the sentences that answer as documents: the generator learns from these and reads
+        a passage sentence by sentence. None lets it read whole passages.
     targets : tuple of Collection
         Whose labels it has not seen.
     prepared : (WordPiece, Corpus)
@@ -92,6 +95,7 @@ class Study:
     """
 
     source: Collection
+    answers: Collection | None
     targets: tuple[Collection, ...]
     prepared: tuple[WordPiece, Corpus]
     separate: pd.DataFrame
@@ -107,7 +111,10 @@ class Study:
 
     def generated(self, documents: pd.DataFrame, how: decoding.Decoding | None = None, seed: int = 0) -> pd.DataFrame:
         """The queries of passages; by nucleus sampling, if not told how."""
-        return querygen.generate(self.generator, documents["text"], how or self.generation.sampling, seed)
+        how, texts = how or self.generation.sampling, documents["text"]
+        if self.answers is None:
+            return querygen.generate(self.generator, texts, how, seed)
+        return passages.of_passages(querygen.generate(self.generator, passages.sentences(texts), how, seed))
 
     def retriever(self, system: str, target: Collection | None, seed: int) -> Retriever:
         """A system, trained or found. `target` is not needed for those of `GENERAL`."""
@@ -163,7 +170,8 @@ def _generator(study: Study) -> Generator:
     start = Generator.fresh(how.architecture, wordpiece, GENERATOR_SEED)
     if how.denoising:
         start = querygen.denoise(start, study.prepared[1], how.denoising, GENERATOR_SEED)
-    return querygen.fit(start, querygen.labelled_pairs(study.source), how.training, GENERATOR_SEED)
+    read = (study.answers, "sentence") if study.answers else (study.source, "text")
+    return querygen.fit(start, querygen.labelled_pairs(*read), how.training, GENERATOR_SEED)
 
 
 @lru_cache(maxsize=8)
@@ -233,6 +241,7 @@ def _checkpoint(name: str, value: Any) -> None:
 # The parameters that the notebooks of this part share, so that one finds what another has made.
 RULES: dict[str, Rule] = {
     "generators": _generators,
+    "answers": mapping_of(None, collection_name),
     "documents": number(2, whole=True),
     "questions": _POSITIVE,
     "articles": one_of(datasets.article_names()),
@@ -286,6 +295,8 @@ def studies(p: Mapping[str, Any]) -> dict[str, Study]:
     for name in ("adapted", "compared", "added"):
         for target in p.get(name, ()):
             require_one_of(f"{name} (a target of `generators`)", target, targets)
+    for source in p["answers"]:
+        require_one_of("answers (a collection of `generators`)", source, p["generators"])
     return {source: _study(p, source, targets) for source, targets in p["generators"].items()}
 
 
@@ -305,6 +316,7 @@ def _study(p: Mapping[str, Any], source: str, names: Sequence[str]) -> Study:
     targets = tuple(_cut(datasets.load(name), p["documents"], p["questions"]) for name in names)
     return Study(
         datasets.load(source),
+        datasets.load(p["answers"][source]) if source in p["answers"] else None,
         targets,
         dense.prepare(p["articles"], p["units"]),
         passages.sample(separate(p["articles"], names), p["separate"]),

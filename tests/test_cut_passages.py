@@ -170,3 +170,28 @@ def test_real_articles():
     part = found.iloc[::3]
     left = passages.unseen(found, holding(*part["text"]))
     assert 0.9 * len(found) < len(left) + len(part) and set(left["text"]).isdisjoint(part["text"][lengths > 20])
+
+
+def test_sentences_of_passages():
+    found = passages.sentences(
+        pd.Series({"a": "Short one. Here is a sentence of seven words. And here is another one.", "b": "No."})
+    )
+    assert found.to_dict() == {
+        "a|1": "Here is a sentence of seven words.",
+        "a|2": "And here is another one.",
+        "b|0": "No.",
+    }
+
+
+def test_no_more_than_three_sentences_of_a_passage_and_not_always_the_first():
+    texts = pd.Series({f"p{i}": " ".join(f"Sentence number {j} has six words." for j in range(9)) for i in range(20)})
+    places = passages.sentences(texts).index.str.rpartition("|")
+    assert (places.get_level_values(0).value_counts() == 3).all()
+    assert set(places.get_level_values(2)) == {str(j) for j in range(9)}
+
+
+def test_queries_of_sentences_are_their_passage_s_once():
+    rows = [("p|0", "who?", -2.0, 2), ("p|0", "what?", -3.0, 2), ("p|2", "who?", -1.0, 2), ("q|r|1", "who?", -4.0, 2)]
+    written = pd.DataFrame(rows, columns=["passage_id", "query", "log_likelihood", "units"])
+    found = passages.of_passages(written)
+    assert found.to_numpy().tolist() == [["p", "who?", -1.0, 2], ["p", "what?", -3.0, 2], ["q|r", "who?", -4.0, 2]]

@@ -10,7 +10,7 @@ import pytest
 import zero_shot_slice
 from zero_shot_slice import SHARED, SOURCE, TARGET, TESTED, stub, stubs
 
-from retlib import datasets, dense, zero_shot, zero_shot_study
+from retlib import datasets, dense, querygen, zero_shot, zero_shot_study
 from retlib.dense import Schedule
 from retlib.errors import DataError, SettingError
 from retlib.evaluation import evaluate
@@ -272,3 +272,21 @@ def test_a_parameter_about_no_target_is_refused(name):
     value = {"quora": 3} if name == "added" else ["quora"]
     with pytest.raises(SettingError, match=rf"{name} \(a target of `generators`\) = 'quora' is not known"):
         zero_shot_study.studies({**GIVEN, name: value})
+
+
+def test_a_generator_of_sentences_writes_for_every_sentence_and_learns_from_those_that_answer(monkeypatch, study):
+    seen = []
+    fit = querygen.fit
+    monkeypatch.setattr(querygen, "fit", lambda start, pairs, *given: seen.append(pairs) or fit(start, pairs, *given))
+    answers = study.source.documents.assign(sentence="A sentence that answers.")
+    mine = replace(study, answers=replace(study.source, documents=answers, pairs=None))
+    documents = study.targets[0].documents.iloc[:6]
+    found = mine.generated(documents)
+    assert set(seen[0]["passage"]) == {"A sentence that answers."}
+    assert set(found["passage_id"]) <= set(documents.index)
+    assert found.groupby("passage_id").size().max() > study.generation.sampling.keep
+
+
+def test_answers_are_of_a_generator_s_collection():
+    with pytest.raises(SettingError, match="answers"):
+        zero_shot_study.studies({**SHARED, "answers": {TARGET: SOURCE}})
