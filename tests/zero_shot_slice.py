@@ -13,7 +13,8 @@ SOURCE, TARGET = "pydocs-source-smoke", "pydocs-target-smoke"
 # The parameters that the notebooks share.
 SHARED = {
     "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
-    "articles": "pydocs-smoke", "separate": 50, "units": 300, "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1,
+    "articles": "pydocs-smoke", "separate": 50, "units": 300,
+    "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1,
     "generator_width": 64, "denoising_steps": 0, "generator_steps": 3, "generator_batch": 8, "generator_rate": 0.001,
     "passage_length": 16, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12, "pooling": "cls",
     "head": "tanh", "query_length": 8, "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "later_steps": 2,
