@@ -22,7 +22,8 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
     effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()
     p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
-    figure, (axis,) = styled(1.05 * len(names) + 4.0, 0.42 * len(systems) + 2.4)
+    longest = max(map(len, systems))
+    figure, (axis,) = styled(1.05 * len(names) + 2.2 + 0.08 * longest, 0.42 * len(systems) + 2.4)
     bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90)))
     image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound, aspect="auto")
     for i, j in np.argwhere(~np.isnan(effects)):

@@ -127,11 +127,11 @@ class Study:
             return zero_shot.fit(start, architecture, wordpiece, _few(target), self.later, seed)
         if data.endswith("dimensions"):
             architecture, data = replace(architecture, dimension=int(data.split()[0])), "Official data"
-        parts = [self._part(name, target) for name in data.split("+")]
+        parts = [self.part(name, target) for name in data.split("+")]
         return zero_shot.chain(parts, architecture, wordpiece, self.first, self.later, seed)
 
-    def _part(self, name: str, target: Collection | None) -> Collection:
-        """The collection that a part of a system's name stands for."""
+    def part(self, name: str, target: Collection | None) -> Collection:
+        """The collection to train on that a part of a system's name stands for."""
         if name.startswith("WikiGQ"):
             return _wikigq(self, int(name.split()[1]) / 100 if ", " in name else 1.0)
         parts: dict[str, Callable[[], Collection]] = {

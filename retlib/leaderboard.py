@@ -1,0 +1,269 @@
+"""The leaderboard: its systems, their settings chosen with equal budgets, their results (the last chapter)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from retlib import fusion, latency, losses, ltre, recipes, rerank, runtime, zero_shot, zero_shot_study
+from retlib.board import LABELS, PRETRAINING, QUERIES, Board, name_of
+from retlib.dense import Schedule
+from retlib.errors import require
+from retlib.evaluation import evaluate
+from retlib.experiment import Experiment, Outcome, Rule, each_of, number, one_of
+from retlib.feedback import RM3
+from retlib.lexical import BM25
+from retlib.ltre import Method
+from retlib.optimizers import OPTIMIZERS
+from retlib.recipes import Recipe
+from retlib.rerank import Lesson
+
+MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
+CHOSEN_BY = "RR@10"
+STARTS = ((), (PRETRAINING,), (QUERIES,), (PRETRAINING, QUERIES))
+# What may follow a start: nothing, labels, and then Zhan's training on what is retrieved.
+ENDS = ((), (LABELS,), (LABELS, ltre.LTRE))
+# Zhan's other negatives, from the start that comes nearest to the paper's.
+RIVALS = ((PRETRAINING, LABELS, "BM25 Neg"), (PRETRAINING, LABELS, "BM25 Neg", "Async ANN"))
+LONGEST = (*STARTS[-1], *ENDS[-1])
+BM25_TUNED, HYBRID = "BM25, tuned", " + BM25"
+# Gillick's losses whose negatives are in the batch; the fourth needs labelled negatives.
+WORDS = {f"BoW | {name.replace('_', ' ')}": name for name in recipes.METHODS if name.startswith("in_batch")}
+
+
+def chains() -> list[tuple[str, ...]]:
+    """The dense systems, each a tuple of links."""
+    grid = [(*start, *end) for start, end in product(STARTS, ENDS)]
+    return [*(chain for chain in grid if chain), *RIVALS]
+
+
+# --- tuning ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The settings that every method may try; as many for each.
+
+    Parameters
+    ----------
+    bm25 : sequence of (float, float)
+        k1 and b.
+    words, labels, query : sequence of float
+        Learning rates of bag-of-words encoders, of training on labels, and of LTRe.
+
+    Raises
+    ------
+    SettingError
+        If one may try more than another.
+    """
+
+    bm25: Sequence[tuple[float, float]]
+    words: Sequence[float]
+    labels: Sequence[float]
+    query: Sequence[float]
+
+    def __post_init__(self) -> None:
+        counts = {name: len(values) for name, values in vars(self).items()}
+        same = len(set(counts.values())) == 1
+        require(same, f"every method must try as many settings as the others; here they try {counts}")
+
+
+def tune(board: Board, budget: Budget, seed: int = 0) -> tuple[Board, pd.DataFrame]:
+    """Choose every method's setting on validation queries.
+
+    Returns
+    -------
+    Board
+        With what was chosen. The rate of labels is that of pre-training and generated queries, too.
+    DataFrame
+        The trials: `method`, `setting`, the measure that chooses, and whether it is `chosen`.
+    """
+    tables = []
+
+    def choose(method: str, boards: Mapping[str, Board], run: Callable[[Board], pd.DataFrame]) -> Board:
+        values = {setting: _validated(each, run(each)) for setting, each in boards.items()}
+        best = max(values, key=values.__getitem__)
+        rows = [(method, setting, value, setting == best) for setting, value in values.items()]
+        tables.append(pd.DataFrame(rows, columns=["method", "setting", CHOSEN_BY, "chosen"]))
+        return boards[best]
+
+    lexical = {f"k1 {k1:g}, b {b:g}": replace(board, lexical=BM25(k1=k1, b=b)) for k1, b in budget.bm25}
+    board = choose("BM25", lexical, lambda each: each.by_words(each.lexical, "dev"))
+    bags = {_rate(rate): replace(board, recipe=replace(board.recipe, learning_rate=rate)) for rate in budget.words}
+    board = choose("bag of words", bags, lambda each: each.by_bags(each.bag_of_words("in_batch_softmax", seed), "dev"))
+    firsts = {
+        rate: replace(board.study, first=replace(board.study.first, learning_rate=rate)) for rate in budget.labels
+    }
+    labelled = {_rate(rate): replace(board, study=study) for rate, study in firsts.items()}
+    board = choose("labels", labelled, lambda each: _by_chain(each, (LABELS,), seed, "dev"))
+    queries = {_rate(rate): replace(board, query=replace(board.query, learning_rate=rate)) for rate in budget.query}
+    board = choose(ltre.LTRE, queries, lambda each: _by_chain(each, (LABELS, ltre.LTRE), seed, "dev"))
+    return board, pd.concat(tables, ignore_index=True)
+
+
+def _rate(rate: float) -> str:
+    return f"learning rate {rate:g}"
+
+
+def _validated(board: Board, run: pd.DataFrame) -> float:
+    return 100 * float(evaluate(run, board.target.judgments("dev"), [CHOSEN_BY])["value"].mean())
+
+
+# --- a notebook's parameters -----------------------------------------------------------------------
+
+_POSITIVE, _RATE = number(1, whole=True), number(1e-7, 1)
+
+
+def _constants(name: str, value: Any) -> None:
+    """A rule: k1 and b."""
+    valid = isinstance(value, list) and len(value) == 2
+    require(valid, f"{name} = {value!r} must be a list of two numbers, k1 and b")
+    number(0)(f"{name}, k1", value[0])
+    number(0, 1)(f"{name}, b", value[1])
+
+
+# Those of Part III but for its second trainings, and those of what is put on top.
+RULES: dict[str, Rule] = {
+    **{name: rule for name, rule in zero_shot_study.RULES.items() if not name.startswith("later")},
+    "ranked_steps": _POSITIVE,
+    "ranked_rate": _RATE,
+    "negatives": _POSITIVE,
+    "interval": _POSITIVE,
+    "query_steps": _POSITIVE,
+    "retrieved": number(2, whole=True),
+    "query_loss": one_of([name for name in losses.names() if name not in ltre.ONE_POSITIVE]),
+    "optimizer": one_of(OPTIMIZERS),
+    "words_epochs": _POSITIVE,
+    "words_batch": number(2, whole=True),
+    "reader_steps": _POSITIVE,
+    "reader_batch": _POSITIVE,
+    "reader_rate": _RATE,
+    "reader_negatives": _POSITIVE,
+    "read": _POSITIVE,
+    "timed": _POSITIVE,
+    "bm25_trials": each_of(_constants),
+    "words_rates": each_of(_RATE),
+    "label_rates": each_of(_RATE),
+    "query_rates": each_of(_RATE),
+}
+
+
+def boards(p: Mapping[str, Any]) -> list[Board]:
+    """The boards that a notebook's parameters describe, one for each target; nothing is tuned yet."""
+    common = {"batch_size": p["batch"], "optimizer": p["optimizer"]}
+    both = Method("BM25 Neg", p["ranked_steps"], "both", "ranknet", learning_rate=p["ranked_rate"], **common)
+    both = replace(both, n=p["negatives"], interval=p["interval"])
+    query = Method(ltre.LTRE, p["query_steps"], "query", p["query_loss"], n=p["retrieved"], **common)
+    recipe = Recipe(batch_size=p["words_batch"], epochs=p["words_epochs"])
+    lesson = Lesson(Schedule(p["reader_steps"], p["reader_batch"], p["reader_rate"]), p["reader_negatives"])
+    studies = zero_shot_study.studies({**p, "later_steps": p["steps"], "later_rate": p["rate"]})
+    made = [(study, target) for study in studies.values() for target in study.targets]
+    return [Board(study, target, both, query, recipe, lesson) for study, target in made]
+
+
+def budget(p: Mapping[str, Any]) -> Budget:
+    """What every method may try."""
+    return Budget(p["bm25_trials"], p["words_rates"], p["label_rates"], p["query_rates"])
+
+
+# --- recording -------------------------------------------------------------------------------------
+
+
+def _by_chain(board: Board, chain: tuple[str, ...], seed: int, split: str = "test") -> pd.DataFrame:
+    return ltre.rank(board.trained(chain, seed).retriever, board.ranking, split)
+
+
+def record(experiment: Experiment, board: Board, seeds: Sequence[int], read: int, timed: int) -> None:
+    """Record every system on the test queries, and what a question takes.
+
+    Parameters
+    ----------
+    read : int
+        Results of the longest chain, fused with BM25, that the last model reads.
+    timed : int
+        Questions that are asked one by one, to take the time.
+    """
+    _record_lexical(experiment, board)
+    for seed in seeds:
+        _record_words(experiment, board, seed)
+        for chain in runtime.progress(chains(), desc=f"chains, seed {seed}", unit="chain"):
+            _record_chain(experiment, board, chain, seed)
+        _record_reader(experiment, board, seed, read)
+        _record_latency(experiment, board, seed, read, timed)
+
+
+def _record_lexical(experiment: Experiment, board: Board) -> None:
+    """BM25 with its defaults, tuned, with feedback, and over documents expanded by their generated queries."""
+    for name, system in {"BM25": BM25(), BM25_TUNED: board.lexical, "BM25+RM3": RM3()}.items():
+        outcome = Outcome(board.by_words(system), system.settings)
+        experiment.measure(name, board.target, 0, outcome, measures=MEASURES)
+    expanded = zero_shot.expand(board.ranking.texts, board.study.generated(board.target.documents))
+    run = board.lexical.rank(expanded, board.target.split("test")["text"], depth=1000)
+    outcome = Outcome(run, board.lexical.settings, seconds=board.study.generator.history.seconds)
+    experiment.measure(f"{BM25_TUNED}, expanded", board.target, 0, outcome, measures=MEASURES)
+
+
+def _record_words(experiment: Experiment, board: Board, seed: int) -> None:
+    for name, method in WORDS.items():
+        trained = board.bag_of_words(method, seed)
+        parameters, history = asdict(replace(board.recipe, method=method)), trained.history
+        outcome = Outcome(board.by_bags(trained), parameters, history.best_step, history.seconds)
+        experiment.measure(name, board.target, seed, outcome, measures=MEASURES)
+
+
+def _record_chain(experiment: Experiment, board: Board, chain: tuple[str, ...], seed: int) -> None:
+    seconds, run = board.trained(chain, seed).seconds, _by_chain(board, chain, seed)
+    for name, found in {name_of(chain): run, name_of(chain) + HYBRID: board.fused(run)}.items():
+        outcome = Outcome(found, board.settings(chain), seconds=seconds)
+        experiment.measure(name, board.target, seed, outcome, measures=MEASURES)
+
+
+def _reading(read: int) -> str:
+    return f"{name_of(LONGEST)}{HYBRID}, read {read}"
+
+
+def _record_reader(experiment: Experiment, board: Board, seed: int, read: int) -> None:
+    reader, seconds = board.reader(seed), board.trained(LONGEST, seed).seconds
+    run = rerank.rerank(board.fused(_by_chain(board, LONGEST, seed)), read, reader, board.target)
+    parameters = {**board.settings(LONGEST), "lesson": asdict(board.lesson)}
+    outcome = Outcome(run, parameters, seconds=seconds + reader.history.seconds)
+    experiment.measure(_reading(read), board.target, seed, outcome, measures=MEASURES)
+
+
+def _record_latency(experiment: Experiment, board: Board, seed: int, read: int, timed: int) -> None:
+    numbers = range(min(timed, len(board.target.split("test"))))
+    for system, answer in answers(board, seed, read).items():
+        for measure, value in latency.summary(latency.milliseconds(answer, numbers)).items():
+            experiment.record(system, board.target.name, measure, value, seed)
+
+
+def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.ndarray]]:
+    """What answers the test query of a number, from its text to rows of documents, best first; by the system's name."""
+    questions = board.target.split("test")["text"].tolist()
+    retriever, reader = board.trained(LONGEST, seed).retriever, board.reader(seed)
+    lexical = replace(board.lexical).fit(board.ranking.texts.tolist())
+    dense = ltre.answering(retriever, board.ranking)
+
+    def by_words(number: int, k: int = 100) -> np.ndarray:
+        return lexical.search([questions[number]], k)[1]
+
+    def by_vectors(number: int, k: int = 100) -> np.ndarray:
+        return dense(questions[number], k)
+
+    def hybrid(number: int) -> np.ndarray:
+        return fusion.reciprocal_ranks([by_words(number), by_vectors(number)[None]])[1][0]
+
+    def reading(number: int) -> np.ndarray:
+        rows = hybrid(number)
+        first = rows[:read][rows[:read] >= 0]
+        table = retriever.tokenize([questions[number]]).take(np.zeros(len(first), dtype=np.int64))
+        scores = reader.scores(table, board.ranking.benchmark.documents.take(first))
+        return np.concatenate([first[np.argsort(-scores, kind="stable")], rows[len(first) :]])
+
+    longest = name_of(LONGEST)
+    return {BM25_TUNED: by_words, longest: by_vectors, longest + HYBRID: hybrid, _reading(read): reading}
