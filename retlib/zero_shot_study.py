@@ -292,7 +292,7 @@ def studies(p: Mapping[str, Any]) -> dict[str, Study]:
         If a parameter speaks of a target that no generator has.
     """
     targets = [target for each in p["generators"].values() for target in each]
-    for name in ("adapted", "compared", "added"):
+    for name in ("adapted", "compared", "added", "quoted"):
         for target in p.get(name, ()):
             require_one_of(f"{name} (a target of `generators`)", target, targets)
     for source in p["answers"]:

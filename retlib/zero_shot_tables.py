@@ -119,7 +119,7 @@ def record_statistics(
     return pd.DataFrame(rows)
 
 
-def examples(studies: Mapping[str, Study], count: int, shown: int) -> pd.DataFrame:
+def examples(studies: Mapping[str, Study], count: int, shown: int, quoted: Sequence[str] = ()) -> pd.DataFrame:
     """Passages with their queries, as Tables 1 and 6 have them: where sampled queries find their passage, and not.
 
     Parameters
@@ -128,6 +128,8 @@ def examples(studies: Mapping[str, Study], count: int, shown: int) -> pd.DataFra
         Passages of the sample.
     shown : int
         Of the passages whose queries fare best, and of those whose fare worst.
+    quoted : sequence of str, optional
+        Targets whose passages are quoted; all, if empty. Not every licence allows it.
 
     Returns
     -------
@@ -137,6 +139,8 @@ def examples(studies: Mapping[str, Study], count: int, shown: int) -> pd.DataFra
     """
     rows = []
     for study, target in _targets(studies):
+        if quoted and target.name not in quoted:
+            continue
         texts = sampled(target, count)
         written = {name: _marked(_written(study, texts, how, 0), texts) for name, how in decodings(study).items()}
         rate = written["Nucleus"].groupby("passage_id")["found"].mean()

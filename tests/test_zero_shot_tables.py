@@ -111,6 +111,8 @@ def test_examples_begin_with_the_best_and_end_with_the_worst(studies, monkeypatc
     assert [line[0] for line in found["Nucleus"][1].split("\n")] == ["✓", "✗"]
     assert "✓" not in found["Nucleus"][3]
     assert (found["target"] == TARGET).all() and found["real"][0] in set(target.queries["text"])
+    assert zero_shot_tables.examples(studies, 6, 2, [TARGET]).equals(found)
+    assert len(zero_shot_tables.examples(studies, 6, 2, ["another"])) == 0
 
 
 def test_pairs_are_counted_over_all_passages_of_a_target(studies):
