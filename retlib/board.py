@@ -28,6 +28,8 @@ from retlib.zero_shot_study import TASKS, Study
 PRETRAINING, QUERIES, LABELS = "ICT+BFS+WLP", "GQ", "labels"
 # Before the ids of queries that become items of a task.
 ASKED = "question: "
+# Results of a run, and of the lists that are fused.
+DEPTH = 1000
 # The chain that the model that reads pairs starts from.
 READS_FROM = (PRETRAINING, QUERIES, LABELS)
 # Results of BM25 that negatives of a reader's training are drawn from.
@@ -41,7 +43,7 @@ def name_of(chain: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a chain made, with the seconds of its trainings; those of the query generator are among them."""
+    """What a chain made, with the seconds of its trainings and, where queries are generated, of the generator's."""
 
     retriever: Retriever
     seconds: float
@@ -59,8 +61,8 @@ class Board:
         Whose training questions are the labels. The generator has not seen them.
     both, query : Method
         Of LTRe's rivals, which train both sides, and of LTRe; their negatives are filled in.
-    recipe : Recipe
-        Of the bag-of-words encoders; its method is filled in.
+    recipes : mapping of str to Recipe
+        Of the bag-of-words encoders, by their method.
     lexical : BM25
         With its constants tuned.
     lesson : Lesson
@@ -71,7 +73,7 @@ class Board:
     target: Collection
     both: Method
     query: Method
-    recipe: Recipe
+    recipes: Mapping[str, Recipe]
     lesson: Lesson
     lexical: BM25 = field(default_factory=BM25)
 
@@ -106,21 +108,21 @@ class Board:
 
     def bag_of_words(self, method: str, seed: int) -> recipes.Trained:
         """A bag-of-words encoder, trained or found."""
-        return recipes.fit([self.task], replace(self.recipe, method=method), seed)
+        return recipes.fit([self.task], self.recipes[method], seed)
 
     def by_words(self, system: LexicalSystem, split: str = "test") -> pd.DataFrame:
         """The run of a lexical system."""
-        return system.rank(self.ranking.texts, self.target.split(split)["text"], depth=1000)
+        return system.rank(self.ranking.texts, self.target.split(split)["text"], depth=DEPTH)
 
     def by_bags(self, trained: recipes.Trained, split: str = "test") -> pd.DataFrame:
         """The run of a bag-of-words encoder."""
         frame = self.target.documents.assign(text=self.ranking.texts)
-        return recipes.retrieve(trained.encode, replace(self.target, documents=frame), split, depth=1000)
+        return recipes.retrieve(trained.encode, replace(self.target, documents=frame), split, depth=DEPTH)
 
     def fused(self, run: pd.DataFrame) -> pd.DataFrame:
         """A run over the test queries, fused with that of tuned BM25."""
         ids = self.target.split("test").index, self.target.documents.index
-        return fusion.fuse([run, self._tuned_run], *ids)
+        return fusion.fuse([run, self._tuned_run], *ids, depth=DEPTH)
 
     @cached_property
     def _tuned_run(self) -> pd.DataFrame:
@@ -137,6 +139,7 @@ class Board:
     def settings(self, chain: Sequence[str]) -> dict[str, Any]:
         """What made a chain, as recorded beside its results."""
         found = {**self.study.settings("Siamese | "), "chain": name_of(chain)}
+        del found["later"]  # all links have the first schedule
         methods = {link: self.method(link) for link in chain if link in ltre.NEGATIVES}
         return found | {f"{link}, rate": method.learning_rate for link, method in methods.items()}
 

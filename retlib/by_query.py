@@ -146,7 +146,7 @@ def recorded(board: str, profile: str, source: str | None = None) -> Results:
 
 
 def collections(results: Results, measure: str, rival: str, split: str = "test") -> list[str]:
-    """The collections on which a rival was measured.
+    """The collections on which a rival was measured, of those whose overlaps are known.
 
     Raises
     ------
@@ -157,7 +157,8 @@ def collections(results: Results, measure: str, rival: str, split: str = "test")
     there = [name for name, part, each in results.queries if (part, each) == (split, measure)]
     systems = {name: results.systems(name, split, measure) for name in there}
     require_one_of("rival", rival, {system for several in systems.values() for system in several})
-    return [name for name in there if rival in systems[name]]
+    known = set(results.tables["overlap"]["collection"])
+    return [name for name in there if rival in systems[name] and name in known]
 
 
 def _chosen(

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from retlib import fusion, latency, losses, ltre, recipes, rerank, runtime, zero_shot, zero_shot_study
-from retlib.board import LABELS, PRETRAINING, QUERIES, Board, name_of
+from retlib.board import DEPTH, LABELS, PRETRAINING, QUERIES, READS_FROM, Board, name_of
 from retlib.dense import Schedule
-from retlib.errors import require
+from retlib.errors import DataError, require
 from retlib.evaluation import evaluate
 from retlib.experiment import Experiment, Outcome, Rule, each_of, number, one_of
 from retlib.feedback import RM3
@@ -30,7 +30,7 @@ STARTS = ((), (PRETRAINING,), (QUERIES,), (PRETRAINING, QUERIES))
 ENDS = ((), (LABELS,), (LABELS, ltre.LTRE))
 # Zhan's other negatives, from the start that comes nearest to the paper's.
 RIVALS = ((PRETRAINING, LABELS, "BM25 Neg"), (PRETRAINING, LABELS, "BM25 Neg", "Async ANN"))
-LONGEST = (*STARTS[-1], *ENDS[-1])
+LONGEST = (*READS_FROM, ltre.LTRE)
 BM25_TUNED, HYBRID = "BM25, tuned", " + BM25"
 # Gillick's losses whose negatives are in the batch; the fourth needs labelled negatives.
 WORDS = {f"BoW | {name.replace('_', ' ')}": name for name in recipes.METHODS if name.startswith("in_batch")}
@@ -53,8 +53,8 @@ class Budget:
     ----------
     bm25 : sequence of (float, float)
         k1 and b.
-    words, labels, query : sequence of float
-        Learning rates of bag-of-words encoders, of training on labels, and of LTRe.
+    words, labels, ranked, query : sequence of float
+        Learning rates of each loss of bag-of-words encoders, of training on labels, of LTRe's rivals, and of LTRe.
 
     Raises
     ------
@@ -65,6 +65,7 @@ class Budget:
     bm25: Sequence[tuple[float, float]]
     words: Sequence[float]
     labels: Sequence[float]
+    ranked: Sequence[float]
     query: Sequence[float]
 
     def __post_init__(self) -> None:
@@ -73,13 +74,14 @@ class Budget:
         require(same, f"every method must try as many settings as the others; here they try {counts}")
 
 
-def tune(board: Board, budget: Budget, seed: int = 0) -> tuple[Board, pd.DataFrame]:
+def tune(board: Board, budget: Budget, seed: int) -> tuple[Board, pd.DataFrame]:
     """Choose every method's setting on validation queries.
 
     Returns
     -------
     Board
-        With what was chosen. The rate of labels is that of pre-training and generated queries, too.
+        With what was chosen. The rate of labels is that of pre-training and generated queries, too; that of
+        BM25's negatives is that of asynchronous ones.
     DataFrame
         The trials: `method`, `setting`, the measure that chooses, and whether it is `chosen`.
     """
@@ -94,16 +96,23 @@ def tune(board: Board, budget: Budget, seed: int = 0) -> tuple[Board, pd.DataFra
 
     lexical = {f"k1 {k1:g}, b {b:g}": replace(board, lexical=BM25(k1=k1, b=b)) for k1, b in budget.bm25}
     board = choose("BM25", lexical, lambda each: each.by_words(each.lexical, "dev"))
-    bags = {_rate(rate): replace(board, recipe=replace(board.recipe, learning_rate=rate)) for rate in budget.words}
-    board = choose("bag of words", bags, lambda each: each.by_bags(each.bag_of_words("in_batch_softmax", seed), "dev"))
+    for name, method in WORDS.items():
+        bags = {_rate(rate): _with_words(board, method, rate) for rate in budget.words}
+        board = choose(name, bags, lambda each, method=method: each.by_bags(each.bag_of_words(method, seed), "dev"))
     firsts = {
         rate: replace(board.study, first=replace(board.study.first, learning_rate=rate)) for rate in budget.labels
     }
     labelled = {_rate(rate): replace(board, study=study) for rate, study in firsts.items()}
     board = choose("labels", labelled, lambda each: _by_chain(each, (LABELS,), seed, "dev"))
+    both = {_rate(rate): replace(board, both=replace(board.both, learning_rate=rate)) for rate in budget.ranked}
+    board = choose("BM25 Neg", both, lambda each: _by_chain(each, (LABELS, "BM25 Neg"), seed, "dev"))
     queries = {_rate(rate): replace(board, query=replace(board.query, learning_rate=rate)) for rate in budget.query}
     board = choose(ltre.LTRE, queries, lambda each: _by_chain(each, (LABELS, ltre.LTRE), seed, "dev"))
     return board, pd.concat(tables, ignore_index=True)
+
+
+def _with_words(board: Board, method: str, rate: float) -> Board:
+    return replace(board, recipes={**board.recipes, method: replace(board.recipes[method], learning_rate=rate)})
 
 
 def _rate(rate: float) -> str:
@@ -127,11 +136,10 @@ def _constants(name: str, value: Any) -> None:
     number(0, 1)(f"{name}, b", value[1])
 
 
-# Those of Part III but for its second trainings, and those of what is put on top.
+# Those of Part III but for its learning rate and its second trainings, and those of what is put on top.
 RULES: dict[str, Rule] = {
-    **{name: rule for name, rule in zero_shot_study.RULES.items() if not name.startswith("later")},
+    **{name: rule for name, rule in zero_shot_study.RULES.items() if name not in ("rate", "later_steps", "later_rate")},
     "ranked_steps": _POSITIVE,
-    "ranked_rate": _RATE,
     "negatives": _POSITIVE,
     "interval": _POSITIVE,
     "query_steps": _POSITIVE,
@@ -149,26 +157,41 @@ RULES: dict[str, Rule] = {
     "bm25_trials": each_of(_constants),
     "words_rates": each_of(_RATE),
     "label_rates": each_of(_RATE),
+    "ranked_rates": each_of(_RATE),
     "query_rates": each_of(_RATE),
 }
 
 
 def boards(p: Mapping[str, Any]) -> list[Board]:
-    """The boards that a notebook's parameters describe, one for each target; nothing is tuned yet."""
+    """The boards that a notebook's parameters describe, one for each target; nothing is tuned yet.
+
+    Raises
+    ------
+    DataError
+        If a target has no labels to train on, or none to choose settings on.
+    """
     common = {"batch_size": p["batch"], "optimizer": p["optimizer"]}
-    both = Method("BM25 Neg", p["ranked_steps"], "both", "ranknet", learning_rate=p["ranked_rate"], **common)
-    both = replace(both, n=p["negatives"], interval=p["interval"])
+    both = Method("BM25 Neg", p["ranked_steps"], "both", "ranknet", n=p["negatives"], interval=p["interval"], **common)
     query = Method(ltre.LTRE, p["query_steps"], "query", p["query_loss"], n=p["retrieved"], **common)
     recipe = Recipe(batch_size=p["words_batch"], epochs=p["words_epochs"])
+    by_method = {method: replace(recipe, method=method) for method in WORDS.values()}
     lesson = Lesson(Schedule(p["reader_steps"], p["reader_batch"], p["reader_rate"]), p["reader_negatives"])
-    studies = zero_shot_study.studies({**p, "later_steps": p["steps"], "later_rate": p["rate"]})
+    # Of the rates that Part III has, one is tuned below, and the other is of trainings that are not made here.
+    rates = {"rate": p["label_rates"][0], "later_steps": p["steps"], "later_rate": p["label_rates"][0]}
+    studies = zero_shot_study.studies({**p, **rates})
     made = [(study, target) for study in studies.values() for target in study.targets]
-    return [Board(study, target, both, query, recipe, lesson) for study, target in made]
+    for _, target in made:
+        judged = target.qrels["query_id"][target.qrels["relevance"] > 0]
+        splits = set(target.queries["split"][judged.unique()])
+        wrong = f"{target.name!r} has no {{}} questions with a relevant document; a leaderboard needs them"
+        for split in ("train", "dev", "test"):
+            require(split in splits, wrong.format(split), DataError)
+    return [Board(study, target, both, query, by_method, lesson) for study, target in made]
 
 
 def budget(p: Mapping[str, Any]) -> Budget:
     """What every method may try."""
-    return Budget(p["bm25_trials"], p["words_rates"], p["label_rates"], p["query_rates"])
+    return Budget(p["bm25_trials"], p["words_rates"], p["label_rates"], p["ranked_rates"], p["query_rates"])
 
 
 # --- recording -------------------------------------------------------------------------------------
@@ -203,7 +226,7 @@ def _record_lexical(experiment: Experiment, board: Board) -> None:
         outcome = Outcome(board.by_words(system), system.settings)
         experiment.measure(name, board.target, 0, outcome, measures=MEASURES)
     expanded = zero_shot.expand(board.ranking.texts, board.study.generated(board.target.documents))
-    run = board.lexical.rank(expanded, board.target.split("test")["text"], depth=1000)
+    run = board.lexical.rank(expanded, board.target.split("test")["text"], depth=DEPTH)
     outcome = Outcome(run, board.lexical.settings, seconds=board.study.generator.history.seconds)
     experiment.measure(f"{BM25_TUNED}, expanded", board.target, 0, outcome, measures=MEASURES)
 
@@ -211,7 +234,7 @@ def _record_lexical(experiment: Experiment, board: Board) -> None:
 def _record_words(experiment: Experiment, board: Board, seed: int) -> None:
     for name, method in WORDS.items():
         trained = board.bag_of_words(method, seed)
-        parameters, history = asdict(replace(board.recipe, method=method)), trained.history
+        parameters, history = asdict(board.recipes[method]), trained.history
         outcome = Outcome(board.by_bags(trained), parameters, history.best_step, history.seconds)
         experiment.measure(name, board.target, seed, outcome, measures=MEASURES)
 
@@ -243,20 +266,20 @@ def _record_latency(experiment: Experiment, board: Board, seed: int, read: int, 
 
 
 def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.ndarray]]:
-    """What answers the test query of a number, from its text to rows of documents, best first; by the system's name."""
+    """What answers the test query of a number, from its text to `DEPTH` rows of documents, best first; by system."""
     questions = board.target.split("test")["text"].tolist()
     retriever, reader = board.trained(LONGEST, seed).retriever, board.reader(seed)
     lexical = replace(board.lexical).fit(board.ranking.texts.tolist())
     dense = ltre.answering(retriever, board.ranking)
 
-    def by_words(number: int, k: int = 100) -> np.ndarray:
-        return lexical.search([questions[number]], k)[1]
+    def by_words(number: int) -> np.ndarray:
+        return lexical.search([questions[number]], DEPTH)[1]
 
-    def by_vectors(number: int, k: int = 100) -> np.ndarray:
-        return dense(questions[number], k)
+    def by_vectors(number: int) -> np.ndarray:
+        return dense(questions[number], DEPTH)
 
     def hybrid(number: int) -> np.ndarray:
-        return fusion.reciprocal_ranks([by_words(number), by_vectors(number)[None]])[1][0]
+        return fusion.reciprocal_ranks([by_vectors(number)[None], by_words(number)])[1][0, :DEPTH]
 
     def reading(number: int) -> np.ndarray:
         rows = hybrid(number)

@@ -6,13 +6,15 @@ import zero_shot_slice
 
 from retlib import leaderboard
 
-SHARED = {name: value for name, value in zero_shot_slice.SHARED.items() if not name.startswith("later")}
+SHARED = {
+    name: value for name, value in zero_shot_slice.SHARED.items() if name not in ("rate", "later_steps", "later_rate")
+}
 PARAMETERS = {
-    **SHARED, "ranked_steps": 2, "ranked_rate": 0.001, "negatives": 1, "interval": 1, "query_steps": 2, "retrieved": 5,
+    **SHARED, "ranked_steps": 2, "negatives": 1, "interval": 1, "query_steps": 2, "retrieved": 5,
     "query_loss": "lambdarank-mrr", "optimizer": "adamw", "words_epochs": 1, "words_batch": 8, "reader_steps": 2,
     "reader_batch": 2, "reader_rate": 0.001, "reader_negatives": 2, "read": 3, "timed": 3,
     "bm25_trials": [[0.5, 0.1], [1.5, 0.9]], "words_rates": [0.01, 0.1], "label_rates": [0.001, 0.01],
-    "query_rates": [0.0005, 0.005],
+    "ranked_rates": [0.0005, 0.001], "query_rates": [0.0005, 0.005],
 }  # fmt: skip
 
 

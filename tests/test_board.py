@@ -118,4 +118,5 @@ def test_the_reader_learns_from_bm25_and_starts_from_a_chain_with_labels(board, 
 def test_settings_name_the_chain_and_the_rates_of_its_links(board):
     found = board.settings((LABELS, "BM25 Neg", ltre.LTRE))
     assert found["chain"] == "labels > BM25 Neg > LTRe" and found["towers"] == "siamese"
-    assert found["LTRe, rate"] == board.query.learning_rate and found["BM25 Neg, rate"] == 0.001
+    assert found["LTRe, rate"] == board.query.learning_rate
+    assert found["BM25 Neg, rate"] == board.both.learning_rate and "later" not in found

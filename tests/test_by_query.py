@@ -319,6 +319,9 @@ def test_what_is_unknown_is_named_with_what_is_valid(recorded, table, changes, s
 def test_collections_are_those_where_the_rival_was_measured(recorded):
     add(recorded, "BM25", {0: BM25}, "b")
     add(recorded, "BM25", {0: BM25}, "a", "R@1")
+    # What an exploration of another collection has recorded before lacks its overlaps.
+    add(recorded, "BM25", {0: BM25}, "e")
+    recorded.tables["overlap"] = pd.DataFrame({"collection": ["a", "b", "c"]})
     assert by_query.collections(recorded, "RR@10", "BM25") == ["c", "b"]
     assert by_query.collections(recorded, "RR@10", "GQ") == ["c"]
     with pytest.raises(SettingError, match="Valid: R@1, RR@10"):

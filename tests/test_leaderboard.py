@@ -1,5 +1,7 @@
 """The leaderboard: equal budgets, what is recorded, its tables and figures; on NumPy's docstrings and by hand."""
 
+from itertools import product
+
 import board_slice
 import matplotlib.pyplot as plt
 import numpy as np
@@ -7,8 +9,8 @@ import pandas as pd
 import pytest
 from board_slice import PARAMETERS
 
-from retlib import leaderboard, leaderboard_tables
-from retlib.errors import SettingError
+from retlib import datasets, leaderboard, leaderboard_tables, rerank
+from retlib.errors import DataError, SettingError
 from retlib.evaluation import evaluate
 from retlib.experiment import COMMON, Experiment, check_parameters
 from retlib.leaderboard import BM25_TUNED, HYBRID, LONGEST, MEASURES, Budget, chains, name_of
@@ -21,7 +23,7 @@ READ = f"{name_of(LONGEST)}{HYBRID}, read 3"
 
 @pytest.fixture(scope="module")
 def tuned():
-    return leaderboard.tune(board_slice.board(), leaderboard.budget(PARAMETERS))
+    return leaderboard.tune(board_slice.board(), leaderboard.budget(PARAMETERS), 0)
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,25 @@ def test_the_parameters_are_checked():
 
 def test_no_method_may_try_more_than_another():
     with pytest.raises(SettingError, match="'labels': 2"):
-        Budget([(1, 1)], [0.1], [0.1, 0.2], [0.1])
+        Budget([(1, 1)], [0.1], [0.1, 0.2], [0.1], [0.1])
 
 
 def test_boards_are_of_the_targets():
     board = board_slice.board()
     assert board.target.name == "pydocs-target-smoke" and board.both.trained == "both" and board.query.n == 5
-    assert (board.both.interval, board.lesson.schedule.steps, board.recipe.batch_size) == (1, 2, 8)
+    assert (board.both.interval, board.lesson.schedule.steps, board.recipes["in_batch_triplet"].batch_size) == (1, 2, 8)
+
+
+def test_a_target_without_labels_is_refused(monkeypatch):
+    load = datasets.load
+
+    def without_dev(name):
+        found = load(name)
+        return found if name != "pydocs-target-smoke" else found.part(queries=found.queries["split"] != "dev")
+
+    monkeypatch.setattr(datasets, "load", without_dev)
+    with pytest.raises(DataError, match="'pydocs-target-smoke' has no dev questions"):
+        leaderboard.boards(PARAMETERS)
 
 
 # --- systems ---------------------------------------------------------------------------------------
@@ -76,13 +90,16 @@ def test_the_chains_are_a_grid_and_the_other_negatives():
 
 def test_every_method_tries_as_many_settings_and_the_best_is_chosen(tuned):
     board, trials = tuned
-    assert (trials.groupby("method").size() == 2).all() and trials["method"].nunique() == 4
+    assert (trials.groupby("method").size() == 2).all() and trials["method"].nunique() == 7
     for _, mine in trials.groupby("method"):
         (best,) = mine["RR@10"][mine["chosen"]]
         assert best == mine["RR@10"].max()
     chosen = trials[trials["chosen"]].set_index("method")["setting"]
     assert chosen["BM25"] == f"k1 {board.lexical.k1:g}, b {board.lexical.b:g}"
-    assert chosen["bag of words"] == f"learning rate {board.recipe.learning_rate:g}"
+    for name, method in leaderboard.WORDS.items():
+        assert board.recipes[method].method == method
+        assert chosen[name] == f"learning rate {board.recipes[method].learning_rate:g}"
+    assert chosen["BM25 Neg"] == f"learning rate {board.both.learning_rate:g}"
     assert chosen["labels"] == f"learning rate {board.study.first.learning_rate:g}"
     assert chosen["LTRe"] == f"learning rate {board.query.learning_rate:g}"
 
@@ -117,16 +134,19 @@ def test_the_reader_orders_the_first_results_alone(results, tuned):
 def test_answers_are_the_recorded_lists(tuned):
     board = tuned[0]
     found = leaderboard.answers(board, 0, 3)
-    assert list(found) == [BM25_TUNED, name_of(LONGEST), name_of(LONGEST) + HYBRID, READ]
-    run = leaderboard._by_chain(board, LONGEST, 0)
+    dense = leaderboard._by_chain(board, LONGEST, 0)
+    hybrid = board.fused(dense)
+    expected = {BM25_TUNED: board.by_words(board.lexical), name_of(LONGEST): dense, name_of(LONGEST) + HYBRID: hybrid}
+    expected[READ] = rerank.rerank(hybrid, 3, board.reader(0), board.target)
+    assert list(found) == list(expected)
     ids, documents = board.target.split("test").index, board.target.documents.index
-    for number in (0, 5):
-        rows = found[name_of(LONGEST)](number)
-        mine = run[run["query_id"] == ids[number]]["doc_id"].tolist()
+    for (name, run), number in product(expected.items(), (0, 5)):
+        rows = found[name](number)
+        mine = run[run["query_id"] == ids[number]]
+        assert sorted(documents[rows[rows >= 0]]) == sorted(mine["doc_id"]), name
         # Equal scores are ordered by row here, and by id there.
-        assert set(documents[rows[:10]]) == set(mine[:10])
-        hybrid = found[name_of(LONGEST) + HYBRID](number)
-        assert set(found[READ](number)[:3]) == set(hybrid[:3])
+        scores = mine.set_index("doc_id")["score"][documents[rows[rows >= 0]]]
+        np.testing.assert_allclose(scores, mine["score"], atol=1e-4, err_msg=name)
 
 
 def test_times_are_recorded(results, tuned):
