@@ -27,6 +27,8 @@ from retlib.text import WordPiece
 from retlib.transformer import HEADS, POOLINGS
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100", "RR@10", "nDCG@10"]
+# Of what has a hundred thousand questions, whose values by query fill megabytes.
+WHOLE_MEASURES = ["R@1", "R@10"]
 TOWERS = {"Siamese": "siamese", "Two-Tower": "two"}
 TASKS = ("ict", "bfs", "wlp")
 LEXICAL = {"BM25": BM25(), "BM25, stemmed": BM25(stop_words="english", stemmer="english")}
@@ -393,9 +395,16 @@ def record_lexical(experiment: Experiment, study: Study, tests: Tests, adapted: 
         _record_bm25(experiment, EXPANDED, BM25(), test, texts)
 
 
-def _record_bm25(experiment: Experiment, name: str, system: BM25, test: Collection, texts: pd.Series) -> None:
+def _record_bm25(
+    experiment: Experiment,
+    name: str,
+    system: BM25,
+    test: Collection,
+    texts: pd.Series,
+    measures: Sequence[str] = MEASURES,
+) -> None:
     run = system.rank(texts, test.split("test")["text"])
-    experiment.measure(name, test, 0, Outcome(run, system.settings), measures=MEASURES)
+    experiment.measure(name, test, 0, Outcome(run, system.settings), measures=measures)
 
 
 def record_whole(experiment: Experiment, names: Iterable[str]) -> None:
@@ -403,7 +412,7 @@ def record_whole(experiment: Experiment, names: Iterable[str]) -> None:
     for name in names if experiment.live else ():
         whole = datasets.load(name)
         whole = replace(whole, name=f"{name}, whole", queries=whole.queries.assign(split="test"))
-        _record_bm25(experiment, "BM25", BM25(), whole, whole.documents["text"])
+        _record_bm25(experiment, "BM25", BM25(), whole, whole.documents["text"], WHOLE_MEASURES)
 
 
 def record_systems(
