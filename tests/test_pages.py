@@ -69,7 +69,8 @@ def test_a_reference_shows_what_docstrings_say(tmp_path):
 def test_every_part_has_exercises():
     pages = re.findall(r"file: book/(exercises-\d)", (ROOT / "_toc.yml").read_text())
     assert pages == sorted({name.split(",")[0] for name in EXERCISES})
-    assert len(pages) == len(list((ROOT / "notebooks").glob("*_verdicts.ipynb")))
+    # The last part is of no one paper, so without verdicts.
+    assert len(pages) == len(list((ROOT / "notebooks").glob("*_verdicts.ipynb"))) + 1
 
 
 @pytest.mark.parametrize("name", EXERCISES)
