@@ -7,7 +7,7 @@ A dense system is a chain of trainings, each of which starts from what the one b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from retlib import dense, fusion, ltre, recipes, rerank, zero_shot
 from retlib.collection import Collection
-from retlib.dense import Retriever
+from retlib.dense import Retriever, Schedule
 from retlib.errors import require, require_one_of
 from retlib.lexical import BM25, LexicalSystem
 from retlib.ltre import Method
@@ -56,9 +56,11 @@ class Board:
     Parameters
     ----------
     study : Study
-        The generator, the encoder, the vocabulary; `first` is the schedule of every link before LTRe and its rivals.
+        The generator, the encoder, the vocabulary; `first` is the schedule of pre-training and of generated queries.
     target : Collection
         Whose training questions are the labels. The generator has not seen them.
+    labels : Schedule
+        Of training on these.
     both, query : Method
         Of LTRe's rivals, which train both sides, and of LTRe; their negatives are filled in.
     recipes : mapping of str to Recipe
@@ -71,6 +73,7 @@ class Board:
 
     study: Study
     target: Collection
+    labels: Schedule
     both: Method
     query: Method
     recipes: Mapping[str, Recipe]
@@ -139,7 +142,7 @@ class Board:
     def settings(self, chain: Sequence[str]) -> dict[str, Any]:
         """What made a chain, as recorded beside its results."""
         found = {**self.study.settings("Siamese | "), "chain": name_of(chain)}
-        del found["later"]  # all links have the first schedule
+        found["later"] = asdict(self.labels)
         methods = {link: self.method(link) for link in chain if link in ltre.NEGATIVES}
         return found | {f"{link}, rate": method.learning_rate for link, method in methods.items()}
 
@@ -157,15 +160,10 @@ def _pretrained(board: Board, start: Retriever | None, seed: int) -> Retriever:
     return dense.pretrain(board.study.prepared, board.study.architecture, TASKS, board.study.first, seed)
 
 
-def _on(part: str) -> Link:
-    """Train on one of the collections of Part III."""
-
-    def link(board: Board, start: Retriever | None, seed: int) -> Retriever:
-        study = board.study
-        wordpiece, collection = study.prepared[0], study.part(part, board.target)
-        return zero_shot.fit(start, study.architecture, wordpiece, collection, study.first, seed)
-
-    return link
+def _fitted(board: Board, part: str, start: Retriever | None, schedule: Schedule, seed: int) -> Retriever:
+    """Trained on one of the collections of Part III."""
+    study = board.study
+    return zero_shot.fit(start, study.architecture, study.prepared[0], study.part(part, board.target), schedule, seed)
 
 
 def _ranked(negatives: str) -> Link:
@@ -175,7 +173,7 @@ def _ranked(negatives: str) -> Link:
 
 LINKS: Mapping[str, Link] = {
     PRETRAINING: _pretrained,
-    QUERIES: _on("Nucleus"),
-    LABELS: _on("Official data"),
+    QUERIES: lambda board, start, seed: _fitted(board, "Nucleus", start, board.study.first, seed),
+    LABELS: lambda board, start, seed: _fitted(board, "Official data", start, board.labels, seed),
     **{name: _ranked(name) for name in ("BM25 Neg", "Async ANN", ltre.LTRE)},
 }

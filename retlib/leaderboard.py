@@ -80,8 +80,8 @@ def tune(board: Board, budget: Budget, seed: int) -> tuple[Board, pd.DataFrame]:
     Returns
     -------
     Board
-        With what was chosen. The rate of labels is that of pre-training and generated queries, too; that of
-        BM25's negatives is that of asynchronous ones.
+        With what was chosen. The rate of BM25's negatives is that of asynchronous ones. Neither pre-training nor
+        generated queries are tuned.
     DataFrame
         The trials: `method`, `setting`, the measure that chooses, and whether it is `chosen`.
     """
@@ -99,10 +99,7 @@ def tune(board: Board, budget: Budget, seed: int) -> tuple[Board, pd.DataFrame]:
     for name, method in WORDS.items():
         bags = {_rate(rate): _with_words(board, method, rate) for rate in budget.words}
         board = choose(name, bags, lambda each, method=method: each.by_bags(each.bag_of_words(method, seed), "dev"))
-    firsts = {
-        rate: replace(board.study, first=replace(board.study.first, learning_rate=rate)) for rate in budget.labels
-    }
-    labelled = {_rate(rate): replace(board, study=study) for rate, study in firsts.items()}
+    labelled = {_rate(rate): replace(board, labels=replace(board.labels, learning_rate=rate)) for rate in budget.labels}
     board = choose("labels", labelled, lambda each: _by_chain(each, (LABELS,), seed, "dev"))
     both = {_rate(rate): replace(board, both=replace(board.both, learning_rate=rate)) for rate in budget.ranked}
     board = choose("BM25 Neg", both, lambda each: _by_chain(each, (LABELS, "BM25 Neg"), seed, "dev"))
@@ -136,9 +133,9 @@ def _constants(name: str, value: Any) -> None:
     number(0, 1)(f"{name}, b", value[1])
 
 
-# Those of Part III but for its learning rate and its second trainings, and those of what is put on top.
+# Those of Part III but for its second trainings, and those of what is put on top.
 RULES: dict[str, Rule] = {
-    **{name: rule for name, rule in zero_shot_study.RULES.items() if name not in ("rate", "later_steps", "later_rate")},
+    **{name: rule for name, rule in zero_shot_study.RULES.items() if not name.startswith("later")},
     "ranked_steps": _POSITIVE,
     "negatives": _POSITIVE,
     "interval": _POSITIVE,
@@ -176,9 +173,9 @@ def boards(p: Mapping[str, Any]) -> list[Board]:
     recipe = Recipe(batch_size=p["words_batch"], epochs=p["words_epochs"])
     by_method = {method: replace(recipe, method=method) for method in WORDS.values()}
     lesson = Lesson(Schedule(p["reader_steps"], p["reader_batch"], p["reader_rate"]), p["reader_negatives"])
-    # Of the rates that Part III has, one is tuned below, and the other is of trainings that are not made here.
-    rates = {"rate": p["label_rates"][0], "later_steps": p["steps"], "later_rate": p["label_rates"][0]}
-    studies = zero_shot_study.studies({**p, **rates})
+    # Part III's second trainings are not made here.
+    studies = zero_shot_study.studies({**p, "later_steps": p["steps"], "later_rate": p["rate"]})
+    labels = Schedule(p["steps"], p["batch"], p["rate"])
     made = [(study, target) for study in studies.values() for target in study.targets]
     for _, target in made:
         judged = target.qrels["query_id"][target.qrels["relevance"] > 0]
@@ -186,7 +183,7 @@ def boards(p: Mapping[str, Any]) -> list[Board]:
         wrong = f"{target.name!r} has no {{}} questions with a relevant document; a leaderboard needs them"
         for split in ("train", "dev", "test"):
             require(split in splits, wrong.format(split), DataError)
-    return [Board(study, target, both, query, by_method, lesson) for study, target in made]
+    return [Board(study, target, labels, both, query, by_method, lesson) for study, target in made]
 
 
 def budget(p: Mapping[str, Any]) -> Budget:

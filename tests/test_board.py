@@ -119,4 +119,5 @@ def test_settings_name_the_chain_and_the_rates_of_its_links(board):
     found = board.settings((LABELS, "BM25 Neg", ltre.LTRE))
     assert found["chain"] == "labels > BM25 Neg > LTRe" and found["towers"] == "siamese"
     assert found["LTRe, rate"] == board.query.learning_rate
-    assert found["BM25 Neg, rate"] == board.both.learning_rate and "later" not in found
+    assert found["BM25 Neg, rate"] == board.both.learning_rate
+    assert found["later"]["learning_rate"] == board.labels.learning_rate

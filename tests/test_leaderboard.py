@@ -100,7 +100,8 @@ def test_every_method_tries_as_many_settings_and_the_best_is_chosen(tuned):
         assert board.recipes[method].method == method
         assert chosen[name] == f"learning rate {board.recipes[method].learning_rate:g}"
     assert chosen["BM25 Neg"] == f"learning rate {board.both.learning_rate:g}"
-    assert chosen["labels"] == f"learning rate {board.study.first.learning_rate:g}"
+    assert chosen["labels"] == f"learning rate {board.labels.learning_rate:g}"
+    assert board.study.first.learning_rate == PARAMETERS["rate"]
     assert chosen["LTRe"] == f"learning rate {board.query.learning_rate:g}"
 
 
