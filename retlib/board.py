@@ -1,7 +1,7 @@
 """Every method of the four papers on one collection, and the combinations that none of them tried.
 
 A dense system is a chain of trainings, each of which starts from what the one before it made; its name is
-``link > link``. All chains have one encoder, one vocabulary and one length of training for a link.
+``link > link``. All chains have one encoder and one vocabulary, and a link is trained as long in each of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from retlib.ltre import Method
 from retlib.ranking import Ranking
 from retlib.recipes import Recipe
 from retlib.rerank import Lesson, Ranker
-from retlib.runs import make_run
 from retlib.zero_shot_study import TASKS, Study
 
 PRETRAINING, QUERIES, LABELS = "ICT+BFS+WLP", "GQ", "labels"
@@ -32,8 +31,6 @@ ASKED = "question: "
 DEPTH = 1000
 # The chain that the model that reads pairs starts from.
 READS_FROM = (PRETRAINING, QUERIES, LABELS)
-# Results of BM25 that negatives of a reader's training are drawn from.
-LISTED = 50
 
 
 def name_of(chain: Sequence[str]) -> str:
@@ -133,16 +130,14 @@ class Board:
 
     def reader(self, seed: int) -> Ranker:
         """The model that reads pairs, trained or found: it learns from BM25's lists, and starts from a retriever."""
-        queries = self.target.queries
-        asked = queries["text"][queries["split"] != "test"]
-        scores, rows = self.lexical.fit(self.ranking.texts.tolist()).search(asked.tolist(), LISTED)
-        listed = make_run(asked.index, self.target.documents.index, scores, rows)
+        listed = rerank.listed(self.lexical, self.ranking)
         return rerank.fit(self.trained(READS_FROM, seed).retriever, self.target, listed, self.lesson, seed)
 
     def settings(self, chain: Sequence[str]) -> dict[str, Any]:
         """What made a chain, as recorded beside its results."""
-        found = {**self.study.settings("Siamese | "), "chain": name_of(chain)}
-        found["later"] = asdict(self.labels)
+        found = self.study.settings("Siamese | ")
+        del found["later"]  # of Part III's second trainings, which are not made here
+        found |= {"chain": name_of(chain), "labels": asdict(self.labels)}
         methods = {link: self.method(link) for link in chain if link in ltre.NEGATIVES}
         return found | {f"{link}, rate": method.learning_rate for link, method in methods.items()}
 

@@ -7,7 +7,8 @@ between two systems, made with hindsight, says how much they complete each other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -161,38 +162,75 @@ def collections(results: Results, measure: str, rival: str, split: str = "test")
     return [name for name in there if rival in systems[name] and name in known]
 
 
-def _chosen(
-    results: Results, collection: str, measure: str, systems: Sequence[str] | None, split: str, rival: str | None = None
-) -> list[str]:
-    """The systems to show, the rival not among them; all that were recorded unless some are named."""
-    require_one_of("collection", collection, {name for name, part, _ in results.queries if part == split})
-    measured = {each for name, part, each in results.queries if (name, part) == (collection, split)}
-    require_one_of("measure", measure, measured)
-    there = results.systems(collection, split, measure)
-    if rival is not None:
-        require_one_of("rival", rival, there)
-    for system in there if systems is None else systems:
-        require_one_of("system", system, there)
-    return [system for system in (there if systems is None else systems) if system != rival]
+@dataclass(frozen=True)
+class Values:
+    """What systems reached on one collection by one measure, query by query.
 
+    Parameters
+    ----------
+    results : Results
+        With values by query.
+    collection, measure : str
+    systems : sequence of str, optional
+        All that were recorded, if not given.
+    split : str
 
-def _points(results: Results, collection: str, measure: str, system: str, split: str) -> pd.DataFrame:
-    """Values in points of 100: index query, a column for each seed."""
-    return results.per_query(collection, split, measure, system).astype(float) * 100
+    Raises
+    ------
+    SettingError
+        If collection, measure or a system is unknown; naming what is valid.
+    """
+
+    results: Results
+    collection: str
+    measure: str
+    systems: Sequence[str] | None = None
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        there = {(name, each) for name, part, each in self.results.queries if part == self.split}
+        require_one_of("collection", self.collection, {name for name, _ in there})
+        require_one_of("measure", self.measure, {each for name, each in there if name == self.collection})
+        for system in self.systems or ():
+            require_one_of("system", system, self.recorded)
+
+    @property
+    def recorded(self) -> list[str]:
+        """The systems that were measured, in their order."""
+        return self.results.systems(self.collection, self.split, self.measure)
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """The systems that are asked for."""
+        return self.recorded if self.systems is None else self.systems
+
+    @property
+    def clusters(self) -> pd.Series:
+        """The cluster of each query."""
+        return self.results.clusters(self.collection, self.split, self.measure)
+
+    def points(self, system: str) -> pd.DataFrame:
+        """Values in points of 100: index query, a column for each seed."""
+        return self.results.per_query(self.collection, self.split, self.measure, system).astype(float) * 100
+
+    def against(self, rival: str) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+        """Each system but a rival, with its points and the rival's over the seeds that both have.
+
+        Raises
+        ------
+        SettingError
+            If the rival was not measured.
+        """
+        require_one_of("rival", rival, self.recorded)
+        for system in self.shown:
+            if system != rival:
+                yield system, *same_seeds(self.points(system), self.points(rival))
 
 
 # --- by overlap ------------------------------------------------------------------------------------
 
 
-def slices(
-    results: Results,
-    table: pd.DataFrame,
-    collection: str,
-    measure: str,
-    parts: int,
-    systems: Sequence[str] | None = None,
-    split: str = "test",
-) -> pd.DataFrame:
+def slices(values: Values, table: pd.DataFrame, parts: int) -> pd.DataFrame:
     """Each system's mean over the queries of little, more and most lexical overlap.
 
     Queries are ordered by overlap and cut into parts of equal size. Queries of equal overlap
@@ -201,14 +239,11 @@ def slices(
 
     Parameters
     ----------
-    results : Results
-        With values by query.
+    values : Values
     table : DataFrame
         As `overlap` returns it; collections and queries that are not asked for do not matter.
     parts : int
         How many, at most.
-    systems : sequence of str, optional
-        All that were recorded, if not given.
 
     Returns
     -------
@@ -222,18 +257,16 @@ def slices(
     Raises
     ------
     SettingError
-        If `parts` is less than 1, or collection, measure or a system is unknown.
+        If `parts` is less than 1.
     DataError
         If the table lacks a query of the results, or has one twice, or no query has a value.
     """
     number(1, whole=True)("parts", parts)
-    chosen = _chosen(results, collection, measure, systems, split)
-    clusters = results.clusters(collection, split, measure)
-    rows = []
-    for share in _cut(_shares(table, collection, clusters.index), parts):
-        for system in chosen:
-            values = _points(results, collection, measure, system, split).loc[share.index]
-            rows.append((_label(share), share.min(), system, *_estimate(values, clusters), len(share)))
+    clusters, rows = values.clusters, []
+    for share in _cut(_shares(table, values.collection, clusters.index), parts):
+        for system in values.shown:
+            estimate = _estimate(values.points(system).loc[share.index], clusters)
+            rows.append((_label(share), share.min(), system, *estimate, len(share)))
     return pd.DataFrame(rows, columns=["part", "edge", "system", "value", "low", "high", "queries"])
 
 
@@ -283,14 +316,7 @@ def slices_text(table: pd.DataFrame) -> pd.DataFrame:
 # --- against one system ----------------------------------------------------------------------------
 
 
-def outcomes(
-    results: Results,
-    collection: str,
-    measure: str,
-    rival: str,
-    systems: Sequence[str] | None = None,
-    split: str = "test",
-) -> pd.DataFrame:
+def outcomes(values: Values, rival: str) -> pd.DataFrame:
     """Every system against a rival, query by query.
 
     The seeds of each are averaged first, those that both have; so a system with several
@@ -298,12 +324,9 @@ def outcomes(
 
     Parameters
     ----------
-    results : Results
-        With values by query.
+    values : Values
     rival : str
         The system that the others are compared with.
-    systems : sequence of str, optional
-        All that were recorded, if not given.
 
     Returns
     -------
@@ -316,12 +339,10 @@ def outcomes(
     Raises
     ------
     SettingError
-        If collection, measure, rival or a system is unknown; naming what is valid.
+        If the rival was not measured.
     """
-    chosen, rows = _chosen(results, collection, measure, systems, split, rival), []
-    clusters = results.clusters(collection, split, measure)
-    for system in chosen:
-        ours, theirs = _both(results, collection, measure, system, rival, split)
+    clusters, rows = values.clusters, []
+    for system, ours, theirs in values.against(rival):
         found = compare(ours, theirs, clusters)
         apart = ours.mean(axis=1) - theirs.mean(axis=1)
         counts = (int((apart > TIE).sum()), int((apart.abs() <= TIE).sum()), int((apart < -TIE).sum()))
@@ -329,14 +350,6 @@ def outcomes(
     columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.assign(p=holm(frame["p"])).sort_values("effect", ascending=False, kind="stable", ignore_index=True)
-
-
-def _both(
-    results: Results, collection: str, measure: str, system: str, rival: str, split: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The values of a system and of its rival over the seeds that both have."""
-    ours, theirs = (_points(results, collection, measure, name, split) for name in (system, rival))
-    return tuple(same_seeds(ours, theirs))
 
 
 def outcomes_text(table: pd.DataFrame) -> pd.DataFrame:
@@ -347,14 +360,7 @@ def outcomes_text(table: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(**{"effect, 95 % interval": effects, "p (Holm)": p_values})
 
 
-def oracle(
-    results: Results,
-    collection: str,
-    measure: str,
-    rival: str,
-    systems: Sequence[str] | None = None,
-    split: str = "test",
-) -> pd.DataFrame:
+def oracle(values: Values, rival: str) -> pd.DataFrame:
     """What a perfect choice between a system and a rival reaches: for each query, the better of the two.
 
     The upper bound of choosing one of two lists for each query. It is no bound for a fusion of
@@ -363,11 +369,8 @@ def oracle(
 
     Parameters
     ----------
-    results : Results
-        With values by query.
+    values : Values
     rival : str
-    systems : sequence of str, optional
-        All that were recorded, if not given.
 
     Returns
     -------
@@ -379,11 +382,11 @@ def oracle(
     Raises
     ------
     SettingError
-        If collection, measure, rival or a system is unknown; naming what is valid.
+        If the rival was not measured.
     """
     rows = []
-    for system in _chosen(results, collection, measure, systems, split, rival):
-        ours, theirs = (values.to_numpy() for values in _both(results, collection, measure, system, rival, split))
+    for system, *pair in values.against(rival):
+        ours, theirs = (points.to_numpy() for points in pair)
         rows.append((system, ours.mean(), theirs.mean(), np.maximum(ours, theirs).mean()))  # (Q, S), by broadcasting
     frame = pd.DataFrame(rows, columns=["system", "alone", "rival", "best_of_both"])
     return frame.sort_values("best_of_both", ascending=False, kind="stable", ignore_index=True)

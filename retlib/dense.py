@@ -38,7 +38,7 @@ from retlib import (
 )
 from retlib.collection import Collection
 from retlib.encoders import BagOfWordsMLP, DualEncoder, encode
-from retlib.errors import DataError, require, require_one_of
+from retlib.errors import DataError, require, require_one_of, require_positive
 from retlib.negatives import InBatch
 from retlib.pairs import Pairs
 from retlib.pretraining import Corpus, Masked, MaskedPassages, PretrainingPairs
@@ -97,8 +97,7 @@ class Architecture:
         require_one_of("towers", self.towers, TOWERS)
         require_one_of("pooling", self.pooling, POOLINGS)
         require_one_of("head", self.head, HEADS)
-        for name in ("layers", "width", "dimension", "query_length", "document_length"):
-            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
+        require_positive(self, "layers", "width", "dimension", "query_length", "document_length")
 
     def build(self, wordpiece: WordPiece, config: Path | None = None) -> DualEncoder:
         """The model, its weights drawn from torch's generator; scores are inner products (section 2).
@@ -149,8 +148,7 @@ class Schedule:
     corrected: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "learning_rate", "evaluations"):
-            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
+        require_positive(self, "steps", "batch_size", "learning_rate", "evaluations")
         require_one_of("precision", self.precision, runtime.PRECISIONS)
 
     @property

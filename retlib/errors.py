@@ -29,6 +29,13 @@ def require_one_of(name: str, value: object, valid: Iterable) -> None:
     raise SettingError(f"{name} = {value!r} is not known.{hint} Valid: {listed}.")
 
 
+def require_positive(settings: object, *names: str) -> None:
+    """Raise `SettingError` for the first of these attributes that is not above 0."""
+    for name in names:
+        value = getattr(settings, name)
+        require(value > 0, f"{name} = {value} must be positive")
+
+
 def require(condition: bool, message: str, error: type[RetlibError] = SettingError) -> None:
     """Raise `error` with `message` unless `condition` holds."""
     if not condition:

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from retlib import fusion, latency, losses, ltre, recipes, rerank, runtime, zero_shot, zero_shot_study
+from retlib import fusion, latency, ltre, ltre_study, recipes, rerank, runtime, zero_shot, zero_shot_study
 from retlib.board import DEPTH, LABELS, PRETRAINING, QUERIES, READS_FROM, Board, name_of
 from retlib.dense import Schedule
 from retlib.errors import DataError, require
 from retlib.evaluation import evaluate
-from retlib.experiment import Experiment, Outcome, Rule, each_of, number, one_of
+from retlib.experiment import Experiment, Outcome, Rule, each_of, number
 from retlib.feedback import RM3
 from retlib.lexical import BM25
 from retlib.ltre import Method
-from retlib.optimizers import OPTIMIZERS
 from retlib.recipes import Recipe
 from retlib.rerank import Lesson
 
@@ -40,6 +39,10 @@ def chains() -> list[tuple[str, ...]]:
     """The dense systems, each a tuple of links."""
     grid = [(*start, *end) for start, end in product(STARTS, ENDS)]
     return [*(chain for chain in grid if chain), *RIVALS]
+
+
+def _by_chain(board: Board, chain: tuple[str, ...], seed: int, split: str = "test") -> pd.DataFrame:
+    return ltre.rank(board.trained(chain, seed).retriever, board.ranking, split)
 
 
 # --- tuning ---------------------------------------------------------------------------------------
@@ -133,16 +136,11 @@ def _constants(name: str, value: Any) -> None:
     number(0, 1)(f"{name}, b", value[1])
 
 
-# Those of Part III but for its second trainings, and those of what is put on top.
+# Those of Part III but for its second trainings, those of Part IV's training by ranking, and those of the rest.
 RULES: dict[str, Rule] = {
     **{name: rule for name, rule in zero_shot_study.RULES.items() if not name.startswith("later")},
+    **ltre_study.RANKED_RULES,
     "ranked_steps": _POSITIVE,
-    "negatives": _POSITIVE,
-    "interval": _POSITIVE,
-    "query_steps": _POSITIVE,
-    "retrieved": number(2, whole=True),
-    "query_loss": one_of([name for name in losses.names() if name not in ltre.ONE_POSITIVE]),
-    "optimizer": one_of(OPTIMIZERS),
     "words_epochs": _POSITIVE,
     "words_batch": number(2, whole=True),
     "reader_steps": _POSITIVE,
@@ -192,10 +190,6 @@ def budget(p: Mapping[str, Any]) -> Budget:
 
 
 # --- recording -------------------------------------------------------------------------------------
-
-
-def _by_chain(board: Board, chain: tuple[str, ...], seed: int, split: str = "test") -> pd.DataFrame:
-    return ltre.rank(board.trained(chain, seed).retriever, board.ranking, split)
 
 
 def record(experiment: Experiment, board: Board, seeds: Sequence[int], read: int, timed: int) -> None:
@@ -281,9 +275,8 @@ def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.
     def reading(number: int) -> np.ndarray:
         rows = hybrid(number)
         first = rows[:read][rows[:read] >= 0]
-        table = retriever.tokenize([questions[number]]).take(np.zeros(len(first), dtype=np.int64))
-        scores = reader.scores(table, board.ranking.benchmark.documents.take(first))
-        return np.concatenate([first[np.argsort(-scores, kind="stable")], rows[len(first) :]])
+        ordered = reader.order(retriever.tokenize([questions[number]]), board.ranking.benchmark.documents, first)
+        return np.concatenate([ordered, rows[len(first) :]])
 
     longest = name_of(LONGEST)
     return {BM25_TUNED: by_words, longest: by_vectors, longest + HYBRID: hybrid, _reading(read): reading}

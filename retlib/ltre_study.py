@@ -147,6 +147,15 @@ def _ranking(study: Study, collection: Collection | None) -> Ranking:
 
 _POSITIVE, _RATE = number(1, whole=True), number(1e-7, 1)
 
+# Of training by ranking, but for the rates.
+RANKED_RULES: dict[str, Rule] = {
+    "negatives": _POSITIVE,
+    "interval": _POSITIVE,
+    "query_steps": _POSITIVE,
+    "retrieved": number(2, whole=True),
+    "query_loss": one_of([name for name in losses.names() if name not in ltre.ONE_POSITIVE]),
+    "optimizer": one_of(OPTIMIZERS),
+}
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
     "collections": each_of(collection_name),
@@ -168,13 +177,8 @@ RULES: dict[str, Rule] = {
     "batch": number(2, whole=True),
     "steps": _POSITIVE,
     "rate": _RATE,
-    "negatives": _POSITIVE,
-    "interval": _POSITIVE,
-    "query_steps": _POSITIVE,
     "query_rate": _RATE,
-    "retrieved": number(2, whole=True),
-    "query_loss": one_of([name for name in losses.names() if name not in ltre.ONE_POSITIVE]),
-    "optimizer": one_of(OPTIMIZERS),
+    **RANKED_RULES,
 }
 
 

@@ -38,7 +38,7 @@ from retlib.collection import Collection, hash_position
 from retlib.decoding import Decoding, passage_keys
 from retlib.denoising import NoisedPassages
 from retlib.dense import Schedule
-from retlib.errors import DataError, require, require_one_of
+from retlib.errors import DataError, require, require_one_of, require_positive
 from retlib.pairs import Pairs, PairSource
 from retlib.pretraining import Corpus
 from retlib.seq2seq import HEADS, BartUnits, Seq2Seq, Units
@@ -91,8 +91,7 @@ class Architecture:
 
     def __post_init__(self) -> None:
         require_one_of("head", self.head, HEADS)
-        for name in ("layers", "width", "passage_length", "query_length"):
-            require(getattr(self, name) > 0, f"{name} = {getattr(self, name)} must be positive")
+        require_positive(self, "layers", "width", "passage_length", "query_length")
         require(0 <= self.dropout < 1, f"dropout = {self.dropout} must be from 0 to below 1")
 
     def build(self, units: Units, config: Path | None = None) -> Seq2Seq:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from retlib import artefacts, evaluation, index, runtime, training
 from retlib.collection import Collection
 from retlib.encoders import BagOfWords, DualEncoder, encode
-from retlib.errors import DataError, require, require_one_of
+from retlib.errors import DataError, require, require_one_of, require_positive
 from retlib.negatives import InBatch, Labelled
 from retlib.optimizers import OPTIMIZERS
 from retlib.pairs import Pairs
@@ -86,9 +86,7 @@ class Recipe:
         require_one_of("loss", self.method, METHODS)
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, runtime.PRECISIONS)
-        for name in ("batch_size", "learning_rate", "epochs", "evaluations", "patience", "dimension", "scale"):
-            value = getattr(self, name)
-            require(value > 0, f"{name} = {value} must be positive")
+        require_positive(self, "batch_size", "learning_rate", "epochs", "evaluations", "patience", "dimension", "scale")
         for name in ("learning_rate", "epochs", "scale"):  # so that 15 and 15.0 have one address
             object.__setattr__(self, name, float(getattr(self, name)))
 

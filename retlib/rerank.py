@@ -21,6 +21,7 @@ from retlib import ranking as rankings
 from retlib.collection import Collection
 from retlib.dense import CONFIG, Architecture, Retriever, Schedule
 from retlib.errors import DataError, require
+from retlib.lexical import LexicalSystem
 from retlib.negatives import Batch
 from retlib.pairs import Judged
 from retlib.ranked_negatives import TopNegatives
@@ -34,6 +35,8 @@ MODULES = (*dense.MODULES, ranked_negatives, rankings, runs, sys.modules[__name_
 
 # Pairs that are scored in one call.
 BLOCK = 512
+# Results of each query that negatives are drawn from.
+LISTED = 50
 # Validation queries, and the candidates of each that they are validated on: reading is slow.
 QUERIES, CANDIDATES = 100, 20
 
@@ -190,6 +193,13 @@ class Ranker:
                 scores[rows] = found[:, 0].float().cpu().numpy()
         return scores
 
+    def order(self, query: TokenTable, documents: TokenTable, rows: np.ndarray) -> np.ndarray:
+        """These rows of the documents, in the order of their scores with the one query, best first."""
+        if not len(rows):
+            return rows
+        queries = query.take(np.zeros(len(rows), dtype=np.int64))
+        return rows[np.argsort(-self.scores(queries, documents.take(rows)), kind="stable")]
+
     def save(self, folder: Path) -> None:
         """Write vocabulary, weights, architecture and history."""
         self.wordpiece.save(folder / "vocab.txt")
@@ -210,6 +220,12 @@ class Ranker:
 
 
 # --- training --------------------------------------------------------------------------------------
+
+
+def listed(system: LexicalSystem, ranking: Ranking) -> pd.DataFrame:
+    """A lexical system's best results for the training and validation queries: what `fit` learns from."""
+    queries = ranking.collection.queries
+    return system.rank(ranking.texts, queries["text"][queries["split"] != "test"], LISTED)
 
 
 def fit(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from retlib import artefacts, encoders, negatives, runtime, text, training
 from retlib.encoders import encode
-from retlib.errors import DataError, require
+from retlib.errors import DataError, require, require_positive
 from retlib.pairs import rows_of_step
 from retlib.text import TokenTable, Vocabulary
 from retlib.training import Task, TrainingSettings, train
@@ -51,8 +51,7 @@ class SkipThoughtSettings:
     length: int = 20
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            require(value > 0, f"{name} = {value} must be positive")
+        require_positive(self, *asdict(self))
 
 
 def _padded(table: TokenTable, length: int) -> tuple[Tensor, Tensor]:

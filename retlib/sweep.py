@@ -204,7 +204,7 @@ def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
         for place, label, part in _lines(table[table["collection"] == collection], lines, others):
             ticks = part[x].astype(str) if part[x].dtype == object else part[x]
             axis.errorbar(ticks, part[sweep.measure], part["deviation over seeds"], label=label, **line_style(place))
-        axis.set(title=collection, xlabel=x.removeprefix(VARIED), ylabel=sweep.measure)
+        axis.set(title=collection, xlabel=_plain(x), ylabel=sweep.measure)
     # A panel need not have every line.
     named = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(named.values(), named.keys(), loc="outside lower left", frameon=False)
@@ -214,8 +214,9 @@ def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
 def _lines(part: pd.DataFrame, lines: pd.Series, others: Sequence[str]) -> Iterator[tuple[int, str, pd.DataFrame]]:
     for place, points in part.groupby(lines, sort=False):
         first = points.iloc[0]
-        yield (
-            int(place),
-            ", ".join([first["system"], *(f"{n.removeprefix(VARIED)} {first[n]}" for n in others)]),
-            points,
-        )
+        yield int(place), ", ".join([first["system"], *(f"{_plain(name)} {first[name]}" for name in others)]), points
+
+
+def _plain(column: str) -> str:
+    """The name of the parameter that a column holds."""
+    return column.removeprefix(VARIED)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from retlib import collection, encoders, losses, negatives, optimizers, pairs, runtime, text
 from retlib.encoders import DualEncoder
-from retlib.errors import require, require_one_of
+from retlib.errors import require, require_one_of, require_positive
 from retlib.negatives import Batch, OpenBatch, only_hardest
 from retlib.optimizers import OPTIMIZERS
 from retlib.text import TokenTable
@@ -271,9 +271,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         require_one_of("keep", self.keep, ("best", "last"))
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} is not a share, between 0 and 1")
-        for name in ("steps", "evaluate_every", "patience", "learning_rate"):
-            value = getattr(self, name)
-            require(value > 0, f"{name} = {value} must be positive")
+        require_positive(self, "steps", "evaluate_every", "patience", "learning_rate")
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, runtime.PRECISIONS)
 

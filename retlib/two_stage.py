@@ -16,13 +16,10 @@ from retlib.lexical import BM25
 from retlib.ltre_study import WARM, Study
 from retlib.ranking import Ranking
 from retlib.rerank import Lesson, Ranker
-from retlib.runs import make_run
 from retlib.text import TokenTable
 
 MEASURE = "RR@10"
 FIRST = "LTRe (ANCE)"  # the system of Table 1 whose results are re-ranked, as the paper's
-# Results of BM25 that negatives of a training query are drawn from.
-LISTED = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +57,7 @@ class Stages:
     @cached_property
     def listed(self) -> pd.DataFrame:
         """BM25's best results for the training and validation queries."""
-        queries = self.collection.queries
-        return self._found(queries["text"][queries["split"] != "test"], LISTED)
-
-    def _found(self, queries: pd.Series, depth: int) -> pd.DataFrame:
-        """The run of BM25."""
-        return make_run(queries.index, self.collection.documents.index, *self.bm25.search(queries.tolist(), depth))
+        return rerank.listed(BM25(), self.ranking)
 
     @cached_property
     def retriever(self) -> dense.Retriever:
@@ -92,7 +84,7 @@ class Stages:
     def firsts(self) -> dict[str, pd.DataFrame]:
         """The runs of the two first stages over the test queries."""
         queries = self.collection.split("test")["text"]
-        return {"BM25": self._found(queries, 1000), "LTRe": ltre.rank(self.retriever, self.ranking)}
+        return {"BM25": BM25().rank(self.ranking.texts, queries, 1000), "LTRe": ltre.rank(self.retriever, self.ranking)}
 
     def runs(self, depths: Sequence[int]) -> dict[str, pd.DataFrame]:
         """The runs of all systems by name: one stage, and two at each depth."""
@@ -142,11 +134,7 @@ class Stages:
 
     def _two(self, first: Callable, reader: Ranker, depth: int, number: int) -> np.ndarray:
         rows = first(number, depth)
-        rows = rows[rows >= 0]
-        if not len(rows):
-            return rows
-        table = self._tokens(number).take(np.zeros(len(rows), dtype=np.int64))
-        return rows[np.argsort(-reader.scores(table, self.ranking.benchmark.documents.take(rows)), kind="stable")]
+        return reader.order(self._tokens(number), self.ranking.benchmark.documents, rows[rows >= 0])
 
 
 def record(experiment: Experiment, stages: Stages, depths: Sequence[int], timed: int) -> None:

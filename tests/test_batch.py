@@ -199,7 +199,14 @@ def start_long(root):
 
 
 def kernels(root):
-    return {p for p in running(root) if "ipykernel_launcher" in " ".join(p.cmdline())}
+    return {p for p in running(root) if "ipykernel_launcher" in " ".join(command(p))}
+
+
+def command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:  # gone meanwhile
+        return []
 
 
 def test_a_killed_papermill_takes_its_kernel_along(book):

@@ -120,4 +120,4 @@ def test_settings_name_the_chain_and_the_rates_of_its_links(board):
     assert found["chain"] == "labels > BM25 Neg > LTRe" and found["towers"] == "siamese"
     assert found["LTRe, rate"] == board.query.learning_rate
     assert found["BM25 Neg, rate"] == board.both.learning_rate
-    assert found["later"]["learning_rate"] == board.labels.learning_rate
+    assert found["labels"]["learning_rate"] == board.labels.learning_rate

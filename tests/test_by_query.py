@@ -105,7 +105,7 @@ def test_the_spread_of_overlaps(table):
 
 
 def test_slices_by_hand(recorded, table):
-    found = by_query.slices(recorded, table, "c", "RR@10", 3)
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
     assert found["part"].unique().tolist() == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
     assert found["edge"].tolist() == [0, 0, 0.5, 0.5, 1, 1] and found["queries"].tolist() == [4, 4, 2, 2, 3, 3]
     assert found["system"].tolist() == ["BM25", "GQ"] * 3
@@ -123,7 +123,7 @@ def narrowed(found, queries):
 
 
 def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded, table):
-    found = by_query.slices(recorded, table, "c", "RR@10", 1, ["GQ"])
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["GQ"]), table, 1)
     assert found["part"].tolist() == ["0-100 % (n = 9)"]
     estimate = reports.estimate(narrowed(recorded, QUERIES[:9]), "GQ", "c", "RR@10")
     assert found.loc[0, ["value", "low", "high"]].tolist() == pytest.approx([estimate.effect, *estimate.interval()])
@@ -132,21 +132,21 @@ def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded, table):
 def test_queries_of_one_cluster_count_together(table):
     found, pairs = Results(), pd.Series([f"c{i // 2}" for i in range(10)], QUERIES)
     add(found, "BM25", {0: BM25}, clusters=pairs)
-    one = by_query.slices(found, table, "c", "RR@10", 3)
+    one = by_query.slices(by_query.Values(found, "c", "RR@10"), table, 3)
     # q5 is alone of its cluster in the lowest part; q6 and q7 are of one, so that their values are summed.
     values = 100 * np.array(BM25[5:9])
     sums = np.array([values[0], values[1] + values[2], values[3]]) - values.mean() * np.array([1, 2, 1])
     error = (3 / 2 * (sums**2).sum()) ** 0.5 / 4
     assert one["high"][0] - one["value"][0] == pytest.approx(stats.t.ppf(0.975, 2) * error, rel=1e-4)
     add(found, "BM25", {0: BM25}, "d", clusters=pd.Series("same", QUERIES))
-    other = by_query.slices(found, table.assign(collection="d"), "d", "RR@10", 3)
+    other = by_query.slices(by_query.Values(found, "d", "RR@10"), table.assign(collection="d"), 3)
     assert other[["low", "high"]].isna().all(axis=None) and other["value"].equals(one["value"])
     assert by_query.slices_text(other).loc["BM25"].tolist() == ["39.6", "50.0", "50.0"]
 
 
 def test_a_part_of_one_query_has_no_interval(recorded, table):
     apart = table.assign(overlap=np.arange(10) / 10)
-    found = by_query.slices(recorded, apart, "c", "RR@10", 10, ["BM25"])
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["BM25"]), apart, 10)
     assert len(found) == 10 and found["value"].tolist() == pytest.approx([100 * x for x in BM25], abs=1e-3)
     assert found[["low", "high"]].isna().all(axis=None)
 
@@ -154,8 +154,8 @@ def test_a_part_of_one_query_has_no_interval(recorded, table):
 def test_slices_take_queries_by_their_id(recorded, table):
     other = table.assign(collection="another", overlap=0.0)
     shuffled = pd.concat([other, table.iloc[::-1]], ignore_index=True)
-    expected = by_query.slices(recorded, table, "c", "RR@10", 3)
-    pd.testing.assert_frame_equal(by_query.slices(recorded, shuffled, "c", "RR@10", 3), expected)
+    expected = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
+    pd.testing.assert_frame_equal(by_query.slices(by_query.Values(recorded, "c", "RR@10"), shuffled, 3), expected)
 
 
 @given(st.lists(st.integers(0, 6) | st.none(), min_size=1, max_size=40), st.integers(1, 8))
@@ -183,20 +183,20 @@ def test_equal_queries_go_where_the_middle_of_them_falls():
 @pytest.mark.parametrize(("parts", "said"), [(0, "at least 1"), (-2, "at least 1"), (1.5, "whole"), (True, "whole")])
 def test_impossible_parts(recorded, table, parts, said):
     with pytest.raises(SettingError, match=f"parts = {parts!r}.*{said}"):
-        by_query.slices(recorded, table, "c", "RR@10", parts)
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, parts)
 
 
 def test_overlaps_that_do_not_fit_the_results(recorded, table):
     with pytest.raises(DataError, match=r"lacks query \['q9'\] of 'c'"):
-        by_query.slices(recorded, table.iloc[:9], "c", "RR@10", 3)
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table.iloc[:9], 3)
     with pytest.raises(DataError, match=r"has query \['q0'\] of 'c' twice"):
-        by_query.slices(recorded, pd.concat([table, table]), "c", "RR@10", 3)
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), pd.concat([table, table]), 3)
     with pytest.raises(DataError, match="no query of 'c' has an overlap"):
-        by_query.slices(recorded, table.assign(overlap=np.nan), "c", "RR@10", 3)
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table.assign(overlap=np.nan), 3)
 
 
 def test_slices_as_a_page_shows_them(recorded, table):
-    found = by_query.slices(recorded, table, "c", "RR@10", 3, ["GQ", "BM25"])
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["GQ", "BM25"]), table, 3)
     shown = by_query.slices_text(found)
     assert shown.index.tolist() == ["GQ", "BM25"] and shown.columns.tolist() == found["part"].unique().tolist()
     half = (found["high"] - found["low"])[1] / 2
@@ -209,7 +209,7 @@ def test_slices_as_a_page_shows_them(recorded, table):
 def test_outcomes_by_hand(recorded):
     add(recorded, "twin", {0: BM25})
     add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = by_query.outcomes(recorded, "c", "RR@10", "BM25")
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10"), "BM25")
     assert found["system"].tolist() == ["GQ", "twin", "worse"]  # by effect, not as they were recorded
     counts = found.set_index("system")[["wins", "ties", "losses"]]
     # GQ over its seeds: 1, 1, .5, 0, 0, 0, .5, 1/3, .5, .25; q7 is the mean of a half and a sixth.
@@ -220,7 +220,7 @@ def test_outcomes_by_hand(recorded):
     low, high = alone.confidence_interval(0.95)
     assert found.loc[2, ["low", "high"]].tolist() == pytest.approx([100 * low, 100 * high], abs=1e-3)
     assert found["p"].tolist() == pytest.approx([1, 1, 3 * alone.pvalue], abs=1e-3)  # the smallest of three
-    two = by_query.outcomes(recorded, "c", "RR@10", "BM25", ["worse", "twin"])
+    two = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["worse", "twin"]), "BM25")
     assert two["p"][1] == pytest.approx(2 * alone.pvalue, abs=1e-3)
 
 
@@ -228,20 +228,20 @@ def test_rounding_makes_no_winner(recorded):
     """A third as recorded, to five digits, and the mean of what three seeds recorded."""
     add(recorded, "a third", {seed: [value] * 10 for seed, value in enumerate((1 / 2, 1 / 3, 1 / 6))})
     add(recorded, "another", {0: [1 / 3] * 10})
-    found = by_query.outcomes(recorded, "c", "RR@10", "another", ["a third"])
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["a third"]), "another")
     assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
     # The smallest real difference of RR@10 counts.
     add(recorded, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
-    assert by_query.outcomes(recorded, "c", "RR@10", "another", ["near"])["wins"].tolist() == [1]
+    assert by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["near"]), "another")["wins"].tolist() == [1]
 
 
 def test_outcomes_are_over_the_seeds_that_both_have(recorded):
     add(recorded, "rival", {1: GQ[1], 2: BM25, 3: BM25})
-    found = by_query.outcomes(recorded, "c", "RR@10", "rival", ["GQ"])
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["GQ"]), "rival")
     assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
     add(recorded, "stranger", {7: BM25, 8: BM25})
     with pytest.raises(DataError, match="no seed in common"):
-        by_query.outcomes(recorded, "c", "RR@10", "stranger", ["GQ"])
+        by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["GQ"]), "stranger")
 
 
 @settings(max_examples=12)  # each writes two systems and tests them four times
@@ -250,18 +250,18 @@ def test_wins_of_one_are_losses_of_the_other(pairs):
     found = Results()
     for system, values in zip("ab", zip(*pairs, strict=True), strict=True):
         add(found, system, {0: np.array(values) / 4})
-    one, other = (by_query.outcomes(found, "c", "RR@10", rival).iloc[0] for rival in "ba")
+    one, other = (by_query.outcomes(by_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba")
     assert (one["wins"], one["losses"], one["ties"]) == (other["losses"], other["wins"], other["ties"])
     assert one["wins"] + one["losses"] + one["ties"] == 10
     assert one["effect"] == pytest.approx(-other["effect"]) and one["p"] == pytest.approx(other["p"])
-    best = [by_query.oracle(found, "c", "RR@10", rival).iloc[0] for rival in "ba"]
+    best = [by_query.oracle(by_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba"]
     assert best[0]["best_of_both"] == best[1]["best_of_both"] >= max(best[0]["alone"], best[0]["rival"])
 
 
 def test_a_rival_alone_has_no_outcomes(recorded):
-    found = by_query.outcomes(recorded, "c", "RR@10", "BM25", ["BM25"])
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25")
     assert found.empty and {"wins", "p"} <= set(found.columns)
-    assert by_query.oracle(recorded, "c", "RR@10", "BM25", ["BM25"]).empty
+    assert by_query.oracle(by_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25").empty
 
 
 def test_outcomes_as_a_page_shows_them(recorded):
@@ -279,7 +279,7 @@ def test_outcomes_as_a_page_shows_them(recorded):
 
 def test_an_oracle_takes_the_better_of_both_for_each_query_and_seed(recorded):
     add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = by_query.oracle(recorded, "c", "RR@10", "BM25")
+    found = by_query.oracle(by_query.Values(recorded, "c", "RR@10"), "BM25")
     assert found.columns.tolist() == ["system", "alone", "rival", "best_of_both"]
     assert found["system"].tolist() == ["GQ", "worse"]
     alone, total = sum(map(sum, GQ.values())) / 20, sum(BM25) / 10
@@ -305,15 +305,12 @@ def test_an_oracle_takes_the_better_of_both_for_each_query_and_seed(recorded):
         ({"split": "dev"}, "collection = 'c' is not known"),
     ],
 )
-def test_what_is_unknown_is_named_with_what_is_valid(recorded, table, changes, said):
-    asked = {"collection": "c", "measure": "RR@10", "rival": "BM25"} | changes
+def test_what_is_unknown_is_named_with_what_is_valid(recorded, changes, said):
+    asked = {"collection": "c", "measure": "RR@10"} | changes
+    rival = asked.pop("rival", "BM25")
     for function in (by_query.outcomes, by_query.oracle):
         with pytest.raises(SettingError, match=said):
-            function(recorded, **asked)
-    if "rival" not in changes:
-        del asked["rival"]
-        with pytest.raises(SettingError, match=said):
-            by_query.slices(recorded, table, parts=3, **asked)
+            function(by_query.Values(recorded, **asked), rival)
 
 
 def test_collections_are_those_where_the_rival_was_measured(recorded):
@@ -348,8 +345,8 @@ def test_results_that_are_not_there(recorded, table, own_build):
 
 def test_slices_are_drawn_side_by_side_with_their_intervals(recorded, table):
     add(recorded, "BM25", {0: BM25}, "d")
-    other = by_query.slices(recorded, table.assign(collection="d"), "d", "RR@10", 2)
-    found = by_query.slices(recorded, table, "c", "RR@10", 3)
+    other = by_query.slices(by_query.Values(recorded, "d", "RR@10"), table.assign(collection="d"), 2)
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
     figure = by_query_figures.slices({"d": other, "c": found}, "RR@10")
     first, second = figure.axes
     assert (first.get_title(), second.get_title()) == ("d", "c") and second.get_ylabel() == "RR@10 (points of 100)"

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from ltre_slice import READERS, recorded, seen
 
-from retlib import latency, reports, two_stage
+from retlib import latency, reports, rerank, two_stage
 from retlib.dense import Schedule
-from retlib.rerank import Lesson
+from retlib.rerank import Lesson, Ranker
 from retlib.two_stage import Stages
 
 DEPTHS = ltre_slice.OWN["43_two_stage"]["depths"]
@@ -93,7 +93,8 @@ def test_late_interaction_is_timed_on_the_text_to_its_results(stages, runs):
 def test_a_question_that_finds_nothing_is_not_read(stages):
     strange = stages.collection.queries.iloc[[0]].assign(text="zzzz", split="test")  # it shares no word with any
     alone = replace(stages, collection=replace(stages.collection, queries=strange, qrels=stages.collection.qrels[:0]))
-    alone.__dict__.update(readers={"none": None}, _units=None)  # nothing is trained, and no reader is asked
+    no_reader = Ranker(None, stages.retriever.wordpiece, stages.retriever.architecture)
+    alone.__dict__.update(readers={"none": no_reader}, _units=None)  # nothing is trained, and no reader is asked
     assert len(alone.answers([3])["BM25 -> none, 3"](0)) == 0
 
 
@@ -103,7 +104,7 @@ def test_readers_have_their_layers_and_learn_from_bm25s_lists(stages):
     assert stages.colbert.model.encoder.bert.config.num_hidden_layers == stages.study.architecture.layers
     splits = stages.collection.queries["split"]
     assert set(splits[stages.listed["query_id"].unique()]) == {"train", "dev"}
-    assert stages.listed.groupby("query_id").size().max() == two_stage.LISTED
+    assert stages.listed.groupby("query_id").size().max() == rerank.LISTED
 
 
 @pytest.mark.parametrize(("timed", "count"), [(3, 3), (10_000, 20)])
