@@ -130,13 +130,16 @@ class Board:
 
     def reader(self, seed: int) -> Ranker:
         """The model that reads pairs, trained or found: it learns from BM25's lists, and starts from a retriever."""
-        listed = rerank.listed(self.lexical, self.ranking)
-        return rerank.fit(self.trained(READS_FROM, seed).retriever, self.target, listed, self.lesson, seed)
+        return rerank.fit(self.trained(READS_FROM, seed).retriever, self.target, self._listed, self.lesson, seed)
+
+    @cached_property
+    def _listed(self) -> pd.DataFrame:
+        return rerank.listed(self.lexical, self.ranking)
 
     def settings(self, chain: Sequence[str]) -> dict[str, Any]:
         """What made a chain, as recorded beside its results."""
         found = self.study.settings("Siamese | ")
-        del found["later"]  # of Part III's second trainings, which are not made here
+        del found["later"], found["separate passages"]  # of Part III, and not made here
         found |= {"chain": name_of(chain), "labels": asdict(self.labels)}
         methods = {link: self.method(link) for link in chain if link in ltre.NEGATIVES}
         return found | {f"{link}, rate": method.learning_rate for link, method in methods.items()}
@@ -163,7 +166,12 @@ def _fitted(board: Board, part: str, start: Retriever | None, schedule: Schedule
 
 def _ranked(negatives: str) -> Link:
     """Train by ranking, as in Part IV."""
-    return lambda board, start, seed: ltre.fit(start, board.ranking, board.method(negatives), seed)
+
+    def link(board: Board, start: Retriever | None, seed: int) -> Retriever:
+        require(start is not None, f"{negatives} cannot come first in a chain: it goes on from what a link has trained")
+        return ltre.fit(start, board.ranking, board.method(negatives), seed)
+
+    return link
 
 
 LINKS: Mapping[str, Link] = {

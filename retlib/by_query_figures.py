@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from retlib.figures import COLOURS, line_style, style_axis
+from retlib.figures import COLOURS, legend, line_style, style_axis
 
 # How `outcomes` draws losses and wins: a hatch tells them apart without colour.
 LOSS = {"color": COLOURS[1], "hatch": "///", "edgecolor": "white", "linewidth": 0}
@@ -31,7 +31,7 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     for axis, table in zip(axes, tables.values(), strict=True):
         _lines(axis, table, systems)
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
-    _legend(figure, axes, 3)
+    legend(figure, axes, 3, 8)
     return figure
 
 
@@ -65,7 +65,7 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
     for axis, table in zip(axes, tables.values(), strict=True):
         _diverging(axis, table)
         axis.set_xlabel(f"queries worse | better than {rival} ({measure})")
-    _legend(figure, axes, 2)
+    legend(figure, axes, 2, 8)
     return figure
 
 
@@ -96,11 +96,3 @@ def _panels(titles: Sequence[str], width: float, height: float) -> tuple[Figure,
         style_axis(axis)
         axis.set_title(title, fontsize=10)
     return figure, shown
-
-
-def _legend(figure: Figure, axes: Sequence[Axes], columns: int) -> None:
-    """One legend below all panels, each name once."""
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False
-    )

@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from retlib.errors import require, require_one_of
+from retlib.errors import require
 from retlib.seq2seq import Memory, Seq2Seq, State
 from retlib.text import TokenTable
 
@@ -42,7 +42,7 @@ class Decoding(ABC):
 
     @property
     def name(self) -> str:
-        """The name under which `get` finds it."""
+        """Its name in records."""
         return type(self).__name__.lower()
 
     @property
@@ -166,23 +166,6 @@ class Beam(Decoding):
             found, state = model.step(memory, state.reorder(parents), last)
             log_p = found.view(*last.shape, -1)
         return beams.close()
-
-
-DECODINGS: dict[str, type[Decoding]] = {kind.__name__.lower(): kind for kind in (Greedy, Beam, Nucleus)}
-
-
-def get(name: str, **settings: Any) -> Decoding:
-    """A decoding by its name: "greedy", "beam" or "nucleus".
-
-    Raises
-    ------
-    SettingError
-        If there is no such name, or it has no such setting.
-    """
-    require_one_of("decoding", name, DECODINGS)
-    for setting in settings:
-        require_one_of(f"setting of {name}", setting, DECODINGS[name].__dataclass_fields__)
-    return DECODINGS[name](**settings)
 
 
 class _Beams:

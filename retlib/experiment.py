@@ -44,6 +44,11 @@ def each_of(rule: Rule) -> Rule:
     return check
 
 
+def some_of(rule: Rule) -> Rule:
+    """A list whose members each pass a rule; it may be empty."""
+    return lambda name, value: None if value == [] else each_of(rule)(name, value)
+
+
 def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
     """A mapping with exactly these keys (any, if None), whose values each pass `rule`."""
     keys = None if keys is None else sorted(keys)
@@ -69,6 +74,9 @@ def number(lowest: float, highest: float = float("inf"), whole: bool = False) ->
         require(valid, f"{name} = {value!r} must be {wanted}")
 
     return check
+
+
+POSITIVE, RATE = number(1, whole=True), number(1e-7, 1)
 
 
 def text(name: str, value: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
 
 from retlib.claims import SIGNS
@@ -42,6 +43,27 @@ def style_axis(axis: Axes) -> None:
     axis.grid(alpha=0.25)
 
 
+def legend(figure: Figure, axes: Iterable[Axes], columns: int, size: float = 9) -> None:
+    """One legend below all panels, each name once."""
+    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=size, frameon=False
+    )
+
+
+def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
+    """Differences in points as coloured cells with their numbers; returns what a colour bar is made of."""
+    known = np.abs(effects[~np.isnan(effects)])
+    bound = max(1.0, float(np.percentile(known, 90))) if len(known) else 1.0
+    image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
+    for i, j in np.argwhere(~np.isnan(effects)):
+        weight = "bold" if bold[i, j] else "normal"
+        colour = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
+        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, weight=weight, color=colour)
+    axis.grid(visible=False)
+    return image
+
+
 def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
     """Scores with their 95 % intervals, one panel a collection; the paper's numbers as open diamonds.
 
@@ -69,8 +91,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
             )
         axis.set(yticks=places, yticklabels=table.index, xlabel=f"{measure} (points of 100)", title=collection)
         axis.grid(axis="y", visible=False)
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    legend(figure, axes, 2)
     return figure
 
 
@@ -134,15 +155,9 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
         significant[i, j] = significant[j, i] = pair.p < level
     side = 0.62 * len(names) + 2.4
     figure, (axis,) = styled(side + 1.2, side)
-    bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90))) if len(names) > 1 else 1.0
-    image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
-    for i, j in np.argwhere(~np.isnan(effects)):
-        weight = "bold" if significant[i, j] else "normal"
-        colour = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
-        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, weight=weight, color=colour)
+    image = differences(axis, effects, significant)
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=names)
     axis.set_xticklabels(names, rotation=40, ha="right")
-    axis.grid(visible=False)
     figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
     return figure
 
@@ -179,10 +194,7 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
     for axis in axes.flat[len(collections) :]:
         axis.set_visible(False)
     figure.supylabel("R@k (points of 100)", fontsize=10)
-    handles = {
-        label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    legend(figure, axes.flat, 3, 8)
     return figure
 
 

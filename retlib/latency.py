@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import numpy as np
 
+from retlib import runtime
+from retlib.collection import Collection
 from retlib.errors import DataError, require
+from retlib.experiment import Experiment
 
 Query = TypeVar("Query")
 
@@ -50,3 +53,23 @@ def milliseconds(answer: Callable[[Query], object], queries: Iterable[Query]) ->
 def summary(times: np.ndarray) -> dict[str, float]:
     """Median and 95th percentile of milliseconds, under the names by which they are recorded."""
     return {"latency ms": float(np.median(times)), "latency p95 ms": float(np.percentile(times, 95))}
+
+
+def record(
+    experiment: Experiment,
+    collection: Collection,
+    answers: Mapping[str, Callable[[int], object]],
+    timed: int,
+    seed: int,
+) -> None:
+    """Record the milliseconds of at most `timed` test queries, asked one by one, warm.
+
+    Parameters
+    ----------
+    answers : mapping of str to callable
+        System to what answers the test query of a number.
+    """
+    numbers = range(min(timed, len(collection.split("test"))))
+    for system, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
+        for measure, value in summary(milliseconds(answer, numbers)).items():
+            experiment.record(system, collection.name, measure, value, seed)

@@ -15,7 +15,7 @@ from retlib.board import DEPTH, LABELS, PRETRAINING, QUERIES, READS_FROM, Board,
 from retlib.dense import Schedule
 from retlib.errors import DataError, require
 from retlib.evaluation import evaluate
-from retlib.experiment import Experiment, Outcome, Rule, each_of, number
+from retlib.experiment import POSITIVE, RATE, Experiment, Outcome, Rule, each_of, number
 from retlib.feedback import RM3
 from retlib.lexical import BM25
 from retlib.ltre import Method
@@ -125,8 +125,6 @@ def _validated(board: Board, run: pd.DataFrame) -> float:
 
 # --- a notebook's parameters -----------------------------------------------------------------------
 
-_POSITIVE, _RATE = number(1, whole=True), number(1e-7, 1)
-
 
 def _constants(name: str, value: Any) -> None:
     """A rule: k1 and b."""
@@ -136,24 +134,26 @@ def _constants(name: str, value: Any) -> None:
     number(0, 1)(f"{name}, b", value[1])
 
 
-# Those of Part III but for its second trainings, those of Part IV's training by ranking, and those of the rest.
+# What of Part III is not made here: passages that are no target's, and second trainings.
+ABSENT = {"separate": zero_shot_study.FEWEST_SEPARATE, "later_steps": 1, "later_rate": 1e-7}
+# The others of Part III, those of Part IV's training by ranking, and those of the rest.
 RULES: dict[str, Rule] = {
-    **{name: rule for name, rule in zero_shot_study.RULES.items() if not name.startswith("later")},
+    **{name: rule for name, rule in zero_shot_study.RULES.items() if name not in ABSENT},
     **ltre_study.RANKED_RULES,
-    "ranked_steps": _POSITIVE,
-    "words_epochs": _POSITIVE,
+    "ranked_steps": POSITIVE,
+    "words_epochs": POSITIVE,
     "words_batch": number(2, whole=True),
-    "reader_steps": _POSITIVE,
-    "reader_batch": _POSITIVE,
-    "reader_rate": _RATE,
-    "reader_negatives": _POSITIVE,
-    "read": _POSITIVE,
-    "timed": _POSITIVE,
+    "reader_steps": POSITIVE,
+    "reader_batch": POSITIVE,
+    "reader_rate": RATE,
+    "reader_negatives": POSITIVE,
+    "read": POSITIVE,
+    "timed": POSITIVE,
     "bm25_trials": each_of(_constants),
-    "words_rates": each_of(_RATE),
-    "label_rates": each_of(_RATE),
-    "ranked_rates": each_of(_RATE),
-    "query_rates": each_of(_RATE),
+    "words_rates": each_of(RATE),
+    "label_rates": each_of(RATE),
+    "ranked_rates": each_of(RATE),
+    "query_rates": each_of(RATE),
 }
 
 
@@ -171,8 +171,7 @@ def boards(p: Mapping[str, Any]) -> list[Board]:
     recipe = Recipe(batch_size=p["words_batch"], epochs=p["words_epochs"])
     by_method = {method: replace(recipe, method=method) for method in WORDS.values()}
     lesson = Lesson(Schedule(p["reader_steps"], p["reader_batch"], p["reader_rate"]), p["reader_negatives"])
-    # Part III's second trainings are not made here.
-    studies = zero_shot_study.studies({**p, "later_steps": p["steps"], "later_rate": p["rate"]})
+    studies = zero_shot_study.studies({**p, **ABSENT})
     labels = Schedule(p["steps"], p["batch"], p["rate"])
     made = [(study, target) for study in studies.values() for target in study.targets]
     for _, target in made:
@@ -208,7 +207,7 @@ def record(experiment: Experiment, board: Board, seeds: Sequence[int], read: int
         for chain in runtime.progress(chains(), desc=f"chains, seed {seed}", unit="chain"):
             _record_chain(experiment, board, chain, seed)
         _record_reader(experiment, board, seed, read)
-        _record_latency(experiment, board, seed, read, timed)
+        latency.record(experiment, board.target, answers(board, seed, read), timed, seed)
 
 
 def _record_lexical(experiment: Experiment, board: Board) -> None:
@@ -249,13 +248,6 @@ def _record_reader(experiment: Experiment, board: Board, seed: int, read: int) -
     experiment.measure(_reading(read), board.target, seed, outcome, measures=MEASURES)
 
 
-def _record_latency(experiment: Experiment, board: Board, seed: int, read: int, timed: int) -> None:
-    numbers = range(min(timed, len(board.target.split("test"))))
-    for system, answer in answers(board, seed, read).items():
-        for measure, value in latency.summary(latency.milliseconds(answer, numbers)).items():
-            experiment.record(system, board.target.name, measure, value, seed)
-
-
 def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.ndarray]]:
     """What answers the test query of a number, from its text to `DEPTH` rows of documents, best first; by system."""
     questions = board.target.split("test")["text"].tolist()
@@ -264,13 +256,13 @@ def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.
     dense = ltre.answering(retriever, board.ranking)
 
     def by_words(number: int) -> np.ndarray:
-        return lexical.search([questions[number]], DEPTH)[1]
+        return lexical.search([questions[number]], DEPTH)[1][0]
 
     def by_vectors(number: int) -> np.ndarray:
         return dense(questions[number], DEPTH)
 
     def hybrid(number: int) -> np.ndarray:
-        return fusion.reciprocal_ranks([by_vectors(number)[None], by_words(number)])[1][0, :DEPTH]
+        return fusion.reciprocal_ranks([by_vectors(number)[None], by_words(number)[None]])[1][0, :DEPTH]
 
     def reading(number: int) -> np.ndarray:
         rows = hybrid(number)

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from retlib import reports
 from retlib.board import Board, name_of
-from retlib.evaluation import Comparison
-from retlib.figures import COLOURS, line_style, styled
+from retlib.figures import COLOURS, legend, line_style, styled
 from retlib.leaderboard import BM25_TUNED, CHOSEN_BY, ENDS, HYBRID, RIVALS, STARTS, WORDS
 from retlib.results import Results
 
@@ -48,14 +47,9 @@ def grid(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.Data
     rows: dict[str, dict[str, str]] = {}
     for suffix, start, end in product(("", HYBRID), STARTS, ENDS):
         system, column = name_of((*start, *end)) + suffix, (name_of(end) or ALONE) + suffix
-        found = _text(reports.estimate(results, system, collection, measure)) if system in known else ""
+        found = reports.plus_minus(reports.estimate(results, system, collection, measure)) if system in known else ""
         rows.setdefault(name_of(start) or NOTHING, {})[column] = found
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
-
-
-def _text(found: Comparison) -> str:
-    low, high = found.interval()
-    return f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
 
 
 def costs(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.DataFrame:
@@ -77,17 +71,6 @@ def best_within(table: pd.DataFrame) -> pd.DataFrame:
     order = table.sort_values(["seconds", "value"], ascending=[True, False], kind="stable")
     before = order["value"].cummax().shift(fill_value=float("-inf"))
     return order[order["value"] > before].reset_index(drop=True)
-
-
-def latencies(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.DataFrame:
-    """Quality and time of a question: `system`, `value`, `low`, `high` (points of 100), `median` and `p95` (ms)."""
-    rows = results.rows[results.rows["collection"] == collection]
-    times = rows.pivot_table(index="system", columns="measure", values="value", sort=False)
-    found = []
-    for system, row in times[times["latency ms"].notna()].iterrows():
-        quality = reports.estimate(results, str(system), collection, measure)
-        found.append((system, quality.effect, *quality.interval(), row["latency ms"], row["latency p95 ms"]))
-    return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
 
 
 def training_time(table: pd.DataFrame, level: float, measure: str = CHOSEN_BY) -> Figure:
@@ -122,6 +105,5 @@ def training_time(table: pd.DataFrame, level: float, measure: str = CHOSEN_BY) -
     for axis in axes:
         axis.set_ylim(low, high)
     axes[0].set_ylabel(f"{measure} (points of 100)")
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    legend(figure, axes, 3)
     return figure

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
-from retlib.figures import COLOURS, line_style, style_axis, styled
+from retlib.figures import COLOURS, legend, line_style, style_axis, styled
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.
 DYNAMICS = {
@@ -57,10 +57,7 @@ def dynamics(curves: pd.DataFrame, smooth: int | None = None) -> Figure:
         axis.title.set_fontsize(10)
     for axis in axes[-1]:
         axis.set_xlabel(f"training step (mean over {width} recorded steps)")
-    handles = {
-        label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    legend(figure, axes.flat, 4)
     return figure
 
 

@@ -14,7 +14,18 @@ from retlib import datasets, dense, losses, ltre, runtime
 from retlib.collection import Collection, smaller
 from retlib.dense import Architecture, Retriever, Schedule
 from retlib.dynamics import Watching
-from retlib.experiment import Experiment, Outcome, Rule, collection_name, each_of, number, one_of
+from retlib.experiment import (
+    POSITIVE,
+    RATE,
+    Experiment,
+    Outcome,
+    Rule,
+    collection_name,
+    each_of,
+    number,
+    one_of,
+    some_of,
+)
 from retlib.feedback import RM3
 from retlib.lexical import BM25, LexicalSystem
 from retlib.ltre import Method
@@ -145,13 +156,11 @@ def _ranking(study: Study, collection: Collection | None) -> Ranking:
 
 # --- a notebook's parameters -----------------------------------------------------------------------
 
-_POSITIVE, _RATE = number(1, whole=True), number(1e-7, 1)
-
 # Of training by ranking, but for the rates.
 RANKED_RULES: dict[str, Rule] = {
-    "negatives": _POSITIVE,
-    "interval": _POSITIVE,
-    "query_steps": _POSITIVE,
+    "negatives": POSITIVE,
+    "interval": POSITIVE,
+    "query_steps": POSITIVE,
     "retrieved": number(2, whole=True),
     "query_loss": one_of([name for name in losses.names() if name not in ltre.ONE_POSITIVE]),
     "optimizer": one_of(OPTIMIZERS),
@@ -159,25 +168,25 @@ RANKED_RULES: dict[str, Rule] = {
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
     "collections": each_of(collection_name),
-    "zero_shot": lambda name, value: None if value == [] else each_of(collection_name)(name, value),
-    "documents": _POSITIVE,
-    "questions": _POSITIVE,
+    "zero_shot": some_of(collection_name),
+    "documents": POSITIVE,
+    "questions": POSITIVE,
     "articles": one_of(datasets.article_names()),
     "units": number(100, whole=True),
-    "layers": _POSITIVE,
-    "width": _POSITIVE,
-    "dimension": _POSITIVE,
-    "query_length": _POSITIVE,
-    "document_length": _POSITIVE,
-    "pretraining_steps": _POSITIVE,
+    "layers": POSITIVE,
+    "width": POSITIVE,
+    "dimension": POSITIVE,
+    "query_length": POSITIVE,
+    "document_length": POSITIVE,
+    "pretraining_steps": POSITIVE,
     "pretraining_batch": number(2, whole=True),
-    "pretraining_rate": _RATE,
-    "warm_steps": _POSITIVE,
-    "warm_rate": _RATE,
+    "pretraining_rate": RATE,
+    "warm_steps": POSITIVE,
+    "warm_rate": RATE,
     "batch": number(2, whole=True),
-    "steps": _POSITIVE,
-    "rate": _RATE,
-    "query_rate": _RATE,
+    "steps": POSITIVE,
+    "rate": RATE,
+    "query_rate": RATE,
     **RANKED_RULES,
 }
 

@@ -102,11 +102,26 @@ def recalls(
                 rows[system][measure] = ""
                 continue
             found = estimate(results, system, collection, measure, split)
-            low, high = found.interval()
             paper = reported.get((system, measure))
-            text = f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
-            rows[system][measure] = text + ("" if paper is None else f" | {paper:.1f}")
+            rows[system][measure] = plus_minus(found) + ("" if paper is None else f" | {paper:.1f}")
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+
+def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.DataFrame:
+    """Quality and time of a question: `system`, `value`, `low`, `high` (points of 100), `median` and `p95` (ms)."""
+    rows = results.rows[results.rows["collection"] == collection]
+    times = rows.pivot_table(index="system", columns="measure", values="value", sort=False)
+    found = []
+    for system, row in times[times["latency ms"].notna()].iterrows():
+        quality = estimate(results, str(system), collection, measure)
+        found.append((system, quality.effect, *quality.interval(), row["latency ms"], row["latency p95 ms"]))
+    return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
+
+
+def plus_minus(found: Comparison) -> str:
+    """Text such as ``41.3 ± 0.8``: the effect, and half of its 95 % interval."""
+    low, high = found.interval()
+    return f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
 
 
 def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:

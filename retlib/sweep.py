@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 
 from retlib import artefacts, notebooks, processes, runtime
 from retlib.errors import DataError, require, require_one_of
-from retlib.figures import line_style, styled
+from retlib.figures import legend, line_style, styled
 from retlib.imports import closure
 from retlib.results import Results
 
@@ -174,6 +174,8 @@ def _execute(sweep: Sweep, root: Path, folder: Path, point: Mapping[str, Any]) -
     environment = os.environ | {"RETLIB_BUILD": str(folder), processes.MARK: str(folder)}
     with (folder / "log").open("w") as log:
         subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
+    ended = _results(sweep, folder).is_dir() or (folder / "failed" / f"{sweep.notebook}.ipynb").exists()
+    require(ended, f"a point of {sweep.name} ended without a result; see {folder / 'log'}", DataError)
 
 
 def summary(frame: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
@@ -205,9 +207,7 @@ def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
             ticks = part[x].astype(str) if part[x].dtype == object else part[x]
             axis.errorbar(ticks, part[sweep.measure], part["deviation over seeds"], label=label, **line_style(place))
         axis.set(title=collection, xlabel=_plain(x), ylabel=sweep.measure)
-    # A panel need not have every line.
-    named = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside lower left", frameon=False)
+    legend(figure, axes, 1)
     return figure
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
-from retlib import dense, late_interaction, latency, ltre, rerank, runtime
+from retlib import dense, late_interaction, latency, ltre, rerank
 from retlib.collection import Collection
 from retlib.experiment import Experiment, Outcome
 from retlib.lexical import BM25
@@ -143,21 +143,4 @@ def record(experiment: Experiment, stages: Stages, depths: Sequence[int], timed:
     for system, run in stages.runs(depths).items():
         seed = 0 if system == "BM25" else stages.seed
         experiment.measure(system, stages.collection, seed, Outcome(run, parameters), measures=[MEASURE, "R@1000"])
-    answers = stages.answers(depths)
-    numbers = range(min(timed, len(stages.collection.split("test"))))
-    for system, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
-        for measure, value in latency.summary(latency.milliseconds(answer, numbers)).items():
-            experiment.record(system, stages.collection.name, measure, value, stages.seed)
-
-
-def table(experiment: Experiment, collection: str, estimate: Callable) -> pd.DataFrame:
-    """Quality and latency of every system: `system`, `value`, `low`, `high` (points of 100), `median`, `p95` (ms)."""
-    rows = experiment.results.rows
-    mean = rows[rows["collection"] == collection].groupby(["system", "measure"])["value"].mean()
-    found = []
-    for system in experiment.results.systems(collection, "test", MEASURE):
-        quality = estimate(experiment.results, system, collection, MEASURE)
-        low, high = quality.interval()
-        times = mean[system, "latency ms"], mean[system, "latency p95 ms"]
-        found.append((system, quality.effect, low, high, *times))
-    return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
+    latency.record(experiment, stages.collection, stages.answers(depths), timed, stages.seed)

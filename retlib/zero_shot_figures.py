@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from retlib.figures import curves, line_style, styled
+from retlib.figures import curves, differences, line_style, styled
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float = 0.05) -> Figure:
@@ -24,15 +24,10 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
     longest = max(map(len, systems))
     figure, (axis,) = styled(1.05 * len(names) + 2.2 + 0.08 * longest, 0.42 * len(systems) + 2.4)
-    bound = max(1.0, float(np.nanpercentile(np.abs(effects), 90)))
-    image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound, aspect="auto")
-    for i, j in np.argwhere(~np.isnan(effects)):
-        style = {"weight": "bold" if p_values[i, j] < level else "normal"}
-        style["color"] = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
-        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, **style)
+    image = differences(axis, effects, p_values < level)
+    axis.set_aspect("auto")
     axis.set(xticks=range(len(names)), yticks=range(len(systems)), yticklabels=systems)
     axis.set_xticklabels(names, rotation=30, ha="right")
-    axis.grid(visible=False)
     figure.colorbar(image, ax=axis, label=f"points of {measure} above {rival}")
     return figure
 

@@ -19,7 +19,19 @@ from retlib import artefacts, datasets, decoding, dense, passages, querygen, run
 from retlib.collection import Collection, fewer_candidates, hash_position, smaller
 from retlib.dense import Architecture, Retriever, Schedule
 from retlib.errors import DataError, require, require_one_of
-from retlib.experiment import Experiment, Outcome, Rule, collection_name, each_of, mapping_of, number, one_of
+from retlib.experiment import (
+    POSITIVE,
+    RATE,
+    Experiment,
+    Outcome,
+    Rule,
+    collection_name,
+    each_of,
+    mapping_of,
+    number,
+    one_of,
+    some_of,
+)
 from retlib.lexical import BM25
 from retlib.pretraining import Corpus
 from retlib.querygen import Generator
@@ -44,6 +56,8 @@ ON_TARGET = [f"{tower} | {data}" for tower in TOWERS for data in ("ICT", "Beam",
 PRETRAINED = "Siamese | WikiGQ+FT(official)"
 # Share of the labels that `COMPARED` is trained on, and how many queries of a split that is at least.
 FEW, FEWEST = 0.01, 10
+# Separate passages, at least.
+FEWEST_SEPARATE = 50
 # Shares of the separate passages, of Figure 3; sizes of an encoding, of Figure 2.
 SHARES = (0.04, 0.2, 1.0)
 PORTIONS = tuple(f"Siamese | WikiGQ, {share:.0%}".replace("%", " %") for share in SHARES)
@@ -217,8 +231,6 @@ def has_labels(collection: Collection) -> bool:
 
 # --- a notebook's parameters -----------------------------------------------------------------------
 
-_POSITIVE, _RATE = number(1, whole=True), number(1e-7, 1)
-
 
 def _generators(name: str, value: Any) -> None:
     """A rule: labelled collections, each with a list of others."""
@@ -231,11 +243,6 @@ def _generators(name: str, value: Any) -> None:
     require(len(set(targets)) == len(targets), f"{name} = {value!r} names a target twice")
 
 
-def _some(rule: Rule) -> Rule:
-    """A list whose members each pass a rule; it may be empty."""
-    return lambda name, value: None if value == [] else each_of(rule)(name, value)
-
-
 def _checkpoint(name: str, value: Any) -> None:
     require(isinstance(value, str), f"{name} = {value!r} must be a folder or hub name of a BART, or empty")
 
@@ -245,43 +252,43 @@ RULES: dict[str, Rule] = {
     "generators": _generators,
     "answers": mapping_of(None, collection_name),
     "documents": number(2, whole=True),
-    "questions": _POSITIVE,
+    "questions": POSITIVE,
     "articles": one_of(datasets.article_names()),
-    "separate": number(50, whole=True),
+    "separate": number(FEWEST_SEPARATE, whole=True),
     "units": number(100, whole=True),
     "generator_head": one_of(("pointer", "bart")),
     "generator_checkpoint": _checkpoint,
-    "generator_layers": _POSITIVE,
-    "generator_width": _POSITIVE,
+    "generator_layers": POSITIVE,
+    "generator_width": POSITIVE,
     "denoising_steps": number(0, whole=True),
-    "generator_steps": _POSITIVE,
+    "generator_steps": POSITIVE,
     "generator_batch": number(2, whole=True),
-    "generator_rate": _RATE,
-    "passage_length": _POSITIVE,
-    "samples": _POSITIVE,
-    "kept": _POSITIVE,
-    "layers": _POSITIVE,
-    "width": _POSITIVE,
-    "dimension": _POSITIVE,
+    "generator_rate": RATE,
+    "passage_length": POSITIVE,
+    "samples": POSITIVE,
+    "kept": POSITIVE,
+    "layers": POSITIVE,
+    "width": POSITIVE,
+    "dimension": POSITIVE,
     "pooling": one_of(POOLINGS),
     "head": one_of(HEADS),
-    "query_length": _POSITIVE,
-    "document_length": _POSITIVE,
-    "steps": _POSITIVE,
+    "query_length": POSITIVE,
+    "document_length": POSITIVE,
+    "steps": POSITIVE,
     "batch": number(2, whole=True),
-    "rate": _RATE,
-    "later_steps": _POSITIVE,
-    "later_rate": _RATE,
+    "rate": RATE,
+    "later_steps": POSITIVE,
+    "later_rate": RATE,
 }
 
 
 # Those of what is tested on.
 TESTED: dict[str, Rule] = {
-    "adapted": _some(collection_name),
-    "compared": _some(collection_name),
-    "added": mapping_of(None, _POSITIVE),
+    "adapted": some_of(collection_name),
+    "compared": some_of(collection_name),
+    "added": mapping_of(None, POSITIVE),
     "added_articles": one_of(datasets.article_names()),
-    "whole": _some(collection_name),
+    "whole": some_of(collection_name),
 }
 
 
@@ -291,7 +298,7 @@ def studies(p: Mapping[str, Any]) -> dict[str, Study]:
     Raises
     ------
     SettingError
-        If a parameter speaks of a target that no generator has.
+        If a parameter speaks of a target that no generator has, or a checkpoint is to be pre-trained.
     """
     targets = [target for each in p["generators"].values() for target in each]
     for name in ("adapted", "compared", "added", "quoted"):
@@ -299,13 +306,17 @@ def studies(p: Mapping[str, Any]) -> dict[str, Study]:
             require_one_of(f"{name} (a target of `generators`)", target, targets)
     for source in p["answers"]:
         require_one_of("answers (a collection of `generators`)", source, p["generators"])
+    wrong = "a generator_checkpoint is pre-trained already: denoising_steps must be 0"
+    require(not (p["generator_checkpoint"] and p["denoising_steps"]), wrong)
     return {source: _study(p, source, targets) for source, targets in p["generators"].items()}
 
 
 def _study(p: Mapping[str, Any], source: str, names: Sequence[str]) -> Study:
     generator = querygen.Architecture(
-        head=p["generator_head"], layers=p["generator_layers"], width=p["generator_width"],
-        passage_length=p["passage_length"], query_length=p["query_length"], checkpoint=p["generator_checkpoint"],
+        # The weights of a checkpoint know no copy mechanism.
+        head="bart" if p["generator_checkpoint"] else p["generator_head"], checkpoint=p["generator_checkpoint"],
+        layers=p["generator_layers"], width=p["generator_width"],
+        passage_length=p["passage_length"], query_length=p["query_length"],
     )  # fmt: skip
     training = Schedule(p["generator_steps"], p["generator_batch"], p["generator_rate"])
     generation = Generation(

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retlib import decoding
 from retlib.decoding import Beam, Greedy, Nucleus, mixed, nucleus_sample, passage_keys, uniforms
 from retlib.errors import SettingError
 from retlib.seq2seq import Bart, PointerGenerator
@@ -225,21 +224,17 @@ def test_keys_are_of_the_id_and_the_seed():
     assert first[1] == second[0] and len({*first, *second, *passage_keys(pd.Index(["a", "b"]), 1)}) == 5
 
 
-# --- names and settings ----------------------------------------------------------------------------
+# --- settings ----------------------------------------------------------------------------
 
 
-def test_decodings_by_name():
-    assert decoding.get("greedy") == Greedy() and decoding.get("beam", width=3) == Beam(3)
-    found = decoding.get("nucleus", p=0.9)
-    assert found.settings == {"decoding": "nucleus", "p": 0.9, "samples": 10, "keep": 5}
+def test_a_decoding_says_its_name_and_its_settings():
+    assert Nucleus(p=0.9).settings == {"decoding": "nucleus", "p": 0.9, "samples": 10, "keep": 5}
     assert Beam().settings == {"decoding": "beam", "width": 5}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: decoding.get("beem"), "Did you mean 'beam'"),
-        (lambda: decoding.get("beam", widht=3), "Did you mean 'width'"),
         (lambda: Beam(0), "width = 0"),
         (lambda: Nucleus(p=0.0), "p = 0.0"),
         (lambda: Nucleus(p=1.1), "p = 1.1"),

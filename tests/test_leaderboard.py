@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from board_slice import PARAMETERS
 
-from retlib import datasets, leaderboard, leaderboard_tables, rerank
+from retlib import datasets, leaderboard, leaderboard_tables, reports, rerank
 from retlib.errors import DataError, SettingError
 from retlib.evaluation import evaluate
 from retlib.experiment import COMMON, Experiment, check_parameters
@@ -208,5 +208,5 @@ def test_the_figure_has_a_line_for_every_start(results, tuned):
 def test_sizes_and_latencies(results, tuned):
     (row,) = leaderboard_tables.sizes([tuned[0]]).to_dict("records")
     assert row["test questions"] == 12 and 0 < row["generated queries"] <= 2 * row["documents"]
-    found = leaderboard_tables.latencies(results, tuned[0].target.name)
+    found = reports.latencies(results, tuned[0].target.name)
     assert len(found) == 4 and (found["low"] <= found["value"]).all() and (found["median"] <= found["p95"]).all()

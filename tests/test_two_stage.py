@@ -118,7 +118,7 @@ def test_so_many_questions_are_timed_as_there_are(stages, runs, monkeypatch, tim
 
 
 def test_the_table_has_quality_and_latency_of_every_system(desk):
-    found = two_stage.table(desk, NAME, reports.estimate).set_index("system")
+    found = reports.latencies(desk.results, NAME).set_index("system")
     assert set(found.index) == {system for system, _ in recorded("43_two_stage", {"depths": DEPTHS})}
     rows = desk.results.rows.set_index(["system", "measure"])["value"]
     for system, row in found.iterrows():
@@ -132,5 +132,5 @@ def test_the_times_of_a_table_are_means_over_seeds(desk):
     made.results = desk.results.merge(type(desk.results)())
     rows = made.results.rows.query("system == 'ColBERT' and measure == 'latency ms'")
     made.results.rows = pd.concat([made.results.rows, rows.assign(seed=2, value=rows["value"] + 2)])
-    before, after = (two_stage.table(each, NAME, reports.estimate).set_index("system") for each in (desk, made))
+    before, after = (reports.latencies(each.results, NAME).set_index("system") for each in (desk, made))
     assert after["median"]["ColBERT"] == pytest.approx(before["median"]["ColBERT"] + 1)
