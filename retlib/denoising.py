@@ -76,7 +76,11 @@ def permuted(sentences: list[np.ndarray], generator: np.random.Generator) -> np.
 
 
 def infilled(units: np.ndarray, mask: int, generator: np.random.Generator) -> np.ndarray:
-    """Units of which runs are replaced by one mask each: `SHARE` of them, and one at least."""
+    """Units of which runs are replaced by one mask each.
+
+    About a quarter is hidden: runs of length 0, and places that are taken, use up a part of `SHARE`. Of a few
+    units, sometimes none is.
+    """
     hidden = np.zeros(len(units), dtype=bool)
     opened = np.zeros(len(units) + 1, dtype=np.int64)  # masks that stand before each unit
     wanted = max(1, round(SHARE * len(units)))
