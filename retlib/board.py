@@ -138,9 +138,7 @@ class Board:
 
     def settings(self, chain: Sequence[str]) -> dict[str, Any]:
         """What made a chain, as recorded beside its results."""
-        found = self.study.settings("Siamese | ")
-        del found["later"], found["separate passages"]  # of Part III, and not made here
-        found |= {"chain": name_of(chain), "labels": asdict(self.labels)}
+        found = {**self.study.settings("Siamese | "), "chain": name_of(chain), "labels": asdict(self.labels)}
         methods = {link: self.method(link) for link in chain if link in ltre.NEGATIVES}
         return found | {f"{link}, rate": method.learning_rate for link, method in methods.items()}
 

@@ -134,11 +134,9 @@ def _constants(name: str, value: Any) -> None:
     number(0, 1)(f"{name}, b", value[1])
 
 
-# What of Part III is not made here: passages that are no target's, and second trainings.
-ABSENT = {"separate": zero_shot_study.FEWEST_SEPARATE, "later_steps": 1, "later_rate": 1e-7}
-# The others of Part III, those of Part IV's training by ranking, and those of the rest.
+# Those of Part III's generator and retriever, of Part IV's training by ranking, and of the rest.
 RULES: dict[str, Rule] = {
-    **{name: rule for name, rule in zero_shot_study.RULES.items() if name not in ABSENT},
+    **zero_shot_study.COMMON,
     **ltre_study.RANKED_RULES,
     "ranked_steps": POSITIVE,
     "words_epochs": POSITIVE,
@@ -171,7 +169,7 @@ def boards(p: Mapping[str, Any]) -> list[Board]:
     recipe = Recipe(batch_size=p["words_batch"], epochs=p["words_epochs"])
     by_method = {method: replace(recipe, method=method) for method in WORDS.values()}
     lesson = Lesson(Schedule(p["reader_steps"], p["reader_batch"], p["reader_rate"]), p["reader_negatives"])
-    studies = zero_shot_study.studies({**p, **ABSENT})
+    studies = zero_shot_study.studies(p)
     labels = Schedule(p["steps"], p["batch"], p["rate"])
     made = [(study, target) for study in studies.values() for target in study.targets]
     for _, target in made:

@@ -73,18 +73,16 @@ class Architecture:
         Of the encoder, and of the decoder.
     width : int
         Of their hidden states.
-    dropout : float
     passage_length, query_length : int
         Units beyond these are cut off; no longer query is written. Not stated in the paper.
     checkpoint : str
-        A folder or hub name of a pre-trained BART, to start from; `layers`, `width` and `dropout` are
-        then its own, and so are its units. The paper's is BART-large.
+        A folder or hub name of a pre-trained BART, to start from; `layers` and `width` are then its own,
+        and so are its units. The paper's is BART-large.
     """
 
     head: str = "pointer"
     layers: int = 2
     width: int = 192
-    dropout: float = 0.0
     passage_length: int = 128
     query_length: int = 32
     checkpoint: str = ""
@@ -92,7 +90,6 @@ class Architecture:
     def __post_init__(self) -> None:
         require_one_of("head", self.head, HEADS)
         require_positive(self, "layers", "width", "passage_length", "query_length")
-        require(0 <= self.dropout < 1, f"dropout = {self.dropout} must be from 0 to below 1")
 
     def build(self, units: Units, config: Path | None = None) -> Seq2Seq:
         """The model, what is new of its weights drawn from torch's generator.
@@ -106,7 +103,7 @@ class Architecture:
             model = kind.from_checkpoint(self.checkpoint, units)
         else:
             longest = max(self.passage_length, self.query_length)
-            model = kind.from_scratch(units, self.layers, self.width, longest, self.dropout)
+            model = kind.from_scratch(units, self.layers, self.width, longest)
         wanted = max(self.passage_length, self.query_length)
         require(wanted <= model.longest, f"texts of {wanted} units are asked for; the model takes {model.longest}")
         return model

@@ -17,7 +17,6 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -34,23 +33,37 @@ FIRST = ["experiment", "system", "collection", "split", "measure", "value", "see
 _SEPARATOR = " | seed "
 
 
-@dataclass
 class Results:
     """The recorded results of one experiment.
 
     Parameters
     ----------
-    rows : DataFrame
+    rows : DataFrame, optional
         Columns `FIRST` and what else was recorded (parameters, cost, environment).
-    queries : dict
+    queries : dict, optional
         (collection, split, measure) to a frame: index query; `cluster`, and a column for
         each (system, seed).
-    tables : dict of str to DataFrame
+    tables : dict of str to DataFrame, optional
     """
 
-    rows: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=FIRST))
-    queries: dict[tuple[str, str, str], pd.DataFrame] = field(default_factory=dict)
-    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    def __init__(
+        self,
+        rows: pd.DataFrame | None = None,
+        queries: dict[tuple[str, str, str], pd.DataFrame] | None = None,
+        tables: dict[str, pd.DataFrame] | None = None,
+    ) -> None:
+        self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
+        # Added to the frame when it is asked for: one by one, each would copy all before it.
+        self._added: list[dict[str, object]] = []
+        self.queries = queries or {}
+        self.tables = tables or {}
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All rows, in the order in which they were added."""
+        if self._added:
+            self._rows, self._added = _merged(self._rows, pd.DataFrame(self._added), KEY), []
+        return self._rows
 
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
         """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
@@ -75,7 +88,7 @@ class Results:
 
     def add_row(self, **row: object) -> None:
         """Add a row; one with the same key takes its place."""
-        self.rows = _merged(self.rows, pd.DataFrame([row]), KEY)
+        self._added.append(row)
 
     def add_queries(
         self, collection: str, split: str, system: str, seed: int, values: pd.DataFrame, clusters: pd.Series

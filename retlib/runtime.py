@@ -183,17 +183,18 @@ def _version(package: str) -> str | None:
     return None
 
 
+def _device_name() -> str:
+    # What has not loaded torch, which takes seconds, computes on the processor.
+    if "torch" in sys.modules and (on := device()).type == "cuda":
+        return f"cuda: {sys.modules['torch'].cuda.get_device_name(on)}"
+    return f"cpu: {_processor()}"
+
+
 def environment() -> dict[str, str | int | float]:
     """What a result depends on besides its settings: machine, versions, threads, load, revision."""
     versions = {package: _version(package) for package in TRACKED}
-    on = device()
-    name = _processor()
-    if on.type == "cuda":
-        import torch
-
-        name = torch.cuda.get_device_name(on)
     return {
-        "device": f"{on.type}: {name}",
+        "device": _device_name(),
         "cores": os.cpu_count() or 1,
         "threads": threads(),
         "load": round(os.getloadavg()[0], 2),

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from retlib.errors import DataError, require
-from retlib.text import TokenTable, WordPiece
+from retlib.text import Piece, TokenTable, WordPiece, constant, paste
 
 # Pairs that are padded to one length together, as in `retlib.transformer`.
 GROUP = 32
@@ -189,8 +189,9 @@ class Seq2Seq(nn.Module, ABC):
         self.never = [*never_written(units), *range(len(units), size)]
 
     @classmethod
-    def from_scratch(cls, units: Units, layers: int, width: int, longest: int, dropout: float = 0.0) -> Self:
-        """Randomly initialized, with heads of 64 dimensions and feed-forward layers of four times the width.
+    def from_scratch(cls, units: Units, layers: int, width: int, longest: int) -> Self:
+        """Randomly initialized, with heads of 64 dimensions, feed-forward layers of four times the width and
+        no dropout.
 
         Parameters
         ----------
@@ -209,8 +210,7 @@ class Seq2Seq(nn.Module, ABC):
         config = BartConfig(
             vocab_size=len(units),
             d_model=width,
-            dropout=dropout,
-            attention_dropout=dropout,
+            dropout=0.0,
             max_position_embeddings=longest + 2,
             forced_eos_token_id=None,
             **sides,
@@ -273,7 +273,7 @@ class Seq2Seq(nn.Module, ABC):
 
     def _group(self, passages: TokenTable, queries: TokenTable) -> Tensor:
         memory = self.encode(passages)
-        targets, mask = _padded(queries, (), (self.end,), self._pad, self.device)  # (B, T)
+        targets, mask = _padded([queries.piece, constant(self.end, len(queries))], self._pad, self.device)  # (B, T)
         first = torch.tensor(self.begin, device=self.device).expand(len(targets), -1)
         inputs = torch.cat([first, targets[:, :-1]], dim=1)
         embedded = self.bart.model.decoder.embed_tokens(inputs)
@@ -309,7 +309,8 @@ class Seq2Seq(nn.Module, ABC):
         """
         longest = int(passages.lengths.max(initial=0))
         require(longest <= self.longest, f"a passage of {longest} units; the model takes {self.longest}", DataError)
-        units, mask = _padded(passages, (self._open,), (self.end,), self._pad, self.device)
+        opening, end = constant(self._open, len(passages)), constant(self.end, len(passages))
+        units, mask = _padded([opening, passages.piece, end], self._pad, self.device)
         inner = mask.clone()
         inner[:, 0] = False
         inner[:, :-1] &= mask[:, 1:]
@@ -427,19 +428,12 @@ def _made(config) -> nn.Module:
     return BartForConditionalGeneration(config)
 
 
-def _padded(
-    table: TokenTable, before: Sequence[int], after: Sequence[int], pad: int, on: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Rows between constant units, padded to the longest: ids (B, S), and what is not padding."""
-    lengths = table.lengths + len(before) + len(after)
-    place = np.arange(lengths.max(initial=0))[None, :]
-    mask = place < lengths[:, None]
+def _padded(pieces: Sequence[Piece], pad: int, on: torch.device) -> tuple[Tensor, Tensor]:
+    """Pieces side by side, padded to the longest row: ids (B, S), and what is not padding."""
+    table = paste(pieces, limit=np.iinfo(np.int32).max)
+    mask = np.arange(table.lengths.max(initial=0)) < table.lengths[:, None]
     units = np.full(mask.shape, pad, dtype=np.int64)
-    units[:, : len(before)] = before
-    inside = (place >= len(before)) & (place < len(before) + table.lengths[:, None])
-    units[inside] = table.ids
-    for i, unit in enumerate(after):
-        units[np.arange(len(table)), len(before) + table.lengths + i] = unit
+    units[mask] = table.ids
     return torch.from_numpy(units).to(on), torch.from_numpy(mask).to(on)
 
 

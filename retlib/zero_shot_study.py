@@ -101,24 +101,26 @@ class Study:
         Whose labels it has not seen.
     prepared : (WordPiece, Corpus)
         As `retlib.dense.prepare` returns it.
-    separate : DataFrame
-        Passages that are no target's, as `retlib.passages.passages` returns them.
     generation : Generation
     architecture : Architecture
         Of the Siamese retriever.
-    first, later : Schedule
-        Of the first training of a retriever, the same for all; and of those that follow.
+    first : Schedule
+        Of the first training of a retriever, the same for all.
+    later : Schedule, optional
+        Of those that follow.
+    separate : DataFrame, optional
+        Passages that are no target's, as `retlib.passages.passages` returns them.
     """
 
     source: Collection
     answers: Collection | None
     targets: tuple[Collection, ...]
     prepared: tuple[WordPiece, Corpus]
-    separate: pd.DataFrame
     generation: Generation
     architecture: Architecture
     first: Schedule
-    later: Schedule
+    later: Schedule | None = None
+    separate: pd.DataFrame | None = None
 
     @property
     def generator(self) -> Generator:
@@ -168,10 +170,12 @@ class Study:
 
     def settings(self, system: str) -> dict[str, Any]:
         """What made a system, as recorded beside its results."""
+        further = {} if self.later is None else {"later": asdict(self.later)}
+        further |= {} if self.separate is None else {"separate passages": len(self.separate)}
         return {
             **asdict(self.architecture), "towers": TOWERS[system.partition(" | ")[0]], "source": self.source.name,
-            "first": asdict(self.first), "later": asdict(self.later), "generator": self.generator.name,
-            "sampling": self.generation.sampling.settings, "separate passages": len(self.separate),
+            "first": asdict(self.first), "generator": self.generator.name,
+            "sampling": self.generation.sampling.settings, **further,
         }  # fmt: skip
 
 
@@ -247,14 +251,13 @@ def _checkpoint(name: str, value: Any) -> None:
     require(isinstance(value, str), f"{name} = {value!r} must be a folder or hub name of a BART, or empty")
 
 
-# The parameters that the notebooks of this part share, so that one finds what another has made.
-RULES: dict[str, Rule] = {
+# The parameters of generator and retriever, which the leaderboard has, too.
+COMMON: dict[str, Rule] = {
     "generators": _generators,
     "answers": mapping_of(None, collection_name),
     "documents": number(2, whole=True),
     "questions": POSITIVE,
     "articles": one_of(datasets.article_names()),
-    "separate": number(FEWEST_SEPARATE, whole=True),
     "units": number(100, whole=True),
     "generator_head": one_of(("pointer", "bart")),
     "generator_checkpoint": _checkpoint,
@@ -277,10 +280,15 @@ RULES: dict[str, Rule] = {
     "steps": POSITIVE,
     "batch": number(2, whole=True),
     "rate": RATE,
+}
+
+# What the notebooks of this part share, so that one finds what another has made.
+RULES: dict[str, Rule] = {
+    **COMMON,
+    "separate": number(FEWEST_SEPARATE, whole=True),
     "later_steps": POSITIVE,
     "later_rate": RATE,
 }
-
 
 # Those of what is tested on.
 TESTED: dict[str, Rule] = {
@@ -332,11 +340,11 @@ def _study(p: Mapping[str, Any], source: str, names: Sequence[str]) -> Study:
         datasets.load(p["answers"][source]) if source in p["answers"] else None,
         targets,
         dense.prepare(p["articles"], p["units"]),
-        passages.sample(separate(p["articles"], names), p["separate"]),
         generation,
         Architecture(**{name: p[name] for name in shape}),
         Schedule(p["steps"], p["batch"], p["rate"]),
-        Schedule(p["later_steps"], p["batch"], p["later_rate"]),
+        Schedule(p["later_steps"], p["batch"], p["later_rate"]) if "later_steps" in p else None,
+        passages.sample(separate(p["articles"], names), p["separate"]) if "separate" in p else None,
     )
 
 

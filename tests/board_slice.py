@@ -4,9 +4,9 @@ from functools import cache
 
 import zero_shot_slice
 
-from retlib import leaderboard
+from retlib import leaderboard, zero_shot_study
 
-SHARED = {name: value for name, value in zero_shot_slice.SHARED.items() if name not in leaderboard.ABSENT}
+SHARED = {name: value for name, value in zero_shot_slice.SHARED.items() if name in zero_shot_study.COMMON}
 PARAMETERS = {
     **SHARED, "ranked_steps": 2, "negatives": 1, "interval": 1, "query_steps": 2, "retrieved": 5,
     "query_loss": "lambdarank-mrr", "optimizer": "adamw", "words_epochs": 1, "words_batch": 8, "reader_steps": 2,

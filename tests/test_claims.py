@@ -224,7 +224,7 @@ def test_fewer_looks_past_rows_without_steps(book):
     steps_of([100, 110, 90], [400, 420, 380])
     found = results.load("11", "quick")
     first = found.rows.iloc[[0]].assign(measure="seconds", value=9.0, steps=np.nan)
-    found.rows = pd.concat([first, found.rows], ignore_index=True)
+    found = results.Results(pd.concat([first, found.rows], ignore_index=True), found.queries, found.tables)
     found.save(results.own_folder("quick", "11"))
     assert verdict_on(book, {"test": "fewer", "each": [pair()]})["verdict"] == HOLDS
 

@@ -279,7 +279,7 @@ def test_a_limit_from_above():
 def test_a_limit_needs_two_values_of_its_own(change):
     made = timed([0.1, 0.2, 0.3], system="noise")
     other = timed(**change)
-    made.rows = pd.concat([frame for frame in (made.rows, other.rows) if len(frame)], ignore_index=True)
+    made = made.merge(other)
     with pytest.raises(DataError, match="'product' has fewer than two recorded values of 'seconds'"):
         judge("limit", {"system": "x:product", "measure": "seconds", "below": 1, "data": "D"}, x=made)
 

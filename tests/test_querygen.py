@@ -144,7 +144,6 @@ def test_what_cannot_be_trained_is_named(start, corpus):
         ({"head": "pointr"}, "Did you mean 'pointer'"),
         ({"layers": 0}, "layers = 0"),
         ({"query_length": 0}, "query_length = 0"),
-        ({"dropout": 1.0}, "dropout = 1.0"),
     ],
 )
 def test_architectures_that_cannot_be_are_named(changes, message):
