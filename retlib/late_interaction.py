@@ -14,11 +14,10 @@ from typing import Self
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
-from retlib import artefacts, rerank, runtime
+from retlib import artefacts, maxsim, rerank, runtime
 from retlib.collection import Collection
 from retlib.dense import Retriever
 from retlib.errors import DataError, require
@@ -39,10 +38,8 @@ UNIT_BLOCK = 8_192
 class LateInteraction(nn.Module):
     r"""ColBERT's MaxSim over the hidden states of a Transformer.
 
-    .. math:: s(q, d) = \sum_i \max_j \; \hat{q}_i \cdot \hat{d}_j
-
-    over the units i of the query and j of the document; :math:`\hat{q}_i` and :math:`\hat{d}_j` are
-    hidden states after one linear layer, of unit length.
+    See `retlib.maxsim.score`: the vectors are hidden states after one linear layer, of unit length. Query and
+    document are read apart.
 
     Parameters
     ----------
@@ -65,29 +62,11 @@ class LateInteraction(nn.Module):
     def units(self, table: TokenTable) -> Tensor:
         """The vectors of all units of a table, in the order of its flat ids: shape (units, d), of unit length."""
         require(bool((table.lengths > 0).all()), "a text without any unit has no vector", DataError)
-        states = self.encoder.states(table)
-        # Scores are made of these: they stay exact where the layers ran in bfloat16.
-        with torch.autocast(states.device.type, enabled=False):
-            return F.normalize(self.encoder.head(states.float()), dim=-1)
+        return maxsim.vectors(self.encoder, self.encoder.states(table))
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
         """Score B queries against B * n documents, n to each: shape (B, n)."""
-        asked, _ = _padded(self.units(queries), queries)  # (B, S, d)
-        own, is_own = _padded(self.units(documents), documents)  # (B * n, T, d), (B * n, T)
-        own = own.view(len(queries), -1, *own.shape[1:])
-        with torch.autocast(own.device.type, enabled=False):
-            products = torch.einsum("bsd,bntd->bnst", asked, own)
-        best = products.masked_fill(~is_own.view(*own.shape[:2], 1, -1), -torch.inf).amax(dim=-1)  # (B, n, S)
-        return best.sum(dim=-1)  # zeros beside a short query match nothing: their best is 0
-
-
-def _padded(units: Tensor, table: TokenTable) -> tuple[Tensor, Tensor]:
-    """The vectors of each row, filled up with zeros, (rows, longest, d); and where they are none, (rows, longest)."""
-    lengths = torch.from_numpy(table.lengths).to(units.device)
-    mask = torch.arange(int(table.lengths.max()), device=units.device) < lengths[:, None]
-    padded = units.new_zeros(*mask.shape, units.shape[-1])
-    padded[mask] = units
-    return padded, mask
+        return maxsim.score(self.units(queries), queries, self.units(documents), documents)
 
 
 class UnitIndex:

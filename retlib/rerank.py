@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from retlib import artefacts, dense, losses, ranked_negatives, runs, runtime
+from retlib import artefacts, dense, losses, maxsim, ranked_negatives, runs, runtime
 from retlib import ranking as rankings
 from retlib.collection import Collection
 from retlib.dense import CONFIG, Architecture, Retriever, Schedule
@@ -26,12 +26,12 @@ from retlib.negatives import Batch
 from retlib.pairs import Judged
 from retlib.ranked_negatives import TopNegatives
 from retlib.ranking import Ranking
-from retlib.text import TokenTable, WordPiece, constant, paste
+from retlib.text import TokenTable, WordPiece, constant, offsets_of, paste
 from retlib.training import History, Task, train
 from retlib.transformer import Transformer
 
 # Whose source takes part in the address of what is made here.
-MODULES = (*dense.MODULES, ranked_negatives, rankings, runs, sys.modules[__name__])
+MODULES = (*dense.MODULES, maxsim, ranked_negatives, rankings, runs, sys.modules[__name__])
 
 # Pairs that are scored in one call.
 BLOCK = 512
@@ -42,31 +42,33 @@ QUERIES, CANDIDATES = 100, 20
 
 
 class CrossEncoder(nn.Module):
-    r"""BERT over query, [SEP] and document (Nogueira and Cho 2019), whose two parts are then compared.
+    r"""BERT over query, [SEP] and document (Nogueira and Cho 2019), whose units are then compared.
 
-    .. math:: s(q, d) = \langle f(\bar h_q), f(\bar h_d) \rangle
+    .. math:: s(q, d) = \sum_i \max_j \; \hat{q}_i \cdot \hat{d}_j
 
-    where :math:`\bar h_q` and :math:`\bar h_d` are the means of the last hidden states over the units of
-    the query and of the document, both read together, and f is the encoder's head.
+    over the units i of the query and j of the document; the vectors are hidden states of both texts, read
+    together, after one linear layer, of unit length.
 
     Parameters
     ----------
     encoder : Transformer
-        Of a retriever, trained in place.
+        Of a retriever; its BERT is trained in place.
     wordpiece : WordPiece
         Of the token tables.
+    dimension : int
+        Of a unit's vector.
 
     Notes
     -----
-    The paper reads a logit off [CLS]; its BERT has read billions of words. Compared as a retriever
-    compares, this one begins near what the retriever knows that it starts from. There are no
-    embeddings of the two parts: the separator alone tells them apart. What is longer than the model
-    takes is cut off at the end of the document.
+    The paper reads a logit off [CLS]; its BERT has read billions of words. Similarities of jointly read units are
+    what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each unit of the query
+    counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than the
+    model takes is cut off at the end of the document.
     """
 
-    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece, dimension: int = 32) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder = Transformer(encoder.bert, wordpiece, dimension)
         self._separator = wordpiece.sep
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
@@ -74,21 +76,18 @@ class CrossEncoder(nn.Module):
         each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
         pieces = [each.piece, constant(self._separator, len(documents)), documents.piece]
         table = paste(pieces, self.encoder.longest)
-        parts = self._parts(self.encoder.states(table), table, each.lengths)  # (B * n, 2, width)
-        left, right = self.encoder.project(parts).unbind(1)
-        return (left * right).sum(-1).view(len(queries), -1)
-
-    @staticmethod
-    def _parts(states: Tensor, table: TokenTable, asked: np.ndarray) -> Tensor:
-        """Means of the states of each row before and after its separator, float32, shape (rows, 2, width)."""
+        units = maxsim.vectors(self.encoder, self.encoder.states(table))
         row = np.repeat(np.arange(len(table)), table.lengths)
-        place, separator = np.arange(len(row)) - table.offsets[row], asked[row]
-        inside = np.flatnonzero(place != separator)
-        part = torch.from_numpy((2 * row + (place > separator))[inside]).to(states.device)
-        chosen = states[torch.from_numpy(inside).to(states.device)].float()
-        sums = chosen.new_zeros(2 * len(table), chosen.shape[1]).index_add(0, part, chosen)
-        counts = torch.bincount(part, minlength=len(sums)).clamp(min=1)  # of nothing, the mean is 0
-        return (sums / counts[:, None]).view(len(table), 2, -1)
+        place, separator = np.arange(len(row)) - table.offsets[row], each.lengths[row]
+        asked, found = (_part(units, table, row, inside) for inside in (place < separator, place > separator))
+        return maxsim.score(*asked, *found).view(len(queries), -1)
+
+
+def _part(units: Tensor, table: TokenTable, row: np.ndarray, inside: np.ndarray) -> tuple[Tensor, TokenTable]:
+    """The vectors and the table of those units of a table that are inside; `row` is that of each unit."""
+    lengths = np.bincount(row[inside], minlength=len(table))
+    chosen = torch.from_numpy(np.flatnonzero(inside)).to(units.device)
+    return units[chosen], TokenTable(table.ids[inside], offsets_of(lengths))
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,14 @@ def make_model(seed=1):
 # --- the cross-encoder -----------------------------------------------------------------------------
 
 
+def unit_vectors(model, rows):
+    """Vectors of unit length of the units of rows that are read by themselves: a list of (units, d)."""
+    found = (model.encoder.head(model.encoder.states(TokenTable.from_rows([row]))) for row in rows)
+    return [units / units.norm(dim=1, keepdim=True) for units in found]
+
+
 def test_a_cross_encoder_reads_query_separator_and_document_of_each_pair():
+    """And sums, over the query's units, the largest inner product with a unit of the document."""
     model = make_model()
     queries, documents = table("a b", "c"), table("d", "e f g", "a", "h i j k", "b", "c c")
     with torch.no_grad():
@@ -69,10 +76,9 @@ def test_a_cross_encoder_reads_query_separator_and_document_of_each_pair():
         expected = []
         for i, row in enumerate(tokens(documents)):
             asked = tokens(queries)[i // 3]
-            states = model.encoder.states(TokenTable.from_rows([[*asked, SEP, *row]]))
-            parts = states[: len(asked)].mean(0), states[len(asked) + 1 :].mean(0)
-            left, right = (model.encoder.head(part) for part in parts)
-            expected.append((left @ right).item())
+            (units,) = unit_vectors(model, [[*asked, SEP, *row]])
+            own = units[len(asked) + 1 :]
+            expected.append(sum(max(float(unit @ other) for other in own) for unit in units[: len(asked)]))
     assert found.shape == (2, 3)
     np.testing.assert_allclose(found.ravel(), expected, atol=1e-5)
     assert len({round(score, 4) for score in expected}) == 6
@@ -93,22 +99,22 @@ def test_order_of_query_and_document_matters_to_it():
 
 
 def test_query_and_document_are_read_together():
-    """What stands in the document changes what the query's part becomes, unlike in a retriever."""
+    """What stands in the document changes what the query's units become, unlike in a retriever."""
     model = make_model()
+    asked = tokens(table("a b"))[0]
     with torch.no_grad():
-        for documents in (table("c", "d e"), table("d e", "c")):
-            rows = [[*tokens(table("a b"))[0], SEP, *row] for row in tokens(documents)]
-            joint = TokenTable.from_rows(rows)
-            parts = model._parts(model.encoder.states(joint), joint, np.array([2, 2]))
-            assert not torch.allclose(parts[0, 0], parts[1, 0], atol=1e-3)
+        beside = unit_vectors(model, [[*asked, SEP, *row] for row in tokens(table("c", "d e"))])
+    assert not torch.allclose(beside[0][:2], beside[1][:2], atol=1e-3)
 
 
-def test_a_document_that_is_cut_away_scores_nothing(monkeypatch):
+def test_a_document_that_is_cut_away_is_as_unlike_as_can_be(monkeypatch):
     model = make_model()
     monkeypatch.setattr(type(model.encoder), "longest", 3)
-    torch.nn.init.zeros_(model.encoder.head.bias)
     with torch.no_grad():
-        assert model(table("a b"), table("c d")).item() == 0
+        assert model(table("a b"), table("c d")).tolist() == [[-2]]
+        # Beside a longer query, too, whose padding counts for nothing.
+        monkeypatch.setattr(type(model.encoder), "longest", 4)
+        assert model(table("a b c", "a b"), table("c d", "e"))[0].item() == -3
 
 
 class Scripted(torch.nn.Module):
