@@ -36,18 +36,15 @@ UNIT_BLOCK = 8_192
 
 
 class LateInteraction(nn.Module):
-    r"""ColBERT's MaxSim over the hidden states of a Transformer.
+    """ColBERT: the units of query and document, read apart, are compared.
 
-    See `retlib.maxsim.score`: the vectors are hidden states after one linear layer, of unit length. Query and
-    document are read apart.
+    Scored by `retlib.maxsim.score`.
 
     Parameters
     ----------
     encoder : Transformer
         Whose BERT is trained in place; shared by queries and documents, as in the paper.
     wordpiece : WordPiece
-    dimension : int
-        Of a unit's vector; 128 in the paper, which tries 24 to 128.
 
     Notes
     -----
@@ -55,9 +52,9 @@ class LateInteraction(nn.Module):
     filled up with [MASK], no punctuation left out. [CLS] and [SEP] have no vector.
     """
 
-    def __init__(self, encoder: Transformer, wordpiece: WordPiece, dimension: int = 32) -> None:
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
         super().__init__()
-        self.encoder = Transformer(encoder.bert, wordpiece, dimension)
+        self.encoder = Transformer(encoder.bert, wordpiece, maxsim.DIMENSION)
 
     def units(self, table: TokenTable) -> Tensor:
         """The vectors of all units of a table, in the order of its flat ids: shape (units, d), of unit length."""
@@ -66,7 +63,7 @@ class LateInteraction(nn.Module):
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
         """Score B queries against B * n documents, n to each: shape (B, n)."""
-        return maxsim.score(self.units(queries), queries, self.units(documents), documents)
+        return maxsim.score(self.units(queries), queries.lengths, self.units(documents), documents.lengths)
 
 
 class UnitIndex:

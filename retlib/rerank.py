@@ -26,7 +26,7 @@ from retlib.negatives import Batch
 from retlib.pairs import Judged
 from retlib.ranked_negatives import TopNegatives
 from retlib.ranking import Ranking
-from retlib.text import TokenTable, WordPiece, constant, offsets_of, paste
+from retlib.text import TokenTable, WordPiece, constant, paste
 from retlib.training import History, Task, train
 from retlib.transformer import Transformer
 
@@ -42,33 +42,28 @@ QUERIES, CANDIDATES = 100, 20
 
 
 class CrossEncoder(nn.Module):
-    r"""BERT over query, [SEP] and document (Nogueira and Cho 2019), whose units are then compared.
+    """BERT over query, [SEP] and document (Nogueira and Cho 2019), whose units are then compared.
 
-    .. math:: s(q, d) = \sum_i \max_j \; \hat{q}_i \cdot \hat{d}_j
-
-    over the units i of the query and j of the document; the vectors are hidden states of both texts, read
-    together, after one linear layer, of unit length.
+    Scored by `retlib.maxsim.score`; the vectors are those of query and document read together.
 
     Parameters
     ----------
     encoder : Transformer
-        Of a retriever; its BERT is trained in place.
+        Of a retriever; its BERT is trained in place, under a linear layer of its own.
     wordpiece : WordPiece
         Of the token tables.
-    dimension : int
-        Of a unit's vector.
 
     Notes
     -----
-    The paper reads a logit off [CLS]; its BERT has read billions of words. Similarities of jointly read units are
-    what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each unit of the query
-    counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than the
-    model takes is cut off at the end of the document.
+    The paper's BERT, pre-trained on billions of words, reads a logit off [CLS]. Similarities of jointly read units
+    are what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each unit of the
+    query counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than
+    the model takes is cut off at the end of the document.
     """
 
-    def __init__(self, encoder: Transformer, wordpiece: WordPiece, dimension: int = 32) -> None:
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
         super().__init__()
-        self.encoder = Transformer(encoder.bert, wordpiece, dimension)
+        self.encoder = Transformer(encoder.bert, wordpiece, maxsim.DIMENSION)
         self._separator = wordpiece.sep
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
@@ -77,17 +72,14 @@ class CrossEncoder(nn.Module):
         pieces = [each.piece, constant(self._separator, len(documents)), documents.piece]
         table = paste(pieces, self.encoder.longest)
         units = maxsim.vectors(self.encoder, self.encoder.states(table))
+        asked, found = np.minimum(each.lengths, table.lengths), np.maximum(table.lengths - each.lengths - 1, 0)
         row = np.repeat(np.arange(len(table)), table.lengths)
-        place, separator = np.arange(len(row)) - table.offsets[row], each.lengths[row]
-        asked, found = (_part(units, table, row, inside) for inside in (place < separator, place > separator))
-        return maxsim.score(*asked, *found).view(len(queries), -1)
-
-
-def _part(units: Tensor, table: TokenTable, row: np.ndarray, inside: np.ndarray) -> tuple[Tensor, TokenTable]:
-    """The vectors and the table of those units of a table that are inside; `row` is that of each unit."""
-    lengths = np.bincount(row[inside], minlength=len(table))
-    chosen = torch.from_numpy(np.flatnonzero(inside)).to(units.device)
-    return units[chosen], TokenTable(table.ids[inside], offsets_of(lengths))
+        place = np.arange(len(row)) - table.offsets[row]
+        left, right = (
+            units[torch.from_numpy(np.flatnonzero(inside)).to(units.device)]
+            for inside in (place < each.lengths[row], place > each.lengths[row])
+        )
+        return maxsim.score(left, asked, right, found).view(len(queries), -1)
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,7 @@ class Stages:
         return self._trained(self.study.architecture.layers, late_interaction.fit)
 
     def _trained(self, layers: int, fit: Callable[..., Ranker]) -> Ranker:
-        # Not from the pre-trained model: what has never compared a question and a document does not learn to
-        # read them together in so few steps.
+        # Not from the pre-trained model, which has never compared a question and a document; see the diary, Part IV.
         study = replace(self.study, architecture=replace(self.study.architecture, layers=layers))
         return fit(study.retriever(WARM, self.seed), self.collection, self.listed, self.lesson, self.seed)
 

@@ -58,6 +58,10 @@ def test_the_seconds_of_a_chain_are_those_of_its_links_and_of_the_generator(boar
     assert board.trained((PRETRAINING, QUERIES, LABELS), 0).seconds == pytest.approx(30 + generator)
 
 
+def test_settings_name_nothing_that_a_leaderboard_does_not_make(board):
+    assert not {"later", "separate passages"} & set(board.settings((LABELS,)))
+
+
 def test_unknown_links_and_late_pretraining_are_refused(board, told):
     with pytest.raises(SettingError, match=r"link = 'label' is not known.*Valid: .*labels"):
         board.trained(("label",), 0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from letters import LESSON, LETTERS, SMALL, make_collection, table
 
-from retlib import late_interaction, rerank
+from retlib import late_interaction, maxsim, rerank
 from retlib.dense import Retriever, Schedule
 from retlib.errors import DataError, SettingError
 from retlib.late_interaction import LateInteraction, UnitIndex, encode_units
@@ -25,7 +25,7 @@ QUERIES, DOCUMENTS = table("a b", "c", "d e f g"), table("d", "e f g", "a", "h i
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(1)
-    made = LateInteraction(Retriever.fresh(SMALL, LETTERS, seed=1).model.query_encoder, LETTERS, dimension=16)
+    made = LateInteraction(Retriever.fresh(SMALL, LETTERS, seed=1).model.query_encoder, LETTERS)
     for weight in made.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     return made.eval()
@@ -76,7 +76,7 @@ def test_scores_by_hand(model, monkeypatch):
 def test_units_are_in_the_order_of_their_ids_and_of_unit_length(model):
     with torch.no_grad():
         units = model.units(DOCUMENTS)
-    assert units.shape == (len(DOCUMENTS.ids), 16)
+    assert units.shape == (len(DOCUMENTS.ids), 32)
     expected = np.concatenate([vectors(model, DOCUMENTS.row(i)) for i in range(len(DOCUMENTS))])
     np.testing.assert_allclose(units, expected, atol=1e-5)
     np.testing.assert_allclose(units.norm(dim=1), 1, atol=1e-5)
@@ -173,7 +173,7 @@ def test_an_index_is_saved_and_loaded(tmp_path, model):
     index = UnitIndex.build(model, DOCUMENTS)
     index.save(tmp_path / "units.safetensors")
     again = UnitIndex.load(tmp_path / "units.safetensors")
-    assert len(again) == 6 and again.size_bytes == len(DOCUMENTS.ids) * 16 * 4
+    assert len(again) == 6 and again.size_bytes == len(DOCUMENTS.ids) * maxsim.DIMENSION * 4
     np.testing.assert_array_equal(again.vectors, index.vectors)
     np.testing.assert_array_equal(again.offsets, DOCUMENTS.offsets)
 

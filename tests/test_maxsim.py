@@ -5,33 +5,28 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from letters import LETTERS, SMALL, table
+from letters import LETTERS, SMALL
 
 from retlib import maxsim
 from retlib.dense import Retriever
-from retlib.text import TokenTable, offsets_of
+from retlib.text import offsets_of
 
 ACROSS, UP = [1.0, 0.0], [0.0, 1.0]
 
 
-def units(*rows):
-    return torch.tensor(rows)
+def score(queries, asked, documents, found):
+    return maxsim.score(torch.tensor(queries), np.array(asked), torch.tensor(documents), np.array(found))
 
 
 def test_the_best_of_each_unit_of_the_query_counts():
-    queries = units(ACROSS, [0.6, 0.8])
-    documents = units(UP, ACROSS, [0.0, -1.0])  # the first two are one document, the third another
-    found = maxsim.score(queries, table("a b"), documents, table("c d", "e"))
-    # 1 + 0.8 with the first; 0 - 0.8 with the second.
+    # The first two units are one document, the third another: 1 + 0.8 with the first, 0 - 0.8 with the second.
+    found = score([ACROSS, [0.6, 0.8]], [2], [UP, ACROSS, [0.0, -1.0]], [2, 1])
     assert found.tolist() == [[pytest.approx(1.8), pytest.approx(-0.8)]]
 
 
 def test_a_document_without_units_counts_minus_one_for_each_unit_of_the_query():
-    documents = TokenTable.from_rows([[1], []])
-    queries = units(ACROSS, UP, UP)
-    found = maxsim.score(queries, table("a b", "c"), units(UP), documents)
-    assert found.tolist() == [[1.0], [-1.0]]
-    assert maxsim.score(queries[:2], table("a b"), units(UP), documents).tolist() == [[1.0, -2.0]]
+    assert score([ACROSS, UP, UP], [2, 1], [UP], [1, 0]).tolist() == [[1.0], [-1.0]]
+    assert score([ACROSS, UP], [2], [UP], [1, 0]).tolist() == [[1.0, -2.0]]
 
 
 @given(
@@ -47,27 +42,27 @@ def test_scores_are_those_of_loops(drawn):
     asked, found, seed = drawn
     generator = np.random.default_rng(seed)
 
-    def make(lengths):
-        vectors = generator.normal(size=(sum(lengths), 3))
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        offsets = offsets_of(np.array(lengths))
-        return vectors, offsets, TokenTable(np.zeros(sum(lengths), dtype=np.int32), offsets)
+    def texts(lengths):
+        units = generator.normal(size=(sum(lengths), 3))
+        units /= np.linalg.norm(units, axis=1, keepdims=True)
+        return units, np.split(units, offsets_of(np.array(lengths))[1:-1])
 
-    (left, left_at, left_table), (right, right_at, right_table) = make(asked), make(found)
-    scores = maxsim.score(torch.from_numpy(left), left_table, torch.from_numpy(right), right_table)
-    for row in range(len(asked)):
-        for place in range(2):
-            document = right[right_at[2 * row + place] : right_at[2 * row + place + 1]]
-            query = left[left_at[row] : left_at[row + 1]]
+    (left, queries), (right, documents) = texts(asked), texts(found)
+    scores = maxsim.score(torch.from_numpy(left), np.array(asked), torch.from_numpy(right), np.array(found))
+    for row, query in enumerate(queries):
+        for place, document in enumerate(documents[2 * row : 2 * row + 2]):
             expected = sum(max((unit @ other for other in document), default=-1.0) for unit in query)
             assert scores[row, place].item() == pytest.approx(expected)
 
 
-def test_vectors_are_of_unit_length_and_exact_where_the_layers_are_not():
+def test_vectors_are_of_unit_length_and_all_is_exact_where_the_layers_are_not():
     encoder = Retriever.fresh(SMALL, LETTERS, seed=0).model.query_encoder
     states = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = maxsim.vectors(encoder, states.bfloat16())
+        scores = maxsim.score(found[:2], np.array([2]), found[2:], np.array([3]))
     exact = encoder.head(states.bfloat16().float())
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, exact / exact.norm(dim=1, keepdim=True))
+    exact = exact / exact.norm(dim=1, keepdim=True)
+    assert found.dtype == scores.dtype == torch.float32
+    torch.testing.assert_close(found, exact)
+    torch.testing.assert_close(scores, (exact[:2] @ exact[2:].T).amax(dim=1).sum()[None, None])

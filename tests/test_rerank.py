@@ -8,7 +8,7 @@ import pytest
 import torch
 from letters import LESSON, LETTERS, SMALL, listed, make_collection, table, tokens
 
-from retlib import rerank
+from retlib import maxsim, rerank
 from retlib.collection import Collection
 from retlib.dense import Retriever, Schedule
 from retlib.errors import DataError, SettingError
@@ -99,22 +99,20 @@ def test_order_of_query_and_document_matters_to_it():
 
 
 def test_query_and_document_are_read_together():
-    """What stands in the document changes what the query's units become, unlike in a retriever."""
+    """What stands in the document changes what the query's units become, unlike in late interaction."""
     model = make_model()
-    asked = tokens(table("a b"))[0]
+    queries, documents = table("a b"), table("c d e")
     with torch.no_grad():
-        beside = unit_vectors(model, [[*asked, SEP, *row] for row in tokens(table("c", "d e"))])
-    assert not torch.allclose(beside[0][:2], beside[1][:2], atol=1e-3)
+        apart = [maxsim.vectors(model.encoder, model.encoder.states(side)) for side in (queries, documents)]
+        expected = maxsim.score(apart[0], queries.lengths, apart[1], documents.lengths)
+        assert not torch.allclose(model(queries, documents), expected, atol=1e-3)
 
 
 def test_a_document_that_is_cut_away_is_as_unlike_as_can_be(monkeypatch):
     model = make_model()
     monkeypatch.setattr(type(model.encoder), "longest", 3)
-    with torch.no_grad():
-        assert model(table("a b"), table("c d")).tolist() == [[-2]]
-        # Beside a longer query, too, whose padding counts for nothing.
-        monkeypatch.setattr(type(model.encoder), "longest", 4)
-        assert model(table("a b c", "a b"), table("c d", "e"))[0].item() == -3
+    with torch.no_grad():  # the separator of the second is cut away, too
+        assert model(table("a b", "a b c"), table("c d", "e")).tolist() == [[-2], [-3]]
 
 
 class Scripted(torch.nn.Module):

@@ -99,6 +99,12 @@ def test_the_root_holds_the_package_and_the_notebooks():
     assert (runtime.root() / "notebooks").is_dir()
 
 
+def test_what_has_not_loaded_torch_computes_on_the_processor(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(runtime, "device", None)  # not to be asked
+    assert runtime.environment()["device"].startswith("cpu: ")
+
+
 def test_the_environment_is_plain_values_with_what_can_change_a_number():
     found = runtime.environment()
     assert found["device"].startswith(("cpu: ", "cuda: ")) and found["threads"] == 1
