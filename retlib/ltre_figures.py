@@ -184,7 +184,7 @@ def tradeoff(table: pd.DataFrame, measure: str = "RR@10") -> Figure:
             )
     axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
     axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
-    axis.margins(x=0.12)
+    axis.margins(x=0.2)
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
