@@ -215,7 +215,7 @@ def _record_lexical(experiment: Experiment, board: Board) -> None:
         experiment.measure(name, board.target, 0, outcome, measures=MEASURES)
     expanded = zero_shot.expand(board.ranking.texts, board.study.generated(board.target.documents))
     run = board.lexical.rank(expanded, board.target.split("test")["text"], depth=DEPTH)
-    outcome = Outcome(run, board.lexical.settings, seconds=board.study.generator.history.seconds)
+    outcome = Outcome(run, board.lexical.settings, seconds=board.study.generator_seconds)
     experiment.measure(f"{BM25_TUNED}, expanded", board.target, 0, outcome, measures=MEASURES)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from retlib.figures import curves, differences, line_style, styled
+from retlib.figures import curves, differences, legend, line_style, styled
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float = 0.05) -> Figure:
@@ -71,4 +71,33 @@ def over(table: pd.DataFrame, x: str, by: str, xlabel: str, ylabel: str) -> Figu
     places = sorted(table[x].unique())
     figure.axes[0].minorticks_off()
     figure.axes[0].set_xticks(places, [f"{place:,}" for place in places])
+    return figure
+
+
+def worth(table: pd.DataFrame, levels: Mapping[str, float], measure: str = "R@10") -> Figure:
+    """Quality over a generator's held-out loss, better generators to the right; the bars are 95 % intervals.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `retlib.generator_sizes.worth` returns it.
+    levels : mapping
+        Name to the value of what has no generator, a horizontal line.
+    """
+    figure, (axis,) = styled(7.0, 4.4)
+    for number, (system, part) in enumerate(table.groupby("system", sort=False)):
+        bars = [part["value"] - part["low"], part["high"] - part["value"]]
+        style = {**line_style(number), "linestyle": "none"}
+        axis.errorbar(part["loss"], part["value"], yerr=bars, markersize=6, capsize=3, label=system, **style)
+    for row in table.drop_duplicates("generator").itertuples():
+        place = {"xycoords": axis.get_xaxis_transform(), "xytext": (0, 4), "textcoords": "offset points"}
+        axis.annotate(row.generator, (row.loss, 0), ha="center", fontsize=9, **place)
+    for (name, value), pattern in zip(levels.items(), (":", "--", "-."), strict=False):
+        axis.axhline(value, color="0.4", linestyle=pattern, linewidth=1, label=name)
+    axis.invert_xaxis()
+    axis.margins(x=0.15, y=0.12)
+    axis.set(
+        xlabel="held-out loss of the generator, nats a unit (lower is better)", ylabel=f"{measure} (points of 100)"
+    )
+    legend(figure, [axis], 3)
     return figure

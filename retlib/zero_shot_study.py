@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -127,12 +127,22 @@ class Study:
         """The trained generator."""
         return _generator(self)
 
+    @property
+    def generator_seconds(self) -> float:
+        """What its training took, denoising included."""
+        started = _start(self).history
+        return self.generator.history.seconds + (started.seconds if started.evaluations else 0.0)
+
     def generated(self, documents: pd.DataFrame, how: decoding.Decoding | None = None, seed: int = 0) -> pd.DataFrame:
         """The queries of passages; by nucleus sampling, if not told how."""
         how, texts = how or self.generation.sampling, documents["text"]
         if self.answers is None:
             return querygen.generate(self.generator, texts, how, seed)
         return passages.of_passages(querygen.generate(self.generator, passages.sentences(texts), how, seed))
+
+    def expanded(self, documents: pd.DataFrame) -> pd.Series:
+        """The texts of passages, each with its queries behind it."""
+        return zero_shot.expand(documents["text"], self.generated(documents))
 
     def retriever(self, system: str, target: Collection | None, seed: int) -> Retriever:
         """A system, trained or found. `target` is not needed for those of `GENERAL`."""
@@ -168,6 +178,12 @@ class Study:
         lengths = retriever.architecture.query_length, retriever.architecture.document_length
         return dense.rank(retriever, zero_shot.tokenized(test, self.prepared[0], *lengths), test)
 
+    def outcome(self, system: str, target: Collection, test: Collection, seed: int) -> Outcome:
+        """A system, trained or found, on a test."""
+        retriever = self.retriever(system, target, seed)
+        history = retriever.history
+        return Outcome(self.run(retriever, test), self.settings(system), history.best_step, history.seconds)
+
     def settings(self, system: str) -> dict[str, Any]:
         """What made a system, as recorded beside its results."""
         further = {} if self.later is None else {"later": asdict(self.later)}
@@ -184,14 +200,19 @@ class Study:
 
 
 @lru_cache(maxsize=4)
-def _generator(study: Study) -> Generator:
+def _start(study: Study) -> Generator:
+    """What learns from labels: fresh, a checkpoint, or trained to denoise."""
     how = study.generation
     wordpiece = None if how.architecture.checkpoint else study.prepared[0]
-    start = Generator.fresh(how.architecture, wordpiece, GENERATOR_SEED)
-    if how.denoising:
-        start = querygen.denoise(start, study.prepared[1], how.denoising, GENERATOR_SEED)
+    fresh = Generator.fresh(how.architecture, wordpiece, GENERATOR_SEED)
+    return querygen.denoise(fresh, study.prepared[1], how.denoising, GENERATOR_SEED) if how.denoising else fresh
+
+
+@lru_cache(maxsize=4)
+def _generator(study: Study) -> Generator:
     read = (study.answers, "sentence") if study.answers else (study.source, "text")
-    return querygen.fit(start, querygen.labelled_pairs(*read), how.training, GENERATOR_SEED)
+    pairs = querygen.labelled_pairs(*read)
+    return querygen.fit(_start(study), pairs, study.generation.training, GENERATOR_SEED)
 
 
 @lru_cache(maxsize=8)
@@ -408,13 +429,12 @@ def record_lexical(experiment: Experiment, study: Study, tests: Tests, adapted: 
     """BM25 on every test; and over documents that are expanded by their queries, on the targets that have some."""
     for _, test in tests.values():
         for name, system in LEXICAL.items():
-            _record_bm25(experiment, name, system, test, test.documents["text"])
+            record_bm25(experiment, name, system, test, test.documents["text"])
     for target, test in (tests[name] for name in adapted if name in tests):
-        texts = zero_shot.expand(target.documents["text"], study.generated(target.documents))
-        _record_bm25(experiment, EXPANDED, BM25(), test, texts)
+        record_bm25(experiment, EXPANDED, BM25(), test, study.expanded(target.documents))
 
 
-def _record_bm25(
+def record_bm25(
     experiment: Experiment,
     name: str,
     system: BM25,
@@ -422,6 +442,7 @@ def _record_bm25(
     texts: pd.Series,
     measures: Sequence[str] = MEASURES,
 ) -> None:
+    """BM25 over texts of a test's documents, recorded under a name."""
     run = system.rank(texts, test.split("test")["text"])
     experiment.measure(name, test, 0, Outcome(run, system.settings), measures=measures)
 
@@ -431,7 +452,7 @@ def record_whole(experiment: Experiment, names: Iterable[str]) -> None:
     for name in names if experiment.live else ():
         whole = datasets.load(name)
         whole = replace(whole, name=f"{name}, whole", queries=whole.queries.assign(split="test"))
-        _record_bm25(experiment, "BM25", BM25(), whole, whole.documents["text"], WHOLE_MEASURES)
+        record_bm25(experiment, "BM25", BM25(), whole, whole.documents["text"], WHOLE_MEASURES)
 
 
 def record_systems(
@@ -448,11 +469,7 @@ def record_systems(
     for seed, system, name in runtime.progress(todo, desc=study.source.name, unit="run"):
         target, test = tests[name]
 
-        def make(system: str = system, seed: int = seed, target: Collection = target, test: Collection = test):
-            retriever = study.retriever(system, target, seed)
-            history = retriever.history
-            return Outcome(study.run(retriever, test), study.settings(system), history.best_step, history.seconds)
-
+        make = partial(study.outcome, system, target, test, seed)
         experiment.measure(system, test, seed, make, measures=MEASURES)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import pandas as pd
@@ -83,50 +85,75 @@ DECODINGS: dict[str, decoding.Decoding] = {
 }  # fmt: skip
 
 
-def _written(study: Study, texts: pd.Series, how: decoding.Decoding, seed: int) -> pd.DataFrame:
+def written(study: Study, texts: pd.Series, how: decoding.Decoding, seed: int) -> pd.DataFrame:
+    """What a study's generator writes for passages."""
     # Only samples differ from seed to seed.
     seed = seed if isinstance(how, decoding.Nucleus) else 0
     return study.generated(texts.to_frame("text"), how, seed)
 
 
-def _real(target: Collection, texts: pd.Series) -> pd.DataFrame:
-    """The real queries of some passages, in the form of generated ones."""
-    asked = target.qrels[(target.qrels["relevance"] > 0) & target.qrels["doc_id"].isin(texts.index)]
-    queries = target.queries["text"][asked["query_id"]].to_numpy()
-    return pd.DataFrame({"passage_id": asked["doc_id"].to_numpy(), "query": queries})
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Some passages of a target, and who writes queries for them.
+
+    Parameters
+    ----------
+    target : Collection
+    texts : Series
+        Passage id to text.
+    writers : mapping
+        Name to what writes the queries of these passages, given a seed.
+    """
+
+    target: Collection
+    texts: pd.Series
+    writers: Mapping[str, Callable[[int], pd.DataFrame]]
+
+    @property
+    def real(self) -> pd.DataFrame:
+        """The real queries of the passages, in the form of generated ones."""
+        qrels = self.target.qrels
+        asked = qrels[(qrels["relevance"] > 0) & qrels["doc_id"].isin(self.texts.index)]
+        queries = self.target.queries["text"][asked["query_id"]].to_numpy()
+        return pd.DataFrame({"passage_id": asked["doc_id"].to_numpy(), "query": queries})
 
 
-def record_statistics(
-    experiment: Experiment, studies: Mapping[str, Study], count: int, seeds: Sequence[int]
-) -> pd.DataFrame:
-    """What is written for a sample of every target's passages, by each decoding; beside real queries.
+def decodings(studies: Mapping[str, Study], count: int) -> list[Panel]:
+    """So many passages of every target, written for by each decoding."""
+    found = []
+    for study, target in _targets(studies):
+        texts = sampled(target, count)
+        found.append(Panel(target, texts, {n: partial(written, study, texts, how) for n, how in DECODINGS.items()}))
+    return found
+
+
+def record_statistics(experiment: Experiment, panels: Sequence[Panel], seeds: Sequence[int]) -> pd.DataFrame:
+    """What is written for a sample of passages, by each writer; beside real queries.
 
     Returns
     -------
     DataFrame
-        Columns `target`, `by` (Real, or the decoding), `seed`, and those of `retlib.query_measures.statistics`.
+        Columns `target`, `by` (Real, or the writer), `seed`, and those of `retlib.query_measures.statistics`.
     """
     rows = []
-    for study, target in runtime.progress(_targets(studies), desc="decoding", unit="target"):
-        texts = sampled(target, count)
-        found = [(REAL, 0, _real(target, texts))]
-        for (name, how), seed in product(DECODINGS.items(), seeds):
-            found.append((name, seed, _written(study, texts, how, seed)))
+    for panel in runtime.progress(panels, desc="written", unit="target"):
+        found = [(REAL, 0, panel.real)]
+        found += [(name, seed, write(seed)) for (name, write), seed in product(panel.writers.items(), seeds)]
         for name, seed, queries in found:
-            statistics = query_measures.statistics(queries, texts)
-            rows.append({"target": target.name, "by": name, "seed": seed, **statistics})
+            statistics = query_measures.statistics(queries, panel.texts)
+            rows.append({"target": panel.target.name, "by": name, "seed": seed, **statistics})
             for measure, value in statistics.items():
-                experiment.record(name, target.name, measure, value, seed, "train")
+                experiment.record(name, panel.target.name, measure, value, seed, "train")
     return pd.DataFrame(rows)
 
 
-def examples(studies: Mapping[str, Study], count: int, shown: int, quoted: Sequence[str] = ()) -> pd.DataFrame:
-    """Passages with their queries, as Tables 1 and 6 have them: where sampled queries find their passage, and not.
+def examples(panels: Sequence[Panel], by: str, shown: int, quoted: Sequence[str] = ()) -> pd.DataFrame:
+    """Passages with their queries, as Tables 1 and 6 have them: where queries find their passage, and where not.
 
     Parameters
     ----------
-    count : int
-        Passages of the sample.
+    by : str
+        The writer whose queries decide that.
     shown : int
         Of the passages whose queries fare best, and of those whose fare worst.
     quoted : sequence of str, optional
@@ -135,21 +162,20 @@ def examples(studies: Mapping[str, Study], count: int, shown: int, quoted: Seque
     Returns
     -------
     DataFrame
-        Columns `target`, `passage`, `real`, and one for each decoding: a line for each query, with ✓ where
+        Columns `target`, `passage`, `real`, and one for each writer: a line for each query, with ✓ where
         BM25 finds its passage first among the sample.
     """
     rows = []
-    for study, target in _targets(studies):
-        if quoted and target.name not in quoted:
+    for panel in panels:
+        if quoted and panel.target.name not in quoted:
             continue
-        texts = sampled(target, count)
-        written = {name: _marked(_written(study, texts, how, 0), texts) for name, how in DECODINGS.items()}
-        rate = written["Nucleus"].groupby("passage_id")["found"].mean()
+        marked = {name: _marked(write(0), panel.texts) for name, write in panel.writers.items()}
+        rate = marked[by].groupby("passage_id")["found"].mean()
         order = sorted(rate.index, key=lambda name: (-rate[name], hash_position(name)))
-        real = _real(target, texts).groupby("passage_id")["query"].agg("\n".join)
+        real = panel.real.groupby("passage_id")["query"].agg("\n".join)
         for name in dict.fromkeys([*order[:shown], *order[len(order) - shown :]]):
-            lines = {how: "\n".join(found["line"][found["passage_id"] == name]) for how, found in written.items()}
-            rows.append({"target": target.name, "passage": texts[name], "real": real[name], **lines})
+            lines = {how: "\n".join(found["line"][found["passage_id"] == name]) for how, found in marked.items()}
+            rows.append({"target": panel.target.name, "passage": panel.texts[name], "real": real[name], **lines})
     return pd.DataFrame(rows)
 
 

@@ -11,6 +11,7 @@ from retlib import claims, zero_shot_figures, zero_shot_tables
 from retlib.collection import Collection
 from retlib.experiment import Experiment
 from retlib.results import Results
+from retlib.zero_shot_tables import Panel
 
 COUNT = 40
 QUERIES = [f"q{i}" for i in range(COUNT)]
@@ -71,7 +72,7 @@ def desk():
 
 
 def test_statistics_are_recorded_for_real_queries_and_every_decoding(studies, desk):
-    found = zero_shot_tables.record_statistics(desk, studies, 8, [0, 1])
+    found = zero_shot_tables.record_statistics(desk, zero_shot_tables.decodings(studies, 8), [0, 1])
     kinds = found.groupby("by", sort=False)["seed"].agg(list).to_dict()
     assert kinds == {"Real": [0], "Greedy": [0, 1], "Beam": [0, 1], "Nucleus": [0, 1]}
     rows = found.set_index(["by", "seed"])
@@ -89,7 +90,7 @@ def test_only_passages_that_real_queries_ask_for_are_sampled(studies):
     target = studies[SOURCE].targets[0]
     texts, more = zero_shot_tables.sampled(target, 5), zero_shot_tables.sampled(target, 9)
     assert len(texts) == 5 and set(texts.index) < set(more.index) <= set(target.qrels["doc_id"])
-    real = zero_shot_tables._real(target, texts)
+    real = Panel(target, texts, {}).real
     assert set(real["passage_id"]) == set(texts.index) and set(real["query"]) <= set(target.queries["text"])
 
 
@@ -103,16 +104,17 @@ def test_examples_begin_with_the_best_and_end_with_the_worst(studies, monkeypatc
                 enumerate(order) for i in range(2)]  # fmt: skip
         return pd.DataFrame(rows, columns=["passage_id", "query"])
 
-    monkeypatch.setattr(zero_shot_tables, "_written", written)
-    found = zero_shot_tables.examples(studies, 6, 2)
+    monkeypatch.setattr(zero_shot_tables, "written", written)
+    found = zero_shot_tables.examples(zero_shot_tables.decodings(studies, 6), "Nucleus", 2)
     texts = zero_shot_tables.sampled(target, 6)
     assert found["passage"].tolist()[:2] == texts[order[:2]].tolist() and len(found) == 4
     assert [line[0] for line in found["Nucleus"][0].split("\n")] == ["✓", "✓"]
     assert [line[0] for line in found["Nucleus"][1].split("\n")] == ["✓", "✗"]
     assert "✓" not in found["Nucleus"][3]
     assert (found["target"] == TARGET).all() and found["real"][0] in set(target.queries["text"])
-    assert zero_shot_tables.examples(studies, 6, 2, [TARGET]).equals(found)
-    assert len(zero_shot_tables.examples(studies, 6, 2, ["another"])) == 0
+    panels = zero_shot_tables.decodings(studies, 6)
+    assert zero_shot_tables.examples(panels, "Nucleus", 2, [TARGET]).equals(found)
+    assert len(zero_shot_tables.examples(panels, "Nucleus", 2, ["another"])) == 0
 
 
 def test_pairs_are_counted_over_all_passages_of_a_target(studies):
