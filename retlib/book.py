@@ -28,8 +28,14 @@ from retlib.execute import summary
 PATIENCE, RESTARTS = 300, 2
 
 
-def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: Sequence[str] = ()) -> int:
-    """Bring the book of a profile up to date.
+def build(
+    profile: str,
+    jobs: int,
+    seeds: Sequence[int] | None = None,
+    options: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> int:
+    """Bring the book of a profile up to date, or some of its notebooks.
 
     Parameters
     ----------
@@ -41,6 +47,8 @@ def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: 
         Takes the place of the profile's seeds.
     options : sequence of str
         Further options for Snakemake.
+    only : sequence of str, optional
+        Notebooks that are wanted, with those that they come after; the pages are left as they are.
 
     Returns
     -------
@@ -49,6 +57,9 @@ def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: 
     """
     root, folder = runtime.root(), runtime.build_dir() / profile
     plans = notebooks.plan(root, profile, seeds)
+    if only:
+        plans = notebooks.needed(plans, only)
+        options = [*(str(folder / "notebooks" / f"{name}.ipynb") for name in plans), *options]
     with _sole(folder):
         _clear(folder)
         for name, plan in plans.items():
@@ -56,7 +67,7 @@ def build(profile: str, jobs: int, seeds: Sequence[int] | None = None, options: 
                 print(f"{name}: its data are not here; the page shows the recorded results.")
         start = time.time()
         code = _run(_command(root, profile, jobs, seeds, options), folder)
-        print(_report(folder, plans, code, start))
+        print(_report(folder, plans, code, start, pages=not only))
     return 1 if code else 0
 
 
@@ -205,22 +216,23 @@ def progress_line(name: str, log: Path) -> str:
     return "  ".join((outer[-1:] or [f"{name}: starting"]) + inner)
 
 
-def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start: float) -> str:
+def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start: float, pages: bool) -> str:
     copies = {name: folder / "notebooks" / f"{name}.ipynb" for name in plans}
     failed = [name for name in plans if (folder / "failed" / f"{name}.ipynb").exists()]
     if not code:
         ran = sum(path.stat().st_mtime >= start for path in copies.values())
-        page = folder / "html" / "index.html"
-        return (
-            f"{ran} notebooks ran, {len(plans) - ran} were up to date ({time.time() - start:.0f} s).\n"
-            f"The book is at {page}"
+        said = (
+            f"{ran} notebook{'s' * (ran != 1)} ran, {len(plans) - ran} were up to date ({time.time() - start:.0f} s)."
         )
+        return said + (f"\nThe book is at {folder / 'html' / 'index.html'}" if pages else "")
     lines = [line for name in failed for line in _how_to_see(folder, name)]
     lines += _left_out(plans, failed)
     if not failed:
-        log = folder / "logs" / ("pages.log" if all(path.exists() for path in copies.values()) else "snakemake.log")
+        by_pages = pages and all(path.exists() for path in copies.values())
+        log = folder / "logs" / ("pages.log" if by_pages else "snakemake.log")
         lines += [*_troubles(log), f"The whole log is {log}"]
-    return "\n".join([*lines, "The book was not built anew. Mend it and run again: what is done is not repeated."])
+    lines += ["The book was not built anew."] if pages else []
+    return "\n".join([*lines, "Mend it and run again: what is done is not repeated."])
 
 
 def _left_out(plans: Mapping[str, notebooks.Plan], failed: list[str]) -> list[str]:
@@ -251,7 +263,8 @@ def _troubles(log: Path) -> list[str]:
     return [line for line in lines if re.search("WARNING|ERROR|Error|Exception", line)][:20] or lines[-20:]
 
 
-def _seeds(text: str) -> list[int] | None:
+def seeds_of(text: str) -> list[int] | None:
+    """Seeds as the command line gives them; None if it gives none."""
     try:
         return [int(seed) for seed in text.split()] or None
     except ValueError:
@@ -276,7 +289,7 @@ def main() -> int:
     if "MAKELEVEL" in os.environ:
         processes.end_with_parent()
     try:
-        return build(given.profile, _jobs(given.jobs), _seeds(given.seeds), options)
+        return build(given.profile, _jobs(given.jobs), seeds_of(given.seeds), options)
     except RetlibError as error:
         print(error, file=sys.stderr)
         return 2

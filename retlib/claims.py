@@ -10,9 +10,11 @@ paper), and is *inconclusive* otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -160,6 +162,20 @@ def compared_on(claim: Mapping) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def tested_in(claim: Mapping) -> list[str]:
+    """The notebooks whose rows test a claim, in order."""
+    return sorted({name for spec in claim.get("each", ()) for name in _experiments(spec.values())})
+
+
+def _experiments(values: Iterable) -> Iterator[str]:
+    """The experiments of all systems ("experiment:name") within a binding."""
+    for value in values:
+        if isinstance(value, str):
+            yield from re.findall(r"^(\d\d_\w+):", value)
+        elif isinstance(value, (list, tuple)):
+            yield from _experiments(value)
+
+
 def _data_sets(spec: Mapping) -> list[str]:
     return [term[2] for term in spec["terms"]] if "terms" in spec else spec["data"].split("+")
 
@@ -201,3 +217,12 @@ def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
         for row in verdicts.itertuples()
     ]
     return frame
+
+
+def told(row: Any) -> str:
+    """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
+    data = {"part": "a part of the paper's data", "stand-in": "a stand-in for the paper's data"}
+    rests = f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {data.get(row.closeness)}"
+    lines = [f"{e.label}: {e.text}" + (f" ({e.note})" if e.note else "") for e in row.evidence]
+    said = [rests, *lines] if row.evidence else [row.reason]
+    return "\n".join([row.statement, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])

@@ -10,7 +10,7 @@ from textwrap import shorten
 import click
 import pandas as pd
 
-from retlib.errors import DataError, RetlibError
+from retlib.errors import DataError, RetlibError, require_one_of
 from retlib.execute import summary
 
 FORMATS = ("text", "csv", "md")
@@ -111,6 +111,34 @@ def claims(profile: str, form: str) -> None:
         click.echo(short.to_string(index=False, float_format="%.2g"))
     else:
         _show(ledger.flat(verdicts), form)
+
+
+@main.command()
+@click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
+@_profile
+@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="notebooks that run side by side")
+@click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
+def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:
+    """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
+
+    A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
+    again. The exit code is 1 if a notebook failed.
+    """
+    from retlib import book
+    from retlib import claims as ledger
+
+    chosen = ledger.papers_table("claims").set_index("id")
+    bound = ledger.bindings()["claims"]
+    for name in names:
+        require_one_of("CLAIM", name, chosen.index)
+    tested = sorted({notebook for name in names for notebook in ledger.tested_in(bound[name])})
+    code = book.build(profile, jobs, book.seeds_of(seeds), only=tested)
+    if code:
+        sys.exit(code)
+    for paper in chosen["paper"][list(names)].unique():
+        found = ledger.verdicts(paper, profile)
+        for row in found[found["claim"].isin(names)].itertuples():
+            click.echo(f"\n{ledger.told(row)}")
 
 
 @main.command()

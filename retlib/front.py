@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib import notebooks, results, runtime
-from retlib.claims import SIGNS, bindings, first_few, papers_table
+from retlib.claims import SIGNS, bindings, first_few, papers_table, tested_in
 from retlib.evidence import Evidence
 from retlib.figures import VERDICT_COLOURS as COLOURS
 from retlib.figures import styled
@@ -144,31 +144,18 @@ def table(ledger: pd.DataFrame) -> HTML:
 
 
 def statement(row: Any, page: str | None) -> str:
-    """What a claim says; with evidence, a link to its row among the verdicts."""
-    return link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
+    """What a claim says; with evidence, a link to its row among the verdicts; and the claim's name."""
+    said = link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
+    return f"{said}\n<code>{row.claim}</code>"
 
 
 def _effect(evidence: Sequence[Evidence]) -> str:
     return "; ".join(first_few([each.text for each in evidence], SHOWN))
 
 
-def tested_in(claim: Mapping) -> list[str]:
-    """The notebooks whose rows test a claim, in order."""
-    return sorted({name for spec in claim.get("each", ()) for name in _experiments(spec.values())})
-
-
 def chapters(claim: Mapping) -> str:
     """HTML: a link to each notebook whose rows test a claim."""
     return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(claim))
-
-
-def _experiments(values: Iterable) -> Iterable[str]:
-    """The experiments of all systems ("experiment:name") within a binding."""
-    for value in values:
-        if isinstance(value, str):
-            yield from re.findall(r"^(\d\d_\w+):", value)
-        elif isinstance(value, (list, tuple)):
-            yield from _experiments(value)
 
 
 def verdict_pages() -> dict[str, str]:

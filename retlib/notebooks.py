@@ -95,6 +95,18 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     return {name: _plan(root, profile, name, entries.get(name) or {}, seeds) for name in names(root)}
 
 
+def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
+    """Some of the plans, with those of the notebooks that they come after, and theirs."""
+    found: set[str] = set()
+    waiting = list(chosen)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += plans[name].after
+    return {name: plan for name, plan in plans.items() if name in found}
+
+
 def reference_plan(root: Path, name: str) -> Plan | None:
     """The plan that draws a notebook from recorded rows, or None where there are none."""
     for profile in TELLING:

@@ -153,7 +153,7 @@ def every_pair(
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts as a page shows them: sign, claim, evidence."""
+    """Verdicts as a page shows them: sign, claim and its name, evidence."""
     rows = []
     for row in verdicts.itertuples():
         lines = [f"{e.label}: {e.text}" + (f" ({e.note})" if e.note else "") for e in row.evidence]
@@ -161,7 +161,7 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
             {
                 "": SIGNS[row.verdict],
                 "verdict": row.verdict,
-                "claim": row.statement,
+                "claim": f"{row.statement}\n{row.claim}",
                 "effect, 95 % interval": "\n".join(lines) or row.reason,
                 "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
                 "seeds": row.seeds or "",

@@ -85,6 +85,22 @@ def test_a_parameter_reruns_what_depends_on_it(book):
     assert run(book)[0] == {A, B}
 
 
+def test_some_notebooks_are_run_with_those_that_they_need(book):
+    """And the pages stay as they are."""
+    before, page = toybook.copies(book), index(book).stat()
+    for name in (A, B, C):
+        (book / "_build" / "toy" / "notebooks" / f"{name}.ipynb").unlink()
+    code = f"from retlib.book import build; raise SystemExit(build('toy', 2, only=['{B}']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=book, env=toybook.environment(book), text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 notebooks ran, 0 were up to date" in done.stdout and "The book is at" not in done.stdout
+    assert toybook.rerun(before, toybook.copies(book)) == {A, B} == set(toybook.copies(book))
+    assert index(book).stat().st_mtime_ns == page.st_mtime_ns
+    assert run(book)[0] == {C}
+
+
 def test_a_lost_copy_is_made_again(book):
     (book / "_build" / "toy" / "notebooks" / f"{C}.ipynb").unlink()
     assert run(book)[0] == {C}

@@ -3,12 +3,14 @@
 import io
 import subprocess
 import sys
+from itertools import product
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from retlib import claims, results, runtime
+from retlib import book, claims, results, runtime
 from retlib.cli import main
 from retlib.datasets import catalogue
 from retlib.results import Results
@@ -40,7 +42,7 @@ def call(*arguments):
 def test_help_lists_the_commands():
     found = call("--help")
     assert found.exit_code == 0
-    for command in ("claims", "datasets", "fetch", "results", "verify"):
+    for command in ("claims", "datasets", "fetch", "rerun", "results", "sweep", "verify"):
         assert command in found.output
         assert call(command, "-h").exit_code == 0
 
@@ -124,3 +126,65 @@ def test_it_runs_as_a_module():
         [sys.executable, "-m", "retlib", "--help"], cwd=runtime.root(), capture_output=True, text=True
     )
     assert found.returncode == 0 and "Usage: python -m retlib" in found.stdout
+
+
+# --- one claim -------------------------------------------------------------------------------------
+
+CLAIM = "gillick2018-softmax-over-pairwise-ce"
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """What `rerun` asks the book for; nothing is run, and the book ends with `built["code"]`."""
+    asked = {"code": 0}
+
+    def build(profile, jobs, seeds, options=(), only=()):
+        asked.update(profile=profile, jobs=jobs, seeds=seeds, only=list(only))
+        return asked["code"]
+
+    monkeypatch.setattr(book, "build", build)
+    return asked
+
+
+def test_a_claim_is_rerun_by_its_notebooks_and_judged(places, built):
+    pair = Results()
+    queries = [f"q{i}" for i in range(30)]
+    for seed, (system, value) in product((0, 1, 2), [("in_batch_softmax", 0.9), ("pairwise_cross_entropy", 0.2)]):
+        values = pd.DataFrame(
+            {"query_id": queries, "measure": "AP@100", "value": value + np.arange(30) % 3 * 0.01 * seed}
+        )
+        pair.add_queries("pydocs-numeric", "test", system, seed, values, pd.Series(queries, queries))
+    pair.save(results.own_folder("quick", "12_dual_encoder_losses"))
+    found = call("rerun", CLAIM, "--jobs", "3", "--seeds", "0 1 2")
+    assert found.exit_code == 0, found.output
+    assert built == {"code": 0, "profile": "quick", "jobs": 3, "seeds": [0, 1, 2], "only": ["12_dual_encoder_losses"]}
+    statement = claims.papers_table("claims").set_index("id")["statement"][CLAIM]
+    assert statement in found.output and "✓ holds" in found.output
+    assert (
+        "seeds: 3, on a stand-in for the paper's data" in found.output
+        and "in_batch_softmax vs pairwise_cross_entropy, on pydocs-numeric: +70" in found.output
+    )
+
+
+def test_a_claim_without_results_says_why(places, built):
+    found = call("rerun", CLAIM)
+    assert built["seeds"] is None and found.exit_code == 0
+    assert "· not tested" in found.output and "12_dual_encoder_losses" in found.output
+
+
+def test_a_failed_notebook_leaves_no_verdict(places, built):
+    built["code"] = 1
+    found = call("rerun", CLAIM)
+    assert found.exit_code == 1 and "not tested" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gillick2018-softmax"], "CLAIM = 'gillick2018-softmax' is not known. Did you mean 'gillick2018-softmax-"),
+        ([CLAIM, "--seeds", "one"], "SEEDS = 'one' must be whole numbers"),
+    ],
+)
+def test_a_claim_that_is_none_is_refused_before_any_work(places, built, arguments, message):
+    found = call("rerun", *arguments)
+    assert found.exit_code == 2 and message in found.output and "only" not in built

@@ -87,6 +87,7 @@ def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
     assert pages <= set(notebooks.names(runtime.root()))
     named = page.select_one("[data-filters]")["data-filters"].split(",")
     assert set(named) <= {cell.text for cell in page.select("thead th")}
+    assert [name.text for name in page.select("td > code")] == ledger["claim"].tolist()  # what `rerun` asks for
     assert "1 more" in page.find("a", href=re.compile("full-pretraining-over-bm25-nq")).find_parent("tr").text
 
 
@@ -99,14 +100,14 @@ def test_what_papers_say_is_shown_as_text(ledger):
 def test_where_a_claim_is_tested():
     weighed = {"terms": [[1, "13_z:A", "Quora"], [-1, "13_z:B", "Quora"]]}
     binding = {"each": [{"pair": ["12_x:A", "11_y:B"]}, {"systems": ["12_x:A"]}, weighed]}
-    assert front.tested_in(binding) == ["11_y", "12_x", "13_z"]
-    assert front.tested_in({}) == []
+    assert claims.tested_in(binding) == ["11_y", "12_x", "13_z"]
+    assert claims.tested_in({}) == []
 
 
 def test_every_tested_claim_names_a_notebook():
     known = set(notebooks.names(runtime.root()))
     for name, claim in claims.bindings()["claims"].items():
-        assert front.tested_in(claim) and set(front.tested_in(claim)) <= known, name
+        assert claims.tested_in(claim) and set(claims.tested_in(claim)) <= known, name
 
 
 def test_what_results_were_made_on(tmp_path, monkeypatch):
