@@ -29,19 +29,21 @@ from retlib.zero_shot_study import (
     record_bm25,
     studies,
 )
-from retlib.zero_shot_tables import DECODINGS, Panel
+from retlib.zero_shot_tables import DECODINGS, REAL, Panel
 
 # What a size may change of a notebook's parameters.
 VARIED = {name: rule for name, rule in COMMON.items() if name.startswith(("generator_", "denoising_"))}
 RETRIEVER = "Siamese"
 # What every generator is measured against: the target's sentences for queries, and its labels where it has some.
 SENTENCES, LABELS = f"{RETRIEVER} | ICT", OFFICIAL
+TAKEN = (*(system.partition(" | ")[2] for system in (SENTENCES, LABELS)), REAL)
 
 
 def _sizes(name: str, value: Any) -> None:
     """A rule: names of generators, each with the parameters that it changes."""
     require(isinstance(value, dict) and len(value) > 1, f"{name} = {value!r} must map two names or more to parameters")
     for size, changed in value.items():
+        require(size not in TAKEN, f"{name}: {size!r} names something else on this page")
         require(isinstance(changed, dict), f"{name}[{size!r}] = {changed!r} must map parameters to values")
         for parameter, its in changed.items():
             require_one_of(f"{name}[{size!r}] (a parameter of the generator)", parameter, VARIED)

@@ -141,6 +141,7 @@ def test_the_parameters_of_these_tests_pass():
     [
         ({"small": {}}, "must map two names or more to parameters"),
         (["small", "large"], "must map two names or more to parameters"),
+        ({"small": {}, "ICT": {}}, "'ICT' names something else on this page"),
         ({"small": {}, "large": 3}, r"sizes\['large'\] = 3 must map parameters to values"),
         ({"small": {}, "large": {"steps": 3}}, r"sizes\['large'\] \(a parameter .*\) = 'steps' is not known"),
         ({"small": {}, "large": {"generator_steps": 0}}, r"\['generator_steps'\] = 0 must be a whole number"),
