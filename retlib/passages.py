@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -165,6 +166,18 @@ def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:
 MOST_SENTENCES, LEAST_WORDS = 3, 5
 
 
+# A mark at the end of a sentence that stands apart from it, as in files whose tokens are separated by spaces.
+_APART = re.compile(r"\s+([.!?])(?=\s|$)")
+
+
+def sentences_of(text: str) -> list[str]:
+    """Split a passage into sentences, also one whose full stops stand apart: "a musician . It" has two.
+
+    See `retlib.text.quick_sentences` for the rule. Natural Questions, for one, has such passages.
+    """
+    return quick_sentences(_APART.sub(r"\1", text))
+
+
 def sentences(passages: pd.Series) -> pd.Series:
     """Sentences of passages, for a generator that learned from sentences that answer.
 
@@ -177,11 +190,11 @@ def sentences(passages: pd.Series) -> pd.Series:
     -------
     Series
         At most three of each passage, of five words or more, by a hash: ``id|number`` to the sentence. A
-        passage that has none stands for itself.
+        passage that has none stands for itself, and one without marks of punctuation is one sentence.
     """
     found = {}
     for name, text in passages.items():
-        pieces = {f"{name}|{i}": piece for i, piece in enumerate(quick_sentences(text))}
+        pieces = {f"{name}|{i}": piece for i, piece in enumerate(sentences_of(text))}
         usable = [place for place, piece in pieces.items() if len(piece.split()) >= LEAST_WORDS]
         chosen = sorted(usable, key=hash_position)[:MOST_SENTENCES]
         found |= {place: pieces[place] for place in chosen} or {f"{name}|0": text}

@@ -18,8 +18,9 @@ from retlib import dense
 from retlib.collection import Article, Collection, hash_position, split_by_position
 from retlib.dense import Architecture, Benchmark, Retriever, Schedule
 from retlib.errors import DataError, require
+from retlib.passages import sentences_of
 from retlib.pretraining import Corpus
-from retlib.text import WordPiece, quick_sentences
+from retlib.text import WordPiece
 
 # Passages whose queries are held out to choose the weights: a share, and at most so many.
 HELD_OUT, MOST_HELD_OUT = 0.1, 200
@@ -178,11 +179,11 @@ def ict(
     Parameters
     ----------
     documents : DataFrame
-        As for `synthetic`. Passages of one sentence make no pair.
+        As for `synthetic`. Passages of one sentence make no pair; see `retlib.passages.sentences_of`.
     schedule : Schedule
         As many steps as on generated queries make it a comparison (section 4).
     """
-    prepared = wordpiece, Corpus.build(_articles(documents), wordpiece, quick_sentences)
+    prepared = wordpiece, Corpus.build(_articles(documents), wordpiece, sentences_of)
     return dense.pretrain(prepared, architecture, ["ict"], schedule, seed, KEPT)
 
 
