@@ -60,7 +60,7 @@ def _rise(records: Records, spec: Mapping) -> list[Evidence]:
     size = len(values) // WINDOWS
     require(size > 1, f"{len(values)} recorded steps are too few for {WINDOWS} windows", DataError)
     windows = [values.iloc[i * size : (i + 1) * size].set_axis(range(size)) for i in range(WINDOWS)]
-    found, p_for, p_against = rising(windows)
+    found, p_for, p_against = rising(windows, _blocks(windows[0].index))
     last, first = (float(window.to_numpy().mean()) for window in (windows[-1], windows[0]))
     note = f"from the first to the last of {WINDOWS} windows; the effect is the rise from one to the next"
     return [_evidence(records, spec, _name(spec["system"]), found, (last, first), p_for, p_against, note)]
@@ -87,9 +87,13 @@ def _difference(records: Records, spec: Mapping, share: float) -> tuple[Comparis
     steps = a.index.intersection(b.index)
     steps = steps[len(steps) - round(share * len(steps)) :]
     require(len(steps) > 1, f"{' and '.join(spec['pair'])} share fewer than two recorded steps", DataError)
-    blocks = pd.Series(np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps), index=steps)
     a, b = a.loc[steps], b.loc[steps]
-    return compare(a, b, blocks), (float(a.to_numpy().mean()), float(b.to_numpy().mean()))
+    return compare(a, b, _blocks(steps)), (float(a.to_numpy().mean()), float(b.to_numpy().mean()))
+
+
+def _blocks(steps: pd.Index) -> pd.Series:
+    """Step to its block: neighbouring steps are alike, and count together."""
+    return pd.Series(np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps), index=steps)
 
 
 def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:
@@ -125,12 +129,21 @@ def _swing(records: Records, spec: Mapping) -> list[Evidence]:
     every = interval(records, spec["pair"][0])
     a, b = same_seeds(*(_repeated(curve(records, system), every) for system in spec["pair"]))
     shared = a.index.intersection(b.index)
-    require(len(shared) > 1, f"a swing needs four whole cycles of {every} steps", DataError)
-    found = compare(a.loc[shared], b.loc[shared])
+    require(len(shared) > 2, f"a swing needs five whole cycles of {every} steps", DataError)
+    found = compare(_pseudovalues(a.loc[shared]), _pseudovalues(b.loc[shared]))
     sides = tuple(float(max(0.0, side.loc[shared].to_numpy().mean()) ** 0.5) for side in (a, b))
     note = f"swings that repeat every {every} steps, root mean square; the effect is A² - B²"
     p_for = found.p_greater()
     return [_evidence(records, spec, _versus(spec), found, sides, p_for, 1 - p_for, note)]
+
+
+def _pseudovalues(products: pd.DataFrame) -> pd.DataFrame:
+    """The jackknife's values of a mean over pairs of cycles, given each cycle's mean over its pairs.
+
+    A cycle is in the products of all others, too: the products alone would show about half of the variance.
+    """
+    count = len(products)
+    return (2 * (count - 1) * products - count * products.mean()) / (count - 2)
 
 
 def _repeated(values: pd.DataFrame, every: int) -> pd.DataFrame:

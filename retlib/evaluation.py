@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -104,6 +104,10 @@ class Comparison:
         Degrees of freedom of the t distribution that `error` is used with.
     queries, seeds : int
         What it rests on.
+    by_query : (float, float), optional
+        The part of the squared error that is of queries, and its degrees of freedom; None if that is all of it.
+    by_seed : mapping of int to float
+        Seed to the mean of A - B; empty if there is one seed.
     """
 
     effect: float
@@ -111,6 +115,8 @@ class Comparison:
     freedom: float
     queries: int
     seeds: int
+    by_query: tuple[float, float] | None = None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The two-sided confidence interval of the effect."""
@@ -176,13 +182,43 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
     sums = np.bincount(groups, weights=difference.mean(axis=1) - effect)
     count = len(sums)
     require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)
-    parts = [(count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1)]
-    if seeds > 1:
-        parts.append((float(difference.mean(axis=0).var(ddof=1)) / seeds, seeds - 1))
-    variance = sum(part for part, _ in parts)
-    spread = sum(part**2 / freedom for part, freedom in parts)
-    freedom = variance**2 / spread if spread > 0 else count - 1
-    return Comparison(effect, variance**0.5, float(freedom), len(a), seeds)
+    by_query = count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1
+    columns = a.columns if a.shape[1] == seeds else b.columns
+    by_seed = dict(zip(columns, difference.mean(axis=0), strict=True)) if seeds > 1 else {}
+    error, freedom = _joined([by_query, *_of_seeds(pd.Series(by_seed, dtype=float))])
+    return Comparison(effect, error, freedom, len(a), seeds, by_query, by_seed)
+
+
+def average(parts: Sequence[Comparison]) -> Comparison:
+    """The mean of comparisons over the queries of several data sets.
+
+    The queries are other ones in each, and their errors independent. The seeds are not: one trained model may
+    answer several data sets, so that what a seed changes is taken after the mean over the data sets.
+    """
+    count = len(parts)
+    pieces = [part.by_query or (part.error**2, part.freedom) for part in parts]
+    pieces = [(variance / count**2, freedom) for variance, freedom in pieces]
+    seeded = [pd.Series(part.by_seed, dtype=float) / count for part in parts if part.by_seed]
+    shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
+    # Where they have no two seeds in common, they are other trainings.
+    for values in [shared] if len(shared) > 1 else seeded:
+        pieces += _of_seeds(values)
+    error, freedom = _joined(pieces)
+    queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
+    return Comparison(float(np.mean([part.effect for part in parts])), error, freedom, queries, seeds)
+
+
+def _of_seeds(values: pd.Series) -> list[tuple[float, float]]:
+    """The variance of a mean over seeds with its degrees of freedom, where there are several."""
+    count = len(values)
+    return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
+
+
+def _joined(pieces: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The standard error of a sum, from variances with their degrees of freedom; its own after Satterthwaite."""
+    variance = sum(part for part, _ in pieces)
+    spread = sum(part**2 / freedom for part, freedom in pieces)
+    return variance**0.5, float(variance**2 / spread) if spread > 0 else float(pieces[0][1])
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from retlib import results
 from retlib.errors import DataError, require
-from retlib.evaluation import Comparison, compare, same_seeds
+from retlib.evaluation import Comparison, average, compare, same_seeds
 
 
 @dataclass(frozen=True)
@@ -99,16 +99,6 @@ class Records:
         # Rows of costs and of systems that are not trained have no steps.
         steps = mine.reindex(columns=["seed", "steps"]).dropna().drop_duplicates("seed")
         return steps.set_index("seed")["steps"].sort_index().astype(float)
-
-
-def average(parts: list[Comparison]) -> Comparison:
-    """The mean of independent comparisons, one for each data set."""
-    count = len(parts)
-    variance = sum(part.error**2 for part in parts) / count**2
-    spread = sum((part.error**2 / count**2) ** 2 / part.freedom for part in parts)
-    freedom = variance**2 / spread if spread > 0 else min(part.freedom for part in parts)
-    queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
-    return Comparison(float(np.mean([part.effect for part in parts])), variance**0.5, freedom, queries, seeds)
 
 
 def _pair(records: Records, spec: Mapping, factor: float = 1.0) -> tuple[Comparison, float, float]:
@@ -219,7 +209,9 @@ def rising(values: Sequence[pd.DataFrame], clusters: pd.Series | None = None) ->
     found = compare(slope, slope * 0, clusters)
     steps = [compare(after, before, clusters) for before, after in zip(values, values[1:], strict=False)]
     p_for = found.p_greater()
-    return found, p_for, min(1.0, len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
+    # Two tests speak against a rise, the line and the steps, of which there are several: each is paid for.
+    against = min(len(steps) * min(1 - step.p_greater() for step in steps), 1 - p_for)
+    return found, p_for, min(1.0, 2 * against)
 
 
 def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
@@ -292,7 +284,7 @@ def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: 
 
 
 def _independent(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
-    """The weighted sum of the means of independent samples."""
+    """The weighted sum of means over queries of their own; seeds may be those of one training, see `average`."""
     parts = [compare(value * w, value * 0, c) for w, value, c in zip(weights, values, clusters, strict=True)]
     mean = average(parts)
     count = len(parts)

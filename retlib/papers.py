@@ -19,8 +19,7 @@ from matplotlib.lines import Line2D
 from retlib import results, runtime
 from retlib.claims import bindings, joint_closeness, papers_table
 from retlib.errors import DataError, require
-from retlib.evaluation import Comparison
-from retlib.evidence import average
+from retlib.evaluation import Comparison, average
 from retlib.figures import line_style, styled
 from retlib.reports import as_page, estimate, systems
 from retlib.results import Results

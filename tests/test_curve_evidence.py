@@ -236,7 +236,7 @@ def test_noise_swings_in_no_step_however_large():
 
 
 def test_a_swing_needs_cycles():
-    with pytest.raises(DataError, match="four whole cycles of 20 steps"):
+    with pytest.raises(DataError, match="five whole cycles of 20 steps"):
         swing_of(teeth(3), teeth(3))
     with pytest.raises(DataError, match="no refresh interval of 'A'"):
         judge("swing", recorded({"A": wide(teeth(5)), "B": wide(teeth(5))}), "A", "B")
