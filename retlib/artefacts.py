@@ -1,7 +1,7 @@
 """Things that are costly to make, addressed by the hash of what made them.
 
 A trained model or an index is made once, whichever notebook asks, and is found again
-only under the same settings, data and code.
+only under the same settings, data and code, kind of device and versions of packages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,23 @@ from filelock import FileLock
 from retlib import runtime
 
 
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# Of the package's sources as this process imports them: what old code makes must not get the address of a file that
+# was edited in the meantime.
+_SOURCES = {path.resolve(): _hash(path) for path in Path(__file__).parent.rglob("*.py")}
+# Packages whose versions may change what is made.
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "faiss-cpu", "gensim", "bm25s")
+
+
 @cache
 def code_hash(*modules: str) -> str:
     """sha256 over the source of the named modules, in order."""
-    digest = hashlib.sha256()
-    for name in modules:
-        digest.update(Path(find_spec(name).origin).read_bytes())
-    return digest.hexdigest()
+    paths = [Path(find_spec(name).origin).resolve() for name in modules]
+    hashes = [_SOURCES.get(path) or _hash(path) for path in paths]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def key(settings: object) -> str:
@@ -55,7 +65,8 @@ def artefact(kind: str, settings: Mapping, modules: tuple[ModuleType, ...], make
     Processes that ask for the same artefact at once wait for the first; a lock of a killed
     process is released by the operating system.
     """
-    settings = {**settings, "code": code_hash(*(module.__name__ for module in modules))}
+    made_by = {"code": code_hash(*(module.__name__ for module in modules)), "on": runtime.arithmetic(PACKAGES)}
+    settings = {**settings, **made_by}
     folder = runtime.cache_dir() / kind / key(settings)
     if folder.is_dir():
         return folder

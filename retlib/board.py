@@ -83,7 +83,7 @@ class Board:
         start = self.trained(tuple(before), seed) if before else None
         require_one_of("link", link, LINKS)
         retriever = LINKS[link](self, start and start.retriever, seed)
-        seconds = retriever.history.seconds + (self.study.generator.history.seconds if link == QUERIES else 0.0)
+        seconds = retriever.history.seconds + (self.study.generator_seconds if link == QUERIES else 0.0)
         return Trained(retriever, seconds + (start.seconds if start else 0.0))
 
     def method(self, negatives: str) -> Method:

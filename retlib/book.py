@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,12 +61,12 @@ def build(
         plans = notebooks.needed(plans, only)
         options = [*(str(folder / "notebooks" / f"{name}.ipynb") for name in plans), *options]
     with _sole(folder):
-        _clear(folder)
+        _clear(folder, plans)
         for name, plan in plans.items():
             if plan.parameters.get("source") == "reference":
                 print(f"{name}: its data are not here; the page shows the recorded results.")
         start = time.time()
-        code = _run(_command(root, profile, jobs, seeds, options), folder)
+        code = _run(_command(root, profile, jobs, seeds, options), folder, plans)
         print(_report(folder, plans, code, start, pages=not only))
     return 1 if code else 0
 
@@ -96,23 +96,24 @@ def _sole(folder: Path) -> Iterator[None]:
         yield
 
 
-def _clear(folder: Path) -> None:
-    """Remove what an earlier run left: processes first, then half-run and failed copies."""
+def _clear(folder: Path, names: Iterable[str]) -> None:
+    """Remove what an earlier run left: processes first, then half-run copies, and failed ones of these notebooks."""
     processes.end(processes.marked(str(folder)))
-    for state in ("running", "failed"):
-        shutil.rmtree(folder / state, ignore_errors=True)
+    shutil.rmtree(folder / "running", ignore_errors=True)
+    for name in names:
+        (folder / "failed" / f"{name}.ipynb").unlink(missing_ok=True)
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
     (folder / "logs").mkdir(exist_ok=True)
 
 
-def _run(command: list[str], folder: Path, patience: float = PATIENCE) -> int:
+def _run(command: list[str], folder: Path, names: Iterable[str], patience: float = PATIENCE) -> int:
     """Run Snakemake; when all its processes stand still, which a kernel that lost a message does, begin again."""
     for _ in range(RESTARTS):
         code = _snakemake(command, folder, patience)
         if code is not None:
             return code
-        _clear(folder)
+        _clear(folder, names)
     return _snakemake(command, folder, math.inf)
 
 

@@ -115,7 +115,7 @@ def claims(profile: str, form: str) -> None:
 
 @main.command()
 @click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
-@_profile
+@click.option("--profile", default="quick", show_default=True, help="smoke, quick or laptop")
 @click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="notebooks that run side by side")
 @click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
 def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:

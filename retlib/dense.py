@@ -52,7 +52,7 @@ MLM = "mlm"
 CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
-MODULES = (*training.MODULES, attention, pretraining, transformer, sys.modules[__name__])
+MODULES = (*training.MODULES, attention, evaluation, pretraining, transformer, sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def prepare(source: str, units: int) -> tuple[WordPiece, Corpus]:
         articles = runtime.progress(datasets.articles(source), desc=f"{source}: articles")
         Corpus.build(articles, wordpiece, text.quick_sentences).save(folder / "corpus")
 
-    folder = artefacts.artefact("corpus", settings, (collection, pretraining, text), make)
+    folder = artefacts.artefact("corpus", settings, (collection, pretraining, text, datasets.reader(source)), make)
     return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus")
 
 

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock
 
 from retlib import datasets, notebooks, results, runtime
 from retlib.collection import Collection
@@ -286,7 +287,10 @@ class Experiment:
         if not self.live:
             return
         recorded = self.results
-        if self.profile == "explore":
-            before = results.load(self.name, self.profile, source="run")
-            recorded = before.merge(recorded) if before else recorded
-        recorded.save(results.own_folder(self.profile, self.name))
+        folder = results.own_folder(self.profile, self.name)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):  # two explorations may end together
+            if self.profile == "explore":
+                before = results.load(self.name, self.profile, source="run")
+                recorded = before.merge(recorded) if before else recorded
+            recorded.save(folder)

@@ -90,6 +90,7 @@ class Index(ABC):
             the rest has row -1 and score -inf.
         """
         queries = _matrix(queries, "queries")
+        require(bool(np.isfinite(queries).all()), "the queries hold NaN or infinity", DataError)
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         fits = queries.shape[1] == self.dimension
         require(fits, f"queries have {queries.shape[1]} dimensions; the index has {self.dimension}")

@@ -27,7 +27,7 @@ from retlib.text import TokenTable
 Encode = Callable[[TokenTable], np.ndarray]
 
 # Purposes that random numbers are drawn for, each with a stream of its own.
-RELEVANT, LISTED, ANY = range(3)
+RELEVANT, LISTED, ANY, FILLED = range(4)
 
 
 class Sampler(ABC):
@@ -128,9 +128,9 @@ class Listed(Sampler):
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
         """Rows of documents that are not relevant to the queries, shape (B, n)."""
 
-    def _any(self, queries: np.ndarray, step: int) -> np.ndarray:
+    def _any(self, queries: np.ndarray, step: int, purpose: int = ANY) -> np.ndarray:
         """As `negatives`, drawn from all documents."""
-        rng, count = self._random(step, ANY), len(self.judged.documents)
+        rng, count = self._random(step, purpose), len(self.judged.documents)
         rows = rng.integers(0, count, (len(queries), self.n))
         while (wrong := self.judged.hits(queries, rows)).any():
             rows[wrong] = rng.integers(0, count, wrong.sum())
@@ -163,7 +163,7 @@ class FromLists(Listed):
         # The first n of a random order in which what cannot be used comes last.
         order = np.where(usable, self._random(step, LISTED).random(lists.shape), 1).argsort(axis=1)[:, : self.n]
         usable = np.take_along_axis(usable, order, axis=1)
-        rows = self._any(queries, step)
+        rows = self._any(queries, step, FILLED)
         rows[:, : order.shape[1]][usable] = np.take_along_axis(lists, order, axis=1)[usable]
         return rows
 

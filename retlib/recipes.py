@@ -38,7 +38,7 @@ METHODS = {
 }
 
 # Whose source takes part in the address of a trained model.
-MODULES = (*training.MODULES, sys.modules[__name__])
+MODULES = (*training.MODULES, evaluation, sys.modules[__name__])
 
 
 @dataclass(frozen=True)

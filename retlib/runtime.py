@@ -177,17 +177,26 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@cache
 def _version(package: str) -> str | None:
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return None
 
 
-def _device_name() -> str:
+def _on_cuda() -> bool:
     # What has not loaded torch, which takes seconds, computes on the processor.
-    if "torch" in sys.modules and (on := device()).type == "cuda":
-        return f"cuda: {sys.modules['torch'].cuda.get_device_name(on)}"
-    return f"cpu: {_processor()}"
+    return "torch" in sys.modules and device().type == "cuda"
+
+
+def _device_name() -> str:
+    return f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}" if _on_cuda() else f"cpu: {_processor()}"
+
+
+def arithmetic(packages: Iterable[str]) -> dict[str, str | bool | None]:
+    """What the last bits of a result depend on, beside settings and threads: the kind of device, and versions."""
+    kind = "cuda" if _on_cuda() else "cpu"
+    return {"device": kind, "bfloat16": has_bfloat16(), **{package: _version(package) for package in packages}}
 
 
 def environment() -> dict[str, str | int | float]:

@@ -17,9 +17,9 @@ GROUP = 8
 LEAST = 16
 # Of the first pass that are kept at once: 64 MiB.
 MOST_SCORES = 2**25
-# A number of bfloat16 has eight significant bits: vectors and queries are off by at most a share of 2^-9 each, and
-# so is the score, whose sum is in 32 bits.
-ERROR = (2**-8 + 2**-9) * (1 + 2**-6)
+# A number of bfloat16 has eight significant bits, the first of which is not written: vectors and queries are off by
+# at most a share of 2^-8 each, and so is the score, whose sum is in 32 bits.
+ERROR = 3 * 2**-8 * (1 + 2**-6)
 
 
 def build(vectors: np.ndarray) -> Index:

@@ -28,7 +28,7 @@ from retlib.optimizers import OPTIMIZERS
 from retlib.text import TokenTable
 
 # The loop and what it trains with: whose source takes part in the address of all that it trains.
-MODULES = (collection, encoders, losses, negatives, optimizers, pairs, text, sys.modules[__name__])
+MODULES = (collection, encoders, losses, negatives, optimizers, pairs, runtime, text, sys.modules[__name__])
 
 # Makes the context in which a forward pass runs.
 Autocast = Callable[[], AbstractContextManager]

@@ -21,6 +21,8 @@ STANDINGS = (OK, NEAR, DIFFERS, OTHER_DATA, OTHER_SETTINGS, NOT_RUN)
 TOLERANCES = {OK: 0.5, NEAR: 2.0}
 # What names a row, but for the seed.
 NAMES = ["experiment", "system", "collection", "split", "measure"]
+# Settings that are the address of an artefact, which changes with every edit of the code that makes it.
+ADDRESSES = ("generator",)
 
 
 def standings(profile: str) -> pd.DataFrame:
@@ -34,8 +36,8 @@ def standings(profile: str) -> pd.DataFrame:
     -------
     DataFrame
         Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over seeds, points
-        of 100), `difference`, `standing` (one of `STANDINGS`). Experiments without an own run are
-        in it as "not run".
+        of 100), `difference`, `standing` (one of `STANDINGS`). Where both have seeds in common, the
+        means are over these. Experiments without an own run are in it as "not run".
 
     Raises
     ------
@@ -43,9 +45,10 @@ def standings(profile: str) -> pd.DataFrame:
         If nothing is published at this profile.
     """
     folders = results.experiments(profile)
-    reference, run = (_means(folders, profile, source) for source in ("reference", "run"))
-    if reference.empty:
+    published, own = (_rows(folders, profile, source) for source in ("reference", "run"))
+    if published.empty:
         raise DataError(f"no results are published at profile {profile!r}, so nothing can be compared with them")
+    reference, run = _means(_of_seeds(published, own)), _means(_of_seeds(own, published))
     both = reference.add_suffix("_reference").join(run.add_suffix("_run"), how="left")
     found = pd.DataFrame(
         {
@@ -78,17 +81,36 @@ def _standing(row: dict) -> str:
     return next((name for name, most in TOLERANCES.items() if 100 * apart <= most + 1e-4), DIFFERS)
 
 
-def _means(experiments: list[str], profile: str, source: str) -> pd.DataFrame:
-    """Means over seeds, with the data and settings behind them; index `NAMES`."""
+def _rows(experiments: list[str], profile: str, source: str) -> pd.DataFrame:
+    """The recorded values, with the data and settings behind them."""
     loaded = [results.load(experiment, profile, source) for experiment in experiments]
     frames = [found.rows for found in loaded if found is not None and len(found.rows)]
     columns = [*NAMES, "seed", "value", "data", "parameters"]
     rows = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
     rows = rows[rows["measure"].map(_is_share).astype(bool)]
     # A copy of a file may differ in bytes from the release and still give the same collection.
-    rows = rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
-    grouped = rows.groupby(NAMES, sort=False)
-    return grouped.agg(
+    data = rows["data"].map(lambda data: json.loads(data)["fingerprint"])
+    return rows.assign(data=data, parameters=rows["parameters"].map(_settings))
+
+
+def _settings(parameters: str) -> str:
+    given = json.loads(parameters)
+    return results.as_json({name: value for name, value in given.items() if name not in ADDRESSES})
+
+
+def _of_seeds(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose seed the other side has, too; of a mean that has no seed in common all."""
+    theirs = others.groupby(NAMES)["seed"].agg(set).to_dict()
+    is_shared = [
+        row[-1] in theirs.get(row[:-1], ()) for row in rows[[*NAMES, "seed"]].itertuples(index=False, name=None)
+    ]
+    is_shared = pd.Series(is_shared, index=rows.index, dtype=bool)
+    return rows[is_shared | ~is_shared.groupby([rows[name] for name in NAMES]).transform("any")]
+
+
+def _means(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds, with the data and settings behind them; index `NAMES`."""
+    return rows.groupby(NAMES, sort=False).agg(
         value=("value", "mean"), seeds=("seed", "nunique"), data=("data", "first"), parameters=("parameters", "first")
     )
 

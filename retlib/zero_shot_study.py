@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from retlib import artefacts, datasets, decoding, dense, passages, querygen, runtime, zero_shot
+from retlib import artefacts, collection, datasets, decoding, dense, passages, querygen, runtime, text, zero_shot
 from retlib.collection import Collection, fewer_candidates, hash_position, smaller
 from retlib.dense import Architecture, Retriever, Schedule
 from retlib.errors import DataError, require, require_one_of
@@ -199,7 +199,7 @@ class Study:
 # Asked for with every system and seed, so kept.
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)  # of the last study alone: what others start from may be large
 def _start(study: Study) -> Generator:
     """What learns from labels: fresh, a checkpoint, or trained to denoise."""
     how = study.generation
@@ -384,11 +384,13 @@ def separate(source: str, names: Sequence[str]) -> pd.DataFrame:
         "targets": [target.fingerprint for target in targets],
     }
 
+    modules = (collection, passages, text, datasets.reader(source))
+
     def make(folder: Path) -> None:
         articles = runtime.progress(datasets.articles(source), desc=f"{source}: passages")
         passages.unseen(passages.passages(articles), *targets).to_parquet(folder / "passages.parquet")
 
-    return pd.read_parquet(artefacts.artefact("passages", settings, (passages,), make) / "passages.parquet")
+    return pd.read_parquet(artefacts.artefact("passages", settings, modules, make) / "passages.parquet")
 
 
 # By name: the target, and the collection that is searched, which may have further candidates.

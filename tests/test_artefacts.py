@@ -1,12 +1,17 @@
 """Artefacts: made once, found under the same settings, data and code, resumed when interrupted."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
-from retlib import artefacts, losses, negatives
+from retlib import artefacts, losses, negatives, runtime
 from retlib.artefacts import artefact, code_hash, key
 
 
@@ -38,7 +43,8 @@ def test_an_artefact_is_made_once(own_build):
 def test_settings_are_kept_beside_it():
     folder = artefact("model", {"seed": 1, "name": "a"}, (losses,), counting()[1])
     settings = json.loads((folder / "settings.json").read_text())
-    assert settings == {"seed": 1, "name": "a", "code": code_hash("retlib.losses")}
+    assert settings.pop("code") == code_hash("retlib.losses") and settings.pop("on")["device"] == "cpu"
+    assert settings == {"seed": 1, "name": "a"}
 
 
 def test_other_settings_kinds_and_code_are_other_artefacts():
@@ -67,6 +73,32 @@ def test_changed_code_is_another_address(tmp_path, monkeypatch):
     module.write_text("x = 2\n")
     code_hash.cache_clear()
     assert code_hash("toy_module") != before
+
+
+def test_other_arithmetic_is_another_address(monkeypatch):
+    calls, make = counting()
+    first = artefact("model", {"seed": 1}, (losses,), make)
+    for name, value in (("has_bfloat16", not runtime.has_bfloat16()), ("_on_cuda", True)):
+        with monkeypatch.context() as changed:
+            changed.setattr(runtime, name, lambda value=value: value)
+            assert artefact("model", {"seed": 1}, (losses,), make) != first
+    monkeypatch.setattr(runtime, "_version", lambda package: "another")
+    assert artefact("model", {"seed": 1}, (losses,), make) != first
+    assert len(calls) == 4
+
+
+def test_an_edit_while_a_process_runs_does_not_change_its_addresses(tmp_path):
+    """What the old code makes is not filed under the new one."""
+    shutil.copytree(runtime.root() / "retlib", tmp_path / "retlib", ignore=shutil.ignore_patterns("__pycache__"))
+    code = (
+        "import retlib.artefacts as a, pathlib; import retlib.losses as m; p = pathlib.Path(m.__file__);"
+        "p.write_text(p.read_text() + '# edited'); print(a.code_hash('retlib.losses'))"
+    )
+    run = partial(subprocess.run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, check=True)
+    edited = run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+    assert edited == code_hash("retlib.losses")
+    asked = "import retlib.artefacts as a; print(a.code_hash('retlib.losses'))"
+    assert run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() != edited
 
 
 def test_an_interrupted_making_leaves_nothing_under_the_name_and_is_taken_up_again():

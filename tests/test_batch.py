@@ -171,7 +171,7 @@ time.sleep(600)
 
 def test_a_run_that_stands_still_begins_again(tmp_path, capsys):
     (tmp_path / "logs").mkdir()
-    assert _run([sys.executable, "-c", STANDS_STILL_ONCE], tmp_path, patience=2) == 3
+    assert _run([sys.executable, "-c", STANDS_STILL_ONCE], tmp_path, [], patience=2) == 3
     assert "Nothing has happened for 2 s (no notebook was running)" in capsys.readouterr().out
     kept = (tmp_path / "logs" / "stuck" / "snakemake.log").read_text()
     assert kept.startswith("begun\n") and "Fatal Python error: Aborted" in kept and "line 7 in <module>" in kept

@@ -259,6 +259,13 @@ def test_impossible_searches(factory):
     assert built.search(QUERIES[:0], 5)[1].shape == (0, 5)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_queries_that_are_no_numbers_are_refused(value):
+    made = index.build("Exact", np.eye(3, dtype=np.float32))
+    with pytest.raises(DataError, match="the queries hold NaN or infinity"):
+        made.search(np.array([[1, 0, 0], [0, value, 0]], dtype=np.float32), 2)
+
+
 @pytest.mark.parametrize("factory", ["Exact", "Flat"])
 def test_impossible_vectors(factory):
     with pytest.raises(DataError, match="no vectors"):

@@ -147,8 +147,9 @@ def test_more_negatives_than_a_list_is_long():
 
 
 def test_lists_without_any_column_leave_random_documents():
-    rows = TopNegatives(judged(), *COMMON, 2, np.empty((7, 0), dtype=int)).negatives(np.array([0, 3]), 0)
-    assert rows.tolist() == RandomNegatives(judged(), *COMMON, 2).negatives(np.array([0, 3]), 0).tolist()
+    task, queries = judged(), np.array([0, 3])
+    rows = TopNegatives(task, *COMMON, 2, np.empty((7, 0), dtype=int)).negatives(queries, 0)
+    assert rows.shape == (2, 2) and not task.hits(queries, rows).any()
 
 
 def test_a_mixture_has_the_negatives_of_both():
@@ -161,6 +162,15 @@ def test_a_mixture_has_the_negatives_of_both():
     assert mixed.batch(0).targets.tolist() == [[POSITIVE] + [NEGATIVE] * 5] * BATCH
     with pytest.raises(SettingError, match="same queries"):
         MixedNegatives(listed, RandomNegatives(judged(), *COMMON, 3))
+
+
+def test_what_fills_a_list_is_not_the_mixture_s_other_half():
+    """Without any list both halves are random, and drawn apart."""
+    task = judged()
+    listed = TopNegatives(task, BATCH, SEED, 2, np.full((len(task), 3), -1))
+    mixed = MixedNegatives(listed, RandomNegatives(task, BATCH, SEED, 2))
+    halves = [mixed.negatives(np.arange(BATCH), step) for step in range(20)]
+    assert not all((rows[:, :2] == rows[:, 2:]).all() for rows in halves)
 
 
 def test_in_batch_targets_by_hand():

@@ -86,3 +86,18 @@ def test_a_saved_one_comes_back_as_an_exact_index(tmp_path):
         mine = made(vectors)
         mine.save(tmp_path)
         np.testing.assert_array_equal(index.load(tmp_path).search(queries, 5)[1], mine.search(queries, 5)[1])
+
+
+@always
+def test_the_error_bound_is_that_of_bfloat16():
+    """The worst case: every product is rounded the same way, by nearly a share of 2^-8 on either side."""
+    count, less = 257, 1e-6
+    query = np.full((1, count + 1), 2**-8, dtype=np.float32)
+    query[0, -2] = 255 * 2**-16
+    vectors = np.zeros((400, count + 1), dtype=np.float32)
+    for row, sign, rest in ((10, -1, 4 * less * 256), (100, 1, 0.0)):
+        vectors[row], vectors[row, -1] = 1 + 2**-8 + sign * less, rest
+    # Row 10 is the best one, and rounding puts it far behind row 100.
+    assert slow_search(vectors, query, 1)[1] == made(vectors).search(query, 1)[1] == 10
+    with mock.patch.object(screened, "ERROR", (2**-8 + 2**-9) * (1 + 2**-6)):
+        assert made(vectors).search(query, 1)[1] == 100

@@ -87,3 +87,23 @@ def test_a_profile_of_times_alone_has_nothing_to_compare(places, tmp_path):
     with pytest.raises(DataError, match="published at profile 'paper'"):
         verify.standings("paper")
     assert pd.isna(verify.standings("quick")["run"]).any()
+
+
+def test_means_are_over_the_seeds_that_both_have(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    published = [("A", seed, value, {}) for seed, value in enumerate((0.50, 0.54, 0.58))]
+    record(results.reference_folder("quick", "1_a"), [*published, ("B", 0, 0.5, {}), ("B", 1, 0.7, {})])
+    record(results.own_folder("quick", "1_a"), [("A", 0, 0.50, {}), ("B", 7, 0.6, {})])
+    found = verify.standings("quick").set_index("system")
+    assert found.loc["A", ["run", "reference"]].tolist() == pytest.approx([50, 50])
+    assert found.loc["B", ["run", "reference"]].tolist() == pytest.approx([60, 60])  # they share none: all count
+
+
+def test_an_address_is_no_setting(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    one, other = ({"parameters": json.dumps({"generator": name, "steps": 3})} for name in ("a1", "b2"))
+    record(results.reference_folder("quick", "1_a"), [("A", 0, 0.5, one)])
+    record(results.own_folder("quick", "1_a"), [("A", 0, 0.5, other)])
+    assert verify.standings("quick")["standing"].tolist() == ["OK"]

@@ -16,9 +16,11 @@ Bulk text without queries (for word vectors, pre-training, distractors) register
 from __future__ import annotations
 
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib import import_module
+from types import ModuleType
 
 from retlib.collection import Article, Collection
 from retlib.datasets.catalogue import data_folders
@@ -103,6 +105,12 @@ def articles(name: str) -> Iterator[Article]:
     """
     require_one_of("articles", name, article_names())
     return _ARTICLES[name]()
+
+
+def reader(name: str) -> ModuleType:
+    """The module that reads the articles called `name`."""
+    require_one_of("articles", name, article_names())
+    return sys.modules[_ARTICLES[name].__module__]
 
 
 def provenance(name: str) -> dict[str, str]:
