@@ -201,6 +201,7 @@ class Experiment:
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
         runtime.set_threads()
         pd.set_option("display.max_colwidth", None)  # pages show the papers' words whole
+        pd.set_option("display.max_rows", 500)  # and tables
         self.environment = runtime.environment() if self.live else {}
         if self.live:
             self.results = Results()

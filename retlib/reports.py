@@ -118,6 +118,12 @@ def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.D
     return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
 
 
+def in_units(table: pd.DataFrame) -> pd.DataFrame:
+    """What `latencies` returns as a page shows it: rounded, units in the names of its columns."""
+    names = {"value": "RR@10 (of 100)", "low": "95 % from", "high": "to", "median": "median (ms)", "p95": "p95 (ms)"}
+    return table.round(2).rename(columns=names)
+
+
 def plus_minus(found: Comparison) -> str:
     """Text such as ``41.3 ± 0.8``: the effect, and half of its 95 % interval."""
     low, high = found.interval()

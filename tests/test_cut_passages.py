@@ -195,3 +195,22 @@ def test_queries_of_sentences_are_their_passage_s_once():
     written = pd.DataFrame(rows, columns=["passage_id", "query", "log_likelihood", "units"])
     found = passages.of_passages(written)
     assert found.to_numpy().tolist() == [["p", "who?", -1.0, 2], ["p", "what?", -3.0, 2], ["q|r", "who?", -4.0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("He is a musician . It rained . Why ? No !", ["He is a musician.", "It rained.", "Why?", "No!"]),
+        ("He is a musician. It rained.", ["He is a musician.", "It rained."]),
+        ("The U.S. states , by area , are many .", ["The U.S. states , by area , are many."]),
+        ("Born in 3.5 months .5 apart", ["Born in 3.5 months .5 apart"]),
+        ("there be several variation on the market", ["there be several variation on the market"]),
+    ],
+)
+def test_sentences_end_at_marks_that_stand_apart_too(text, found):
+    assert passages.sentences_of(text) == found
+
+
+def test_a_generator_of_sentences_reads_tokenized_passages_sentence_by_sentence():
+    texts = pd.Series({"a": "The first sentence has six words . The second one has six , too ."})
+    assert sorted(passages.sentences(texts)) == ["The first sentence has six words.", "The second one has six , too."]

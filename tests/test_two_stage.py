@@ -119,7 +119,9 @@ def test_so_many_questions_are_timed_as_there_are(stages, runs, monkeypatch, tim
 
 
 def test_the_table_has_quality_and_latency_of_every_system(desk):
-    found = reports.latencies(desk.results, NAME).set_index("system")
+    table = reports.latencies(desk.results, NAME)
+    assert list(reports.in_units(table)) == ["system", "RR@10 (of 100)", "95 % from", "to", "median (ms)", "p95 (ms)"]
+    found = table.set_index("system")
     assert set(found.index) == {system for system, _ in recorded("43_two_stage", {"depths": DEPTHS})}
     rows = desk.results.rows.set_index(["system", "measure"])["value"]
     for system, row in found.iterrows():

@@ -17,6 +17,7 @@ from retlib.evaluation import evaluate
 from retlib.lexical import BM25
 from retlib.negatives import InBatch
 from retlib.pairs import Pairs
+from retlib.pretraining import Corpus
 from retlib.text import WordPiece
 from retlib.zero_shot import chain, crowded, expand, fit, ict, labelled, synthetic
 
@@ -246,3 +247,11 @@ def test_ict_takes_the_sentence_out_of_nine_passages_of_ten(wordpiece, monkeypat
 def test_ict_needs_a_passage_of_two_sentences(wordpiece):
     with pytest.raises(DataError, match="ict needs a passage of at least two sentences"):
         ict(ARCHITECTURE, wordpiece, DOCUMENTS.assign(text="One sentence alone."), SHORT, seed=0)
+
+
+def test_ict_takes_sentences_out_of_tokenized_passages(wordpiece, monkeypatch):
+    seen = []
+    build = Corpus.build
+    monkeypatch.setattr(Corpus, "build", lambda *given: seen.append(build(*given)) or seen[0])
+    ict(ARCHITECTURE, wordpiece, DOCUMENTS.assign(text="Water boils . The kettle whistles ."), SHORT, seed=0)
+    assert seen[0].sentences_per_passage.tolist() == [2] * len(DOCUMENTS)
