@@ -64,16 +64,11 @@ class BagOfWordsMLP(nn.Module):
         Size of an embedding and of the hidden layer.
     dimension : int
         Size of an encoding.
-    bigrams : int
-        Rows of a second table, for pairs of neighbouring units, hashed; none by default (the
-        paper tried them without gain, footnote 5).
     """
 
-    def __init__(self, vocabulary_size: int, width: int, dimension: int, bigrams: int = 0) -> None:
+    def __init__(self, vocabulary_size: int, width: int, dimension: int) -> None:
         super().__init__()
-        require(bigrams >= 0, f"bigrams = {bigrams} is negative")
         self.units = BagOfWords(vocabulary_size, width)
-        self.pairs = BagOfWords(bigrams, width) if bigrams else None
         self.layers = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, dimension), nn.Tanh())
 
     @property
@@ -84,20 +79,10 @@ class BagOfWordsMLP(nn.Module):
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
         mean = self.units(table)
-        if self.pairs is not None:
-            mean = mean + self.pairs(_bigrams(table, len(self.pairs.weight)))
         # The mean of n embeddings of unit length is as short as 1 / sqrt(n), which starves the tanh.
         # In float32 under autocast, too: scores are made of encodings.
         with torch.autocast(mean.device.type, enabled=False):
             return self.layers(F.layer_norm(mean, mean.shape[-1:]))
-
-
-def _bigrams(table: TokenTable, buckets: int) -> TokenTable:
-    """The hashed pairs of neighbouring units of each row; the last unit of a row pairs with the first."""
-    following = np.roll(table.ids, -1).astype(np.int64)
-    following[table.offsets[1:] - 1] = table.ids[table.offsets[:-1]]
-    hashed = (table.ids.astype(np.int64) * 1_000_003 + following) % buckets
-    return TokenTable(hashed.astype(np.int32), table.offsets)
 
 
 class DualEncoder(nn.Module):

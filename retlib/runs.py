@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,7 @@ from retlib.errors import DataError, require
 RUN_COLUMNS = ["query_id", "doc_id", "score"]
 
 
-def make_run(
-    query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray, drop_self: bool = False
-) -> pd.DataFrame:
+def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
     """A run from what an index or a lexical system returns.
 
     Parameters
@@ -25,8 +22,6 @@ def make_run(
         Of the queries (Q of them) and of the indexed documents.
     scores, rows : arrays, shape (Q, k)
         Score and document row of each result, best first; row -1 means no result.
-    drop_self : bool
-        Leave out a result whose document id is the query's own id.
 
     Returns
     -------
@@ -43,24 +38,8 @@ def make_run(
         {"place": query_column[found], "doc_id": doc_column, "score": scores.ravel()[found].astype(np.float32)}
     )
     run["query_id"] = np.asarray(query_ids, dtype=object)[run["place"]]
-    if drop_self:
-        run = run[run["query_id"] != run["doc_id"]]
     run = run.sort_values(["place", "score", "doc_id"], ascending=[True, False, True], kind="stable")
     return run[RUN_COLUMNS].reset_index(drop=True)
-
-
-def read_trec(path: Path) -> pd.DataFrame:
-    """Read a run in TREC form; `DataError` names the line that is not."""
-    rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
-        parts = line.split()
-        try:
-            query_id, _, doc_id, _, score, _ = parts
-            rows.append((query_id, doc_id, float(score)))
-        except ValueError:
-            expected = "six fields: query Q0 document rank score tag"
-            raise DataError(f"{path}, line {number}: expected {expected}; found {line!r}") from None
-    return pd.DataFrame(rows, columns=RUN_COLUMNS)
 
 
 def digest(run: pd.DataFrame) -> str:

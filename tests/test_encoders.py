@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, _bigrams, encode
+from retlib.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.errors import SettingError
 from retlib.text import TokenTable
 
@@ -135,9 +135,9 @@ def test_a_score_of_encodings_is_the_score_of_texts(shared, scaled):
 # --- BoW-MLP ---------------------------------------------------------------------------------------
 
 
-def mlp(bigrams=0, width=4, dimension=3, seed=0):
+def mlp(width=4, dimension=3, seed=0):
     torch.manual_seed(seed)
-    return BagOfWordsMLP(7, width, dimension, bigrams)
+    return BagOfWordsMLP(7, width, dimension)
 
 
 def layers_by_hand(model, means):
@@ -169,37 +169,8 @@ def test_a_bow_mlp_is_two_layers_over_the_mean(texts):
     np.testing.assert_allclose(model(TokenTable.from_rows(texts)).detach(), expected, atol=1e-5)
 
 
-def test_the_order_of_units_matters_to_bigrams_alone():
-    one, other = TokenTable.from_rows([[1, 2, 3, 4]]), TokenTable.from_rows([[1, 3, 2, 4]])
-    torch.testing.assert_close(mlp()(one), mlp()(other))
-    assert not torch.allclose(mlp(bigrams=50)(one), mlp(bigrams=50)(other))
-
-
-def test_bigrams_by_hand():
-    # Each unit pairs with its follower; the last of a row with the first of the row, and a single one with itself.
-    pairs = [[(3, 1), (1, 1), (1, 4), (4, 3)], [(0, 0)], [(5, 5), (5, 5)], [(2, 6), (6, 3), (3, 2)]]
-    found = _bigrams(TABLE, 11)
-    assert [found.row(i).tolist() for i in range(4)] == [[(a * 1_000_003 + b) % 11 for a, b in row] for row in pairs]
-    assert found.ids.dtype == np.int32 and found.offsets.tolist() == TABLE.offsets.tolist()
-
-
-def test_bigrams_of_large_ids_do_not_overflow():
-    row = [29_999, 30_000, 2**31 - 2]
-    expected = [(a * 1_000_003 + b) % 65_536 for a, b in zip(row, row[1:] + row[:1], strict=True)]
-    assert _bigrams(TokenTable.from_rows([row]), 65_536).ids.tolist() == expected
-
-
-def test_a_bow_mlp_with_bigrams_adds_their_mean():
-    model = mlp(bigrams=5)
-    hashed = _bigrams(TABLE, 5)
-    pairs = means(model.pairs.weight.detach().numpy(), [hashed.row(i).tolist() for i in range(4)])
-    expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), ROWS) + pairs)
-    np.testing.assert_allclose(model(TABLE).detach(), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("bigrams", [0, 5])
-def test_gradients_of_a_bow_mlp_are_those_of_finite_differences(bigrams):
-    model = mlp(bigrams).double()
+def test_gradients_of_a_bow_mlp_are_those_of_finite_differences():
+    model = mlp().double()
     names, values = zip(*((n, v.detach().clone()) for n, v in model.named_parameters()), strict=True)
     values = [value.requires_grad_() for value in values]
 
@@ -211,7 +182,7 @@ def test_gradients_of_a_bow_mlp_are_those_of_finite_differences(bigrams):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((7, 4, 3, -1), "bigrams = -1 is negative"), ((0, 4, 3), "must be positive"), ((7, 0, 3), "must be positive")],
+    [((0, 4, 3), "must be positive"), ((7, 0, 3), "must be positive")],
 )
 def test_an_impossible_bow_mlp_is_refused(arguments, message):
     with pytest.raises(SettingError, match=message):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from letters import listed
 
 from retlib.errors import DataError, SettingError
-from retlib.runs import digest, lists, make_run, places, read_trec, reordered
+from retlib.runs import digest, lists, make_run, places, reordered
 
 
 def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
@@ -24,28 +24,6 @@ def test_a_run_does_not_depend_on_the_order_in_which_ties_were_found():
     scores = np.array([[0.5, 0.5, 0.5]], dtype=np.float32)
     runs = [make_run(["q"], ["a", "b", "c"], scores, np.array([rows])) for rows in ([0, 1, 2], [2, 0, 1])]
     assert runs[0].equals(runs[1])
-
-
-def test_drop_self_leaves_out_the_query_alone():
-    scores, rows = np.array([[3.0, 2.0], [3.0, 2.0]]), np.array([[0, 1], [0, 1]])
-    run = make_run(["a", "b"], ["a", "b"], scores, rows, drop_self=True)
-    assert run[["query_id", "doc_id"]].to_numpy().tolist() == [["a", "b"], ["b", "a"]]
-    assert len(make_run(["a", "b"], ["a", "b"], scores, rows)) == 4
-
-
-def test_a_run_in_trec_form_is_read_in_its_order(tmp_path):
-    (tmp_path / "run.trec").write_text("größe Q0 b 1 0.25 tag\nq1 Q0 a 1 -2.5e7 tag\nq1 Q0 b 2 1e-9 tag\n", "utf-8")
-    found = read_trec(tmp_path / "run.trec")
-    assert found.to_numpy().tolist() == [["größe", "b", 0.25], ["q1", "a", -2.5e7], ["q1", "b", 1e-9]]
-    assert found.columns.tolist() == ["query_id", "doc_id", "score"]
-
-
-@pytest.mark.parametrize("line", ["q1 Q0 d 1 0.5", "q1 Q0 d 1 high tag", "q1 Q0 d 1 0.5 tag more", ""])
-def test_a_malformed_trec_line_is_named(tmp_path, line):
-    (tmp_path / "bad.trec").write_text(f"q1 Q0 d 1 0.5 tag\n{line}\n")
-    with pytest.raises(DataError, match=r"bad\.trec, line 2: expected six fields") as caught:
-        read_trec(tmp_path / "bad.trec")
-    assert repr(line) in str(caught.value)
 
 
 # --- lists -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from retlib.datasets._reading import fields, lines
 from retlib.datasets.catalogue import damaged, locate, provenance
 
 NAME = "trec-dl-2019"
-# A public run of BM25, for `retlib.runs.read_trec`; nDCG@10 0.5058 with all of `judgments`.
+# A public run of BM25, to test against: nDCG@10 0.5058 with all of `judgments`.
 RUN = "trec-dl-2019/run.bm25.trec"
 
 
