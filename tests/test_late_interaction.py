@@ -208,9 +208,10 @@ def test_a_run_and_its_index_are_made_once(trained, collection, monkeypatch):
     assert len(late_interaction.build(trained, collection)) == 40
 
 
-def test_it_is_trained_once_as_the_cross_encoder_is_but_is_another_model(trained, collection, monkeypatch):
+def test_it_is_trained_once_as_the_cross_encoder_is_but_is_another_model(collection, monkeypatch):
     run = BM25().rank(collection.documents["text"], collection.queries["text"], depth=12)
     start = Retriever.fresh(SMALL, LETTERS, seed=3)
+    trained = late_interaction.fit(start, collection, run, LESSON, seed=0)
     assert rerank.fit(start, collection, run, LESSON, seed=0).name != trained.name
     monkeypatch.setattr(rerank, "train", lambda *_: pytest.fail("made twice"))
     again = late_interaction.fit(start, collection, run, LESSON, seed=0)
