@@ -219,10 +219,14 @@ def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
     return frame
 
 
+def compared(evidence: Iterable[Evidence]) -> list[str]:
+    """A line for each comparison: what is compared, the effect with its interval, and the note."""
+    return [f"{e.label}: {e.text}" + (f" ({e.note})" if e.note else "") for e in evidence]
+
+
 def told(row: Any) -> str:
     """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
     data = {"part": "a part of the paper's data", "stand-in": "a stand-in for the paper's data"}
     rests = f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {data.get(row.closeness)}"
-    lines = [f"{e.label}: {e.text}" + (f" ({e.note})" if e.note else "") for e in row.evidence]
-    said = [rests, *lines] if row.evidence else [row.reason]
+    said = [rests, *compared(row.evidence)] if row.evidence else [row.reason]
     return "\n".join([row.statement, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])

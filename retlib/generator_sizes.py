@@ -33,7 +33,7 @@ from retlib.zero_shot_tables import DECODINGS, REAL, Panel
 
 # What a size may change of a notebook's parameters.
 VARIED = {name: rule for name, rule in COMMON.items() if name.startswith(("generator_", "denoising_"))}
-RETRIEVER = "Siamese"
+RETRIEVER, MEASURE = "Siamese", "R@10"
 # What every generator is measured against: the target's sentences for queries, and its labels where it has some.
 SENTENCES, LABELS = f"{RETRIEVER} | ICT", OFFICIAL
 TAKEN = (*(system.partition(" | ")[2] for system in (SENTENCES, LABELS)), REAL)
@@ -128,8 +128,8 @@ def expanded(size: str) -> str:
     return f"{EXPANDED} | {size}"
 
 
-def worth(results: Results, collection: str, generators: pd.DataFrame, measure: str = "R@10") -> pd.DataFrame:
-    """Quality over a generator's held-out loss.
+def worth(results: Results, collection: str, generators: pd.DataFrame) -> pd.DataFrame:
+    """Quality, R@10, over a generator's held-out loss.
 
     Returns
     -------
@@ -140,13 +140,13 @@ def worth(results: Results, collection: str, generators: pd.DataFrame, measure: 
     rows = []
     for row in generators.itertuples():
         for kind, system in {RETRIEVER: trained(row.generator), EXPANDED: expanded(row.generator)}.items():
-            found = reports.estimate(results, system, collection, measure)
+            found = reports.estimate(results, system, collection, MEASURE)
             rows.append((row.generator, row.loss, kind, found.effect, *found.interval()))
     return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])
 
 
-def levels(results: Results, collection: str, measure: str = "R@10") -> dict[str, float]:
+def levels(results: Results, collection: str) -> dict[str, float]:
     """The values of BM25 and of the baselines that were recorded, in points of a hundred."""
-    recorded = reports.systems(results, collection, measure)
+    recorded = reports.systems(results, collection, MEASURE)
     names = [name for name in ("BM25", SENTENCES, LABELS) if name in recorded]
-    return {name: reports.estimate(results, name, collection, measure).effect for name in names}
+    return {name: reports.estimate(results, name, collection, MEASURE).effect for name in names}

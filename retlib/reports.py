@@ -8,7 +8,7 @@ from html import escape
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.claims import SIGNS, bindings
+from retlib.claims import SIGNS, bindings, compared
 from retlib.evaluation import Comparison, compare, holm, same_seeds
 from retlib.results import Results
 
@@ -162,13 +162,12 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts as a page shows them: sign, claim and its name, evidence."""
     rows = []
     for row in verdicts.itertuples():
-        lines = [f"{e.label}: {e.text}" + (f" ({e.note})" if e.note else "") for e in row.evidence]
         rows.append(
             {
                 "": SIGNS[row.verdict],
                 "verdict": row.verdict,
                 "claim": f"{row.statement}\n{row.claim}",
-                "effect, 95 % interval": "\n".join(lines) or row.reason,
+                "effect, 95 % interval": "\n".join(compared(row.evidence)) or row.reason,
                 "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
                 "seeds": row.seeds or "",
                 "data": row.closeness,

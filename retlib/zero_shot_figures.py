@@ -74,8 +74,8 @@ def over(table: pd.DataFrame, x: str, by: str, xlabel: str, ylabel: str) -> Figu
     return figure
 
 
-def worth(table: pd.DataFrame, levels: Mapping[str, float], measure: str = "R@10") -> Figure:
-    """Quality over a generator's held-out loss, better generators to the right; the bars are 95 % intervals.
+def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
+    """R@10 over a generator's held-out loss, better generators to the right; the bars are 95 % intervals.
 
     Parameters
     ----------
@@ -96,8 +96,6 @@ def worth(table: pd.DataFrame, levels: Mapping[str, float], measure: str = "R@10
         axis.axhline(value, color="0.4", linestyle=pattern, linewidth=1, label=name)
     axis.invert_xaxis()
     axis.margins(x=0.15, y=0.12)
-    axis.set(
-        xlabel="held-out loss of the generator, nats a unit (lower is better)", ylabel=f"{measure} (points of 100)"
-    )
+    axis.set(xlabel="held-out loss of the generator, nats a unit (lower is better)", ylabel="R@10 (points of 100)")
     legend(figure, [axis], 3)
     return figure
