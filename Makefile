@@ -28,11 +28,12 @@ help:
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
 
 book: $(READY)
-	@$(BIN)/python -m retlib.book --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
+	@$(BIN)/python -m retlib.workflow.build --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
 
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile --no-loadscope-reorder --durations 15
 
 lab: $(READY)

@@ -11,7 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from retlib import imports, notebooks, processes, runtime
+from retlib.core import runtime
+from retlib.workflow import imports, notebooks, processes
 
 if processes.MARK in os.environ:
     processes.end_with_parent()
@@ -62,7 +63,7 @@ rule notebook:
     params:
         given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
     shell:
-        "exec {PYTHON:q} -m retlib.execute {input.notebook:q} {FOLDER:q} --parameters {params.given:q} > {log:q} 2>&1"
+        "exec {PYTHON:q} -m retlib.workflow.execute {input.notebook:q} {FOLDER:q} --parameters {params.given:q} > {log:q} 2>&1"
 
 
 rule pages:

@@ -1,7 +1,7 @@
 """How fast queries are generated: queries a second on one thread, beside transformers' own `generate`.
 
 ``python benchmarks/generation_throughput.py`` makes a small BART of random weights, writes it as a
-checkpoint, and lets two contenders write queries for the same passages with it: `retlib.decoding` in
+checkpoint, and lets two contenders write queries for the same passages with it: `retlib.models.decoding` in
 batches of like length, and a plain loop of ``model.generate()``, one passage at a time. Greedy queries
 are the same, which is checked. The contenders take turns. Wall-clock time depends on what else
 the machine does, so the ratio is that of processor time.
@@ -19,11 +19,11 @@ import pandas as pd
 import torch
 from transformers import BartForConditionalGeneration
 
-from retlib import runtime
-from retlib.decoding import Beam, Decoding, Greedy, Nucleus, passage_keys
-from retlib.querygen import BATCH
-from retlib.seq2seq import Bart
-from retlib.text import TokenTable, WordPiece
+from retlib.core import runtime
+from retlib.data.text import TokenTable, WordPiece
+from retlib.models.decoding import Beam, Decoding, Greedy, Nucleus, passage_keys
+from retlib.models.seq2seq import Bart
+from retlib.systems.query_generation import BATCH
 
 UNITS, LAYERS, WIDTH, LONGEST = 8000, 2, 192, 16
 PASSAGES, ROUNDS = 128, 3
@@ -45,7 +45,7 @@ def make(units: WordPiece, folder: str) -> Bart:
 
 
 def ours(how: Decoding, model: Bart, passages: TokenTable) -> list[list[int]]:
-    """The queries of all passages, sorted by length as `retlib.querygen.generate` does it."""
+    """The queries of all passages, sorted by length as `retlib.systems.query_generation.generate` does it."""
     order, written = np.argsort(passages.lengths, kind="stable"), {}
     keys = passage_keys(pd.RangeIndex(len(passages)), 0)
     for start in range(0, len(order), BATCH):

@@ -15,10 +15,11 @@ from itertools import islice
 import numpy as np
 import psutil
 
-from retlib import datasets, runtime
-from retlib.collection import Article
-from retlib.pretraining import Corpus, PretrainingPairs
-from retlib.text import WordPiece, quick_sentences
+from retlib.core import runtime
+from retlib.data import datasets
+from retlib.data.collection import Article
+from retlib.data.text import WordPiece, quick_sentences
+from retlib.training.pretraining import Corpus, PretrainingPairs
 
 WORDS, SENTENCE, PASSAGE, ARTICLE = 50_000, 20, 5, 8  # words in all; words, sentences and passages in each
 BATCH, BATCHES = 128, 1000
@@ -59,7 +60,7 @@ def main() -> None:
     """Build, draw, and print what it took."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--megabytes", type=float, default=100, help="text to read at most (default: 100)")
-    parser.add_argument("--articles", metavar="NAME", help="articles of retlib.datasets (default: made-up ones)")
+    parser.add_argument("--articles", metavar="NAME", help="articles of retlib.data.datasets (default: made-up ones)")
     options = parser.parse_args()
 
     def articles() -> Iterator[Article]:

@@ -16,13 +16,14 @@ import time
 
 import numpy as np
 
-from retlib import index, runtime, screened
-from retlib.encoders import DualEncoder, encode
-from retlib.pairs import Judged
-from retlib.ranked_negatives import Retrieved
-from retlib.text import TokenTable, WordPiece, offsets_of
-from retlib.training import RetrievalTask, TrainingSettings, train
-from retlib.transformer import Transformer
+from retlib.core import runtime
+from retlib.data.pairs import Judged
+from retlib.data.text import TokenTable, WordPiece, offsets_of
+from retlib.models.encoders import DualEncoder, encode
+from retlib.models.transformer import Transformer
+from retlib.retrieval import index, two_pass
+from retlib.training.hard_negatives import Retrieved
+from retlib.training.trainer import RetrievalTask, TrainingSettings, train
 
 DIMENSION, QUERIES, UNITS, MEAN_LENGTH = 128, 4096, 8000, 12
 
@@ -62,7 +63,7 @@ def main() -> None:
     search = {name: int(value) for name, value in (part.split("=") for part in options.search.split(",") if part)}
     start = time.perf_counter()
     exact = options.index == "Exact"
-    built = screened.build(documents) if exact else index.build(options.index, documents, search)
+    built = two_pass.build(documents) if exact else index.build(options.index, documents, search)
     building = time.perf_counter() - start
     relevant = np.random.default_rng(2).integers(options.documents, size=(QUERIES, 1)).astype(np.int32)
     judged = Judged(table, TokenTable.from_rows(relevant.tolist()), documents)

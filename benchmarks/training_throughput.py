@@ -16,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from retlib import datasets, runtime
-from retlib.collection import Collection
-from retlib.encoders import BagOfWords, DualEncoder
-from retlib.errors import DataError
-from retlib.negatives import InBatch
-from retlib.recipes import build_vocabulary, tokenized_pairs
-from retlib.training import RetrievalTask, TrainingSettings, train
+from retlib.core import runtime
+from retlib.core.errors import DataError
+from retlib.data import datasets
+from retlib.data.collection import Collection
+from retlib.models.encoders import BagOfWords, DualEncoder
+from retlib.systems.recipes import build_vocabulary, tokenized_pairs
+from retlib.training.negatives import InBatch
+from retlib.training.trainer import RetrievalTask, TrainingSettings, train
 
 BATCH, DIMENSION, STEPS, ROUNDS = 1000, 300, 20, 5
 BARE = "bare loop, dense Adam, float32"

@@ -28,14 +28,16 @@ from statistics import median
 import numpy as np
 import torch
 
-from retlib import datasets, dense, runtime
-from retlib.datasets.catalogue import data_folders
-from retlib.encoders import DualEncoder
-from retlib.negatives import Batch, InBatch
-from retlib.pairs import Pairs, rows_of_step
-from retlib.text import WordPiece
-from retlib.training import RetrievalTask, TrainingSettings, train
-from retlib.transformer import Transformer
+from retlib.core import runtime
+from retlib.data import datasets
+from retlib.data.datasets.catalogue import data_folders
+from retlib.data.pairs import Pairs, rows_of_step
+from retlib.data.text import WordPiece
+from retlib.models.encoders import DualEncoder
+from retlib.models.transformer import Transformer
+from retlib.systems import dense
+from retlib.training.negatives import Batch, InBatch
+from retlib.training.trainer import RetrievalTask, TrainingSettings, train
 
 LAYERS, WIDTH, BATCH, SCALE, RATE = 2, 128, 128, 20.0, 1e-3
 QUERY_LENGTH, DOCUMENT_LENGTH = 32, 128

@@ -1,5 +1,5 @@
 """`python -m retlib`."""
 
-from retlib.cli import main
+from retlib.workflow.cli import main
 
 main()

@@ -4,7 +4,7 @@ from functools import cache
 
 import zero_shot_slice
 
-from retlib import leaderboard, zero_shot_study
+from retlib.studies import leaderboard, zero_shot_study
 
 SHARED = {name: value for name, value in zero_shot_slice.SHARED.items() if name in zero_shot_study.COMMON}
 PARAMETERS = {

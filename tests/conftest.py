@@ -14,8 +14,9 @@ import hypothesis
 import pandas as pd
 import pytest
 
-from retlib import datasets, runtime
-from retlib.collection import Collection, closure, retrieval_task, split_by_cluster
+from retlib.core import runtime
+from retlib.data import datasets
+from retlib.data.collection import Collection, closure, retrieval_task, split_by_cluster
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile(

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from retlib.collection import Collection
-from retlib.dense import Architecture, Schedule
-from retlib.rerank import Lesson
-from retlib.text import WordPiece
+from retlib.data.collection import Collection
+from retlib.data.text import WordPiece
+from retlib.systems.dense import Architecture, Schedule
+from retlib.systems.reranking import Lesson
 
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
 SMALL = Architecture(layers=1, width=64, dimension=8, query_length=4, document_length=6)

@@ -4,12 +4,14 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
-from retlib import datasets, ltre_study, results
-from retlib.collection import smaller
-from retlib.experiment import Experiment
-from retlib.index import EXACT
-from retlib.ltre_study import MEASURES, NEGATIVES, OPTIMIZERS_WATCHED, WARM, WATCHED
-from retlib.time_to_quality import SECONDS
+from retlib.data import datasets
+from retlib.data.collection import smaller
+from retlib.evaluation import results
+from retlib.retrieval.index import EXACT
+from retlib.studies import ltre_study
+from retlib.studies.experiment import Experiment
+from retlib.studies.ltre_study import MEASURES, NEGATIVES, OPTIMIZERS_WATCHED, WARM, WATCHED
+from retlib.studies.time_to_quality import SECONDS
 
 # The parameters that the notebooks share.
 SHARED = {

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from retlib import runtime
+from retlib.core import runtime
 
 ROOT = runtime.root()
 BIN = Path(sys.executable).parent

@@ -15,7 +15,7 @@ import nbformat
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from retlib import runtime
+from retlib.core import runtime
 
 PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nwait = 0.0\nfail = False'
 BODY = """
@@ -89,7 +89,7 @@ def environment(root: Path) -> dict[str, str]:
 
 def start(root: Path, *arguments: str) -> subprocess.Popen:
     """Start the book of the profile `toy`."""
-    command = [sys.executable, "-m", "retlib.book", "--profile", "toy", *arguments]
+    command = [sys.executable, "-m", "retlib.workflow.build", "--profile", "toy", *arguments]
     return subprocess.Popen(
         command,
         cwd=root,

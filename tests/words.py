@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.collection import Collection
-from retlib.dense import Architecture, Retriever
-from retlib.ranking import Ranking
-from retlib.text import WordPiece
+from retlib.data.collection import Collection
+from retlib.data.text import WordPiece
+from retlib.systems.dense import Architecture, Retriever
+from retlib.systems.ranking import Ranking
 
 PAGES = 40
 WORDS = [f"{first}{second}" for first in "abcdefgh" for second in "uvwxyz"]

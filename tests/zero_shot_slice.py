@@ -5,9 +5,9 @@ from itertools import product
 
 import pandas as pd
 
-from retlib import zero_shot_study
-from retlib.collection import Collection
-from retlib.zero_shot_study import EXPANDED, LEXICAL, MEASURES, Tests
+from retlib.data.collection import Collection
+from retlib.studies import zero_shot_study
+from retlib.studies.zero_shot_study import EXPANDED, LEXICAL, MEASURES, Tests
 
 SOURCE, TARGET = "pydocs-source-smoke", "pydocs-target-smoke"
 # The parameters that the notebooks share.

@@ -23,8 +23,9 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 
-from retlib import imports, notebooks, runtime
-from retlib.execute import NotebookError, execute
+from retlib.core import runtime
+from retlib.workflow import imports, notebooks
+from retlib.workflow.execute import NotebookError, execute
 
 FOLDER = "notebooks/"
 WIDGET = "application/vnd.jupyter.widget-view+json"

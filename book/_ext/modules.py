@@ -1,14 +1,17 @@
-"""Sphinx extension: the directive `modules`, a section for each module of the package that it lists.
+"""Sphinx extension: the directive `rooms`, a section for each public module of the rooms of the package that it lists.
 
-A section holds what autodoc makes of the module and napoleon of its docstrings::
+A section holds what autodoc makes of the module and numpydoc's sections of its docstrings::
 
-    ```{modules}
-    losses
-    datasets.catalogue
+    ```{rooms}
+    training
     ```
 """
 
 from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -20,7 +23,7 @@ SECTION = """
 ### {name}
 
 ```{{eval-rst}}
-.. automodule:: retlib.{name}
+.. automodule:: {module}
    :members:
    :member-order: bysource
 ```
@@ -29,15 +32,25 @@ SECTION = """
 NUMPYDOC = Config(napoleon_use_param=False, napoleon_use_rtype=False)
 
 
-class Modules(SphinxDirective):
-    """A section for each line."""
+def modules(package: str) -> Iterator[str]:
+    """The dotted names of a package's public modules, those of its sub-packages behind their own."""
+    for found in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        if not found.name.rpartition(".")[2].startswith("_"):
+            yield found.name
+            if found.ispkg:
+                yield from modules(found.name)
+
+
+class Rooms(SphinxDirective):
+    """A section for each module of each room."""
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
         """The sections, one level below that of the page's own."""
         place = nodes.container()
-        text = "".join(SECTION.format(name=name) for name in self.content)
+        named = ((name, name.split(".", 2)[2]) for room in self.content for name in modules(f"retlib.{room}"))
+        text = "".join(SECTION.format(module=module, name=name) for module, name in named)
         lines = StringList(text.splitlines(), source=self.env.docname)
         self.state.nested_parse(lines, self.content_offset, place, match_titles=True)
         return place.children
@@ -56,5 +69,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directive."""
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", read_docstring)
-    app.add_directive("modules", Modules)
+    app.add_directive("rooms", Rooms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

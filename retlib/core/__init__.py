@@ -1,0 +1,1 @@
+"""Errors, parameter rules, the machine (threads, seeds, devices, versions), the cache of artefacts."""

@@ -1,0 +1,55 @@
+"""What the notebooks' files say: their names, their cells, the parameters that they declare."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+from retlib.core.errors import DataError, require
+
+
+def cells(notebook: Path) -> list[dict]:
+    """The cells of a notebook file."""
+    try:
+        return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{notebook} is not a notebook: {error}") from error
+
+
+def source(cell: dict) -> str:
+    """A cell's source as one string, with IPython's magic lines left blank."""
+    lines = "".join(cell["source"]).splitlines()
+    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
+
+
+def names(root: Path) -> list[str]:
+    """The notebooks of the book, in order: those whose name starts with a number."""
+    return sorted(path.stem for path in (root / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def profiles(root: Path) -> list[str]:
+    """The profiles there are."""
+    return sorted(path.stem for path in (root / "notebooks" / "profiles").glob("*.yaml"))
+
+
+def declared(notebook: Path) -> dict[str, Any]:
+    """The parameters of a notebook and their defaults: the literals of its `parameters` cell.
+
+    Raises
+    ------
+    DataError
+        If there is no such cell, or it holds anything but assignments of literals.
+    """
+    tagged = [cell for cell in cells(notebook) if "parameters" in cell["metadata"].get("tags", [])]
+    require(len(tagged) == 1, f"{notebook} has {len(tagged)} cells tagged `parameters`; it needs one", DataError)
+    found = {}
+    for line in ast.parse(source(tagged[0])).body:
+        target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+        try:
+            found[target.id] = ast.literal_eval(line.value)
+        except (AttributeError, ValueError) as error:
+            said = f"`{ast.unparse(line)}` in the parameters cell of {notebook} does not give a name a literal value"
+            raise DataError(said) from error
+    return found

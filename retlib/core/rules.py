@@ -1,0 +1,70 @@
+"""What a parameter may be: rules, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from retlib.core.errors import require, require_one_of
+
+Rule = Callable[[str, Any], None]
+
+
+def one_of(valid: Iterable) -> Rule:
+    """A value of a fixed set."""
+    valid = list(valid)
+    return lambda name, value: require_one_of(name, value, valid)
+
+
+def each_of(rule: Rule) -> Rule:
+    """A list, not empty and without repetition, whose members each pass `rule`."""
+
+    def check(name: str, value: Any) -> None:
+        require(
+            isinstance(value, list) and len(value) > 0, f"{name} = {value!r} must be a list with at least one value"
+        )
+        for member in value:
+            rule(name, member)
+        require(len({repr(member) for member in value}) == len(value), f"{name} = {value!r} names a value twice")
+
+    return check
+
+
+def some_of(rule: Rule) -> Rule:
+    """A list whose members each pass a rule; it may be empty."""
+    return lambda name, value: None if value == [] else each_of(rule)(name, value)
+
+
+def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
+    """A mapping with exactly these keys (any, if None), whose values each pass `rule`."""
+    keys = None if keys is None else sorted(keys)
+
+    def check(name: str, value: Any) -> None:
+        valid = isinstance(value, dict) and (keys is None or keys == sorted(value))
+        wanted = f" with the keys {', '.join(keys)}" if keys else ""
+        require(valid, f"{name} = {value!r} must be a mapping{wanted}")
+        for key in value:
+            rule(f"{name}[{key!r}]", value[key])
+
+    return check
+
+
+def number(lowest: float, highest: float = float("inf"), whole: bool = False) -> Rule:
+    """A number between two bounds, both allowed; a whole one if asked for."""
+
+    def check(name: str, value: Any) -> None:
+        kinds = (int,) if whole else (int, float)
+        valid = isinstance(value, kinds) and not isinstance(value, bool) and lowest <= value <= highest
+        wanted = f"{'a whole number' if whole else 'a number'} of at least {lowest}"
+        wanted += "" if highest == float("inf") else f" and at most {highest}"
+        require(valid, f"{name} = {value!r} must be {wanted}")
+
+    return check
+
+
+POSITIVE, RATE = number(1, whole=True), number(1e-7, 1)
+
+
+def text(name: str, value: Any) -> None:
+    """A rule: a string that is not empty."""
+    require(isinstance(value, str) and value != "", f"{name} = {value!r} must be a string")

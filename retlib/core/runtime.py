@@ -1,0 +1,262 @@
+"""Where a run happens: folders, threads, seeds, device, precision, and what it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from retlib.core.errors import SettingError, require_one_of
+
+# Packages whose versions can change a number; they stand in every environment fingerprint.
+TRACKED = (
+    "torch", "transformers", "tokenizers", "faiss-cpu", "bm25s", "gensim", "scikit-learn",
+    "ir-measures", "numpy", "scipy", "pandas", "matplotlib",
+)  # fmt: skip
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def root() -> Path:
+    """The project's folder: the one above the package if it holds the notebooks, else the current one."""
+    above = Path(__file__).resolve().parents[2]
+    return above if (above / "notebooks").is_dir() else Path.cwd()
+
+
+def build_dir() -> Path:
+    """Where everything that is made goes: `$RETLIB_BUILD`, or `_build` in the project's folder."""
+    return Path(os.environ.get("RETLIB_BUILD") or root() / "_build").resolve()
+
+
+def cache_dir() -> Path:
+    """Where artefacts that several profiles share are kept: data sets, trained models, indexes."""
+    return build_dir() / "cache"
+
+
+def threads() -> int:
+    """Threads for one process: `$RETLIB_THREADS`, or 1.
+
+    One is the default because notebooks run side by side, and because the order of a sum,
+    and so the last bits of a result, depends on the number of threads.
+    """
+    value = os.environ.get("RETLIB_THREADS", "1")
+    if not value.isdecimal() or int(value) < 1:
+        raise SettingError(f"RETLIB_THREADS = {value!r} is not a positive whole number.")
+    return int(value)
+
+
+def set_threads(count: int | None = None) -> int:
+    """Give every numerical library of this process the same number of threads; returns it."""
+    count = count or threads()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = str(count)
+    # Tokenizers fork warnings and their threads are of no use beside ours.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(count)
+    for module, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
+        if module in sys.modules:
+            getattr(sys.modules[module], setter)(count)
+    return count
+
+
+def set_seeds(seed: int) -> None:
+    """Seed Python, numpy and torch, and ask torch for deterministic algorithms."""
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - libraries beneath us still draw from the global state
+    torch.manual_seed(seed)
+    # As `use_deterministic_algorithms(True, warn_only=True)`, without its import of a compiler: seconds a process.
+    torch.set_deterministic_debug_mode("warn")
+    # It would fill every new tensor, which costs a twentieth of a Transformer's step; nothing here reads one unfilled.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+def seed_torch(seed: int) -> None:
+    """Seed torch's generators, fast enough for every training step.
+
+    `torch.manual_seed` formats a stack trace and keeps it for as long as CUDA is not initialized.
+    """
+    import torch
+
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+def random_state() -> list:
+    """The state of torch's generators, for `set_random_state`."""
+    import torch
+
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
+
+
+def set_random_state(state: list) -> None:
+    """Put torch's generators back into a state that `random_state` gave."""
+    import torch
+
+    torch.set_rng_state(state[0])
+    if len(state) > 1:
+        torch.cuda.set_rng_state_all(state[1:])
+
+
+def device():
+    """The torch device: `$RETLIB_DEVICE`, or CUDA where there is one, or the CPU."""
+    import torch
+
+    name = os.environ.get("RETLIB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise SettingError("RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu.")
+    return torch.device(name)
+
+
+def autocast(precision: str, on=None):
+    """The context in which matrix products run at `precision` ("float32" or "bfloat16").
+
+    A processor that only emulates bfloat16 is slower with it than without, up to several
+    times: there the products run in float32, whatever was asked for.
+    """
+    import torch
+
+    require_one_of("precision", precision, PRECISIONS)
+    kind = (on or device()).type
+    if precision == "float32" or (kind == "cpu" and not has_bfloat16()):
+        return contextlib.nullcontext()
+    return torch.autocast(kind, dtype=torch.bfloat16)
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 itself (AVX-512 BF16, AMX, or Arm's BF16)."""
+    flags = {"avx512_bf16", "amx_bf16", "bf16"}
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return any(flags & set(line.split()) for line in lines if line.startswith(("flags", "Features")))
+    return False
+
+
+def progress(iterable: Iterable | None = None, **options):
+    """A tqdm progress bar for a terminal or a notebook; it leaves no trace when it is done."""
+    from tqdm.auto import tqdm
+
+    return tqdm(iterable, **{"leave": False, "mininterval": 0.5, **options})
+
+
+@cache
+def revision() -> str:
+    """The source revision: git's short hash, with `+` where files differ from it; "unknown" outside git."""
+    git = ["git", "-C", str(root())]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+@cache
+def _version(package: str) -> str | None:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def _on_cuda() -> bool:
+    # What has not loaded torch, which takes seconds, computes on the processor.
+    return "torch" in sys.modules and device().type == "cuda"
+
+
+def _device_name() -> str:
+    return f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}" if _on_cuda() else f"cpu: {_processor()}"
+
+
+def arithmetic(packages: Iterable[str]) -> dict[str, str | bool | None]:
+    """What the last bits of a result depend on, beside settings and threads: the kind of device, and versions."""
+    kind = "cuda" if _on_cuda() else "cpu"
+    return {"device": kind, "bfloat16": has_bfloat16(), **{package: _version(package) for package in packages}}
+
+
+def environment() -> dict[str, str | int | float]:
+    """What a result depends on besides its settings: machine, versions, threads, load, revision."""
+    versions = {package: _version(package) for package in TRACKED}
+    return {
+        "device": _device_name(),
+        "cores": os.cpu_count() or 1,
+        "threads": threads(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "platform": platform.system(),
+        "packages": json.dumps({k: v for k, v in versions.items() if v}),
+        "revision": revision(),
+    }
+
+
+def peak_memory() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kilobytes
+
+
+class Clock:
+    """Wall-clock seconds of named parts, summed over their `with` blocks; a block inside another counts alone.
+
+    Attributes
+    ----------
+    seconds : dict
+        Name of a part to its seconds.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner = [0.0]  # of each open block, the seconds of the blocks inside it
+
+    @contextlib.contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        """Count what runs inside for a part."""
+        start = time.perf_counter()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - start
+            self.seconds[part] = self.seconds.get(part, 0.0) + taken - self._inner.pop()
+            self._inner[-1] += taken
+
+
+class Stopwatch:
+    """Wall-clock seconds of a `with` block, in `.seconds` (readable while it runs)."""
+
+    def __enter__(self) -> Stopwatch:
+        self._start, self._stop = time.perf_counter(), None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the block was entered, up to its end."""
+        return (self._stop or time.perf_counter()) - self._start

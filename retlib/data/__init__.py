@@ -1,0 +1,1 @@
+"""Collections and data sets: texts, tokens, passages, pairs."""

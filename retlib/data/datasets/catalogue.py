@@ -1,0 +1,347 @@
+"""Where every data set comes from, whether it is here, and how to get it.
+
+`data/catalogue.yaml` holds one entry a data set. Files are looked for in the folder that
+`$RETLIB_DATA` names, then in the cache; each is known by its sha256, as the official
+release, as a known copy that differs from it in bytes (a variant), or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, require, require_one_of
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A known copy of a file that differs from the release in bytes."""
+
+    sha256: str
+    bytes: int
+    note: str
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a data set.
+
+    Parameters
+    ----------
+    name : str
+        Path below a data folder, for instance ``quora/quora_duplicate_questions.tsv``.
+    url : str, optional
+        Official address of a direct download; None where it must be fetched by hand.
+    bytes, sha256 : int and str, optional
+        Size and checksum of the official release; None where they are not known.
+    variants : tuple of Variant
+        Known copies that differ from the release.
+    """
+
+    name: str
+    url: str | None = None
+    bytes: int | None = None
+    sha256: str | None = None
+    variants: tuple[Variant, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One data set: what it is, whose it is, and its files (none for embedded data).
+
+    `how` says how to get the files that have no direct download. `ids` are those of the library
+    ir-datasets, where it fetches and keeps the files.
+    """
+
+    name: str
+    title: str
+    source: str
+    licence: str
+    citation: str
+    files: tuple[File, ...] = ()
+    how: str | None = None
+    ids: tuple[str, ...] = ()
+
+    def file(self, name: str) -> File:
+        """The file called `name`, a path below a data folder."""
+        require_one_of(f"file of {self.name}", name, [file.name for file in self.files])
+        return next(file for file in self.files if file.name == name)
+
+
+def read_catalogue(path: Path) -> dict[str, Entry]:
+    """Read and check a catalogue.
+
+    Raises
+    ------
+    DataError
+        If an entry lacks a field, has an unknown one, or has files that nobody can get.
+    """
+    entries = {}
+    for name, fields in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+        try:
+            lists = {"files": tuple(map(_file, fields.get("files", ()))), "ids": tuple(fields.get("ids", ()))}
+            entry = Entry(name, **{**fields, **lists})
+        except TypeError as error:
+            raise DataError(f"{path}: entry {name!r}: {error}") from error
+        by_hand = [file.name for file in entry.files if file.url is None]
+        require(
+            not by_hand or entry.how, f"{path}: entry {name!r}: {by_hand} have neither a url nor a `how`", DataError
+        )
+        entries[name] = entry
+    return entries
+
+
+def _file(fields: dict) -> File:
+    return File(**{**fields, "variants": tuple(Variant(**variant) for variant in fields.get("variants", ()))})
+
+
+@cache
+def catalogue() -> dict[str, Entry]:
+    """Every data set of `data/catalogue.yaml`, by name."""
+    return read_catalogue(runtime.root() / "data" / "catalogue.yaml")
+
+
+def _entry(dataset: str) -> Entry:
+    require_one_of("data set", dataset, catalogue())
+    return catalogue()[dataset]
+
+
+def data_folders() -> tuple[Path, ...]:
+    """The folders in which files are looked for, in order: `$RETLIB_DATA`, then the cache."""
+    own = os.environ.get("RETLIB_DATA")
+    return (*([Path(own).expanduser().resolve()] if own else []), runtime.cache_dir() / "data")
+
+
+def _find(name: str) -> Path | None:
+    return next((folder / name for folder in data_folders() if (folder / name).is_file()), None)
+
+
+def locate(dataset: str, file: str) -> Path:
+    """Where a file of a data set is.
+
+    Parameters
+    ----------
+    dataset : str
+        Name in the catalogue.
+    file : str
+        Path below a data folder, as the catalogue has it.
+
+    Raises
+    ------
+    DataError
+        If the file is in none of the data folders; says how to get it.
+    """
+    entry = _entry(dataset)
+    wanted = entry.file(file)
+    path = _find(wanted.name)
+    if path is None:
+        looked = ", ".join(map(str, data_folders()))
+        raise DataError(f"{dataset}: the file {wanted.name} is not here. Looked in: {looked}. {_advice(entry, wanted)}")
+    return path
+
+
+def _advice(entry: Entry, file: File) -> str:
+    if file.url is None:
+        return f"It comes from {entry.source} and must be fetched by hand: {entry.how}"
+    return (
+        f"It comes from {file.url}: run `python -m retlib fetch {entry.name}`, "
+        "or let $RETLIB_DATA name the folder that already holds it."
+    )
+
+
+def damaged(dataset: str, path: Path | str, line: int | None, problem: str) -> DataError:
+    """The error for a file that cannot be read as its official format.
+
+    Parameters
+    ----------
+    dataset : str
+        Name in the catalogue.
+    path : Path or str
+        The file, or the member of an archive.
+    line : int, optional
+        Number of the line, from 1.
+    problem : str
+        What is wrong with it.
+    """
+    place = f"{path}, line {line}" if line else str(path)
+    return DataError(
+        f"{dataset}: {place}: {problem}. The file is damaged or is not the official release "
+        f"({_entry(dataset).source}). Move it away and run `python -m retlib fetch {dataset}`."
+    )
+
+
+def checksum(path: Path) -> str:
+    """sha256 of a file, kept by path, size and time of change so that it is computed once."""
+    status = path.stat()
+    key = hashlib.sha256(f"{path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()
+    kept = runtime.cache_dir() / "checksums" / key
+    if kept.is_file():
+        return kept.read_text()
+    with path.open("rb") as handle:
+        value = hashlib.file_digest(handle, "sha256").hexdigest()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    _write(kept, value)
+    return value
+
+
+def _write(path: Path, content: str) -> None:
+    """Write a small file so that nobody ever reads half of it."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(content)
+    os.replace(part, path)
+
+
+def _kind(file: File, path: Path) -> str:
+    """What a file that is here is: release, variant, first download, or unknown."""
+    value = checksum(path)
+    if value == file.sha256:
+        return "release"
+    for variant in file.variants:
+        if value == variant.sha256:
+            return f"variant: {variant.note}"
+    if value == _first_download(path):
+        return "first download, unverified"
+    return "unknown"
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _first_download(path: Path) -> str | None:
+    """The sha256 recorded when a file without a known checksum was first downloaded."""
+    record = _record(path)
+    return record.read_text().split()[0] if record.is_file() else None
+
+
+def provenance(dataset: str) -> dict[str, str]:
+    """The files of a data set that are here: name to sha256 and what it is.
+
+    The value reads ``<sha256> (release)``, ``(variant: <note>)``, ``(first download,
+    unverified)`` or ``(unknown)``; it goes into the `Collection` and every result.
+    """
+    found = {file: _find(file.name) for file in _entry(dataset).files}
+    return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in found.items() if path}
+
+
+def table() -> pd.DataFrame:
+    """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no)."""
+    from retlib.data.datasets import article_names, irds, names, text_names
+
+    loadable = {*names(), *text_names(), *article_names()}
+    rows = []
+    for entry in catalogue().values():
+        present = [_find(file.name) is not None for file in entry.files]
+        here = "yes" if all(present) and irds.is_here(entry.ids) else "part" if any(present) else "no"
+        # An archive may have the name of the collection in it.
+        known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
+        loader = "yes" if known_as & loadable else "no"
+        rows.append((entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader))
+    return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "loader"])
+
+
+def _size(entry: Entry) -> str:
+    """Megabytes of the release, or of a known copy where the release was never seen."""
+    if not entry.files:
+        return "unknown" if entry.ids else "embedded"
+    sizes = [file.bytes or max((variant.bytes for variant in file.variants), default=None) for file in entry.files]
+    return "unknown" if None in sizes else f"{sum(sizes) / 1e6:.1f} MB"
+
+
+def fetch(dataset: str) -> list[str]:
+    """Download the files of a data set that are not here; returns one line a file that says what was done.
+
+    A file is downloaded beside its place under a temporary name, checked, then moved. A
+    file whose release checksum is not known is accepted the first time; its sha256 is then
+    recorded beside it (``<file>.sha256``) and asked of every later download.
+
+    Raises
+    ------
+    DataError
+        Without network, for a wrong address, a truncated or a wrong file, a file that is
+        here but is not what the catalogue knows, and for files that must be fetched by hand.
+    """
+    from retlib.data.datasets import irds
+
+    entry = _entry(dataset)
+    if entry.ids:
+        return irds.fetch(entry.ids)
+    if not entry.files:
+        return [f"{dataset} comes with the installed packages: there is nothing to fetch."]
+    done = [_fetch_file(entry, file) for file in entry.files if file.url or _find(file.name)]
+    missing = [file for file in entry.files if _find(file.name) is None]
+    if missing:
+        names = ", ".join(file.name for file in missing)
+        raise DataError(f"{dataset}: put {names} below {_target_folder()}. {_advice(entry, missing[0])}")
+    return done
+
+
+def _fetch_file(entry: Entry, file: File) -> str:
+    path = _find(file.name)
+    if path is None:
+        return _download(entry, file, _target_folder() / file.name)
+    kind = _kind(file, path)
+    if kind == "unknown" and file.sha256 is not None:
+        raise DataError(
+            f"{entry.name}: {path} is here, but is neither the official release (sha256 {file.sha256}) nor a known "
+            f"copy: its sha256 is {checksum(path)}. Move it away and run `python -m retlib fetch {entry.name}` again."
+        )
+    return f"{file.name}: already here ({kind}), {path}"
+
+
+def _target_folder() -> Path:
+    """The first data folder that can be written: a shared `$RETLIB_DATA` often cannot."""
+    *others, last = data_folders()
+    return next((folder for folder in others if os.access(folder, os.W_OK)), last)
+
+
+def _download(entry: Entry, file: File, path: Path) -> str:
+    expected = file.sha256 or _first_download(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
+        part = Path(folder) / "part"
+        _stream(entry, file, part)
+        size = part.stat().st_size
+        with part.open("rb") as handle:
+            value = hashlib.file_digest(handle, "sha256").hexdigest()
+        if expected not in (None, value):
+            raise _failure(
+                entry, file, f"expected sha256 {expected} ({file.bytes or '?'} bytes), got {value} ({size} bytes)"
+            )
+        os.replace(part, path)
+    if file.sha256 is not None:
+        return f"{file.name}: fetched and verified, {path}"
+    _write(_record(path), f"{value}  {path.name}\n")
+    return (
+        f"{file.name}: fetched, but NOT verified, because the checksum of the release is not known: "
+        f"sha256 {value} is now recorded in {_record(path)}, {path}"
+    )
+
+
+def _stream(entry: Entry, file: File, part: Path) -> None:
+    import pooch
+
+    # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
+    bar = runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True)
+    try:
+        pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16)(file.url, str(part), None)
+    except OSError as error:  # all that requests raises, and a full disk
+        raise _failure(entry, file, f"{type(error).__name__}: {error}") from error
+    finally:
+        bar.close()
+
+
+def _failure(entry: Entry, file: File, problem: str) -> DataError:
+    return DataError(
+        f"{entry.name}: {file.name} could not be fetched from {file.url}: {problem}. Nothing was kept. "
+        f"Check the network and run `python -m retlib fetch {entry.name}` again, or get the file by hand "
+        f"(see {entry.source}) and put it at {_target_folder() / file.name}."
+    )

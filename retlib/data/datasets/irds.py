@@ -1,0 +1,195 @@
+"""Public collections that the library ir-datasets reads and fetches, by its ids (MacAvaney 2021)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from retlib.core.errors import DataError, RetlibError, SettingError, require, require_one_of
+from retlib.data.collection import SPLITS, Collection
+from retlib.data.datasets import register
+
+if TYPE_CHECKING:
+    from ir_datasets.datasets.base import Dataset
+    from ir_datasets.formats import GenericDoc
+
+ANTIQUE = {
+    "train": ["antique/train/split200-train"],
+    "dev": ["antique/train/split200-valid"],
+    "test": ["antique/test"],
+}
+TREC_CAR = {
+    "train": [f"car/v1.5/train/fold{fold}" for fold in (0, 1, 2)],
+    "dev": ["car/v1.5/train/fold3"],
+    "test": ["car/v1.5/train/fold4"],
+}
+MSMARCO = {
+    "train": ["msmarco-passage/train/split200-train"],
+    "dev": ["msmarco-passage/train/split200-valid"],
+    "test": ["msmarco-passage/dev/judged"],
+}
+
+
+@register("antique")
+def load_antique() -> Collection:
+    """ANTIQUE: non-factoid questions and the answers of Yahoo! Answers (Hashemi 2020).
+
+    403,666 answers; 2,226, 200 and 200 questions. Its grades run from 1 to 4, of which its authors take 3
+    and 4 for relevant: here 1 and 2, and 0 for those below.
+    """
+    return collection("antique", ANTIQUE, least=3)
+
+
+@register("trec-car")
+def load_trec_car() -> Collection:
+    """TREC-CAR 1.5: a page's title and headings ask for the paragraphs of its section (Dietz 2017).
+
+    Of the five segments the last is test, as in Liang 2020, the fourth dev. Candidates are the paragraphs
+    of the five segments' sections, not all 29 million. Reading it needs the package trec-car-tools, which
+    is not among the book's own.
+    """
+    return collection("trec-car", TREC_CAR, judged_only=True)
+
+
+@register("msmarco")
+def load_msmarco() -> Collection:
+    """MS MARCO passages: 8.8 million, with the judged queries of the training and the development set (Nguyen 2016).
+
+    Test are the 55,578 judged development queries, as in Liang 2020; dev is a part of the training set.
+    """
+    return collection("msmarco", MSMARCO)
+
+
+def collection(name: str, parts: Mapping[str, Sequence[str]], least: int = 1, judged_only: bool = False) -> Collection:
+    """The collection of data sets of ir-datasets, which fetches what is absent.
+
+    Parameters
+    ----------
+    name : str
+        Name of the collection.
+    parts : mapping of str to sequence of str
+        Split (train, dev or test) to the ids of what is in it. All have the same documents.
+    least : int
+        The lowest grade that is relevant. It becomes 1, the next 2, and those below 0.
+    judged_only : bool
+        Whether candidates are only the documents that some query of the parts has judgments of.
+
+    Returns
+    -------
+    Collection
+        Documents have `text` and `title` (empty where the source has none). Queries without a judgment are
+        left out. A query of several splits is left to the most guarded: test before dev before train.
+
+    Raises
+    ------
+    SettingError
+        For an unknown split or id, or parts without any id.
+    DataError
+        If the files cannot be fetched or read, or no query of a part has judgments.
+
+    Notes
+    -----
+    The files are those of ir-datasets, in the folder that ``$IR_DATASETS_HOME`` names, by default
+    ``~/.ir_datasets``; it verifies what it fetches.
+    """
+    for split in parts:
+        require_one_of("split", split, SPLITS)
+    # The most guarded split first: it keeps what stands in several.
+    sets = {split: [_dataset(one) for one in parts[split]] for split in reversed(SPLITS) if parts.get(split)}
+    require(len(sets) > 0, f"collection {name!r} needs at least one id of ir-datasets in a split")
+    with _reading(name):
+        read = [(split, _queries(one), _judgments(one, least)) for split, ones in sets.items() for one in ones]
+        queries = pd.concat([texts.assign(split=split) for split, texts, _ in read])
+        qrels = pd.concat([judged for *_, judged in read]).drop_duplicates(["query_id", "doc_id"])
+        is_judged = queries.index.isin(qrels["query_id"])
+        is_guarded = queries["split"] == queries.groupby("text")["split"].transform("first")
+        queries = queries[is_judged & is_guarded & ~queries.index.duplicated()]
+        qrels = qrels[qrels["query_id"].isin(queries.index)].reset_index(drop=True)
+        first = next(iter(sets.values()))[0]
+        documents = _documents(first, set(qrels["doc_id"]) if judged_only else None)
+    for split in sets:
+        require(split in set(queries["split"]), f"collection {name!r}: no query of {split} has a judgment", DataError)
+    return Collection(name, documents, queries, qrels, provenance=_provenance(parts))
+
+
+def fetch(ids: Sequence[str]) -> list[str]:
+    """Have ir-datasets fetch what the ids name, if it is not here; one line an id says so.
+
+    Raises
+    ------
+    DataError
+        If the files cannot be fetched or read.
+    """
+    for one in ids:
+        data = _dataset(one)
+        with _reading(one):
+            for items in (data.docs_iter(), data.queries_iter(), data.qrels_iter()):
+                next(iter(items), None)
+    return [f"{one}: fetched by ir-datasets, {_home()}" for one in ids]
+
+
+def is_here(ids: Sequence[str]) -> bool:
+    """Whether ir-datasets has a folder for the data sets that the ids name."""
+    return all((_home() / one.partition("/")[0]).is_dir() for one in ids)
+
+
+def _home() -> Path:
+    """Where ir-datasets keeps its files; asking the library would make the folder."""
+    return Path(os.environ.get("IR_DATASETS_HOME", Path.home() / ".ir_datasets"))
+
+
+def _dataset(one: str) -> Dataset:
+    import ir_datasets
+
+    try:
+        return ir_datasets.load(one)
+    except KeyError as error:
+        raise SettingError(f"ir-datasets knows no {one!r}; its ids are at https://ir-datasets.com") from error
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turn whatever ir-datasets raises while it fetches and reads into a `DataError`."""
+    try:
+        yield
+    except RetlibError:
+        raise
+    except Exception as error:  # of many kinds: of the network, the formats, absent packages
+        raise DataError(
+            f"{name}: ir-datasets cannot fetch or read it ({type(error).__name__}: {error}). Its files are in "
+            f"{_home()}; check the network, move away what is damaged, and try again (see https://ir-datasets.com)."
+        ) from error
+
+
+def _queries(data: Dataset) -> pd.DataFrame:
+    rows = {query.query_id: " ".join(query.default_text().split()) for query in data.queries_iter()}
+    return pd.DataFrame({"text": pd.Series(rows, dtype=object)}).rename_axis("query_id")
+
+
+def _judgments(data: Dataset, least: int) -> pd.DataFrame:
+    rows = [(row.query_id, row.doc_id, max(row.relevance - least + 1, 0)) for row in data.qrels_iter()]
+    return pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
+
+
+def _documents(data: Dataset, chosen: set[str] | None) -> pd.DataFrame:
+    rows = {
+        document.doc_id: (_text(document), getattr(document, "title", ""))
+        for document in data.docs_iter()
+        if chosen is None or document.doc_id in chosen
+    }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["text", "title"]).rename_axis("doc_id")
+
+
+def _text(document: GenericDoc) -> str:
+    return document.text if hasattr(document, "text") else document.default_text()
+
+
+def _provenance(parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    version = f"ir-datasets {metadata.version('ir-datasets')}"
+    return {one: version for ids in parts.values() for one in ids}

@@ -1,0 +1,64 @@
+"""English Wikipedia articles of 2015 as WikiExtractor wrote them: bulk text, and pages without hyperlinks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+
+from retlib.data.collection import Article
+from retlib.data.datasets import register_articles, register_text
+from retlib.data.datasets._reading import article, is_running_text, members, running_text
+from retlib.data.datasets.catalogue import damaged, locate
+
+FILE = "wikipedia-2015/wikiextractor-AA.tar.gz"
+_OPENING = re.compile(r'<doc id="\d+" url="[^"]*" title="(.*)">$')
+
+
+def articles() -> Iterator[tuple[str, str]]:
+    """Title and text of every article, in the order of the files, streamed.
+
+    The text has a paragraph or a heading on each line; the first line, which repeats the
+    title, is left out.
+
+    Raises
+    ------
+    DataError
+        If an article is not opened or not closed, with file and line.
+    """
+    path = locate("wikipedia-2015", FILE)
+    for name, numbered in members("wikipedia-2015", path):
+        title, kept, number = None, [], 0
+        for number, line in numbered:
+            line = line.strip()
+            opening = _OPENING.match(line)
+            if (title is None) != bool(opening) and line:
+                raise damaged("wikipedia-2015", f"{path}: {name}", number, "an article is not opened, or not closed")
+            if opening:
+                title, kept = opening[1], []
+            elif line == "</doc>":
+                yield title, "\n".join(kept[1:])
+                title = None
+            elif line:
+                kept.append(line)
+        if title is not None:
+            raise damaged("wikipedia-2015", f"{path}: {name}", number, f"the article {title!r} is not closed")
+
+
+@register_text("wikipedia-2015")
+def sentences() -> Iterator[str]:
+    """Every sentence of at least four words in the running text of the articles."""
+    for _, text in articles():
+        yield from running_text(text.split("\n"))
+
+
+@register_articles("wikipedia-2015")
+def stream_articles() -> Iterator[Article]:
+    """Every article: its paragraphs of running text, the name its title, no links.
+
+    A line that is no running text (a heading, or what introduces a list) ends a section, so
+    the opening is what stands above the first of them.
+    """
+    for title, text in articles():
+        groups = groupby(text.split("\n"), key=is_running_text)
+        yield article(title, title, [list(lines) for is_text, lines in groups if is_text])

@@ -1,0 +1,132 @@
+"""Wikispeedia: the articles of the 2007 schools selection of Wikipedia, with their hyperlinks."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby, pairwise
+from pathlib import Path
+from urllib.parse import unquote
+
+from retlib.data.collection import Article
+from retlib.data.datasets import register_articles, register_text
+from retlib.data.datasets._reading import article, is_running_text, members, running_text
+from retlib.data.datasets.catalogue import damaged, locate
+
+FILE = "wikispeedia/wikispeedia_articles_plaintext.tar.gz"
+GRAPH = "wikispeedia/wikispeedia_paths-and-graph.tar.gz"
+LINKS = "links.tsv"
+
+# Columns at which the text is wrapped.
+WIDTH = 74
+# What the link that enlarges a picture reads; its caption stands above and below.
+_ENLARGE = "Enlarge"
+# How footnotes and the titles of tables begin.
+_NOTES = ("^", "CAPTION:")
+_SELECTION = "2007 Schools Wikipedia Selection"
+_LICENCE = "   Retrieved from"
+
+
+@register_text("wikispeedia")
+def sentences() -> Iterator[str]:
+    """Every sentence of at least four words in the running text of the articles.
+
+    Paragraphs are wrapped over lines and end at an empty one; the last, about the source
+    and the licence, is the same in every article and is left out. Captions that are
+    sentences stay, which `stream_articles` leaves out.
+    """
+    for _, numbered in members("wikispeedia", locate("wikispeedia", FILE)):
+        text = "".join(line for _, line in numbered).rsplit("\n   Retrieved from", 1)[0]
+        paragraphs = re.split(r"\n\s*\n", text)
+        yield from running_text(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+@register_articles("wikispeedia")
+def stream_articles() -> Iterator[Article]:
+    """Every article: its paragraphs of running text, and what it links to.
+
+    Infoboxes, tables, lists and quotations (whatever is not indented by three spaces),
+    captions, footnotes and the lines about source and licence are left out.
+
+    Raises
+    ------
+    DataError
+        If an article has no title or the links are not pairs of names, with file and line.
+    """
+    targets = _links()
+    path = locate("wikispeedia", FILE)
+    for file, numbered in members("wikispeedia", path):
+        titles, sections = _read(line.rstrip() for _, line in numbered)
+        if not titles:
+            raise damaged("wikispeedia", f"{path}: {file}", None, "the article has no title")
+        name = unquote(Path(file).name.removesuffix(".txt"))
+        yield article(name, titles[0], sections, targets[name])
+
+
+def _links() -> dict[str, list[str]]:
+    """Name of every article that has links to the names that it links to."""
+    path = locate("wikispeedia", GRAPH)
+    targets: dict[str, list[str]] = defaultdict(list)
+    is_here = False
+    for file, numbered in members("wikispeedia", path):
+        if Path(file).name != LINKS:
+            continue
+        is_here = True
+        for number, line in numbered:
+            if line.startswith("#") or not line.strip():
+                continue
+            ends = line.rstrip("\r\n").split("\t")
+            if len(ends) != 2:
+                raise damaged("wikispeedia", f"{path}: {file}", number, "not two names with a tab between them")
+            targets[unquote(ends[0])].append(unquote(ends[1]))
+    if not is_here:
+        raise damaged("wikispeedia", path, None, f"there is no {LINKS} in it")
+    return targets
+
+
+def _read(lines: Iterator[str]) -> tuple[list[str], list[list[str]]]:
+    """The titles at the margin, the article's own first, and the paragraphs between them."""
+    titles, sections = [], [[]]
+    for block in _blocks(lines):
+        if block[0].startswith(_LICENCE):
+            break
+        if block[0].startswith(" "):
+            sections[-1].extend(_paragraphs(block))
+        elif not block[0].startswith(_SELECTION):
+            titles.append(" ".join(block))
+            sections.append([])
+    return titles, sections
+
+
+def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Lines that stand together; the licence begins a block even where no empty line is above it."""
+    for is_text, group in groupby(lines, key=bool):
+        block = list(group)
+        if is_text:
+            cut = next((i for i, line in enumerate(block) if line.startswith(_LICENCE)), len(block))
+            yield from filter(None, (block[:cut], block[cut:]))
+
+
+def _paragraphs(block: list[str]) -> list[str]:
+    """The paragraphs of running text in a block, without captions."""
+    if any(line[:3].strip() or line[3:4] == " " for line in block):
+        return []  # an infobox, a table or a list
+    units = _unwrapped([line.strip() for line in block])
+    captions = {i + step for i, unit in enumerate(units) if unit == _ENLARGE for step in (-1, 1)}
+    # A picture's caption that cannot be enlarged also stands twice.
+    captions |= {i + step for i, (one, other) in enumerate(pairwise(units)) if one == other for step in (0, 1)}
+    kept = (unit for i, unit in enumerate(units) if i not in captions and not unit.startswith(_NOTES))
+    return [unit for unit in kept if is_running_text(unit)]
+
+
+def _unwrapped(lines: list[str]) -> list[str]:
+    """Join lines that were one: the next one's first word had no place at the end of the one above."""
+    units = lines[:1]
+    for above, below in pairwise(lines):
+        has_place = 3 + len(above) + 1 + len(below.split(" ", 1)[0]) <= WIDTH
+        if has_place or _ENLARGE in (above, below):
+            units.append(below)
+        else:
+            units[-1] += f" {below}"
+    return units

@@ -1,0 +1,145 @@
+"""Positive pairs, and the order in which training sees them.
+
+A source of pairs is an object with ``draw(step, batch_size, seed)`` that returns `Pairs`, and a
+length. `Pairs` is one, over labelled pairs in shuffled epochs; `retlib.training.pretraining.PretrainingPairs`
+is another. `Judged` holds queries whose documents are chosen by a ranking of all; see
+`retlib.training.hard_negatives`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from retlib.core.errors import DataError, require
+from retlib.data.text import TokenTable
+
+
+class PairSource(Protocol):
+    """Where positive pairs come from."""
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+        """The pairs of a training step; depends on the arguments alone, so that training can resume."""
+
+    def __len__(self) -> int:
+        """How many different pairs there are, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Training pairs, tokenized.
+
+    Parameters
+    ----------
+    queries, documents : TokenTable
+        Row i of one belongs to row i of the other.
+    labels : int8 array, shape (pairs,), optional
+        1 for a positive pair, 0 for a labelled negative; all positive without it.
+    groups : int array, shape (pairs,), optional
+        Pairs of one group have documents that are relevant to each other's queries.
+    log_shares : float32 array, shape (pairs,), optional
+        Logarithm of each document's share of the pairs from which it is drawn.
+    """
+
+    queries: TokenTable
+    documents: TokenTable
+    labels: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    log_shares: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def take(self, rows: np.ndarray) -> Pairs:
+        """The given pairs, in the given order."""
+        labels, groups, log_shares = (
+            None if values is None else values[rows] for values in (self.labels, self.groups, self.log_shares)
+        )
+        return Pairs(self.queries.take(rows), self.documents.take(rows), labels, groups, log_shares)
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+        """The pairs of a training step: shuffled epochs, see `rows_of_step`."""
+        return self.take(rows_of_step(len(self), batch_size, seed, step))
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Queries, the documents that are relevant to each, and all documents.
+
+    Parameters
+    ----------
+    queries : TokenTable of Q rows
+    relevant : TokenTable of Q rows
+        Row i: the rows of the documents that are relevant to query i.
+    documents : TokenTable of D rows, or float32 array of shape (D, d)
+        Texts, where their encoder is trained as well; else their encodings.
+
+    Raises
+    ------
+    DataError
+        If a query has no relevant document, which leaves nothing to learn from it; or if all
+        documents are relevant to it, which leaves no negative; or if a row is not there.
+    """
+
+    queries: TokenTable
+    relevant: TokenTable
+    documents: TokenTable | np.ndarray
+
+    def __post_init__(self) -> None:
+        counts, rows = self.relevant.lengths, self.relevant.ids
+        require(len(counts) > 0, "there is no query to train on", DataError)
+        same = len(self.queries) == len(counts)
+        require(same, f"{len(self.queries)} queries, and relevant documents of {len(counts)}", DataError)
+        inside = len(rows) == 0 or (rows.min() >= 0 and rows.max() < len(self.documents))
+        require(inside, f"relevant documents are rows from 0 to {len(self.documents) - 1}", DataError)
+        require(counts.min() > 0, f"query {counts.argmin()} has no relevant document", DataError)
+        wrong = f"query {counts.argmax()} has every document for a relevant one: there is no negative"
+        require(counts.max() < len(self.documents), wrong, DataError)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @cached_property
+    def _keys(self) -> np.ndarray:
+        """One number for each pair of a query and a document that is relevant to it, sorted."""
+        queries = np.repeat(np.arange(len(self)), self.relevant.lengths)
+        return np.sort(queries * len(self.documents) + self.relevant.ids)
+
+    def hits(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Which documents are relevant: bool, shape (B, n), of `queries` (B,) and `rows` (B, n); row -1 is not."""
+        keys = queries[:, None] * len(self.documents) + rows
+        places = np.searchsorted(self._keys, keys)
+        return (self._keys[np.minimum(places, len(self._keys) - 1)] == keys) & (rows >= 0)
+
+    def one_relevant(self, queries: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A relevant document of each query, drawn uniformly: rows, shape (B,)."""
+        drawn = rng.random(len(queries)) * self.relevant.lengths[queries]
+        return self.relevant.ids[self.relevant.offsets[queries] + drawn.astype(np.int64)].astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _order(count: int, seed: int, epoch: int) -> np.ndarray:
+    order = np.random.default_rng((seed, epoch)).permutation(count)
+    order.flags.writeable = False  # callers get views of what is kept here
+    return order
+
+
+def pairs_in_batch(count: int, batch_size: int) -> int:
+    """Pairs in a batch: never more than there are."""
+    require(batch_size >= 1, f"batch_size = {batch_size} must be at least 1")
+    require(count >= 1, "there are no training pairs", DataError)
+    return min(batch_size, count)
+
+
+def rows_of_step(count: int, batch_size: int, seed: int, step: int) -> np.ndarray:
+    """The pairs of training step `step` (from 0): shuffled epochs, the short last batch left out.
+
+    The answer depends on the arguments alone, so that a resumed training sees what an
+    uninterrupted one would have seen.
+    """
+    batch_size = pairs_in_batch(count, batch_size)
+    epoch, place = divmod(step, count // batch_size)
+    return _order(count, seed, epoch)[place * batch_size : (place + 1) * batch_size]

@@ -1,0 +1,1 @@
+"""Measures, comparisons, recorded rows, latency and cost."""

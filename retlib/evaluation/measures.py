@@ -1,0 +1,271 @@
+"""From runs to per-query measures, and from those to comparisons of systems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+import pandas as pd
+from scipy import special  # scipy.stats has the same functions, and takes a second to import
+
+from retlib.core.errors import DataError, SettingError, require
+from retlib.data.collection import Collection
+from retlib.retrieval.runs import places
+
+
+def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """Per-query values of measures, computed by ir-measures.
+
+    Parameters
+    ----------
+    run : DataFrame
+        As `retlib.retrieval.runs.make_run` returns it; its order is taken as it stands.
+    qrels : DataFrame
+        Columns `query_id`, `doc_id`, `relevance`. Every query in it counts: one without
+        any result scores 0.
+    measures : sequence of str
+        As ir-measures names them, for instance ``AP@100`` (Gillick 2018, section 3.1: the
+        sum of precisions at relevant ranks, over the number of known relevant documents).
+
+    Returns
+    -------
+    DataFrame
+        Columns `query_id`, `measure`, `value`, in the order of qrels.
+    """
+    parsed = _parse(measures)
+    require(len(qrels) > 0, "there is no judgment to evaluate against", DataError)
+    recalls = {str(m): m["cutoff"] for m in parsed if m.NAME == "R" and not set(m.params) - {"cutoff"}}
+    parts = [_recalls(run, qrels, recalls)] if recalls else []
+    if others := [measure for measure in parsed if str(measure) not in recalls]:
+        parts.append(_measured(run, qrels, others))
+    values = pd.concat(parts, ignore_index=True)
+    # As asked for, and the queries of each in the order of the judgments.
+    asked = [str(measure) for measure in parsed]
+    return values.sort_values("measure", key=lambda names: names.map(asked.index), kind="stable", ignore_index=True)
+
+
+def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> pd.DataFrame:
+    """Any measures, by ir-measures."""
+    import ir_measures
+
+    # Evaluators order equal scores each in their own way; descending ranks leave them no choice.
+    depth = places(run)
+    cuts = [measure.params.get("cutoff") for measure in measures]
+    # What lies below every cut counts for nothing, and takes most of the time.
+    top = depth < (max(cuts) if None not in cuts else np.inf)
+    ranked = pd.DataFrame({"query_id": run["query_id"], "doc_id": run["doc_id"], "score": -depth.astype(float)})[top]
+    values = {(str(v.measure), v.query_id): v.value for v in ir_measures.iter_calc(measures, qrels, ranked)}
+    queries = qrels["query_id"].unique()
+    rows = [(q, str(m), float(values.get((str(m), q), 0.0))) for m in measures for q in queries]
+    return pd.DataFrame(rows, columns=["query_id", "measure", "value"])
+
+
+def _recalls(run: pd.DataFrame, qrels: pd.DataFrame, cutoffs: dict[str, int]) -> pd.DataFrame:
+    """Recall alone, as ir-measures computes it, fast enough for a hundred thousand queries."""
+    relevant = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
+    found = run[["query_id", "doc_id"]].assign(rank=places(run)).merge(relevant, on=["query_id", "doc_id"])
+    queries = pd.Index(qrels["query_id"].unique())
+    row, total = queries.get_indexer(found["query_id"]), relevant.groupby("query_id").size().reindex(queries)
+    parts = []
+    for name, cutoff in cutoffs.items():
+        hits = np.bincount(row[found["rank"] < cutoff], minlength=len(queries))
+        # A query without a relevant document has recall 0, as ir-measures has it.
+        value = np.nan_to_num(hits / total.to_numpy())
+        parts.append(pd.DataFrame({"query_id": queries, "measure": name, "value": value}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _parse(measures: Sequence[str]) -> list:
+    import ir_measures
+
+    parsed = []
+    for name in measures:
+        try:
+            parsed.append(ir_measures.parse_measure(name))
+        except (NameError, TypeError, ValueError) as error:
+            known = "AP@100, R@1, nDCG@10, RR@10, P@1"
+            raise SettingError(f"measure {name!r} is not one of ir-measures' (for instance {known})") from error
+    return parsed
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two systems over the same queries and seeds.
+
+    Parameters
+    ----------
+    effect : float
+        Mean of A - B, in the measure's unit.
+    error : float
+        Its standard error.
+    freedom : float
+        Degrees of freedom of the t distribution that `error` is used with.
+    queries, seeds : int
+        What it rests on.
+    by_query : (float, float), optional
+        The part of the squared error that is of queries, and its degrees of freedom; None if that is all of it.
+    by_seed : mapping of int to float
+        Seed to the mean of A - B; empty if there is one seed.
+    """
+
+    effect: float
+    error: float
+    freedom: float
+    queries: int
+    seeds: int
+    by_query: tuple[float, float] | None = None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """The two-sided confidence interval of the effect."""
+        half = special.stdtrit(self.freedom, 0.5 + level / 2) * self.error
+        return self.effect - half, self.effect + half
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p-value of the hypothesis that the effect is `null`."""
+        return float(2 * special.stdtr(self.freedom, -abs(self._t(null))))
+
+    def p_greater(self, null: float = 0.0) -> float:
+        """One-sided p-value of the hypothesis that the effect is at most `null`."""
+        return float(special.stdtr(self.freedom, -self._t(null)))
+
+    def p_equivalent(self, margin: float) -> float:
+        """p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
+        return max(self.p_greater(-margin), 1 - self.p_greater(margin))
+
+    def _t(self, null: float) -> float:
+        if self.error == 0:
+            return float(np.sign(self.effect - null)) * np.inf if self.effect != null else 0.0
+        return (self.effect - null) / self.error
+
+
+def same_seeds(*systems: pd.DataFrame) -> list[pd.DataFrame]:
+    """The systems' values over the seeds that they share; one without seeds (one column) goes with any."""
+    several = [values.columns for values in systems if values.shape[1] > 1]
+    shared = reduce(pd.Index.intersection, several) if several else []
+    require(not several or len(shared) > 0, "the systems have no seed in common", DataError)
+    return [values if values.shape[1] == 1 else values[shared] for values in systems]
+
+
+def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
+    r"""Compare two systems in pairs, with queries and seeds both as random effects.
+
+    Parameters
+    ----------
+    a, b : DataFrame
+        Index query, one column a seed, values of one measure. A system without seeds has
+        one column and is compared with every seed of the other.
+    clusters : Series, optional
+        Query to cluster. Queries of one cluster share their relevant documents, so their
+        differences are summed before their variance is taken.
+
+    Notes
+    -----
+    With :math:`d_{qs}` the difference for query q under seed s, the variance of the mean is
+    estimated as :math:`\mathrm{Var}_q(\bar d_{q\cdot})/Q + \mathrm{Var}_s(\bar d_{\cdot s})/S`:
+    the paired t-test's, plus what another seed would change. It counts the interaction
+    twice, so it errs on the wide side. Degrees of freedom follow Satterthwaite.
+    """
+    require(a.index.equals(b.index), "two systems can only be compared over the same queries", DataError)
+    seeds = max(a.shape[1], b.shape[1])
+    require(
+        1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns),
+        f"two systems can only be compared over the same seeds (here {list(a.columns)} and {list(b.columns)})",
+        DataError,
+    )
+    difference = a.to_numpy(dtype=float) - b.to_numpy(dtype=float)  # (Q, S), by broadcasting
+    effect = float(difference.mean())
+    groups = np.arange(len(a)) if clusters is None else pd.factorize(clusters.reindex(a.index))[0]
+    require(bool((groups >= 0).all()), "some queries of the comparison have no cluster", DataError)
+    sums = np.bincount(groups, weights=difference.mean(axis=1) - effect)
+    count = len(sums)
+    require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)
+    by_query = count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1
+    columns = a.columns if a.shape[1] == seeds else b.columns
+    by_seed = dict(zip(columns, difference.mean(axis=0), strict=True)) if seeds > 1 else {}
+    error, freedom = _joined([by_query, *_of_seeds(pd.Series(by_seed, dtype=float))])
+    return Comparison(effect, error, freedom, len(a), seeds, by_query, by_seed)
+
+
+def average(parts: Sequence[Comparison]) -> Comparison:
+    """The mean of comparisons over the queries of several data sets.
+
+    The queries are other ones in each, and their errors independent. The seeds are not: one trained model may
+    answer several data sets, so that what a seed changes is taken after the mean over the data sets.
+    """
+    count = len(parts)
+    pieces = [part.by_query or (part.error**2, part.freedom) for part in parts]
+    pieces = [(variance / count**2, freedom) for variance, freedom in pieces]
+    seeded = [pd.Series(part.by_seed, dtype=float) / count for part in parts if part.by_seed]
+    shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
+    # Where they have no two seeds in common, they are other trainings.
+    for values in [shared] if len(shared) > 1 else seeded:
+        pieces += _of_seeds(values)
+    error, freedom = _joined(pieces)
+    queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
+    return Comparison(float(np.mean([part.effect for part in parts])), error, freedom, queries, seeds)
+
+
+def _of_seeds(values: pd.Series) -> list[tuple[float, float]]:
+    """The variance of a mean over seeds with its degrees of freedom, where there are several."""
+    count = len(values)
+    return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
+
+
+def _joined(pieces: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The standard error of a sum, from variances with their degrees of freedom; its own after Satterthwaite."""
+    variance = sum(part for part, _ in pieces)
+    spread = sum(part**2 / freedom for part, freedom in pieces)
+    return variance**0.5, float(variance**2 / spread) if spread > 0 else float(pieces[0][1])
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Holm's step-down correction of p-values for the number of tests made together."""
+    p_values = np.asarray(p_values, dtype=float)
+    order = np.argsort(p_values)
+    scaled = p_values[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
+    return corrected
+
+
+def precision_at_1(scores: np.ndarray, groups: np.ndarray) -> float:
+    """Share of rows whose highest-scoring column belongs to the row's own group.
+
+    Parameters
+    ----------
+    scores : array, shape (n, n)
+        Row i's own document is column i.
+    groups : array, shape (n,)
+        A column of the same group is as good as the row's own.
+    """
+    return float((groups[scores.argmax(axis=1)] == groups).mean())
+
+
+def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
+    """In-batch precision@1 over fixed rows of `size` candidates, whatever the training batch.
+
+    Gillick 2018 (section 2.2) tunes on the precision@1 of the training batch's own rows,
+    which says nothing at batch 2. Here the rows are the same for every system: consecutive
+    blocks of `size` validation pairs, the last one as long as what is left.
+
+    Parameters
+    ----------
+    queries, documents : arrays, shape (n, d)
+        Encodings of the validation pairs.
+    groups : array, shape (n,)
+        See `precision_at_1`.
+    """
+    starts = range(0, len(queries), size)
+    blocks = [slice(start, start + size) for start in starts]
+    hits = [precision_at_1(queries[b] @ documents[b].T, groups[b]) * len(groups[b]) for b in blocks]
+    return sum(hits) / len(queries)
+
+
+def held_out(collection: Collection, split: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Queries and judgments of a split; `DataError` if it has none."""
+    queries, qrels = collection.split(split), collection.judgments(split)
+    require(len(queries) > 0, f"collection {collection.name!r} has no {split} queries", DataError)
+    return queries, qrels

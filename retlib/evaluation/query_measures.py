@@ -1,0 +1,109 @@
+"""Measures of generated queries: how many and how different they are, and whether they lead to their passage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from retlib.core.errors import DataError, require
+from retlib.data.text import words
+from retlib.retrieval.lexical import BM25
+
+
+def distinct(generated: pd.DataFrame) -> pd.DataFrame:
+    """Each query once over all passages: for the passage to which it is most likely, the first of equals.
+
+    Parameters
+    ----------
+    generated : DataFrame
+        As `retlib.systems.query_generation.generate` returns it.
+    """
+    best = generated.sort_values("log_likelihood", ascending=False, kind="stable").drop_duplicates("query")
+    return generated.loc[best.index.sort_values()].reset_index(drop=True)
+
+
+def round_trip(generated: pd.DataFrame, passages: pd.Series, depth: int = 1) -> pd.Series:
+    """Whether BM25, with its default settings, finds a query's own passage among the first `depth` of all.
+
+    Parameters
+    ----------
+    generated : DataFrame
+        Columns `passage_id` and `query`; written by people, too.
+    passages : Series
+        Passage id to text.
+    depth : int
+
+    Returns
+    -------
+    bool Series
+        With the index of `generated`. To be used as a filter: ``generated[round_trip(...)]``.
+
+    Raises
+    ------
+    DataError
+        If a query is of a passage that is not there.
+    """
+    own = _own(generated, passages)
+    _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), depth)
+    return pd.Series((rows == own[:, None]).any(axis=1), index=generated.index, name="round trip")
+
+
+def _own(generated: pd.DataFrame, passages: pd.Series) -> np.ndarray:
+    """The row of each query's passage."""
+    own = passages.index.get_indexer(generated["passage_id"])
+    unknown = generated["passage_id"][own < 0][:1].tolist()
+    require(not unknown, f"a query is of passage {unknown}, which is not among the passages", DataError)
+    return own
+
+
+def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
+    """What a decoding gives, in numbers (Liang 2020, Table 5 has the pairs).
+
+    Parameters
+    ----------
+    generated : DataFrame
+        Columns `passage_id` and `query`; written by people, too.
+    passages : Series
+        Passage id to text; all that queries were asked for.
+
+    Returns
+    -------
+    Series
+        `passages`, `pairs` and `queries` (different ones) are counts; `pairs per passage` and `words per query`
+        means. `distinct-1` and `distinct-2` (Li et al. 2016) are the different words and pairs of neighbouring words of
+        a passage's queries over all of them, the mean of the passages that have any: over all queries
+        together they would fall as their number grows. `overlap` is the share of a query's words that stand
+        in its passage, and `round trip` that of the queries for which `round_trip` holds, means over queries.
+    """
+    require(len(generated) > 0, "there is no query to measure", DataError)
+    own = _own(generated, passages)
+    asked = [words(query) for query in generated["query"]]
+    known = {row: set(words(passages.iloc[row])) for row in np.unique(own)}
+    shares = [np.mean([word in known[row] for word in query]) for row, query in zip(own, asked, strict=True) if query]
+    return pd.Series({
+        "passages": len(passages),
+        "pairs": len(generated),
+        "queries": generated["query"].nunique(),
+        "pairs per passage": len(generated) / len(passages),
+        "words per query": np.mean([len(query) for query in asked]),
+        "distinct-1": _distinct(own, [[(word,) for word in query] for query in asked]),
+        "distinct-2": _distinct(own, [list(pairwise(query)) for query in asked]),
+        "overlap": np.mean(shares) if shares else np.nan,
+        "round trip": round_trip(generated, passages).mean(),
+    })  # fmt: skip
+
+
+def _distinct(own: np.ndarray, grams: list[list[tuple[str, ...]]]) -> float:
+    """The mean over passages of their different n-grams over all of theirs."""
+
+    def ratios() -> Iterator[float]:
+        for rows in pd.Series(grams).groupby(own):
+            found = [gram for query in rows[1] for gram in query]
+            if found:
+                yield len(set(found)) / len(found)
+
+    found = list(ratios())
+    return float(np.mean(found)) if found else float("nan")

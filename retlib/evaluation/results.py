@@ -1,0 +1,225 @@
+"""Recorded results: rows with their provenance, per-query values, curves and tables.
+
+An experiment's results are a folder of Parquet files, small enough to be committed:
+
+- ``rows.parquet``: a row for each system, collection, split, measure and seed;
+- ``queries/<collection>.<split>.<measure>.parquet``: per-query values, a column for each
+  system and seed, so that any two systems can be compared in pairs later;
+- ``tables/<name>.parquet``: what a figure or table of the page needs besides.
+
+The reader's own run lies under the build folder, the published one under
+``data/reference``. The two are never mixed within an experiment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, require
+
+KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
+FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
+
+# Between system and seed in the column names of per-query files.
+_SEPARATOR = " | seed "
+
+
+class Results:
+    """The recorded results of one experiment.
+
+    Parameters
+    ----------
+    rows : DataFrame, optional
+        Columns `FIRST` and what else was recorded (parameters, cost, environment).
+    queries : dict, optional
+        (collection, split, measure) to a frame: index query; `cluster`, and a column for
+        each (system, seed).
+    tables : dict of str to DataFrame, optional
+    """
+
+    def __init__(
+        self,
+        rows: pd.DataFrame | None = None,
+        queries: dict[tuple[str, str, str], pd.DataFrame] | None = None,
+        tables: dict[str, pd.DataFrame] | None = None,
+    ) -> None:
+        self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
+        # Added to the frame when it is asked for: one by one, each would copy all before it.
+        self._added: list[dict[str, object]] = []
+        self.queries = queries or {}
+        self.tables = tables or {}
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All rows, in the order in which they were added."""
+        if self._added:
+            self._rows, self._added = _merged(self._rows, pd.DataFrame(self._added), KEY), []
+        return self._rows
+
+    def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
+        """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
+        frame = self.queries.get((collection, split, measure))
+        columns = [] if frame is None else [c for c in frame.columns if c.startswith(system + _SEPARATOR)]
+        require(
+            bool(columns),
+            f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query",
+            DataError,
+        )
+        columns.sort(key=lambda column: int(column.rsplit(_SEPARATOR, 1)[1]))
+        return frame[columns].set_axis([int(column.rsplit(_SEPARATOR, 1)[1]) for column in columns], axis=1)
+
+    def systems(self, collection: str, split: str, measure: str) -> list[str]:
+        """The systems that have per-query values, in the order in which they were recorded."""
+        frame = self.queries.get((collection, split, measure), pd.DataFrame())
+        return list(dict.fromkeys(c.rsplit(_SEPARATOR, 1)[0] for c in frame.columns if _SEPARATOR in c))
+
+    def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
+        """Query to cluster, for `retlib.evaluation.measures.compare`."""
+        return self.queries[collection, split, measure]["cluster"]
+
+    def add_row(self, **row: object) -> None:
+        """Add a row; one with the same key takes its place."""
+        self._added.append(row)
+
+    def add_queries(
+        self, collection: str, split: str, system: str, seed: int, values: pd.DataFrame, clusters: pd.Series
+    ) -> None:
+        """Add per-query values, as `retlib.evaluation.measures.evaluate` returns them."""
+        for measure, part in values.groupby("measure", sort=False):
+            key = (collection, split, str(measure))
+            column = part.set_index("query_id")["value"].astype(np.float32).round(5)
+            old = self.queries.get(key)
+            # Another set of queries is another collection, whatever its name: the old values go.
+            if old is None or not old.index.equals(column.index):
+                old = pd.DataFrame({"cluster": clusters.reindex(column.index)})
+            self.queries[key] = pd.concat(
+                [
+                    old.drop(columns=f"{system}{_SEPARATOR}{seed}", errors="ignore"),
+                    column.rename(f"{system}{_SEPARATOR}{seed}"),
+                ],
+                axis=1,
+            )
+
+    def merge(self, other: Results) -> Results:
+        """These results with `other`'s added; where both have a value, `other`'s counts."""
+        merged = Results(_merged(self.rows, other.rows, KEY), dict(self.queries), {**self.tables, **other.tables})
+        for key, frame in other.queries.items():
+            old = merged.queries.get(key)
+            if old is not None and old.index.equals(frame.index):
+                frame = pd.concat([old.drop(columns=[c for c in old if c in frame]), frame], axis=1)
+            merged.queries[key] = frame
+        return merged
+
+    def save(self, folder: Path) -> None:
+        """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
+            fresh, old = Path(aside, "fresh"), Path(aside, "old")
+            fresh.mkdir()
+            self._write(fresh)
+            # A full folder cannot be replaced in one step, only renamed out of the way.
+            if folder.exists():
+                os.replace(folder, old)
+            os.replace(fresh, folder)
+
+    def _write(self, fresh: Path) -> None:
+        self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
+        for kind in ("queries", "tables"):
+            (fresh / kind).mkdir()
+        for key, frame in self.queries.items():
+            frame.to_parquet(fresh / "queries" / _file_name(*key), compression="zstd")
+        for name, frame in self.tables.items():
+            frame.to_parquet(fresh / "tables" / _file_name(name), compression="zstd")
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Read what `save` wrote; `DataError` if a file is unreadable."""
+        try:
+            rows = pd.read_parquet(folder / "rows.parquet")
+            queries = {_parts(path): pd.read_parquet(path) for path in sorted(folder.glob("queries/*.parquet"))}
+            tables = {_parts(path)[0]: pd.read_parquet(path) for path in sorted(folder.glob("tables/*.parquet"))}
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
+            ) from error
+        return cls(rows, queries, tables)
+
+
+def _file_name(*parts: str) -> str:
+    """Parts joined by dots; a dot, slash or other unusual character within one is written as %XX."""
+    return ".".join(quote(part, safe=" @+,=()").replace(".", "%2E") for part in parts) + ".parquet"
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    """The parts of which `_file_name` made a file's name."""
+    return tuple(unquote(part) for part in path.stem.split("."))
+
+
+def _merged(old: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    frames = [frame for frame in (old, new) if len(frame)]
+    if not frames:
+        return new
+    return pd.concat(frames, ignore_index=True).drop_duplicates(key, keep="last", ignore_index=True)
+
+
+def own_folder(profile: str, experiment: str) -> Path:
+    """Where a run records an experiment."""
+    return runtime.build_dir() / profile / "results" / experiment
+
+
+def reference_folder(profile: str, experiment: str) -> Path:
+    """Where the published results of an experiment lie."""
+    return runtime.root() / "data" / "reference" / profile / experiment
+
+
+def load(experiment: str, profile: str, source: str | None = None) -> Results | None:
+    """The results of an experiment, with a column `source` in their rows.
+
+    Parameters
+    ----------
+    source : {"run", "reference"}, optional
+        Without it, the reader's own run where there is one, else the reference.
+
+    Returns
+    -------
+    Results or None
+        None where nothing is recorded.
+    """
+    folders = {"run": own_folder(profile, experiment), "reference": reference_folder(profile, experiment)}
+    for name, folder in folders.items():
+        if source in (None, name) and folder.is_dir():
+            found = Results.read(folder)
+            found.rows["source"] = name
+            return found
+    return None
+
+
+def experiments(profile: str) -> list[str]:
+    """The experiments that have results at a profile, own or reference."""
+    parents = (own_folder(profile, "x").parent, reference_folder(profile, "x").parent)
+    folders = (path for parent in parents if parent.is_dir() for path in parent.iterdir())
+    return sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
+
+
+def rows(profile: str) -> pd.DataFrame:
+    """The rows of all experiments at a profile, the columns `FIRST` first."""
+    found = [load(experiment, profile) for experiment in experiments(profile)]
+    frames = [results.rows for results in found if results is not None and len(results.rows)]
+    if not frames:
+        return pd.DataFrame(columns=FIRST)
+    joined = pd.concat(frames, ignore_index=True)
+    return joined[FIRST + [column for column in joined.columns if column not in FIRST]]
+
+
+def as_json(values: Mapping) -> str:
+    """A mapping as one cell of a row."""
+    return json.dumps(values, sort_keys=True, default=str)

@@ -1,0 +1,1 @@
+"""Encoders, Transformers, generators of queries, word vectors."""

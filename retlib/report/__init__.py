@@ -1,0 +1,1 @@
+"""Claims to verdicts, tables, figures, the papers' numbers."""

@@ -1,0 +1,192 @@
+"""From recorded training curves to the evidence on a claim (Zhan 2020, section 6.1).
+
+The table ``curves`` of an experiment holds a value for each system, seed, step and measure, and
+``intervals`` the steps between the refreshes of each system's lists. At one step and seed all
+systems are measured on the same training queries, so that a step is to them what a query is to
+ranked lists: curves are compared step by step with `retlib.evaluation.measures.compare`, steps and
+seeds both as random effects. What one step learns the next one has, so steps of one training
+are not independent of each other: they count by blocks of consecutive ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from retlib.core.errors import DataError, require
+from retlib.evaluation.measures import Comparison, compare, same_seeds
+from retlib.report.evidence import Evidence, Records, rising
+
+# A curve is smoothed by its means over so many windows of equal length.
+WINDOWS = 10
+# Steps that are compared count as so many blocks.
+BLOCKS = 10
+# The end of a training: the last fifth of its steps.
+END = 0.2
+# Parts of a refresh cycle; odd, so that a moving average over a whole cycle has a middle.
+PHASES = 5
+
+
+def curve(records: Records, system: str) -> pd.DataFrame:
+    """A system's values of the records' measure, in points of a hundred: index step, a column for each seed.
+
+    Raises
+    ------
+    DataError
+        If the experiment has no such curve.
+    """
+    experiment, name = system.split(":", 1)
+    table = records.results(experiment).tables.get("curves", pd.DataFrame(columns=["system", "measure"]))
+    mine = table[(table["system"] == name) & (table["measure"] == records.measure)]
+    require(len(mine) > 0, f"no curve of {records.measure} of {name!r} is recorded in {experiment}", DataError)
+    return mine.pivot(index="step", columns="seed", values="value").dropna() * 100
+
+
+def interval(records: Records, system: str) -> int:
+    """Steps between the refreshes of a system's lists; `DataError` if they are not recorded."""
+    experiment, name = system.split(":", 1)
+    table = records.results(experiment).tables.get("intervals", pd.DataFrame(columns=["system"]))
+    mine = table[table["system"] == name]
+    require(len(mine) == 1, f"no refresh interval of {name!r} is recorded in {experiment}", DataError)
+    return int(mine["interval"].iloc[0])
+
+
+def _rise(records: Records, spec: Mapping) -> list[Evidence]:
+    """Over ten windows the linear trend rises, and from no window to the next does the curve fall."""
+    values = curve(records, spec["system"])
+    size = len(values) // WINDOWS
+    require(size > 1, f"{len(values)} recorded steps are too few for {WINDOWS} windows", DataError)
+    windows = [values.iloc[i * size : (i + 1) * size].set_axis(range(size)) for i in range(WINDOWS)]
+    found, p_for, p_against = rising(windows, _blocks(windows[0].index))
+    last, first = (float(window.to_numpy().mean()) for window in (windows[-1], windows[0]))
+    note = f"from the first to the last of {WINDOWS} windows; the effect is the rise from one to the next"
+    return [_evidence(records, spec, _name(spec["system"]), found, (last, first), p_for, p_against, note)]
+
+
+def _above(records: Records, spec: Mapping, share: float) -> list[Evidence]:
+    """A - B > 0 over the last `share` of the steps."""
+    found, sides = _difference(records, spec, share)
+    p_for = found.p_greater()
+    note = "all steps" if share == 1 else f"the last {share:.0%} of the steps"
+    return [_evidence(records, spec, _versus(spec), found, sides, p_for, 1 - p_for, note)]
+
+
+def _not_above(records: Records, spec: Mapping) -> list[Evidence]:
+    """A - B < margin at the end of the training."""
+    found, sides = _difference(records, spec, END)
+    p_against = found.p_greater(spec["margin"])
+    note = f"the last {END:.0%} of the steps, margin {spec['margin']} points"
+    return [_evidence(records, spec, _versus(spec), found, sides, 1 - p_against, p_against, note)]
+
+
+def _difference(records: Records, spec: Mapping, share: float) -> tuple[Comparison, tuple[float, float]]:
+    a, b = same_seeds(*(curve(records, system) for system in spec["pair"]))
+    steps = a.index.intersection(b.index)
+    steps = steps[len(steps) - round(share * len(steps)) :]
+    require(len(steps) > 1, f"{' and '.join(spec['pair'])} share fewer than two recorded steps", DataError)
+    a, b = a.loc[steps], b.loc[steps]
+    return compare(a, b, _blocks(steps)), (float(a.to_numpy().mean()), float(b.to_numpy().mean()))
+
+
+def _blocks(steps: pd.Index) -> pd.Series:
+    """Step to its block: neighbouring steps are alike, and count together."""
+    return pd.Series(np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps), index=steps)
+
+
+def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:
+    """Within a refresh cycle the curve falls from the first quarter to the last, and at the next refresh it jumps."""
+    values, every = curve(records, spec["system"]), interval(records, spec["system"])
+    phase = values.index.to_numpy() % every / every
+    cycle = values.index.to_numpy() // every
+    early, late = (values[at].groupby(cycle[at]).mean() for at in (phase < 0.25, phase >= 0.75))
+    whole = early.index.intersection(late.index)
+    require(len(whole) > 2, f"a sawtooth needs three whole cycles of {every} steps", DataError)
+    early, late = early.loc[whole], late.loc[whole]
+    after = early.iloc[1:].set_axis(whole[:-1])
+    drops, jumps = (early - late).mean(axis=1), (after - late.iloc[:-1]).mean(axis=1)
+    parts = (("after a refresh vs before the next", early, late, drops), ("at a refresh", after, late.iloc[:-1], jumps))
+    evidence = []
+    for what, a, b, differences in parts:
+        found = compare(a, b)
+        sides = float(a.to_numpy().mean()), float(b.to_numpy().mean())
+        note = f"A above B in {int((differences > 0).sum())} of {len(differences)} cycles of {every} steps"
+        p_for = found.p_greater()
+        evidence.append(
+            _evidence(records, spec, f"{_name(spec['system'])}, {what}", found, sides, p_for, 1 - p_for, note)
+        )
+    return evidence
+
+
+def _swing(records: Records, spec: Mapping) -> list[Evidence]:
+    """A swings more than B in step with the refreshes of A.
+
+    What repeats from cycle to cycle is the product of a cycle's profile with the mean profile of
+    the other cycles: its expectation is the squared swing, and 0 for noise, however large.
+    """
+    every = interval(records, spec["pair"][0])
+    a, b = same_seeds(*(_repeated(curve(records, system), every) for system in spec["pair"]))
+    shared = a.index.intersection(b.index)
+    require(len(shared) > 2, f"a swing needs five whole cycles of {every} steps", DataError)
+    found = compare(_pseudovalues(a.loc[shared]), _pseudovalues(b.loc[shared]))
+    sides = tuple(float(max(0.0, side.loc[shared].to_numpy().mean()) ** 0.5) for side in (a, b))
+    note = f"swings that repeat every {every} steps, root mean square; the effect is A² - B²"
+    p_for = found.p_greater()
+    return [_evidence(records, spec, _versus(spec), found, sides, p_for, 1 - p_for, note)]
+
+
+def _pseudovalues(products: pd.DataFrame) -> pd.DataFrame:
+    """The jackknife's values of a mean over pairs of cycles, given each cycle's mean over its pairs.
+
+    A cycle is in the products of all others, too: the products alone would show about half of the variance.
+    """
+    count = len(products)
+    return (2 * (count - 1) * products - count * products.mean()) / (count - 2)
+
+
+def _repeated(values: pd.DataFrame, every: int) -> pd.DataFrame:
+    """For each whole cycle but the first and the last, how far its profile is that of the others."""
+    place = values.index.to_numpy() * PHASES // every
+    parts = values.groupby(place).mean().reindex(range(place.min(), place.max() + 1))
+    # Less the mean over the cycle around each part: neither a trend nor the level is a swing.
+    profile = parts - parts.rolling(PHASES, center=True).mean()
+    profile.index = pd.MultiIndex.from_arrays([profile.index // PHASES, profile.index % PHASES])
+    profile = profile.groupby(level=0).filter(lambda cycle: len(cycle) == PHASES and cycle.notna().all(axis=None))
+    cycles = profile.index.get_level_values(0).nunique()
+    total = profile.groupby(level=1).transform("sum")
+    others = (total - profile) / max(1, cycles - 1)
+    return (profile * others).groupby(level=0).mean()
+
+
+def _name(system: str) -> str:
+    return system.split(":", 1)[1]
+
+
+def _versus(spec: Mapping) -> str:
+    return " vs ".join(map(_name, spec["pair"]))
+
+
+def _evidence(
+    records: Records,
+    spec: Mapping,
+    what: str,
+    found: Comparison,
+    sides: tuple[float, float],
+    p_for: float,
+    p_against: float,
+    note: str,
+) -> Evidence:
+    label = f"{records.measure}: {what}, on {records.collection(spec['data'])}"
+    return Evidence(label, *sides, found.effect, *found.interval(), p_for, p_against, found.seeds, found.queries, note)
+
+
+TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {
+    "rise": _rise,
+    "above_at_end": partial(_above, share=END),
+    "above_throughout": partial(_above, share=1.0),
+    "not_above_at_end": _not_above,
+    "sawtooth": _sawtooth,
+    "swing": _swing,
+}

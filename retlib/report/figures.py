@@ -1,0 +1,259 @@
+"""Figures, drawn from recorded rows alone; every function returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Patch
+
+from retlib.evaluation.results import Results
+from retlib.report.claims import SIGNS
+
+# Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+MARKERS = "osD^vPX*"
+VERDICT_COLOURS = {"holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00", "not tested": "#999999"}
+
+
+def styled(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
+    """A figure with a row of panels, as all of this book's look; sizes in inches."""
+    # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
+    figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained", dpi=110)
+    for axis in axes[0]:
+        style_axis(axis)
+    return figure, axes[0]
+
+
+def line_style(place: int) -> dict[str, str]:
+    """Colour, marker and dashes that no earlier place has."""
+    cycle = place // len(COLOURS)
+    marker = MARKERS[(place + 3 * cycle) % len(MARKERS)]
+    return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "linestyle": ("-", "--", ":")[cycle % 3]}
+
+
+def style_axis(axis: Axes) -> None:
+    """Give an axis the book's looks."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)
+
+
+def legend(figure: Figure, axes: Iterable[Axes], columns: int, size: float = 9) -> None:
+    """One legend below all panels, each name once."""
+    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=size, frameon=False
+    )
+
+
+def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
+    """Differences in points as coloured cells with their numbers; returns what a colour bar is made of."""
+    known = np.abs(effects[~np.isnan(effects)])
+    bound = max(1.0, float(np.percentile(known, 90))) if len(known) else 1.0
+    image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
+    for i, j in np.argwhere(~np.isnan(effects)):
+        weight = "bold" if bold[i, j] else "normal"
+        colour = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
+        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, weight=weight, color=colour)
+    axis.grid(visible=False)
+    return image
+
+
+def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
+    """Scores with their 95 % intervals, one panel a collection; the paper's numbers as open diamonds.
+
+    Parameters
+    ----------
+    tables : mapping
+        Collection to a table as `retlib.report.reports.scores` returns it.
+    """
+    rows = max(len(table) for table in tables.values())
+    figure, axes = styled(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
+    for axis, (collection, table) in zip(axes, tables.items(), strict=True):
+        places = np.arange(len(table))[::-1]
+        errors = [table[measure] - table["low"], table["high"] - table[measure]]
+        axis.errorbar(
+            table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
+        )
+        if table["paper"].notna().any():
+            axis.plot(
+                table["paper"].astype(float),
+                places,
+                "D",
+                color=COLOURS[1],
+                markerfacecolor="none",
+                label="paper (its own data)",
+            )
+        axis.set(yticks=places, yticklabels=table.index, xlabel=f"{measure} (points of 100)", title=collection)
+        axis.grid(axis="y", visible=False)
+    legend(figure, axes, 2)
+    return figure
+
+
+def curves(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    xlabel: str,
+    ylabel: str,
+    logarithmic: str = "",
+    order: Sequence[str] | None = None,
+    level: tuple[float, str] | None = None,
+) -> Figure:
+    """Lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest seed.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns `x`, `y`, `by` and `seed`.
+    logarithmic : str
+        The axes on a logarithmic scale: "", "x", "y" or "xy".
+    level : (float, str), optional
+        A horizontal line and what it stands for.
+    """
+    figure, (axis,) = styled()
+    for i, name in enumerate(order or dict.fromkeys(table[by])):
+        part = table[table[by] == name].groupby(x)[y].agg(["mean", "min", "max"])
+        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        axis.plot(part.index, part["mean"], markersize=4, markevery=max(1, len(part) // 12), label=name, **style)
+        axis.fill_between(part.index, part["min"], part["max"], color=style["color"], alpha=0.18, linewidth=0)
+    if level:
+        axis.axhline(level[0], color="0.4", linestyle=":", label=level[1])
+    axis.set(xlabel=xlabel, ylabel=ylabel)
+    for name in logarithmic:
+        getattr(axis, f"set_{name}scale")("log")
+    axis.legend(fontsize=9, frameon=False)
+    return figure
+
+
+def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str) -> Figure:
+    """Counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
+    figure, (axis,) = styled()
+    for i, (name, part) in enumerate(table.groupby(by, sort=False)):
+        style = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)], "markersize": 4}
+        axis.plot(part[x], part[y], linestyle="none", label=name, **style)
+    axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+    axis.legend(fontsize=9, frameon=False)
+    return figure
+
+
+def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.05) -> Figure:
+    """Every system against every other: row minus column, in points; bold where p < `level` after Holm."""
+    names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
+    place = {name: i for i, name in enumerate(names)}
+    effects = np.full((len(names),) * 2, np.nan)
+    significant = np.zeros_like(effects, dtype=bool)
+    for pair in pairs.itertuples():
+        i, j = place[pair.a], place[pair.b]
+        effects[i, j], effects[j, i] = pair.effect, -pair.effect
+        significant[i, j] = significant[j, i] = pair.p < level
+    side = 0.62 * len(names) + 2.4
+    figure, (axis,) = styled(side + 1.2, side)
+    image = differences(axis, effects, significant)
+    axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=names)
+    axis.set_xticklabels(names, rotation=40, ha="right")
+    figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
+    return figure
+
+
+def recalls(results: Results, collections: Sequence[str], measures: Sequence[str], split: str = "test") -> Figure:
+    """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
+
+    Parameters
+    ----------
+    measures : sequence of str
+        R@k, for rising k.
+    """
+    depths = [int(measure.partition("@")[2]) for measure in measures]
+    columns = min(3, len(collections))
+    rows = -(-len(collections) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.6 * columns + 0.6, 3.0 * rows + 1.0), squeeze=False, sharex=True, sharey=True,
+        layout="constrained", dpi=110,
+    )  # fmt: skip
+    styles: dict[str, dict] = {}
+    for axis, collection in zip(axes.flat, collections, strict=False):
+        style_axis(axis)
+        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
+        for system in mine["system"].unique():
+            styles.setdefault(system, line_style(len(styles)))
+            values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
+            values = 100 * values.reindex(measures)
+            axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
+            low, high = values.min(axis=1), values.max(axis=1)
+            axis.fill_between(depths, low, high, color=styles[system]["color"], alpha=0.18, linewidth=0)
+        axis.set(xscale="log", title=collection, xlabel="k", xticks=depths, xticklabels=depths)
+        axis.title.set_fontsize(9)
+        axis.minorticks_off()
+    for axis in axes.flat[len(collections) :]:
+        axis.set_visible(False)
+    figure.supylabel("R@k (points of 100)", fontsize=10)
+    legend(figure, axes.flat, 3, 8)
+    return figure
+
+
+def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
+    """How shares between 0 and 1 are spread, a histogram on a logarithmic axis for each name."""
+    figure, axes = styled(3.6 * len(values) + 1.6, 3.2, len(values))
+    for axis, (name, share) in zip(axes, values.items(), strict=True):
+        axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
+        axis.set(xlabel=xlabel, ylabel=ylabel, title=name, yscale="log", xlim=(0, 1))
+    return figure
+
+
+def two_towers() -> Figure:
+    """A two-tower model beside a cross-attention model (Chang 2020, Figure 1)."""
+    figure, axes = styled(8.0, 3.4, 2)
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "0.3"}
+    arrow = {"arrowstyle": "-|>", "color": "0.3"}
+
+    def draw(axis: Axes, texts: Mapping[str, tuple[float, float, str]], arrows: Sequence[tuple[str, str]]) -> None:
+        for x, y, text in texts.values():
+            axis.text(x, y, text, ha="center", va="center", bbox=box, fontsize=9, zorder=3)
+        for start, end in arrows:
+            axis.annotate("", texts[end][:2], texts[start][:2], arrowprops={**arrow, "shrinkA": 14, "shrinkB": 14})
+
+    sides = {"q": (0.25, 0.08, "query"), "d": (0.75, 0.08, "document")}
+    encoders = {"eq": (0.25, 0.45, "Transformer"), "ed": (0.75, 0.45, "Transformer")}
+    towers = {**sides, **encoders, "s": (0.5, 0.85, "inner product")}
+    draw(axes[0], towers, [("q", "eq"), ("d", "ed"), ("eq", "s"), ("ed", "s")])
+    cross = {**sides, "e": (0.5, 0.45, "Transformer over both"), "s": (0.5, 0.85, "score")}
+    draw(axes[1], cross, [("q", "e"), ("d", "e"), ("e", "s")])
+    for axis, title in zip(axes, ("two towers", "cross-attention"), strict=True):
+        axis.set(xlim=(0, 1), ylim=(-0.05, 1), title=title)
+        axis.axis("off")
+    return figure
+
+
+def ledger(verdicts: pd.DataFrame) -> Figure:
+    """Claims as rows: sign and colour of the verdict, and the effects with their 95 % intervals.
+
+    Parameters
+    ----------
+    verdicts : DataFrame
+        As `retlib.report.claims.verdicts` returns it.
+    """
+    count = len(verdicts)
+    figure, (axis,) = styled(9.5, 0.42 * count + 1.4)
+    for place, row in zip(range(count)[::-1], verdicts.itertuples(), strict=True):
+        colour = VERDICT_COLOURS[row.verdict]
+        axis.axhspan(place - 0.45, place + 0.45, color=colour, alpha=0.10, linewidth=0)
+        offsets = np.linspace(0.25, -0.25, len(row.evidence)) if len(row.evidence) > 1 else [0.0]
+        for offset, each in zip(offsets, row.evidence, strict=False):
+            axis.plot([each.low, each.high], [place + offset] * 2, color=colour, linewidth=1.5)
+            axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
+    axis.axvline(0, color="0.4", linewidth=0.8)
+    labels = [f"{SIGNS[row.verdict]}  {row.claim.split('-', 1)[1].replace('-', ' ')}" for row in verdicts.itertuples()]
+    axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4), xlabel="A minus B with 95 % interval (points of 100)")
+    axis.set_yticklabels(labels)
+    axis.set_xscale("symlog", linthresh=1)
+    axis.grid(axis="y", visible=False)
+    handles = [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    return figure

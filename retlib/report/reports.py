@@ -1,0 +1,224 @@
+"""Tables for a page, made from recorded results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import pandas as pd
+from IPython.display import HTML
+
+from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
+from retlib.evaluation.results import Results
+from retlib.report.claims import SIGNS, bindings, compared
+
+
+def estimate(
+    results: Results, system: str, collection: str, measure: str = "AP@100", split: str = "test"
+) -> Comparison:
+    """A system's mean in points of a hundred, with its error over queries and seeds."""
+    values = results.per_query(collection, split, measure, system) * 100
+    return compare(values, values * 0, results.clusters(collection, split, measure))
+
+
+def systems(results: Results, collection: str, measure: str = "AP@100", split: str = "test") -> list[str]:
+    """The systems that have values by query, in the order in which they were recorded."""
+    return results.systems(collection, split, measure)
+
+
+def scores(
+    results: Results,
+    collection: str,
+    reported: Mapping[str, float] | None = None,
+    measure: str = "AP@100",
+    split: str = "test",
+) -> pd.DataFrame:
+    """Each system's score beside the paper's.
+
+    Parameters
+    ----------
+    reported : mapping, optional
+        System to the number that the paper gives.
+
+    Returns
+    -------
+    DataFrame
+        Index system; the measure in points of a hundred, the ends `low` and `high` of its
+        95 % interval over queries and seeds, `seeds`, `queries`, and `paper`.
+    """
+    rows = {}
+    for system in systems(results, collection, measure, split):
+        found = estimate(results, system, collection, measure, split)
+        low, high = found.interval()
+        rows[system] = {
+            measure: found.effect, "low": low, "high": high, "seeds": found.seeds, "queries": found.queries,
+            "paper": (reported or {}).get(system),
+        }  # fmt: skip
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+
+def shown(table: pd.DataFrame, measure: str = "AP@100") -> pd.DataFrame:
+    """The table that `scores` returns, as a page shows it."""
+    return pd.DataFrame(
+        {
+            f"{measure} ours": [f"{value:.1f}" for value in table[measure]],
+            "95 % interval": [
+                f"{low:.1f} to {high:.1f}" for low, high in zip(table["low"], table["high"], strict=True)
+            ],
+            f"{measure} paper": ["" if pd.isna(value) else f"{value:.1f}" for value in table["paper"]],
+            "seeds": table["seeds"],
+            "queries": table["queries"],
+        },
+        index=table.index,
+    )
+
+
+def recalls(
+    results: Results,
+    collection: str,
+    measures: Sequence[str],
+    reported: Mapping[tuple[str, str], float] | None = None,
+    split: str = "test",
+) -> pd.DataFrame:
+    """Several measures of each system, the paper's numbers behind a bar.
+
+    Parameters
+    ----------
+    reported : mapping, optional
+        (system, measure) to the number that the paper gives.
+
+    Returns
+    -------
+    DataFrame
+        Index system, a column for each measure, empty where it was not recorded; text such as
+        ``41.3 ± 0.8 | 58.0``: the mean in points of a hundred, half of its 95 % interval over queries
+        and seeds, the paper's number.
+    """
+    reported, rows = reported or {}, {}
+    for system in systems(results, collection, measures[0], split):
+        rows[system] = {}
+        for measure in measures:
+            if system not in systems(results, collection, measure, split):
+                rows[system][measure] = ""
+                continue
+            found = estimate(results, system, collection, measure, split)
+            paper = reported.get((system, measure))
+            rows[system][measure] = plus_minus(found) + ("" if paper is None else f" | {paper:.1f}")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+
+def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.DataFrame:
+    """Quality and time of a question: `system`, `value`, `low`, `high` (points of 100), `median` and `p95` (ms)."""
+    rows = results.rows[results.rows["collection"] == collection]
+    times = rows.pivot_table(index="system", columns="measure", values="value", sort=False)
+    found = []
+    for system, row in times[times["latency ms"].notna()].iterrows():
+        quality = estimate(results, str(system), collection, measure)
+        found.append((system, quality.effect, *quality.interval(), row["latency ms"], row["latency p95 ms"]))
+    return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
+
+
+def in_units(table: pd.DataFrame) -> pd.DataFrame:
+    """What `latencies` returns as a page shows it: rounded, units in the names of its columns."""
+    names = {"value": "RR@10 (of 100)", "low": "95 % from", "high": "to", "median": "median (ms)", "p95": "p95 (ms)"}
+    return table.round(2).rename(columns=names)
+
+
+def plus_minus(found: Comparison) -> str:
+    """Text such as ``41.3 ± 0.8``: the effect, and half of its 95 % interval."""
+    low, high = found.interval()
+    return f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
+
+
+def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    """Tables one under the other, each under its key."""
+    return pd.concat(tables, names=[name])
+
+
+def every_pair(
+    results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100", split: str = "test"
+) -> pd.DataFrame:
+    """Paired tests of every system against every other, Holm-corrected over all of them.
+
+    Returns
+    -------
+    DataFrame
+        Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`.
+    """
+    chosen = list(chosen or systems(results, collection, measure, split))
+    clusters = results.clusters(collection, split, measure)
+    values = {system: results.per_query(collection, split, measure, system) * 100 for system in chosen}
+    rows = []
+    for i, a in enumerate(chosen):
+        for b in chosen[i + 1 :]:
+            found = compare(*same_seeds(values[a], values[b]), clusters)
+            rows.append((a, b, found.effect, *found.interval(), found.p_value()))
+    frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p"])
+    frame["p"] = holm(frame["p"]) if len(frame) else frame["p"]
+    return frame
+
+
+def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts as a page shows them: sign, claim and its name, evidence."""
+    rows = []
+    for row in verdicts.itertuples():
+        rows.append(
+            {
+                "": SIGNS[row.verdict],
+                "verdict": row.verdict,
+                "claim": f"{row.statement}\n{row.claim}",
+                "effect, 95 % interval": "\n".join(compared(row.evidence)) or row.reason,
+                "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
+                "seeds": row.seeds or "",
+                "data": row.closeness,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def data_sets(paper: str, profile: str) -> pd.DataFrame:
+    """Which collection plays each of a paper's data sets at a profile."""
+    places = bindings()["collections"][paper]
+    rows = [
+        (name, place[profile]["collection"], place[profile]["closeness"])
+        for name, place in places.items()
+        if profile in place
+    ]
+    return pd.DataFrame(rows, columns=["paper's data set", "played by", "closeness"])
+
+
+def link(address: str, text: str) -> str:
+    """HTML of a link, for the columns of `as_page` that are markup."""
+    return f'<a href="{escape(address)}">{escape(text)}</a>'
+
+
+def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
+    """A table for a page: text wraps, line breaks count, markup in it is shown as text.
+
+    Parameters
+    ----------
+    table : DataFrame
+    anchors : sequence of str
+        Names of its rows, so that other pages can link to them.
+    markup : sequence of str
+        Columns whose values are HTML already.
+    """
+    cells = {name: table[name].map(_broken if name in markup else _as_text) for name in table}
+    safe = table.assign(**cells).rename(columns=_as_text)
+    html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped")
+    for anchor in anchors:
+        html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
+    return HTML(html)
+
+
+def _as_text(value: object) -> object:
+    return _broken(escape(value)) if isinstance(value, str) else value
+
+
+def _broken(html: str) -> str:
+    # Before pandas writes a line break as a backslash and an n, which a text may hold itself.
+    return html.replace("\n", "<br>")

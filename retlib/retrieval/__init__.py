@@ -1,0 +1,1 @@
+"""Indexes, BM25 and its feedback, runs and their fusion."""

@@ -1,0 +1,98 @@
+"""Runs: ranked lists of documents for queries, in a frame of `query_id`, `doc_id` and `score`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from retlib.core.errors import DataError, require
+
+RUN_COLUMNS = ["query_id", "doc_id", "score"]
+
+
+def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
+    """A run from what an index or a lexical system returns.
+
+    Parameters
+    ----------
+    query_ids, doc_ids : sequence of str
+        Of the queries (Q of them) and of the indexed documents.
+    scores, rows : arrays, shape (Q, k)
+        Score and document row of each result, best first; row -1 means no result.
+
+    Returns
+    -------
+    DataFrame
+        Columns `query_id`, `doc_id`, `score`; best first within a query. Equal scores are
+        ordered by document id, ascending, so that a run does not depend on the order in
+        which a system found them.
+    """
+    queries, depth = rows.shape
+    query_column = np.repeat(np.arange(queries), depth)
+    found = rows.ravel() >= 0
+    doc_column = np.asarray(doc_ids, dtype=object)[rows.ravel()[found]]
+    run = pd.DataFrame(
+        {"place": query_column[found], "doc_id": doc_column, "score": scores.ravel()[found].astype(np.float32)}
+    )
+    run["query_id"] = np.asarray(query_ids, dtype=object)[run["place"]]
+    run = run.sort_values(["place", "score", "doc_id"], ascending=[True, False, True], kind="stable")
+    return run[RUN_COLUMNS].reset_index(drop=True)
+
+
+def digest(run: pd.DataFrame) -> str:
+    """sha256 of a run's content, in its order."""
+    hashed = pd.util.hash_pandas_object(run[RUN_COLUMNS], index=False)
+    return hashlib.sha256(hashed.to_numpy().tobytes()).hexdigest()
+
+
+def places(run: pd.DataFrame) -> np.ndarray:
+    """The place of each result in its query's list, from 0; the order of the run is taken as it stands."""
+    return run.groupby("query_id", sort=False).cumcount().to_numpy()
+
+
+def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> np.ndarray:
+    """Rows of the documents that a run has for each query, best first: int64, shape (Q, longest), -1 for none.
+
+    Raises
+    ------
+    DataError
+        If the run names a document that is not among `doc_ids`.
+    """
+    run = run[run["query_id"].isin(query_ids)]
+    place = places(run)
+    found = np.full((len(query_ids), place.max(initial=-1) + 1), -1, dtype=np.int64)
+    rows = doc_ids.get_indexer(run["doc_id"])
+    unknown = run["doc_id"][rows < 0][:1].tolist()
+    require(not unknown, f"the run names document {unknown}, which is not in the collection", DataError)
+    found[query_ids.get_indexer(run["query_id"]), place] = rows
+    return found
+
+
+def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame:
+    """A run whose first `depth` results of each query are ordered by new scores; the rest keeps its order.
+
+    Parameters
+    ----------
+    run : DataFrame
+        As `make_run` returns it; its order is taken as it stands.
+    depth : int
+    scores : float array, shape (results that are re-ordered,)
+        In the order of the run. Equal ones are ordered by document id.
+
+    Returns
+    -------
+    DataFrame
+        The scores of the rest are moved as a whole, to one below the lowest new score of their query.
+    """
+    require(depth >= 1, f"depth = {depth}: at least 1 is needed")
+    place = places(run)
+    run = run.assign(query=pd.factorize(run["query_id"])[0])
+    first, rest = run[place < depth].assign(score=scores), run[place >= depth]
+    first = first.sort_values(["query", "score", "doc_id"], ascending=[True, False, True], kind="stable")
+    lowest, highest = first.groupby("query")["score"].min(), rest.groupby("query")["score"].max()
+    rest = rest.assign(score=rest["score"] + rest["query"].map(lowest - 1 - highest))
+    whole = pd.concat([first, rest]).sort_values("query", kind="stable").astype({"score": np.float32})
+    return whole[RUN_COLUMNS].reset_index(drop=True)

@@ -1,0 +1,257 @@
+"""The desk of a notebook: its parameters checked, its results recorded, its records read.
+
+A notebook opens an `Experiment` and asks it for everything that costs time. When its
+parameter `source` is "run" the experiment computes and records; when it is "reference" it
+gives what is recorded, so that the same cells draw the same page in seconds, without data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import pandas as pd
+from filelock import FileLock
+
+from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.core.rules import Rule, each_of, number, one_of
+from retlib.data import datasets
+from retlib.data.collection import Collection
+from retlib.evaluation import latency, results
+from retlib.evaluation.measures import evaluate, held_out
+from retlib.evaluation.results import Results
+
+
+def collection_name(name: str, value: Any) -> None:
+    """A rule: the name of a collection that `retlib.data.datasets` knows."""
+    require_one_of(name if "collection" in name else f"{name} (a collection)", value, datasets.names())
+
+
+def text_name(name: str, value: Any) -> None:
+    """A rule: the name of a bulk text that `retlib.data.datasets` knows."""
+    require_one_of(f"{name} (a text)", value, datasets.text_names())
+
+
+def profile_name(name: str, value: Any) -> None:
+    """A rule: "explore", or a profile in ``notebooks/profiles``."""
+    require_one_of(name, value, ["explore", *notebook_files.profiles(runtime.root())])
+
+
+# Every notebook has these parameters.
+COMMON: dict[str, Rule] = {
+    "profile": profile_name,
+    "seeds": each_of(number(0, whole=True)),
+    "source": one_of(("run", "reference")),
+}
+
+
+def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """Check a notebook's parameters before any work.
+
+    Parameters
+    ----------
+    namespace : mapping
+        The notebook's globals. Every plain value in it is taken for a parameter the first
+        time (papermill injects a misspelt name like any other); once the desk stands,
+        for a rerun of the cell, only the names in `rules` are read.
+    rules : mapping
+        Parameter name to rule.
+
+    Raises
+    ------
+    SettingError
+        Naming every unknown parameter with what is valid, or the value that breaks a rule.
+    """
+    plain = (str, int, float, bool, list, dict, type(None))
+    given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
+    ours = {k: v for k, v in given.items() if k not in _hidden()}
+    for name in [] if "_parameters_checked" in namespace else sorted(set(ours) - set(rules)):
+        near = get_close_matches(name, rules, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise SettingError(f"parameter {name!r} is not known.{hint} Valid: {', '.join(sorted(rules))}.")
+    missing = sorted(set(rules) - set(given))
+    require(not missing, f"the parameters cell lacks {', '.join(missing)}")
+    for name, rule in rules.items():
+        rule(name, given[name])
+    return {name: given[name] for name in rules}
+
+
+def _hidden() -> set[str]:
+    """Names that IPython itself puts into a notebook's globals."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return set()
+    shell = get_ipython()
+    return set(shell.user_ns_hidden) if shell else set()
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What a system produced on one collection with one seed.
+
+    Parameters
+    ----------
+    run : DataFrame
+        As `retlib.retrieval.runs.make_run` returns it.
+    parameters : mapping
+        The system's settings, recorded beside its results.
+    steps : int, optional
+        Training steps to the weights that were used.
+    seconds : float, optional
+        Of training.
+    candidates : int, optional
+        How many there were, if not all of the collection.
+    """
+
+    run: pd.DataFrame
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    seconds: float | None = None
+    candidates: int | None = None
+
+
+class Experiment:
+    """A notebook's desk.
+
+    Parameters
+    ----------
+    name : str
+        The notebook's name, under which its results are recorded.
+    namespace : dict
+        The notebook's ``globals()``.
+    **rules : Rule
+        A rule for each parameter of the notebook beside `COMMON`.
+
+    Attributes
+    ----------
+    parameters : dict
+        The checked parameters.
+    live : bool
+        Whether this is a run; otherwise recorded results are shown.
+    """
+
+    def __init__(self, name: str, namespace: dict[str, Any], **rules: Rule) -> None:
+        self.name = name
+        self.parameters = check_parameters(namespace, {**COMMON, **rules})
+        namespace["_parameters_checked"] = True
+        self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
+        runtime.set_threads()
+        pd.set_option("display.max_colwidth", None)  # pages show the papers' words whole
+        pd.set_option("display.max_rows", 500)  # and tables
+        self.environment = runtime.environment() if self.live else {}
+        if self.live:
+            self.results = Results()
+        else:
+            found = results.load(name, self.profile, source="reference")
+            require(found is not None, f"no reference results of {name} at profile {self.profile!r}", DataError)
+            self.results = found
+            # What the page shows is what was recorded, whatever this page was asked for.
+            self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())
+
+    def __repr__(self) -> str:
+        return f"<Experiment {self.name}, profile {self.profile}, {'run' if self.live else 'reference'}>"
+
+    def load(self, name: str) -> Collection | None:
+        """A collection; None on a reference page, which needs no data."""
+        if not self.live:
+            return None
+        return datasets.load(name)
+
+    def measure(
+        self,
+        system: str,
+        collection: Collection | None,
+        seed: int,
+        make: Callable[[], Outcome] | Outcome,
+        split: str = "test",
+        measures: Iterable[str] = ("AP@100",),
+    ) -> None:
+        """Run a system on a split of a collection, evaluate it and record it, values by query included.
+
+        `make` gives the outcome, and its time is recorded; or it is the outcome, whose time is not known.
+        """
+        if not self.live:
+            return
+        queries, qrels = held_out(collection, split)
+        with runtime.Stopwatch() as watch:
+            outcome = make() if callable(make) else make
+        wall = round(watch.seconds, 3) if callable(make) else None
+        values = evaluate(outcome.run, qrels, list(measures))
+        clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
+        self.results.add_queries(collection.name, split, system, seed, values, clusters)
+        details = {
+            "parameters": results.as_json(outcome.parameters),
+            "steps": outcome.steps,
+            "seconds": outcome.seconds,
+            "wall": wall,
+            "queries": values["query_id"].nunique(),
+            "candidates": outcome.candidates or len(collection.documents),
+            "data": results.as_json({"fingerprint": collection.fingerprint, **collection.provenance}),
+        }
+        for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
+            self.record(system, collection.name, str(measure), value, seed, split, **details)
+
+    def record(
+        self, system: str, collection: str, measure: str, value: float, seed: int, split: str = "test", **details: Any
+    ) -> None:
+        """Record one number that has no values by query (a time, a size, a count)."""
+        if not self.live:
+            return
+        self.results.add_row(
+            experiment=self.name,
+            system=system,
+            collection=collection,
+            split=split,
+            measure=measure,
+            value=float(value),
+            seed=int(seed),
+            profile=self.profile,
+            **details,
+            peak_memory=runtime.peak_memory(),
+            recorded=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            **self.environment,
+        )
+
+    def table(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """A small table that the page needs: made and recorded by a run, else as recorded."""
+        if self.live:
+            self.results.tables[name] = make().reset_index(drop=True)
+        require(name in self.results.tables, f"the reference results of {self.name} lack the table {name!r}", DataError)
+        return self.results.tables[name]
+
+    def save(self) -> None:
+        """Write a run's results. Explorations add to those before; a batch run replaces them."""
+        if not self.live:
+            return
+        recorded = self.results
+        folder = results.own_folder(self.profile, self.name)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):  # two explorations may end together
+            if self.profile == "explore":
+                before = results.load(self.name, self.profile, source="run")
+                recorded = before.merge(recorded) if before else recorded
+            recorded.save(folder)
+
+    def record_latency(
+        self,
+        collection: Collection,
+        answers: Mapping[str, Callable[[int], object]],
+        timed: int,
+        seed: int,
+    ) -> None:
+        """Record the milliseconds of at most `timed` test queries, asked one by one, warm.
+
+        Parameters
+        ----------
+        answers : mapping of str to callable
+            System to what answers the test query of a number.
+        """
+        numbers = range(min(timed, len(collection.split("test"))))
+        for system, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
+            for measure, value in latency.summary(latency.milliseconds(answer, numbers)).items():
+                self.record(system, collection.name, measure, value, seed)

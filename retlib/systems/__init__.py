@@ -1,0 +1,1 @@
+"""Chains of stages: fit, rank, save, load."""

@@ -1,0 +1,1 @@
+"""Losses, negatives, optimizers, pre-training tasks, and the one loop."""

@@ -1,0 +1,147 @@
+"""What full retrieval shows of a training, step by step (Zhan 2020, figures 1 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from retlib.core.errors import require
+from retlib.data.pairs import Judged
+from retlib.data.text import TokenTable
+from retlib.retrieval.index import Index
+from retlib.training.hard_negatives import Encode, StaleLists
+from retlib.training.negatives import Batch, OpenBatch
+
+CUT = 10  # of the reciprocal rank
+
+
+@dataclass(frozen=True)
+class Watching:
+    """What to look at, and how often.
+
+    Parameters
+    ----------
+    every : int
+        Steps between two looks.
+    interval : int
+        Steps between two refreshes of the lists that `overlap stale` compares with.
+    depth : int
+        Of recall and overlaps; 200 in the paper.
+    followed : tuple of str
+        Ids of queries whose encodings are kept, for maps of how they move.
+    pace : int
+        Steps between two encodings of the followed queries.
+    """
+
+    every: int = 1
+    interval: int = 200
+    depth: int = 200
+    followed: tuple[str, ...] = ()
+    pace: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("every", "interval", "depth", "pace"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: at least 1 is needed")
+
+
+def reciprocal_rank(hits: np.ndarray) -> float:
+    """Mean over the rows of 1 / rank of the first hit, 0 for a row without one; bool, shape (B, k)."""
+    first = hits.argmax(axis=1)
+    return float((hits.any(axis=1) / (1 + first)).mean())
+
+
+def overlap(left: np.ndarray, right: np.ndarray) -> float:
+    """Mean share of each row of `left`, (B, k), that is in the same row of `right`, (B, m); -1 is nothing.
+
+    A row of `left` that holds nothing counts 0.
+    """
+    span = 1 + max(left.max(initial=-1), right.max(initial=-1))
+    starts = np.arange(len(left))[:, None] * span
+    shared = np.isin(left + starts, (right + starts)[right >= 0]) & (left >= 0)
+    return float((shared.sum(axis=1) / np.maximum(1, (left >= 0).sum(axis=1))).mean())
+
+
+class Dynamics:
+    """A watch that retrieves for the queries of a step with the weights that the step begins with.
+
+    It gives, as means over the batch: `RR@10` and `R@200` (the share of the relevant documents
+    that is retrieved); `overlap BM25` and `overlap stale`, the shares of the 200 retrieved that
+    are in BM25's top 200, and in the list that was fetched at the last multiple of `interval`.
+
+    Parameters
+    ----------
+    judged : Judged
+    batch_size, seed : int
+        Of the sampler, whose steps these are.
+    encode : callable
+        Of queries, with the current weights.
+    index : Index
+    bm25 : int array, shape (Q, k)
+        BM25's list of each query, -1 where it is shorter; cut at `watching.depth`.
+    watching : Watching
+    followed : TokenTable
+        The queries that `watching` follows.
+    """
+
+    def __init__(
+        self,
+        judged: Judged,
+        batch_size: int,
+        seed: int,
+        encode: Encode,
+        index: Index,
+        bm25: np.ndarray,
+        watching: Watching,
+        followed: TokenTable,
+    ) -> None:
+        self.judged, self.encode, self.index, self.watching = judged, encode, index, watching
+        self.bm25, self.followed = bm25[:, : watching.depth], followed
+        self._stale = StaleLists(
+            judged, batch_size, seed, encode, lambda: index, watching.interval, watching.depth, watching.every
+        )
+        self._path: list[Tensor] = []
+        self._steps: list[int] = []
+
+    def __call__(self, step: int, batch: Batch | OpenBatch) -> dict[str, float] | None:
+        """The four measures; None between two looks."""
+        if step % self.watching.pace == 0:
+            self.follow(step)
+        if step % self.watching.every:
+            return None
+        # Fetched first: at a refresh both lists have the same weights.
+        stale = self._stale.at(step)
+        rows = self.index.search(self.encode(batch.queries), self.watching.depth)[1]
+        hits = self.judged.hits(batch.rows, rows)
+        return {
+            f"RR@{CUT}": reciprocal_rank(hits[:, :CUT]),
+            f"R@{self.watching.depth}": float((hits.sum(axis=1) / self.judged.relevant.lengths[batch.rows]).mean()),
+            "overlap BM25": overlap(rows, self.bm25[batch.rows]),
+            "overlap stale": overlap(rows, stale),
+        }
+
+    def follow(self, step: int) -> None:
+        """Keep the encodings of the followed queries."""
+        if len(self.followed):
+            self._path.append(torch.from_numpy(self.encode(self.followed)))
+            self._steps.append(step)
+
+    @property
+    def paths(self) -> dict[str, Tensor]:
+        """`steps` (T,), and `encodings` of the F followed queries at each, (T, F, d); empty if none is followed."""
+        if not self._path:
+            return {}
+        return {"steps": torch.tensor(self._steps), "encodings": torch.stack(self._path)}
+
+    def state(self) -> dict[str, Tensor]:
+        """The stale lists, and the paths so far."""
+        return {**self._stale.state(), **self.paths}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._stale.set_state(tensors)
+        if "steps" in tensors:
+            self._steps, self._path = tensors["steps"].tolist(), list(tensors["encodings"])

@@ -1,0 +1,118 @@
+"""Optimizers by name: each is a function of a module and a learning rate.
+
+Most modules need one optimizer; those with sparse gradients two. Their state is tensors and
+integers, so that a checkpoint of `retlib.training.trainer` holds all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from retlib.core.errors import require
+
+
+class Lamb(torch.optim.Optimizer):
+    r"""Adam whose step is made as long, in each weight tensor, as its weights call for (You et al. 2020, algorithm 2).
+
+    .. math:: m &= \beta_1 m + (1 - \beta_1) g, \qquad v = \beta_2 v + (1 - \beta_2) g^2 \\
+              r &= \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} + \lambda x \\
+              x &\leftarrow x - \eta \frac{\lVert x \rVert}{\lVert r \rVert} r
+
+    for each tensor of weights :math:`x` with gradient :math:`g`. Where a norm is 0 the ratio is 1.
+    The paper passes :math:`\lVert x \rVert` through a function :math:`\phi`, which is the identity here.
+
+    Parameters
+    ----------
+    parameters : iterable
+        Tensors or groups, as every optimizer of torch takes them.
+    lr : float
+        The learning rate, :math:`\eta`.
+    betas : (float, float)
+        :math:`\beta_1, \beta_2`.
+    eps : float
+        :math:`\epsilon`.
+    weight_decay : float
+        :math:`\lambda`.
+    """
+
+    def __init__(
+        self,
+        parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        require(lr >= 0 and eps >= 0 and weight_decay >= 0, "lr, eps and weight_decay must not be negative")
+        require(all(0 <= beta < 1 for beta in betas), f"betas = {betas} must be from 0 to below 1")
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> float | None:
+        """Move every weight that has a gradient; returns the loss of `closure`, if there is one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    self._move(weights, group)
+        return loss
+
+    def _move(self, weights: Tensor, group: dict) -> None:
+        state = self.state[weights]
+        if not state:
+            state |= {"step": 0, "mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
+        state["step"] += 1
+        first, second = group["betas"]
+        state["mean"].lerp_(weights.grad, 1 - first)
+        state["square"].mul_(second).addcmul_(weights.grad, weights.grad, value=1 - second)
+        square = (state["square"] / (1 - second ** state["step"])).sqrt_().add_(group["eps"])
+        move = (state["mean"] / (1 - first ** state["step"])).div_(square).add_(weights, alpha=group["weight_decay"])
+        length, size = weights.norm(), move.norm()
+        # A tensor on the weights' device: to look at it here would make a GPU wait.
+        ratio = torch.where((length > 0) & (size > 0), length / size, 1.0)
+        weights.sub_(move.mul_(ratio), alpha=group["lr"])
+
+
+def _adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    # Fused: several times faster where the embedding table is most of the weights.
+    return [torch.optim.Adam(module.parameters(), lr=learning_rate, fused=True)]
+
+
+def _momentum(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    # Gillick 2018 does not state the coefficient; 0.9 is the usual one.
+    return [torch.optim.SGD(module.parameters(), lr=learning_rate, momentum=0.9)]
+
+
+def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    """Adam that updates only the embeddings of a batch's words; dense Adam for the rest."""
+    tables = {id(part.weight): part.weight for part in module.modules() if getattr(part, "sparse", False)}
+    rest = [parameter for parameter in module.parameters() if id(parameter) not in tables]
+    require(len(tables) > 0, "sparse_adam needs an encoder with sparse gradients")
+    sparse = torch.optim.SparseAdam(list(tables.values()), lr=learning_rate)
+    return [sparse, *([torch.optim.Adam(rest, lr=learning_rate)] if rest else [])]
+
+
+def _adamw(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    """As Zhan 2020, section 5.3."""
+    settings = {"betas": (0.9, 0.999), "weight_decay": 0.01}
+    return [torch.optim.AdamW(module.parameters(), lr=learning_rate, fused=True, **settings)]
+
+
+def _lamb(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    # Zhan 2020 names it alone; the defaults are those of You et al. 2020.
+    return [Lamb(module.parameters(), lr=learning_rate)]
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module, float], list[torch.optim.Optimizer]]] = {
+    "adam": _adam,
+    "adamw": _adamw,
+    "lamb": _lamb,
+    "momentum": _momentum,
+    "sparse_adam": _sparse_adam,
+}

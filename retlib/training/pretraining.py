@@ -1,0 +1,747 @@
+"""Pre-training tasks: pairs and masked passages out of articles that nobody labelled (Chang 2020, section 3).
+
+Articles become a `Corpus`, a few flat arrays of token ids and of the places where sentences, passages
+and articles begin. A task draws rows of them: this sentence is the query, that passage the document.
+Pairs are put together batch by batch and never stored. A new task is one decorated class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from retlib.core.errors import DataError, require, require_one_of
+from retlib.data.pairs import Pairs
+from retlib.data.text import Piece, TokenTable, constant, offsets_of, paste, words
+
+if TYPE_CHECKING:
+    from retlib.data.collection import Article
+    from retlib.data.text import WordPiece
+
+Split = Callable[[str], list[str]]
+
+CHUNK = 2000  # texts that are in memory at once
+KEPT = -1  # in place of a sentence's row: none was removed
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Where sentences, passages and articles begin, and which articles link to which.
+
+    Parameters
+    ----------
+    names : object array, shape (A,)
+        The articles' names.
+    passages : int64 array, shape (P + 1,)
+        Passage p is the sentences ``passages[p]`` to ``passages[p + 1]``, at least one.
+    articles : int64 array, shape (A + 1,)
+        Article a is the passages ``articles[a]`` to ``articles[a + 1]``, at least one.
+    opening : int64 array, shape (A,)
+        How many passages of the article make up its first section.
+    link_starts : int64 array, shape (A + 1,)
+        Article a links to the articles ``link_targets[link_starts[a]:link_starts[a + 1]]``.
+    link_targets : int64 array, shape (L,)
+        Rows of articles; no article links to itself, nor twice to another.
+    """
+
+    names: np.ndarray
+    passages: np.ndarray
+    articles: np.ndarray
+    opening: np.ndarray
+    link_starts: np.ndarray
+    link_targets: np.ndarray
+
+    @property
+    def sentences_per_passage(self) -> np.ndarray:
+        """Shape (P,)."""
+        return np.diff(self.passages)
+
+    @property
+    def passages_per_article(self) -> np.ndarray:
+        """Shape (A,)."""
+        return np.diff(self.articles)
+
+    @property
+    def first_sections(self) -> tuple[np.ndarray, np.ndarray]:
+        """First sentence of each article's first section, and how many sentences that has; two arrays (A,)."""
+        starts = self.passages[self.articles[:-1]]
+        return starts, self.passages[self.articles[:-1] + self.opening] - starts
+
+    def article_of(self, passages: np.ndarray) -> np.ndarray:
+        """The rows of the articles that hold the passages."""
+        return np.searchsorted(self.articles, passages, side="right") - 1
+
+    def passage_of(self, sentences: np.ndarray) -> np.ndarray:
+        """The rows of the passages that hold the sentences."""
+        return np.searchsorted(self.passages, sentences, side="right") - 1
+
+
+class _Builder:
+    """Takes in articles one by one and notes their structure; their texts it hands on."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.rows: dict[str, int] = {}
+        self.passages, self.articles, self.opening = array("q", [0]), array("q", [0]), array("q")
+        self.numbers: dict[str, int] = {}  # of every name that is linked to, whether it is an article or not
+        self.links, self.links_per_article = array("q"), array("q")
+
+    def add(self, article: Article) -> list[str]:
+        """Note an article's structure; returns its sentences. One without any is left out."""
+        found, opening = [], 0
+        for place, passage in enumerate(article.passages):
+            sentences = [text for sentence in self.split(passage) if (text := sentence.strip())]
+            if sentences:
+                found.extend(sentences)
+                self.passages.append(self.passages[-1] + len(sentences))
+                opening += place < article.opening
+        if not found:
+            return []
+        require(article.name not in self.rows, f"two articles have the name {article.name!r}", DataError)
+        self.rows[article.name] = len(self.rows)
+        self.articles.append(len(self.passages) - 1)
+        self.opening.append(opening)
+        self.links.extend(self.numbers.setdefault(target, len(self.numbers)) for target in article.links)
+        self.links_per_article.append(len(article.links))
+        return found
+
+    def structure(self) -> Structure:
+        """What was noted, with the links that lead to a known article."""
+        count = len(self.rows)
+        require(count > 0, "the articles hold no sentence", DataError)
+        row_of = np.array([self.rows.get(name, -1) for name in self.numbers], dtype=np.int64)
+        sources = np.repeat(np.arange(count), np.array(self.links_per_article))
+        targets = row_of[np.array(self.links, dtype=np.int64)]
+        real = (targets >= 0) & (targets != sources)
+        sources, targets = np.divmod(np.unique(sources[real] * count + targets[real]), count)
+        return Structure(
+            names=np.array(list(self.rows), dtype=object),
+            passages=np.array(self.passages),
+            articles=np.array(self.articles),
+            opening=np.array(self.opening),
+            link_starts=offsets_of(np.bincount(sources, minlength=count)),
+            link_targets=targets,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus(Structure):
+    """A tokenized encyclopedia in a few flat arrays, about four bytes a token.
+
+    Parameters
+    ----------
+    sentences : TokenTable of S rows
+        All sentences, in the order of the text.
+    titles : TokenTable of A rows
+    names, passages, articles, opening, link_starts, link_targets
+        See `Structure`.
+    """
+
+    sentences: TokenTable
+    titles: TokenTable
+
+    @classmethod
+    def build(cls, articles: Iterable[Article], tokenizer: WordPiece, split: Split) -> Self:
+        """Tokenize articles as they come; of their texts the titles alone are held.
+
+        Parameters
+        ----------
+        articles : iterable of Article
+            Links to articles that are not among them are dropped, and so are articles and
+            passages without a sentence.
+        tokenizer : WordPiece
+        split : callable
+            Text to sentences.
+
+        Raises
+        ------
+        DataError
+            If there is no sentence at all, or if two articles have one name.
+        """
+        builder, titles = _Builder(split), []
+
+        def texts() -> Iterator[str]:
+            for article in articles:
+                if found := builder.add(article):
+                    titles.append(article.title)
+                    yield from found
+
+        sentences = tokenizer.encode(texts())
+        structure = builder.structure()
+        parts = {part.name: getattr(structure, part.name) for part in fields(structure)}
+        return cls(**parts, sentences=sentences, titles=tokenizer.encode(titles))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Corpus: {len(self.names):,} articles, {len(self.passages) - 1:,} passages, {len(self.sentences):,} "
+            f"sentences, {len(self.sentences.ids):,} tokens, {len(self.link_targets):,} links, {self.fingerprint[:12]}>"
+        )
+
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, TokenTable):
+                yield f"{part.name}-ids", value.ids
+                yield f"{part.name}-offsets", value.offsets
+            elif part.name != "names":
+                yield part.name, value
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the whole content; equal content gives an equal fingerprint."""
+        digest = hashlib.sha256("\x1f".join(self.names).encode("utf-8", "surrogatepass"))
+        for name, values in self._arrays():
+            digest.update(f"\x1d{name} {values.dtype.str} {len(values)}\x1e".encode())
+            digest.update(np.ascontiguousarray(values))
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays as .npy files, and the names, which come last, as JSON."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, values in self._arrays():
+            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+        (folder / "names.json").write_text(json.dumps(list(self.names)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """What `save` wrote; the arrays stay on disk until they are read.
+
+        Raises
+        ------
+        DataError
+            If the folder does not hold a whole corpus.
+        """
+        folder = Path(folder)
+
+        def read(name: str) -> np.ndarray:
+            return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+
+        try:
+            names = np.array(json.loads((folder / "names.json").read_text(encoding="utf-8")), dtype=object)
+            tables = {n: TokenTable(read(f"{n}-ids"), read(f"{n}-offsets")) for n in ("sentences", "titles")}
+            rest = {part.name: read(part.name) for part in fields(Structure) if part.name != "names"}
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder} does not hold a whole corpus, as Corpus.save writes it ({error})") from error
+        return cls(names=names, **rest, **tables)
+
+
+class Task(ABC):
+    """One pre-training task over a structure: which sentence is the query of which passage.
+
+    Attributes
+    ----------
+    queries : int
+        Sentences that can be a query.
+    pairs : int
+        Pairs of a query and a passage that can be drawn.
+    """
+
+    queries: int
+    pairs: int
+
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of sentences and of the passages that they are the queries of, two arrays of shape (count,)."""
+
+    @abstractmethod
+    def shares(self) -> np.ndarray:
+        """The chance of each passage to be the one that is drawn, shape (P,)."""
+
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(name: str) -> Callable[[type[Task]], type[Task]]:
+    """Make a task available under `name`."""
+
+    def add(task: type[Task]) -> type[Task]:
+        TASKS[name] = task
+        return task
+
+    return add
+
+
+@register("ict")
+class InverseCloze(Task):
+    """Inverse Cloze Task: a sentence, and the rest of its passage (Chang 2020, section 3; Lee et al. 2019).
+
+    The passage is drawn uniformly among those of at least two sentences, the query uniformly
+    among its sentences.
+    """
+
+    def __init__(self, structure: Structure) -> None:
+        super().__init__(structure)
+        self._passages = np.flatnonzero(structure.sentences_per_passage >= 2)
+        require(len(self._passages) > 0, "ict needs a passage of at least two sentences; there is none", DataError)
+        self.queries = self.pairs = int(structure.sentences_per_passage[self._passages].sum())
+
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Task.draw`."""
+        passage = self._passages[generator.integers(len(self._passages), size=count)]
+        bounds = self.structure.passages
+        return generator.integers(bounds[passage], bounds[passage + 1]), passage
+
+    def shares(self) -> np.ndarray:
+        """See `Task.shares`."""
+        shares = np.zeros(len(self.structure.passages) - 1)
+        shares[self._passages] = 1 / len(self._passages)
+        return shares
+
+
+@register("bfs")
+class BodyFirst(Task):
+    """Body First Selection: a first-section sentence, and a passage of its page (Chang 2020, section 3).
+
+    The page is drawn uniformly among those of at least two passages that have a first
+    section, the query uniformly among the sentences of that section, the passage uniformly
+    among the page's others. The paper says "a random passage from the same page"; the one
+    that holds the query is left out here, because the words of the query would be in it.
+    """
+
+    def __init__(self, structure: Structure) -> None:
+        super().__init__(structure)
+        self._starts, self._counts = structure.first_sections
+        others = structure.passages_per_article - 1
+        self._articles = np.flatnonzero((others >= 1) & (self._counts >= 1))
+        require(len(self._articles) > 0, "bfs needs an article with a first section and a second passage", DataError)
+        self.queries = int(self._counts[self._articles].sum())
+        self.pairs = int((self._counts * others)[self._articles].sum())
+
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Task.draw`."""
+        article = self._articles[generator.integers(len(self._articles), size=count)]
+        query = self._starts[article] + generator.integers(self._counts[article])
+        bounds = self.structure.articles
+        passage = generator.integers(bounds[article], bounds[article + 1] - 1)
+        return query, passage + (passage >= self.structure.passage_of(query))  # its own passage is jumped over
+
+    def shares(self) -> np.ndarray:
+        """See `Task.shares`."""
+        structure, passages = self.structure, np.arange(len(self.structure.passages) - 1)
+        article = structure.article_of(passages)
+        able = np.zeros(len(structure.names), dtype=bool)
+        able[self._articles] = True
+        others = np.maximum(structure.passages_per_article - 1, 1)
+        # The query is not in the passage: surely so outside the first section.
+        own = structure.sentences_per_passage / np.maximum(self._counts[article], 1)
+        own[passages - structure.articles[article] >= structure.opening[article]] = 0
+        return able[article] * (1 - own) / others[article] / len(self._articles)
+
+
+@register("wlp")
+class WikiLink(Task):
+    """Wiki Link Prediction: a first-section sentence, and a passage of a page that links to its page.
+
+    "A passage from another page where there is a hyperlink link to the page of q" (Chang 2020,
+    section 3): links run from the document's page to the query's. The query's page is drawn
+    uniformly among those that are linked to and have a first section, then a page uniformly
+    among those that link to it, then a passage of that page; it need not be the one that
+    holds the link.
+    """
+
+    def __init__(self, structure: Structure) -> None:
+        super().__init__(structure)
+        count = len(structure.names)
+        require(
+            len(structure.link_targets) > 0,
+            "wlp needs links between articles, and this corpus has none: leave wlp out, or take articles with links",
+            DataError,
+        )
+        self._starts, self._counts = structure.first_sections
+        # The links the other way round: those that lead to article a are sources[bounds[a]:bounds[a + 1]].
+        sources = np.repeat(np.arange(count), np.diff(structure.link_starts))
+        self._sources = sources[np.argsort(structure.link_targets, kind="stable")]
+        linked = np.bincount(structure.link_targets, minlength=count)
+        self._bounds = offsets_of(linked)
+        self._articles = np.flatnonzero((linked >= 1) & (self._counts >= 1))
+        require(len(self._articles) > 0, "wlp needs a link to an article that has a first section", DataError)
+        self.queries = int(self._counts[self._articles].sum())
+        self.pairs = int((structure.passages_per_article[sources] * self._counts[structure.link_targets]).sum())
+
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Task.draw`."""
+        article = self._articles[generator.integers(len(self._articles), size=count)]
+        query = self._starts[article] + generator.integers(self._counts[article])
+        other = self._sources[generator.integers(self._bounds[article], self._bounds[article + 1])]
+        bounds = self.structure.articles
+        return query, generator.integers(bounds[other], bounds[other + 1])
+
+    def shares(self) -> np.ndarray:
+        """See `Task.shares`."""
+        each = np.zeros(len(self.structure.names))  # of a link to each article
+        each[self._articles] = 1 / np.diff(self._bounds)[self._articles] / len(self._articles)
+        count = self.structure.passages_per_article
+        links = np.bincount(self._sources, np.repeat(each, np.diff(self._bounds)), minlength=len(count))
+        return np.repeat(links / count, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Pairs as rows of a `Structure`; four arrays of shape (pairs,).
+
+    Parameters
+    ----------
+    tasks : int64 array
+        Places in the list of tasks that were asked for.
+    query : int64 array
+        Rows of sentences.
+    passage : int64 array
+        Rows of passages.
+    removed : int64 array
+        Rows of the sentences that the documents lack, or `KEPT`.
+    """
+
+    tasks: np.ndarray
+    query: np.ndarray
+    passage: np.ndarray
+    removed: np.ndarray
+
+
+class Mixture:
+    """Draws each pair from one of several tasks, chosen uniformly (Chang 2020, section 4.1).
+
+    Parameters
+    ----------
+    structure : Structure
+    tasks : sequence of str
+        Names in `TASKS`, each once.
+    keep : float
+        Share of the pairs whose query stays in the document, where it stands there at all
+        (ict). 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
+
+    Raises
+    ------
+    SettingError
+        If there is no task, a task is unknown or there twice, or `keep` is not within 0 and 1.
+    DataError
+        If the corpus lacks what a task needs.
+    """
+
+    def __init__(self, structure: Structure, tasks: Sequence[str], keep: float = 0.0) -> None:
+        for name in tasks:
+            require_one_of("task", name, TASKS)
+        require(len(tasks) > 0, f"no task is given. Valid: {', '.join(sorted(TASKS))}.")
+        require(len(set(tasks)) == len(tasks), f"tasks = {list(tasks)} names a task twice")
+        require(0 <= keep <= 1, f"keep = {keep} is a share, and must be within 0 and 1")
+        self.structure, self.keep = structure, keep
+        self.tasks = [TASKS[name](structure) for name in tasks]
+
+    def draw(self, generator: np.random.Generator, count: int) -> Drawn:
+        """Draw `count` pairs, independently of each other."""
+        chosen = generator.integers(len(self.tasks), size=count)
+        query, passage = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        for place, task in enumerate(self.tasks):
+            rows = np.flatnonzero(chosen == place)
+            query[rows], passage[rows] = task.draw(generator, len(rows))
+        goes = (self.structure.passage_of(query) == passage) & (generator.random(count) >= self.keep)
+        return Drawn(chosen, query, passage, np.where(goes, query, KEPT))
+
+
+def _draw(batch_size: int, most: int, seed: int, step: int) -> tuple[np.random.Generator, int]:
+    """The generator of a step, and the size of its batch: never more than there are."""
+    require(batch_size >= 1, f"batch_size = {batch_size} must be at least 1")
+    return np.random.default_rng((seed, step)), min(batch_size, most)
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainingPairs:
+    """Pairs for pre-training, put together when they are asked for (Chang 2020, sections 3 and 4.1).
+
+    A query is a sentence; a document is the title of its article, the separator and a
+    passage. The paper says so of ict alone; here it holds for all tasks. Special units at
+    the ends are the encoder's to add.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    tasks : sequence of str
+        Names in `TASKS`; each pair is drawn from one of them, chosen uniformly.
+    separator : int
+        Id of the unit between title and passage (``tokenizer.sep``).
+    query_length, document_length : int
+        Tokens beyond these are cut off, without special units at the ends. 64 and 288 in section 4.1.
+    keep : float
+        See `Mixture`.
+
+    Raises
+    ------
+    SettingError
+        If a task or a number is not valid.
+    DataError
+        If the corpus lacks what a task needs.
+    """
+
+    corpus: Corpus
+    tasks: Sequence[str]
+    separator: int
+    query_length: int = 64
+    document_length: int = 288
+    keep: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("query_length", "document_length"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)} must be at least 1")
+        self.mixture  # noqa: B018 - what is wrong with the tasks is said now
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """What draws the rows of the pairs."""
+        return Mixture(self.corpus, self.tasks, self.keep)
+
+    @cached_property
+    def _log_shares(self) -> np.ndarray:
+        shares = np.mean([task.shares() for task in self.mixture.tasks], axis=0)
+        return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
+
+    def __len__(self) -> int:
+        """Queries that can be drawn, summed over the tasks: an epoch, as far as there is one."""
+        return sum(task.queries for task in self.mixture.tasks)
+
+    def draw_rows(self, step: int, batch_size: int, seed: int) -> Drawn:
+        """The rows of the pairs that `draw` gives for the same arguments."""
+        generator, count = _draw(batch_size, len(self), seed, step)
+        return self.mixture.draw(generator, count)
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+        """The pairs of a training step, which depend on the arguments alone.
+
+        Pairs are drawn with replacement, and never more of them than there are queries.
+        `Pairs.groups` are the rows of the passages, so that two queries of one passage can
+        be told; `Pairs.log_shares` are the logarithms of the passages' chances to be drawn.
+        """
+        drawn, sentences = self.draw_rows(step, batch_size, seed), self.corpus.sentences
+        queries = _run(sentences, drawn.query, drawn.query + 1)
+        return Pairs(
+            paste([queries], self.query_length),
+            self._documents(drawn),
+            groups=drawn.passage,
+            log_shares=self._log_shares[drawn.passage],
+        )
+
+    def _documents(self, drawn: Drawn) -> TokenTable:
+        corpus, article = self.corpus, self.corpus.article_of(drawn.passage)
+        start, stop = corpus.passages[drawn.passage], corpus.passages[drawn.passage + 1]
+        # A passage is one run of ids, or two: before and after the sentence that is removed.
+        gap = np.where(drawn.removed == KEPT, stop, drawn.removed)
+        pieces = [
+            _run(corpus.titles, article, article + 1),
+            constant(self.separator, len(article)),
+            _run(corpus.sentences, start, gap),
+            _run(corpus.sentences, np.minimum(gap + 1, stop), stop),
+        ]
+        return paste(pieces, self.document_length)
+
+
+def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Piece:
+    """The ids of the rows from `first` up to `last`."""
+    return Piece(table.ids, table.offsets[first], table.offsets[last] - table.offsets[first])
+
+
+class Masked(NamedTuple):
+    """Passages with hidden tokens.
+
+    `inputs` is the TokenTable, `positions` an int64 array (M,) of places in its ids, in
+    ascending order, and `originals` an int64 array (M,) of the ids that belong there.
+    """
+
+    inputs: TokenTable
+    positions: np.ndarray
+    originals: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedPassages:
+    """Passages for the masked language model (Chang 2020, section 3; Devlin et al. 2019, section 3.1).
+
+    In each passage a share of the tokens is chosen, at least one; of these 80 % become the
+    mask, 10 % a random unit (none of the other special ones), and 10 % stay as they are.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    tokenizer : WordPiece
+        The one that made the corpus.
+    length : int
+        Tokens beyond these are cut off, without special units at the ends.
+    share : float
+        Share of the tokens to predict.
+
+    Raises
+    ------
+    SettingError
+        If a number is not valid.
+    """
+
+    corpus: Corpus
+    tokenizer: WordPiece
+    length: int = 288
+    share: float = 0.15
+
+    def __post_init__(self) -> None:
+        require(self.length >= 1, f"length = {self.length} must be at least 1")
+        require(0 < self.share <= 1, f"share = {self.share} must be above 0 and at most 1")
+
+    def __len__(self) -> int:
+        return len(self.corpus.passages) - 1
+
+    @cached_property
+    def _ordinary(self) -> np.ndarray:
+        markers = [self.tokenizer.pad, self.tokenizer.cls, self.tokenizer.sep, self.tokenizer.mask]
+        return np.setdiff1d(np.arange(len(self.tokenizer)), markers)
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Masked:
+        """The passages of a training step, which depend on the arguments alone; drawn with replacement."""
+        generator, count = _draw(batch_size, len(self), seed, step)
+        passage, sentences = generator.integers(len(self), size=count), self.corpus.sentences
+        bounds = self.corpus.passages
+        inputs = paste([_run(sentences, bounds[passage], bounds[passage + 1])], self.length)
+        positions = self._choose(generator, inputs)
+        originals = inputs.ids[positions].astype(np.int64)
+        kind = generator.random(len(positions))
+        random = self._ordinary[generator.integers(len(self._ordinary), size=len(positions))]
+        inputs.ids[positions] = np.select([kind < 0.8, kind < 0.9], [self.tokenizer.mask, random], originals)
+        return Masked(inputs, positions, originals)
+
+    def _choose(self, generator: np.random.Generator, inputs: TokenTable) -> np.ndarray:
+        """A share of the places of each row, in ascending order."""
+        lengths, tokens = inputs.lengths, len(inputs.ids)
+        row = np.repeat(np.arange(len(inputs)), lengths)  # (tokens,)
+        shuffled = np.lexsort((generator.random(tokens), row))  # each row's places in random order, row by row
+        rank = np.arange(tokens) - inputs.offsets[row]
+        wanted = np.maximum(1, np.rint(lengths * self.share))
+        return np.sort(shuffled[rank < wanted[row]])
+
+
+def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:
+    """Pairs of a task as texts, to be looked at (Chang 2020, Figure 2).
+
+    Parameters
+    ----------
+    articles : sequence of Article
+    split : callable
+        Text to sentences.
+    task : str
+        A name in `TASKS`.
+    count, seed : int
+        How many pairs, and the seed of their choice.
+
+    Returns
+    -------
+    DataFrame
+        Columns `task`, `query_title` (of the query's article), `query`, `document_title`, `document`.
+    """
+    builder = _Builder(split)
+    sentences: list[str] = []
+    titles: list[str] = []
+    for article in articles:
+        if found := builder.add(article):
+            sentences += found
+            titles.append(article.title)
+    structure = builder.structure()
+    drawn = Mixture(structure, [task]).draw(np.random.default_rng(seed), count)
+    bounds = structure.passages
+    pairs = pd.DataFrame({"task": task}, index=range(count))
+    pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(drawn.query))]
+    pairs["query"] = [sentences[s] for s in drawn.query]
+    pairs["document_title"] = [titles[a] for a in structure.article_of(drawn.passage)]
+    pairs["document"] = [
+        " ".join(sentences[s] for s in range(bounds[passage], bounds[passage + 1]) if s != removed)
+        for passage, removed in zip(drawn.passage, drawn.removed, strict=True)
+    ]
+    return pairs
+
+
+def statistics(pairs: PretrainingPairs, sample: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """Sizes of the pre-training tasks, as Chang 2020, Table 1 gives them.
+
+    Parameters
+    ----------
+    pairs : PretrainingPairs
+        Each of its tasks is a row.
+    sample, seed : int
+        How many pairs of each task the averages are taken over (not more than it has
+        queries), and the seed of their choice.
+
+    Returns
+    -------
+    DataFrame
+        Index `task`. `#pairs` are all pairs that can be drawn, counted; `avg. #query tokens`
+        and `#doc tokens` (an average too) are measured on the sample, after cutting, the
+        document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
+    """
+    rows = {}
+    for name, task in zip(pairs.tasks, pairs.mixture.tasks, strict=True):
+        drawn = replace(pairs, tasks=(name,)).draw(0, sample, seed)
+        query, document = drawn.queries.lengths.mean(), drawn.documents.lengths.mean()
+        rows[name] = (task.pairs * (query + document), task.pairs, query, document)
+    columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("task")
+    return table.round(2).astype({"#tokens": np.int64})
+
+
+def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
+    """How much of each passage stands in the texts, word for word.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        The pre-training text, streamed; the memory needed depends on the passages alone.
+    passages : iterable of str
+        The passages of the test.
+    n : int
+        Length of the runs of words (`retlib.data.text.words`) that are looked for.
+
+    Returns
+    -------
+    Series
+        Of each passage, the share of its runs of `n` words that stand in a text; NaN where
+        it has fewer words. Runs are compared by 64-bit hashes.
+    """
+    require(n >= 1, f"n = {n} words: at least 1 is needed")
+    vocabulary: dict[str, int] = {}
+    rows = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in passages]
+    values = np.random.default_rng(0).integers(2**64, size=len(vocabulary) + 1, dtype=np.uint64)
+    hashes, passage = _runs(rows, values, n)
+    known = np.unique(np.append(hashes, np.uint64(2**64 - 1)))  # so that no hash is beyond the last
+    found = np.zeros(len(known), dtype=bool)
+    texts = iter(texts)
+    while chunk := list(islice(texts, CHUNK)):
+        # A word that no passage has ends a run: it cannot be part of one that is looked for.
+        seen, _ = _runs([[vocabulary.get(word, -1) for word in words(text)] for text in chunk], values, n)
+        places = np.searchsorted(known, seen)
+        found[places[known[places] == seen]] = True
+    hit = found[np.searchsorted(known, hashes)]
+    total = np.bincount(passage, minlength=len(rows))
+    share = np.full(len(rows), np.nan)
+    np.divide(np.bincount(passage, hit, minlength=len(rows)), total, out=share, where=total > 0)
+    return pd.Series(share, name="overlap")
+
+
+def _runs(rows: list[list[int]], values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of all runs of n words without a -1, and the rows they are of."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=lengths.sum())
+    row = np.repeat(np.arange(len(rows)), lengths)
+    starts = max(len(ids) - n + 1, 0)
+    unknown = offsets_of(ids < 0)
+    # A run is whole if it ends in the row where it begins, and no word of it is unknown.
+    whole = np.flatnonzero((row[:starts] == row[n - 1 :][:starts]) & (unknown[n:] == unknown[:-n]))
+    hashes = np.zeros(len(whole), dtype=np.uint64)
+    for place in range(n):
+        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + values[ids[whole + place]]
+    return hashes, row[whole]

@@ -1,0 +1,1 @@
+"""Profiles, execution, build, sweeps, the command line."""

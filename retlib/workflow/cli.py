@@ -1,0 +1,191 @@
+"""The command line: `python -m retlib …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import shorten
+
+import click
+import pandas as pd
+
+from retlib.core.errors import DataError, RetlibError, require_one_of
+from retlib.workflow.execute import summary
+
+FORMATS = ("text", "csv", "md")
+WIDEST = 100  # letters of a claim's evidence in a terminal
+
+
+class _Group(click.Group):
+    """A group of commands that shows retlib's own errors as one line, without a traceback."""
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except RetlibError as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Honest, runnable reproduction of dense-retrieval research."""
+
+
+def _format(command: Callable) -> Callable:
+    return click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+
+
+def _profile(command: Callable) -> Callable:
+    return click.option("--profile", default="quick", show_default=True, help="smoke, quick, laptop, paper or explore")(
+        command
+    )
+
+
+def _show(frame: pd.DataFrame, form: str) -> None:
+    if form == "csv":
+        click.echo(frame.to_csv(index=False), nl=False)
+    elif form == "md":
+        click.echo(frame.to_markdown(index=False))
+    else:
+        click.echo(frame.to_string(index=False))
+
+
+@main.command()
+@_format
+def datasets(form: str) -> None:
+    """List the data sets: source, licence, size, and whether they are here."""
+    from retlib.data.datasets import catalogue
+
+    frame = catalogue.table()
+    if form == "text":
+        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv and md have them
+    _show(frame, form)
+
+
+@main.command()
+@click.argument("name")
+def fetch(name: str) -> None:
+    """Download data set NAME, check its checksum, and put it into place."""
+    from retlib.data.datasets import catalogue
+
+    for line in catalogue.fetch(name):
+        click.echo(line)
+
+
+@main.command()
+@_profile
+@_format
+def results(profile: str, form: str) -> None:
+    """Print the recorded rows of a profile.
+
+    The column `source` is "run" for rows of your own run and "reference" for the published
+    rows, which are shown for an experiment that you have not run.
+    """
+    from retlib.evaluation import results as recorded
+
+    frame = recorded.rows(profile)
+    if frame.empty:
+        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
+    _show(frame if form == "csv" else frame[recorded.FIRST], form)
+
+
+@main.command()
+@_profile
+@_format
+def claims(profile: str, form: str) -> None:
+    """Print the papers' claims and what the recorded rows say of each; csv and md have all comparisons.
+
+    The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
+    """
+    from retlib.evaluation import results as recorded
+    from retlib.report import claims as ledger
+
+    if recorded.rows(profile).empty:  # reads everything, so that what is unreadable is an error, not "not tested"
+        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
+    verdicts = ledger.ledger(profile)
+    if form == "text":
+        short = ledger.flat(verdicts, shown=1).drop(columns="tier")
+        short["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in short["evidence"]]
+        click.echo(short.to_string(index=False, float_format="%.2g"))
+    else:
+        _show(ledger.flat(verdicts), form)
+
+
+@main.command()
+@click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
+@click.option("--profile", default="quick", show_default=True, help="smoke, quick or laptop")
+@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="notebooks that run side by side")
+@click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
+def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:
+    """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
+
+    A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
+    again. The exit code is 1 if a notebook failed.
+    """
+    from retlib.report import claims as ledger
+    from retlib.workflow import build
+
+    chosen = ledger.papers_table("claims").set_index("id")
+    bound = ledger.bindings()["claims"]
+    for name in names:
+        require_one_of("CLAIM", name, chosen.index)
+    tested = sorted({notebook for name in names for notebook in ledger.tested_in(bound[name])})
+    code = build.build(profile, jobs, build.seeds_of(seeds), only=tested)
+    if code:
+        sys.exit(code)
+    for paper in chosen["paper"][list(names)].unique():
+        found = ledger.verdicts(paper, profile)
+        for row in found[found["claim"].isin(names)].itertuples():
+            click.echo(f"\n{ledger.told(row)}")
+
+
+@main.command()
+@_profile
+@_format
+def verify(profile: str, form: str) -> None:
+    """Compare your own run with the published results of a profile.
+
+    Prints how many published means of each experiment came out the same (OK: within half a point
+    of 100), nearly so (near: within two points) or not (differs), and the rows that differ; csv has
+    every row. The exit code is 1 if a row differs.
+    """
+    from retlib.report import verify as verification
+
+    found = verification.standings(profile)
+    differing = found[found["standing"] == verification.DIFFERS]
+    if form == "csv":
+        _show(found, form)
+    else:
+        _show(verification.matrix(found), form)
+        if len(differing):
+            click.echo()
+            _show(differing.drop(columns="standing").round(2), form)
+    sys.exit(1 if len(differing) else 0)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="points that run side by side")
+@_format
+def sweep(file: Path, jobs: int, form: str) -> None:
+    """Run a notebook at every combination of the values in FILE, a YAML file (see notebooks/sweeps).
+
+    Prints the means over seeds; every row, and a plot, are in the build folder, under the name of FILE.
+    Points that are there are not run again. The exit code is 1 if one failed.
+    """
+    from retlib.core import runtime
+    from retlib.workflow import sweep as sweeps
+
+    chosen = sweeps.read(file, runtime.root())
+    frame, failed = sweeps.run(chosen, runtime.root(), jobs)
+    for copy in failed:
+        click.echo(f"FAILED: {summary(copy)}\n  its executed copy, the error on top: {copy}", err=True)
+    if len(frame):
+        folder, table = sweeps.folder_of(chosen), sweeps.summary(frame, chosen)
+        frame.to_csv(folder / "results.csv", index=False)
+        sweeps.plot(table, chosen).savefig(folder / "plot.png")
+        _show(table if form == "csv" else table.round(4), form)
+        click.echo(f"Every row: {folder / 'results.csv'}\nThe plot:  {folder / 'plot.png'}", err=True)
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,129 @@
+"""The notebooks and their parameters: what each profile sets for each notebook.
+
+A profile is a file `notebooks/profiles/<profile>.yaml`::
+
+    12_dual_encoder_losses:
+      needs: [quora]                # data sets to download; without them, recorded rows are shown
+      after: [11_retrieval_tasks]   # notebooks that must have run before
+      parameters: {steps: 100}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.notebook_files import declared, names, profiles
+
+KEYS = ("needs", "after", "parameters")
+
+# Where recorded rows of several profiles are at hand, a page shows the most telling ones.
+TELLING = ("paper", "laptop", "quick", "smoke")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a profile runs one notebook: its parameters, and the notebooks that come before."""
+
+    parameters: Mapping[str, Any]
+    after: tuple[str, ...] = ()
+
+
+def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[str, Plan]:
+    """How `profile` runs each notebook.
+
+    Parameters
+    ----------
+    root : Path
+        The project's folder.
+    profile : str
+        The name of a file in `notebooks/profiles`.
+    seeds : sequence of int, optional
+        Takes the place of the profile's seeds.
+
+    Returns
+    -------
+    dict
+        Notebook name to `Plan`; parameters are complete, defaults included.
+
+    Raises
+    ------
+    SettingError
+        If the profile, or a notebook, key or parameter in it, is unknown.
+    """
+    require_one_of("PROFILE", profile, profiles(root))
+    entries = _read(root / "notebooks" / "profiles" / f"{profile}.yaml")
+    for name in entries:
+        require_one_of(f"a notebook in {profile}.yaml", name, names(root))
+    return {name: _plan(root, profile, name, entries.get(name) or {}, seeds) for name in names(root)}
+
+
+def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
+    """Some of the plans, with those of the notebooks that they come after, and theirs."""
+    found: set[str] = set()
+    waiting = list(chosen)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += plans[name].after
+    return {name: plan for name, plan in plans.items() if name in found}
+
+
+def reference_plan(root: Path, name: str) -> Plan | None:
+    """The plan that draws a notebook from recorded rows, or None where there are none."""
+    for profile in TELLING:
+        if _recorded(root, profile, name) and profile in profiles(root):
+            chosen = plan(root, profile)[name]
+            return Plan({**chosen.parameters, "source": "reference"}, chosen.after)
+    return None
+
+
+def _read(path: Path) -> dict[str, dict]:
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise DataError(f"{path} is not YAML: {error}") from error
+    require(isinstance(entries, dict), f"{path} must map notebooks to their settings", DataError)
+    return entries
+
+
+def _plan(root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int] | None) -> Plan:
+    require(isinstance(entry, dict), f"{name} in {profile}.yaml must be a mapping, not {entry!r}", DataError)
+    for key in entry:
+        require_one_of(f"a key of {name} in {profile}.yaml", key, KEYS)
+    defaults = declared(root / "notebooks" / f"{name}.ipynb")
+    chosen = dict(entry.get("parameters") or {})
+    for parameter in chosen:
+        require_one_of(f"a parameter of {name} in {profile}.yaml", parameter, defaults)
+    chosen["profile"] = profile
+    if seeds is not None and "seeds" in defaults:
+        chosen["seeds"] = list(seeds)
+    at_hand = _at_hand(entry.get("needs") or ())
+    if _recorded(root, profile, name) and not at_hand:
+        chosen["source"] = "reference"
+    after = tuple(entry.get("after") or ())
+    for other in after:
+        require_one_of(f"`after` of {name} in {profile}.yaml", other, names(root))
+    return Plan(defaults | chosen, after)
+
+
+def _recorded(root: Path, profile: str, name: str) -> bool:
+    return (root / "data" / "reference" / profile / name).is_dir()
+
+
+def _at_hand(needs: Iterable[str]) -> bool:
+    """Whether all of the data sets are on this machine."""
+    if not needs:
+        return True
+    from retlib.data.datasets import catalogue
+
+    here = catalogue.table().set_index("name")["here"]
+    for name in needs:
+        require_one_of("a data set in `needs`", name, here.index)
+    return all(here[name] == "yes" for name in needs)

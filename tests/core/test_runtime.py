@@ -1,0 +1,177 @@
+"""Threads, seeds, devices and folders; and that two processes train the same model bit for bit."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from retlib.core import runtime
+from retlib.core.errors import SettingError
+
+
+def test_threads_are_one_unless_asked(monkeypatch):
+    assert runtime.threads() == 1
+    monkeypatch.setenv("RETLIB_THREADS", "3")
+    assert runtime.threads() == 3
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²", ""])
+def test_impossible_threads_are_named(monkeypatch, value):
+    monkeypatch.setenv("RETLIB_THREADS", value)
+    with pytest.raises(SettingError, match="RETLIB_THREADS"):
+        runtime.threads()
+
+
+def test_every_library_gets_the_same_threads(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("RETLIB_THREADS", "2")
+    try:
+        assert runtime.set_threads() == 2
+        assert torch.get_num_threads() == 2
+        assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "2"
+    finally:
+        runtime.set_threads(1)
+    assert torch.get_num_threads() == 1
+
+
+def test_seeds_reach_python_numpy_and_torch():
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(1).item()  # noqa: NPY002
+
+    runtime.set_seeds(5)
+    first = draw()
+    runtime.set_seeds(5)
+    assert draw() == first
+    runtime.set_seeds(6)
+    assert all(a != b for a, b in zip(draw(), first, strict=True))
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+def test_seeding_torch_alone_is_torchs_own_seeding():
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    runtime.seed_torch(11)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_device_is_asked_for_by_name(monkeypatch):
+    monkeypatch.setenv("RETLIB_DEVICE", "cpu")
+    assert runtime.device() == torch.device("cpu")
+    monkeypatch.setenv("RETLIB_DEVICE", "tpu")
+    with pytest.raises(SettingError, match="RETLIB_DEVICE = 'tpu'.*cpu, cuda"):
+        runtime.device()
+    monkeypatch.setenv("RETLIB_DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SettingError, match="no CUDA device"):
+        runtime.device()
+
+
+def test_autocast_rounds_products_to_bfloat16_alone():
+    left, right = torch.full((1, 1), 1 + 2**-10), torch.ones(1, 1)
+    with runtime.autocast("float32"):
+        assert (left @ right).dtype == torch.float32
+    with runtime.autocast("bfloat16", torch.device("cpu")):
+        assert (left @ right).dtype == torch.bfloat16
+        assert (left + right).dtype == torch.float32
+    with pytest.raises(SettingError, match="precision = 'half'.*bfloat16, float32"):
+        runtime.autocast("half")
+
+
+def test_folders_follow_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "elsewhere"))
+    assert runtime.build_dir() == tmp_path / "elsewhere"
+    assert runtime.cache_dir() == tmp_path / "elsewhere" / "cache"
+    monkeypatch.delenv("RETLIB_BUILD")
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    assert runtime.build_dir() == tmp_path / "_build"
+
+
+def test_the_root_holds_the_package_and_the_notebooks():
+    assert (runtime.root() / "retlib" / "core" / "runtime.py").samefile(runtime.__file__)
+    assert (runtime.root() / "notebooks").is_dir()
+
+
+def test_what_has_not_loaded_torch_computes_on_the_processor(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(runtime, "device", None)  # not to be asked
+    assert runtime.environment()["device"].startswith("cpu: ")
+
+
+def test_the_environment_is_plain_values_with_what_can_change_a_number():
+    found = runtime.environment()
+    assert found["device"].startswith(("cpu: ", "cuda: ")) and found["threads"] == 1
+    assert json.loads(found["packages"])["torch"] == torch.__version__.split("+")[0] or "+" in torch.__version__
+    assert {"numpy", "scipy", "pandas", "torch"} <= set(json.loads(found["packages"]))
+    assert found["python"] == sys.version.split()[0]
+    assert all(isinstance(value, str | int | float) for value in found.values())
+
+
+def test_a_stopwatch_runs_and_stops():
+    with runtime.Stopwatch() as watch:
+        time.sleep(0.02)
+        while_running = watch.seconds
+    stopped = watch.seconds
+    time.sleep(0.02)
+    assert 0.02 <= while_running <= stopped == watch.seconds
+
+
+def test_peak_memory_is_in_bytes():
+    before = runtime.peak_memory()
+    block = np.ones(30_000_000)  # 240 MB
+    assert runtime.peak_memory() >= block.nbytes
+    assert before <= runtime.peak_memory() < 2**40
+
+
+def test_progress_leaves_the_items_alone():
+    assert list(runtime.progress(range(3), desc="test")) == [0, 1, 2]
+
+
+TRAIN = """
+import hashlib, sys
+sys.path[:0] = [{tests!r}]
+from conftest import make_toy
+from retlib import runtime
+from retlib.systems.recipes import Recipe, fit
+runtime.set_threads()
+trained = fit([make_toy()], Recipe(batch_size=16, epochs=4, dimension=24), seed=3)
+rows = [(row["step"], repr(row["loss"]), row["score"]) for row in trained.history.evaluations]
+print(trained.fingerprint, hashlib.sha256(repr(rows).encode()).hexdigest())
+"""
+
+
+def test_two_processes_train_the_same_model_bit_for_bit(tmp_path):
+    ends = []
+    for name in ("one", "two"):  # each with a cache of its own: the second must train as well
+        ended = subprocess.run(
+            [sys.executable, "-c", TRAIN.format(tests=str(Path(__file__).parents[1]))],
+            # Hashes of strings differ between the two, so an order that depends on them shows.
+            env={**os.environ, "RETLIB_BUILD": str(tmp_path / name), "PYTHONHASHSEED": str(len(ends))},
+            cwd=Path(__file__).parents[1].parent,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        ends.append(ended.stdout.split())
+    assert len(ends[0]) == 2 and ends[0] == ends[1]
+
+
+def test_a_clock_counts_each_part_alone(monkeypatch):
+    now = iter([0.0, 10.0, 11.0, 11.0, 14.0, 20.0, 30.0, 35.0])
+    monkeypatch.setattr(runtime.time, "perf_counter", now.__next__)
+    clock = runtime.Clock()
+    with clock("outer"):
+        with clock("inner"):
+            pass
+        with clock("other"):
+            pass
+    with clock("inner"):
+        pass
+    assert clock.seconds == {"inner": 1 + 5, "other": 3, "outer": 20 - 1 - 3}

@@ -1,0 +1,313 @@
+"""The catalogue, and fetching from a server on this machine; no test leaves it."""
+
+import hashlib
+import re
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data import datasets
+from retlib.data.datasets import catalogue
+from retlib.data.datasets.catalogue import Entry, File, Variant
+
+CONTENT = b"id\ttext\n1\tone\n" * 5000
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Empty folders for $RETLIB_DATA and the build; nothing of this machine shows through."""
+    data, build = tmp_path / "data", tmp_path / "build"
+    data.mkdir()
+    monkeypatch.setenv("RETLIB_DATA", str(data))
+    monkeypatch.setenv("RETLIB_BUILD", str(build))
+    for variable in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(variable, "127.0.0.1")
+    return data, build / "cache" / "data"
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Make `catalogue()` hold one data set, "toy", with the given files."""
+
+    def make(*files, how=None):
+        entry = Entry("toy", "A toy", "https://example.org/toy", "CC0", "Nobody 2020", files, how)
+        monkeypatch.setattr(catalogue, "catalogue", lambda: {"toy": entry})
+        return entry
+
+    return make
+
+
+@contextmanager
+def server(body, status=200, length=None):
+    """A server that answers every GET alike; `length` is the Content-Length it claims (0: none)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            if length != 0:
+                self.send_header("Content-Length", str(length or len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{httpd.server_port}/toy.tsv"
+        finally:
+            httpd.shutdown()
+            thread.join()
+
+
+def left_behind(*roots):
+    return [path for root in roots for path in root.rglob("*") if path.is_file()]
+
+
+# The catalogue itself.
+
+
+def test_every_entry_is_complete_and_can_be_got():
+    entries = catalogue.catalogue()
+    assert len(entries) >= 15
+    for entry in entries.values():
+        assert entry.title and entry.licence and entry.citation
+        assert entry.source.startswith(("http://", "https://"))
+        for file in entry.files:
+            assert file.name.startswith(f"{entry.name}/") and ".." not in file.name
+            assert file.url or entry.how
+            sums = [file.sha256, *(variant.sha256 for variant in file.variants)]
+            assert all(re.fullmatch("[0-9a-f]{64}", value) for value in sums if value)
+            assert len(set(sums)) == len(sums)
+            assert (file.sha256 is None) == (file.bytes is None)
+
+
+def test_what_can_be_loaded_stands_in_the_catalogue():
+    loadable = {"quora", "askubuntu", "askubuntu-titles", "paralex", "disfl-qa"}
+    assert loadable <= set(datasets.names())
+    assert {"wikipedia-2015", "wikispeedia"} <= set(datasets.text_names())
+    slices = {name for name in datasets.text_names() if name.startswith("pydocs-")}  # parts of pydocs, made here
+    assert {*loadable, *datasets.text_names()} - slices <= set(catalogue.catalogue())
+
+
+def test_unknown_names_list_the_valid_ones():
+    for ask in (datasets.load, datasets.text, catalogue.provenance, catalogue.fetch):
+        with pytest.raises(SettingError, match="Did you mean 'wikispeedia'|Valid: .*quora"):
+            ask("wikispedia")
+    with pytest.raises(SettingError, match="quora/quora_duplicate_questions.tsv"):
+        catalogue.locate("quora", "quora/other.tsv")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("toy: {title: T, source: S, licence: L, citation: C, color: red}", "color"),
+        ("toy: {title: T, source: S, licence: L}", "citation"),
+        ("toy: {title: T, source: S, licence: L, citation: C, files: [{name: toy/a}]}", "toy/a.*neither a url"),
+        ("toy: {title: T, source: S, licence: L, citation: C, files: [{url: http://a}]}", "name"),
+    ],
+)
+def test_a_bad_catalogue_is_refused(tmp_path, content, message):
+    path = tmp_path / "catalogue.yaml"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        catalogue.read_catalogue(path)
+
+
+def test_a_new_collection_is_registered_by_a_decorator(monkeypatch):
+    monkeypatch.setattr(datasets, "_COLLECTIONS", {})
+    monkeypatch.setattr(datasets, "_TEXTS", {})
+
+    @datasets.register("mine")
+    def load_mine():
+        return object()
+
+    @datasets.register_text("my-text")
+    def sentences():
+        yield "One sentence."
+
+    assert datasets.names() == ["mine"] and datasets.text_names() == ["my-text"]
+    assert datasets.load("mine") is datasets.load("mine")  # kept, so made once
+    assert list(datasets.text("my-text")) == ["One sentence."]
+
+
+# Finding files and saying what they are.
+
+
+def test_locate_prefers_the_named_folder_to_the_cache(folders, known):
+    known(File("toy/a.tsv", "http://example.org/a.tsv"))
+    for folder in reversed(folders):
+        (folder / "toy").mkdir(parents=True)
+        (folder / "toy" / "a.tsv").write_bytes(b"x")
+        assert catalogue.locate("toy", "toy/a.tsv") == folder / "toy" / "a.tsv"
+
+
+def test_a_missing_file_names_folders_address_and_command(folders, known):
+    known(File("toy/a.tsv", "http://example.org/a.tsv"), File("toy/b.tsv"), how="Ask the authors.")
+    with pytest.raises(DataError) as error:
+        catalogue.locate("toy", "toy/a.tsv")
+    for part in ("toy/a.tsv", *map(str, folders), "http://example.org/a.tsv", "python -m retlib fetch toy"):
+        assert part in str(error.value)
+    with pytest.raises(DataError, match="by hand: Ask the authors"):
+        catalogue.locate("toy", "toy/b.tsv")
+
+
+def test_provenance_tells_release_variant_and_unknown_apart(folders, known):
+    contents = {"toy/release": b"r", "toy/variant": b"v", "toy/unknown": b"u"}
+    known(
+        File("toy/release", "http://a", 1, sha256(b"r")),
+        File("toy/variant", "http://a", 1, sha256(b"r"), (Variant(sha256(b"v"), 1, "half of it"),)),
+        File("toy/unknown", "http://a", 1, sha256(b"r")),
+        File("toy/absent", "http://a"),
+    )
+    (folders[0] / "toy").mkdir()
+    for name, content in contents.items():
+        (folders[0] / name).write_bytes(content)
+    assert catalogue.provenance("toy") == {
+        "toy/release": f"{sha256(b'r')} (release)",
+        "toy/variant": f"{sha256(b'v')} (variant: half of it)",
+        "toy/unknown": f"{sha256(b'u')} (unknown)",
+    }
+
+
+def test_a_checksum_is_computed_once_and_again_when_the_file_changes(folders, monkeypatch):
+    path = folders[0] / "big"
+    path.write_bytes(b"first")
+    assert catalogue.checksum(path) == sha256(b"first")
+    with monkeypatch.context() as patch:
+        patch.setattr(hashlib, "file_digest", None)  # a second computation would fail
+        assert catalogue.checksum(path) == sha256(b"first")
+    path.write_bytes(b"second")
+    assert catalogue.checksum(path) == sha256(b"second")
+
+
+def test_the_table_says_what_is_here(folders, known):
+    release = Variant(sha256(b"x"), 2_500_000, "a copy")
+    known(File("toy/a", "http://a", 1_000_000), File("toy/b", "http://a", variants=(release,)))
+    assert catalogue.table().iloc[0].to_dict() == {
+        "name": "toy",
+        "title": "A toy",
+        "source": "https://example.org/toy",
+        "licence": "CC0",
+        "size": "3.5 MB",
+        "here": "no",
+        "loader": "no",
+    }
+    (folders[1] / "toy").mkdir(parents=True)
+    for name, here in (("a", "part"), ("b", "yes")):
+        (folders[1] / "toy" / name).write_bytes(b"x")
+        assert catalogue.table()["here"].tolist() == [here]
+
+
+# Fetching.
+
+
+def test_fetch_downloads_verifies_and_moves_into_place(folders, known):
+    with server(CONTENT) as url:
+        known(File("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
+        (line,) = catalogue.fetch("toy")
+    assert "fetched and verified" in line
+    assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"]
+    assert catalogue.locate("toy", "toy/a.tsv").read_bytes() == CONTENT
+    # The server is gone: a second call must not need it.
+    assert "already here (release)" in catalogue.fetch("toy")[0]
+
+
+def test_fetch_fills_the_cache_when_no_folder_is_named_or_it_cannot_be_written(folders, known, monkeypatch):
+    with server(CONTENT) as url:
+        known(File("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
+        monkeypatch.setattr(catalogue.os, "access", lambda *_: False)
+        catalogue.fetch("toy")
+        assert left_behind(folders[1]) == [folders[1] / "toy" / "a.tsv"]
+        (folders[1] / "toy" / "a.tsv").unlink()
+        monkeypatch.undo()
+        monkeypatch.setenv("RETLIB_BUILD", str(folders[1].parent.parent))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.delenv("RETLIB_DATA", raising=False)
+        known(File("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
+        catalogue.fetch("toy")
+        assert left_behind(folders[1]) == [folders[1] / "toy" / "a.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "length", "message"),
+    [
+        (b"another file", 200, None, "expected sha256 .*got .*12 bytes"),
+        (CONTENT[:100], 200, len(CONTENT), "IncompleteRead|Incomplete|Connection"),
+        (CONTENT[:100], 200, 0, "expected sha256 .*got .*100 bytes"),
+        (b"<html>gone</html>", 404, None, "404"),
+        (b"oops", 500, None, "500"),
+    ],
+    ids=["wrong file", "truncated", "truncated without length", "gone", "server error"],
+)
+def test_a_failed_download_says_why_and_leaves_nothing(folders, known, body, status, length, message):
+    with server(body, status, length) as url:
+        known(File("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
+        with pytest.raises(DataError, match=message) as error:
+            catalogue.fetch("toy")
+    for part in ("toy/a.tsv", url, "python -m retlib fetch toy", "https://example.org/toy"):
+        assert part in str(error.value)
+    assert left_behind(*folders) == []
+
+
+def test_without_a_server_fetch_says_so_and_leaves_nothing(folders, known):
+    with server(b"") as url:
+        pass  # closed again: nobody listens on its port now
+    known(File("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
+    with pytest.raises(DataError, match=f"{url}.*Connection.*Check the network"):
+        catalogue.fetch("toy")
+    assert left_behind(*folders) == []
+
+
+def test_without_a_known_checksum_the_first_download_is_recorded_and_the_next_must_equal_it(folders, known):
+    path = folders[0] / "toy" / "a.tsv"
+    with server(CONTENT) as url:
+        known(File("toy/a.tsv", url))
+        (line,) = catalogue.fetch("toy")
+        assert "NOT verified" in line and sha256(CONTENT) in line
+        assert path.with_name("a.tsv.sha256").read_text() == f"{sha256(CONTENT)}  a.tsv\n"
+        assert catalogue.provenance("toy")["toy/a.tsv"].endswith("(first download, unverified)")
+        path.unlink()
+        catalogue.fetch("toy")
+    path.unlink()
+    with server(b"changed") as url:
+        known(File("toy/a.tsv", url))
+        with pytest.raises(DataError, match=f"expected sha256 {sha256(CONTENT)}"):
+            catalogue.fetch("toy")
+    assert not path.exists()
+
+
+def test_a_known_copy_is_kept_and_an_unknown_one_is_refused(folders, known):
+    file = File("toy/a.tsv", "http://127.0.0.1:9/a", 1, sha256(b"r"), (Variant(sha256(b"v"), 1, "half of it"),))
+    known(file)
+    path = folders[0] / "toy" / "a.tsv"
+    path.parent.mkdir()
+    path.write_bytes(b"v")
+    assert "already here (variant: half of it)" in catalogue.fetch("toy")[0]
+    path.write_bytes(b"u")
+    with pytest.raises(DataError, match=f"neither the official release .*{sha256(b'u')}.*Move it away"):
+        catalogue.fetch("toy")
+    assert path.read_bytes() == b"u"
+
+
+def test_what_must_be_fetched_by_hand_is_said_after_the_rest_was_fetched(folders, known):
+    with server(CONTENT) as url:
+        known(File("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)), File("toy/b.tsv"), how="Ask the authors.")
+        with pytest.raises(DataError, match="put toy/b.tsv below .*Ask the authors"):
+            catalogue.fetch("toy")
+    assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"]
+
+
+def test_embedded_data_need_no_fetching(known):
+    known()
+    assert "nothing to fetch" in catalogue.fetch("toy")[0]
+    assert catalogue.table()[["here", "size"]].to_numpy().tolist() == [["yes", "embedded"]]

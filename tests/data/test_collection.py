@@ -1,0 +1,400 @@
+"""Collections and the closure construction: properties on any graph, and numbers by hand."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data.collection import (
+    SPLITS,
+    Collection,
+    closure,
+    fewer_candidates,
+    hash_position,
+    retrieval_task,
+    smaller,
+    split_by_cluster,
+)
+
+ITEMS = [f"i{number:02d}" for number in range(12)]
+SHARES = {"test": 0.3, "dev": 0.2}
+# A busy machine is no failure.
+patient = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+labelled_pairs = st.lists(
+    st.tuples(st.sampled_from(ITEMS), st.sampled_from(ITEMS), st.integers(0, 1)).filter(
+        lambda pair: pair[0] != pair[1]
+    ),
+    max_size=25,
+    unique_by=lambda pair: pair[:2],
+)
+
+
+def frame(rows):
+    return pd.DataFrame(rows, columns=["left", "right", "label"]).astype({"label": int})
+
+
+def reachable(rows, item):
+    """The items that positive pairs join to `item`, found by walking: an oracle for `closure`."""
+    found, border = set(), {item}
+    while border:
+        found |= border
+        steps = {(left, right) for left, right, label in rows if label == 1}
+        border = {b for a, b in steps | {(b, a) for a, b in steps} if a in border} - found
+    return found
+
+
+def make_task(rows, seed):
+    texts = pd.Series({item: f"text of {item}" for item in ITEMS})
+    split = split_by_cluster(texts.index, closure(frame(rows)), SHARES, seed)
+    return retrieval_task("toy", texts, frame(rows), split)
+
+
+# The transitive closure.
+
+
+@patient
+@given(labelled_pairs)
+def test_closure_is_the_reachability_relation(rows):
+    clusters = closure(frame(rows))
+    positive = {item for left, right, label in rows if label == 1 for item in (left, right)}
+    assert set(clusters.index) == positive
+    for item in positive:
+        members = set(clusters.index[clusters == clusters[item]])
+        assert members == reachable(rows, item)  # so: reflexive, symmetric, transitive
+        assert clusters[item] == min(members)
+
+
+@patient
+@given(labelled_pairs, st.randoms(use_true_random=False))
+def test_closure_does_not_depend_on_the_order_or_direction_of_pairs(rows, random):
+    turned = [(right, left, label) if random.random() < 0.5 else (left, right, label) for left, right, label in rows]
+    random.shuffle(turned)
+    pd.testing.assert_series_equal(closure(frame(rows)), closure(frame(turned)))
+
+
+# The split.
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99))
+def test_no_cluster_is_on_both_sides(rows, seed):
+    clusters = closure(frame(rows))
+    split = split_by_cluster(pd.Index(ITEMS), clusters, SHARES, seed)
+    assert split.index.tolist() == ITEMS and set(split) <= set(SPLITS)
+    assert (split[clusters.index].groupby(clusters).nunique() == 1).all()
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99))
+def test_a_cluster_stays_on_its_side_when_other_items_are_added(rows, seed):
+    clusters = closure(frame(rows))
+    few, many = pd.Index(ITEMS), pd.Index([*ITEMS, *(f"new{number}" for number in range(20))])
+    before, after = (split_by_cluster(items, clusters, SHARES, seed) for items in (few, many))
+    assert before.equals(after[few])
+
+
+def test_shares_and_seed_are_respected():
+    items = pd.Index([f"q{number}" for number in range(20_000)])
+    none = pd.Series(dtype=object)
+    first, second = (split_by_cluster(items, none, {"test": 0.1, "dev": 0.05}, seed) for seed in (0, 1))
+    shares = first.value_counts(normalize=True)
+    assert shares["test"] == pytest.approx(0.10, abs=0.01) and shares["dev"] == pytest.approx(0.05, abs=0.01)
+    # Two independent draws agree on 0.85² + 0.1² + 0.05² = 0.735 of the items.
+    assert (first == second).mean() == pytest.approx(0.735, abs=0.02)
+
+
+# The retrieval task.
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99))
+def test_a_task_judges_exactly_the_closure_and_never_across_sides(rows, seed):
+    task = make_task(rows, seed)
+    relevant = task.qrels.groupby("query_id")["doc_id"].agg(set).to_dict()
+    assert set(relevant) == set(task.queries.index)
+    for query, documents in relevant.items():
+        assert documents == reachable(rows, query)  # itself included
+    side = task.documents["split"]
+    for names in (task.qrels[["query_id", "doc_id"]], task.pairs[["left", "right"]]):
+        assert (side[names.iloc[:, 0]].to_numpy() == side[names.iloc[:, 1]].to_numpy()).all()
+    assert (task.queries["split"] == side[task.queries.index]).all()
+
+
+@patient
+@given(labelled_pairs, st.integers(0, 99), st.sampled_from(SPLITS))
+def test_the_smaller_candidate_set_keeps_all_relevant_documents(rows, seed, split):
+    task = make_task(rows, seed)
+    smaller = task.candidates(split)
+    assert (smaller.documents["split"] == split).all()
+    assert smaller.queries.equals(task.split(split))
+    assert smaller.qrels.equals(task.judgments(split))
+
+
+def test_pairs_across_sides_are_dropped_before_the_closure():
+    # a-b and c-d are within sides; b-c joins them and must not.
+    rows = [("a", "b", 1), ("b", "c", 1), ("c", "d", 1), ("a", "d", 0)]
+    texts = pd.Series({item: item for item in "abcd"})
+    task = retrieval_task("toy", texts, frame(rows), pd.Series({"a": "train", "b": "train", "c": "test", "d": "test"}))
+    judged = set(zip(task.qrels["query_id"], task.qrels["doc_id"], strict=True))
+    assert judged == {(q, d) for pair in ("ab", "cd") for q in pair for d in pair}
+    assert task.pairs[["left", "right", "split"]].to_numpy().tolist() == [["a", "b", "train"], ["c", "d", "test"]]
+
+
+def test_items_without_a_split_are_refused():
+    with pytest.raises(DataError, match="differ in their items"):
+        retrieval_task("toy", pd.Series({"a": "x", "b": "y"}), frame([("a", "b", 1)]), pd.Series({"a": "train"}))
+
+
+# A part.
+
+
+@patient
+@given(
+    labelled_pairs,
+    st.integers(0, 99),
+    st.none() | st.sets(st.sampled_from(ITEMS)),
+    st.none() | st.sets(st.sampled_from(ITEMS)),
+)
+def test_a_part_keeps_what_refers_to_nothing_else(rows, seed, documents, queries):
+    task = make_task(rows, seed)
+    masks = [
+        None if kept is None else frame.index.isin(kept)
+        for kept, frame in ((documents, task.documents), (queries, task.queries))
+    ]
+    found = task.part(*masks)
+    kept, asked = (set(ITEMS) if names is None else names for names in (documents, queries))
+    assert found.documents.equals(task.documents.loc[[item for item in task.documents.index if item in kept]])
+    assert found.queries.equals(task.queries.loc[[item for item in task.queries.index if item in asked]])
+    triples = [[q, d, grade] for q, d, grade in task.qrels.to_numpy().tolist() if q in asked and d in kept]
+    assert found.qrels.to_numpy().tolist() == triples
+    pairs = [row for row in task.pairs.to_numpy().tolist() if {row[0], row[1]} <= kept]
+    assert found.pairs.to_numpy().tolist() == pairs
+    assert found.name == task.name and found.provenance == task.provenance
+
+
+def test_a_part_of_everything_is_the_whole():
+    assert toy().part().fingerprint == toy().fingerprint
+    bare = replace(toy(), pairs=None)
+    assert bare.part(bare.documents.index != "i00").pairs is None
+
+
+# Fewer candidates.
+
+lengths_of_passages = st.lists(st.integers(1, 4), min_size=1, max_size=12)
+
+
+def reading(lengths, golds):
+    """Passages p0, p1, ... of so many sentences; a query for each sentence number in `golds`, (number, split)."""
+    passages = [f"p{i}" for i, length in enumerate(lengths) for _ in range(length)]
+    position = [place for length in lengths for place in range(length)]
+    ids = [f"{passage}#{place}" for passage, place in zip(passages, position, strict=True)]
+    documents = pd.DataFrame({"text": "x", "passage": passages, "position": position}, index=ids)
+    asked = [f"q{i}" for i in range(len(golds))]
+    queries = pd.DataFrame({"text": "y", "split": [split for _, split in golds]}, index=asked)
+    answers = [ids[number % len(ids)] for number, _ in golds]
+    qrels = pd.DataFrame({"query_id": asked, "doc_id": answers, "relevance": 1})
+    return Collection("reading", documents, queries, qrels)
+
+
+golds = st.lists(st.tuples(st.integers(0, 99), st.sampled_from(SPLITS)), min_size=1, max_size=8)
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.sampled_from(("test", "dev")))
+def test_fewer_candidates_are_whole_passages_with_all_answers(lengths, golds, most, split):
+    task = reading(lengths, golds)
+    fewer = fewer_candidates(task, most, split)
+    kept = fewer.documents["passage"].unique()
+    assert fewer.documents.equals(task.documents[task.documents["passage"].isin(kept)])  # whole, in order
+    assert fewer.judgments(split).equals(task.judgments(split))
+    assert fewer.queries.equals(task.queries) and fewer.name == task.name
+    assert fewer.qrels.equals(task.qrels[task.qrels["doc_id"].isin(fewer.documents.index)])
+    # About `most`: no fewer where there are as many, and more only to end a passage or for the answers.
+    count = len(fewer.documents)
+    needed = set(task.documents.loc[task.judgments(split)["doc_id"], "passage"])
+    answers = task.documents["passage"].isin(needed).sum()
+    assert count >= min(most, len(task.documents))
+    assert count < max(most + max(lengths), answers + 1)
+    if answers >= most:
+        assert set(kept) == needed
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.randoms(use_true_random=False))
+def test_fewer_candidates_do_not_depend_on_the_order_of_rows(lengths, golds, most, random):
+    task = reading(lengths, golds)
+    order = random.sample(range(len(task.documents)), len(task.documents))
+    turned = fewer_candidates(replace(task, documents=task.documents.iloc[order]), most)
+    fewer = fewer_candidates(task, most)
+    assert set(turned.documents.index) == set(fewer.documents.index)
+    assert fewer_candidates(task, most).fingerprint == fewer.fingerprint
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.integers(0, 10))
+def test_more_candidates_hold_the_fewer_ones(lengths, golds, most, more):
+    task = reading(lengths, golds)
+    few, many = (fewer_candidates(task, size).documents.index for size in (most, most + more))
+    assert set(few) <= set(many)
+
+
+def test_fewer_candidates_by_hand():
+    task = reading([3, 2, 2, 1, 3, 2], [(4, "test"), (0, "train")])  # the fifth sentence answers: p1#1
+    assert set(fewer_candidates(task, 1).documents["passage"]) == {"p1"}
+    assert fewer_candidates(task, 1).qrels["query_id"].tolist() == ["q0"]  # p0 is gone
+    assert len(fewer_candidates(task, 99).documents) == 13
+    with pytest.raises(DataError, match="collection 'toy' has no passages"):
+        fewer_candidates(toy(), 5)
+
+
+# A smaller task.
+
+PAGES, QUESTIONS = [f"d{i}" for i in range(10)], [f"q{i}" for i in range(12)]
+graded = st.dictionaries(st.tuples(st.sampled_from(QUESTIONS), st.sampled_from(PAGES)), st.integers(0, 2))
+sides = st.lists(st.sampled_from(SPLITS), min_size=len(QUESTIONS), max_size=len(QUESTIONS))
+sizes = st.integers(1, 11), st.integers(1, 13)
+
+
+def asking(grades, splits):
+    """Ten documents; twelve queries with these splits; judgments of these grades."""
+    documents = pd.DataFrame({"text": "x", "title": PAGES}, index=PAGES)
+    queries = pd.DataFrame({"text": "y", "split": splits}, index=QUESTIONS)
+    rows = [(*pair, grade) for pair, grade in grades.items()]
+    qrels = pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
+    return Collection("asking", documents, queries, qrels)
+
+
+def first(names, count):
+    return set(sorted(names, key=hash_position)[:count])
+
+
+@patient
+@given(graded, sides, *sizes)
+def test_a_smaller_task_keeps_what_its_test_queries_need(grades, splits, documents, questions):
+    task = asking(grades, splits)
+    found = smaller(task, documents, questions)
+    tested = first(task.split("test").index, questions)
+    needed = {doc for (query, doc), grade in grades.items() if grade > 0 and query in tested}
+    others = set(task.queries.index) - set(task.split("test").index)
+    asked = {doc for (query, doc), grade in grades.items() if grade > 0 and query in others} - needed
+    kept = needed | first(asked, max(0, documents - len(needed)))
+    kept |= first(set(PAGES) - needed - asked, max(0, documents - len(kept)))
+    assert set(found.split("test").index) == tested and found.name == task.name
+    assert found.documents.equals(task.documents[task.documents.index.isin(kept)])  # in their order
+    answered = {query for (query, doc), grade in grades.items() if grade > 0 and doc in kept}
+    for split in ("train", "dev"):
+        assert set(found.split(split).index) == answered & set(task.split(split).index)
+    left = {pair: grade for pair, grade in grades.items() if pair[0] in found.queries.index and pair[1] in kept}
+    assert {(row.query_id, row.doc_id): row.relevance for row in found.qrels.itertuples()} == left
+
+
+@patient
+@given(graded, sides, *sizes, st.randoms(use_true_random=False))
+def test_a_smaller_task_does_not_depend_on_the_order_of_rows_or_on_sizes_between(
+    grades, splits, documents, questions, random
+):
+    task = asking(grades, splits)
+    found = smaller(task, documents, questions)
+    order = [random.sample(range(len(names)), len(names)) for names in (PAGES, QUESTIONS)]
+    turned = replace(task, documents=task.documents.iloc[order[0]], queries=task.queries.iloc[order[1]])
+    turned = smaller(turned, documents, questions)
+    assert set(turned.documents.index) == set(found.documents.index)
+    assert set(turned.queries.index) == set(found.queries.index)
+    assert smaller(found, documents, questions).fingerprint == found.fingerprint
+    assert set(found.documents.index) <= set(smaller(task, documents + 1, questions).documents.index)
+
+
+def test_a_task_that_is_small_enough_loses_only_queries_without_an_answer():
+    task = asking({(query, "d1"): 1 for query in QUESTIONS[1:]}, ["train", "dev", "test"] * 4)
+    found = smaller(task, 10, 4)
+    assert found.documents.equals(task.documents) and found.qrels.equals(task.qrels)
+    assert found.queries.equals(task.queries.drop(index="q0"))
+
+
+@patient
+@given(labelled_pairs.filter(any), st.integers(0, 99), st.integers(1, 13), st.integers(1, 13))
+def test_a_smaller_task_has_the_labelled_pairs_of_its_documents(rows, seed, documents, questions):
+    task = make_task(rows, seed)
+    found = smaller(task, documents, questions)
+    ends = task.pairs[["left", "right"]].isin(list(found.documents.index)).all(axis=1)
+    assert found.pairs.equals(task.pairs[ends])
+
+
+def test_fewer_candidates_have_the_labelled_pairs_of_their_documents():
+    task = reading([1, 1, 1], [(0, "test")])
+    pairs = pd.DataFrame([("p0#0", "p0#0", 1, "train"), ("p0#0", "p1#0", 0, "train"), ("p2#0", "p1#0", 0, "train")])
+    task = replace(task, pairs=pairs.set_axis(["left", "right", "label", "split"], axis=1))
+    assert fewer_candidates(task, 1).pairs.to_numpy().tolist() == [["p0#0", "p0#0", 1, "train"]]
+    assert len(fewer_candidates(task, 3).pairs) == 3
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0)])
+def test_a_task_of_nothing_is_refused(sizes):
+    with pytest.raises(SettingError, match="at least 1 is needed"):
+        smaller(asking({}, ["test"] * 12), *sizes)
+
+
+# The collection.
+
+
+def toy():
+    return make_task([("i00", "i01", 1), ("i01", "i02", 1), ("i03", "i04", 0)], 0)
+
+
+def test_equal_content_has_an_equal_fingerprint():
+    assert toy().fingerprint == toy().fingerprint
+    assert replace(toy(), name="other").fingerprint == toy().fingerprint  # the name is no content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: replace(c, documents=c.documents.assign(text=c.documents["text"].str.upper())),
+        lambda c: replace(c, documents=c.documents.iloc[::-1]),
+        lambda c: replace(c, documents=c.documents.assign(title="t")),
+        lambda c: replace(c, queries=c.queries.assign(split="dev")),
+        lambda c: replace(c, qrels=c.qrels.iloc[1:]),
+        lambda c: replace(c, qrels=c.qrels.assign(relevance=0)),
+        lambda c: replace(c, pairs=None),
+        lambda c: replace(c, links=pd.DataFrame({"source": ["a"], "target": ["b"]})),
+    ],
+)
+def test_other_content_has_another_fingerprint(change):
+    assert change(toy()).fingerprint != toy().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: {"documents": c.documents.drop(columns="text")}, "documents lacks the column.*text"),
+        (lambda c: {"queries": c.queries.drop(columns="split")}, "queries lacks the column.*split"),
+        (lambda c: {"documents": pd.concat([c.documents, c.documents.iloc[:1]])}, "documents: id .*i00.* is repeated"),
+        (lambda c: {"queries": pd.concat([c.queries, c.queries.iloc[:1]])}, "queries: id .* is repeated"),
+        (lambda c: {"qrels": c.qrels.assign(doc_id="ghost")}, "qrels.doc_id names unknown ids .*ghost"),
+        (lambda c: {"qrels": c.qrels.assign(query_id="ghost")}, "qrels.query_id names unknown ids .*ghost"),
+        (lambda c: {"queries": c.queries.assign(split="exam")}, "queries: unknown split .*exam"),
+        (lambda c: {"pairs": c.pairs.assign(split="exam")}, "pairs: unknown split .*exam"),
+        (lambda c: {"pairs": c.pairs.assign(left="ghost")}, "pairs.left names unknown ids .*ghost"),
+        (lambda c: {"qrels": pd.concat([c.qrels, c.qrels.iloc[:1]])}, "qrels: .* is judged twice"),
+    ],
+)
+def test_an_inconsistent_collection_is_refused(change, message):
+    collection = toy()
+    with pytest.raises(DataError, match=f"collection 'toy': {message}"):
+        replace(collection, **change(collection))
+
+
+def test_splits_and_labels_are_selected():
+    texts = pd.Series({item: item for item in "abcd"})
+    pairs = frame([("a", "b", 1), ("a", "c", 0), ("b", "c", 1)])
+    task = retrieval_task("toy", texts, pairs, pd.Series({**dict.fromkeys("abc", "train"), "d": "test"}))
+    assert task.split("train").index.tolist() == ["a", "b", "c"]
+    assert len(task.judgments("train")) == 9 and len(task.judgments("test")) == 0
+    assert [len(task.labelled("train", label)) for label in (1, 0, None)] == [2, 1, 3]
+    with pytest.raises(SettingError, match="'exam' is not known. Valid: train, dev, test"):
+        task.split("exam")
+    with pytest.raises(DataError, match="no labelled pairs"):
+        replace(task, pairs=None).labelled("train")

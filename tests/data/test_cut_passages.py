@@ -1,0 +1,217 @@
+"""Passages of whole sentences: their length, order and boundaries, and which of them are no target's."""
+
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from realdata import real
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data import datasets, passages
+from retlib.data.collection import Article, Collection
+from retlib.data.text import quick_sentences, words
+
+
+def sentence(count, mark="."):
+    """A sentence of so many words that is told from others by its length."""
+    return " ".join(["Word", *(f"w{count}x{place}" for place in range(1, count))]) + mark
+
+
+def article(name, *paragraphs):
+    return Article(name, name.title(), paragraphs, min(1, len(paragraphs)))
+
+
+def holding(*texts):
+    """A collection of these documents."""
+    documents = pd.DataFrame({"text": texts}, index=[f"d{place}" for place in range(len(texts))])
+    return Collection(
+        "held",
+        documents,
+        pd.DataFrame({"text": [], "split": []}),
+        pd.DataFrame({"query_id": [], "doc_id": [], "relevance": []}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "expected"),
+    [
+        ([40, 40, 40], 100, [80, 40]),
+        ([60, 41, 59], 100, [60, 100]),
+        ([50, 50, 1], 100, [100, 1]),
+        ([100], 100, [100]),
+        ([3, 250, 3], 100, [3, 100, 100, 53]),
+        ([2, 2], 1, [1, 1, 1, 1]),
+    ],
+)
+def test_as_many_sentences_as_fit(lengths, most, expected):
+    text = " ".join(map(sentence, lengths))
+    assert [len(piece.split()) for piece in passages.split(text, most)] == expected
+
+
+def test_a_text_without_words_has_no_passages():
+    assert passages.split("") == passages.split(" \n ") == []
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=30), st.integers(1, 40))
+def test_no_word_is_lost_and_passages_end_where_sentences_do(lengths, most):
+    text = " ".join(map(sentence, lengths))
+    found = passages.split(text, most)
+    assert " ".join(found).split() == text.split()
+    assert all(1 <= len(piece.split()) <= most for piece in found)
+    ends = set(np.cumsum(lengths))
+    for before, piece, at in zip(found, found[1:], np.cumsum([len(piece.split()) for piece in found]), strict=False):
+        inside = at not in ends
+        # Inside a sentence only where the sentence is too long; elsewhere what follows had no place.
+        following = quick_sentences(piece)[0].split()
+        assert inside <= (max(lengths) > most)
+        assert inside or len(before.split()) + len(following) > most
+
+
+def test_articles_are_cut_across_paragraphs_but_not_across_articles():
+    first = article("first", f"{sentence(30)} {sentence(31)}", sentence(32), sentence(33))
+    found = passages.passages([first, article("empty"), article("second", sentence(5))])
+    assert found.index.tolist() == ["first#0", "first#1", "second#0"]
+    assert found["text"].tolist() == [
+        f"{sentence(30)} {sentence(31)} {sentence(32)}",
+        sentence(33),
+        sentence(5),
+    ]
+    assert found["title"].tolist() == ["First", "First", "Second"]
+    assert found["article"].tolist() == ["first", "first", "second"]
+
+
+@pytest.mark.parametrize("most", [0, -3])
+def test_impossible_lengths_and_amounts(most):
+    for call in (
+        lambda: passages.split("A.", most),
+        lambda: passages.passages([article("a", "A.")], most),
+        lambda: passages.sample(passages.passages([article("a", "A.")]), most),
+    ):
+        with pytest.raises(SettingError, match=f"most = {most} .* at least 1 is needed"):
+            call()
+
+
+def test_articles_without_text_and_articles_of_one_name():
+    with pytest.raises(DataError, match="no running text"):
+        passages.passages([article("empty")])
+    with pytest.raises(DataError, match="two articles have the name of passage.*a#0"):
+        passages.passages([article("a", "One."), article("a", "Two.")])
+
+
+# What no target holds.
+
+THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_unseen"),
+    [
+        (THIRTEEN, False),
+        (f"Before it {THIRTEEN.title()}; and after.", False),
+        (THIRTEEN.replace("seven", "7"), True),
+        (THIRTEEN.removesuffix(" thirteen"), True),
+        (f"{THIRTEEN.removeprefix('one ')} one", True),
+        ("short", True),
+    ],
+)
+def test_a_run_of_thirteen_words_is_a_copy(text, is_unseen):
+    found = pd.DataFrame({"text": ["Quite another text.", text]}, index=["a", "b"])
+    left = passages.unseen(found, holding("nothing"), holding(f"It begins so: {THIRTEEN}.", "short"))
+    assert left.index.tolist() == ["a", "b"][: 1 + is_unseen]
+
+
+def test_runs_do_not_pass_from_one_text_to_the_next():
+    half, other = " ".join(THIRTEEN.split()[:6]), " ".join(THIRTEEN.split()[6:])
+    found = pd.DataFrame({"text": [half, other, THIRTEEN]})
+    assert len(passages.unseen(found, holding(half, other))) == 3
+    assert passages.unseen(found, holding(THIRTEEN)).index.tolist() == [0, 1]
+
+
+def test_of_equal_passages_the_first_stays():
+    found = pd.DataFrame({"text": ["One.", "Two.", "One."]}, index=["a", "b", "c"])
+    assert passages.unseen(found).index.tolist() == ["a", "b"]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), max_size=40).map(" ".join), min_size=1, max_size=8),
+    st.lists(st.lists(st.sampled_from("abc"), max_size=40).map(" ".join), min_size=1, max_size=4),
+)
+def test_unseen_agrees_with_sets_of_runs(texts, held):
+    def runs(text):
+        tokens = words(text)
+        return {tuple(tokens[i : i + passages.RUN]) for i in range(len(tokens) - passages.RUN + 1)}
+
+    known = set().union(*map(runs, held))
+    found = pd.DataFrame({"text": texts}, index=[str(place) for place in range(len(texts))])
+    expected = [place for place, text in found["text"].drop_duplicates().items() if not runs(text) & known]
+    assert passages.unseen(found, holding(*held)).index.tolist() == expected
+
+
+def test_a_smaller_sample_is_part_of_a_larger_one():
+    found = pd.DataFrame({"text": map(str, range(50))}, index=[f"a#{place}" for place in range(50)])
+    small, large = passages.sample(found, 10), passages.sample(found, 30)
+    assert len(small) == 10 and len(large) == 30 and set(small.index) < set(large.index)
+    assert large.index.tolist() == [name for name in found.index if name in set(large.index)]
+    assert passages.sample(found[::-1], 10)[::-1].equals(small)
+    assert passages.sample(found, 99).equals(found)
+
+
+@real("wikispeedia/wikispeedia_articles_plaintext.tar.gz", "wikispeedia/wikispeedia_paths-and-graph.tar.gz")
+def test_real_articles():
+    articles = list(islice(datasets.articles("wikispeedia"), 200))
+    found = passages.passages(articles)
+    lengths = found["text"].str.split().str.len()
+    assert lengths.max() <= 100 and 75 < lengths.mean() < 100
+    whole = {one.name: " ".join(one.passages).split() for one in articles if one.passages}
+    assert found.groupby("article")["text"].agg(" ".join).str.split().to_dict() == whole
+    part = found.iloc[::3]
+    left = passages.unseen(found, holding(*part["text"]))
+    assert 0.9 * len(found) < len(left) + len(part) and set(left["text"]).isdisjoint(part["text"][lengths > 20])
+
+
+def test_sentences_of_passages():
+    found = passages.sentences(
+        pd.Series({"a": "Short one. Here is a sentence of seven words. And here is another one.", "b": "No."})
+    )
+    assert found.to_dict() == {
+        "a|1": "Here is a sentence of seven words.",
+        "a|2": "And here is another one.",
+        "b|0": "No.",
+    }
+
+
+def test_no_more_than_three_sentences_of_a_passage_and_not_always_the_first():
+    texts = pd.Series({f"p{i}": " ".join(f"Sentence number {j} has six words." for j in range(9)) for i in range(20)})
+    places = passages.sentences(texts).index.str.rpartition("|")
+    assert (places.get_level_values(0).value_counts() == 3).all()
+    assert set(places.get_level_values(2)) == {str(j) for j in range(9)}
+
+
+def test_queries_of_sentences_are_their_passage_s_once():
+    rows = [("p|0", "who?", -2.0, 2), ("p|0", "what?", -3.0, 2), ("p|2", "who?", -1.0, 2), ("q|r|1", "who?", -4.0, 2)]
+    written = pd.DataFrame(rows, columns=["passage_id", "query", "log_likelihood", "units"])
+    found = passages.of_passages(written)
+    assert found.to_numpy().tolist() == [["p", "who?", -1.0, 2], ["p", "what?", -3.0, 2], ["q|r", "who?", -4.0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("He is a musician . It rained . Why ? No !", ["He is a musician.", "It rained.", "Why?", "No!"]),
+        ("He is a musician. It rained.", ["He is a musician.", "It rained."]),
+        ("The U.S. states , by area , are many .", ["The U.S. states , by area , are many."]),
+        ("Born in 3.5 months .5 apart", ["Born in 3.5 months .5 apart"]),
+        ("there be several variation on the market", ["there be several variation on the market"]),
+    ],
+)
+def test_sentences_end_at_marks_that_stand_apart_too(text, found):
+    assert passages.sentences_of(text) == found
+
+
+def test_a_generator_of_sentences_reads_tokenized_passages_whole():
+    """On purpose: see the diary, Part III."""
+    texts = pd.Series({"a": "The first sentence has six words . The second one has six , too ."})
+    assert passages.sentences(texts).to_dict() == {"a|0": texts["a"]}

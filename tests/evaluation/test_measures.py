@@ -1,0 +1,422 @@
+"""Measures and comparisons against slow references, numbers by hand, and simulation."""
+
+import math
+from collections import defaultdict
+from itertools import product
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from retlib.core.errors import DataError, SettingError
+from retlib.evaluation.measures import (
+    Comparison,
+    average,
+    compare,
+    evaluate,
+    held_out,
+    holm,
+    precision_at_1,
+    rows_precision,
+    same_seeds,
+)
+
+QRELS = pd.DataFrame(
+    [("q1", "a", 1), ("q1", "c", 2), ("q1", "x", 1), ("q1", "b", 0), ("q2", "b", 1), ("q3", "a", 1)],
+    columns=["query_id", "doc_id", "relevance"],
+)
+RUN = pd.DataFrame(
+    [("q1", "a", 9.0), ("q1", "b", 8.0), ("q1", "c", 8.0), ("q1", "d", 1.0), ("q2", "a", 0.5), ("q2", "b", 0.5)],
+    columns=["query_id", "doc_id", "score"],
+)
+
+
+def value(frame, measure, query):
+    return frame.set_index(["measure", "query_id"])["value"][measure, query]
+
+
+def slow(measure, ranking, relevant):
+    """A measure of one ranked list, straight from its definition; `relevant` maps document to grade."""
+    name, cut = measure.split("@")
+    top = ranking[: int(cut)]
+    good = {d for d, grade in relevant.items() if grade > 0}
+    if name == "P":
+        return sum(d in good for d in top) / int(cut)
+    if name == "R":
+        return sum(d in good for d in top) / len(good)
+    if name == "AP":  # Gillick 2018, section 3.1
+        at = [sum(d in good for d in top[: j + 1]) / (j + 1) for j, d in enumerate(top) if d in good]
+        return sum(at) / len(good)
+    gains = [relevant.get(d, 0) for d in top]
+    ideal = sorted(relevant.values(), reverse=True)[: int(cut)]
+    dcg, best = (sum(g / math.log2(j + 2) for j, g in enumerate(each)) for each in (gains, ideal))
+    return dcg / best
+
+
+MEASURES = ("AP@100", "AP@3", "R@1", "R@5", "P@1", "nDCG@10")
+
+
+def test_measures_by_hand():
+    found = evaluate(RUN, QRELS, ["AP@100", "R@1", "R@10", "P@1", "nDCG@10"])
+    assert value(found, "AP@100", "q1") == pytest.approx((1 / 1 + 2 / 3) / 3)
+    assert value(found, "AP@100", "q2") == pytest.approx(1 / 2)
+    assert value(found, "R@1", "q1") == pytest.approx(1 / 3)
+    assert value(found, "R@10", "q1") == pytest.approx(2 / 3)
+    assert value(found, "P@1", "q1") == 1 and value(found, "P@1", "q2") == 0
+    gain, ideal = 1 + 2 / math.log2(4), 2 + 1 / math.log2(3) + 1 / math.log2(4)
+    assert value(found, "nDCG@10", "q1") == pytest.approx(gain / ideal)
+
+
+def test_a_query_without_results_scores_zero():
+    found = evaluate(RUN, QRELS, ["AP@100", "P@1"])
+    assert found[found["measure"] == "AP@100"]["query_id"].tolist() == ["q1", "q2", "q3"]
+    assert value(found, "AP@100", "q3") == 0
+    nothing = evaluate(RUN.iloc[:0], QRELS, ["AP@100"])
+    assert nothing["value"].tolist() == [0, 0, 0]
+
+
+def test_queries_without_judgments_do_not_count():
+    more = pd.concat([RUN, RUN.iloc[:1].assign(query_id="q9")])
+    assert evaluate(more, QRELS, ["AP@100"]).equals(evaluate(RUN, QRELS, ["AP@100"]))
+
+
+def test_the_order_of_a_run_is_taken_as_it_stands():
+    # Equal scores, and scores that rise: the first line is still the first result.
+    swapped = RUN.iloc[[1, 0, 2, 3, 5, 4]].reset_index(drop=True)
+    found = evaluate(swapped, QRELS, ["AP@100"])
+    assert value(found, "AP@100", "q1") == pytest.approx((1 / 2 + 2 / 3) / 3)
+    assert value(found, "AP@100", "q2") == 1
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), depth=st.sampled_from([1, 4, 130]))
+def test_measures_equal_their_definitions(seed, depth):
+    rng = np.random.default_rng(seed)
+    documents = [f"d{i:03d}" for i in range(150)]
+    rankings = {f"q{i}": rng.permutation(documents)[:depth].tolist() for i in range(3)}
+    grades = {
+        q: {d: int(g) for d, g in zip(rng.permutation(documents)[:40], rng.integers(0, 4, 40), strict=True)}
+        for q in rankings
+    }
+    for each in grades.values():
+        each["d000"] = 1  # at least one is relevant
+    run = pd.DataFrame([(q, d, 0.0) for q, ranking in rankings.items() for d in ranking], columns=RUN.columns)
+    qrels = pd.DataFrame([(q, d, g) for q, each in grades.items() for d, g in each.items()], columns=QRELS.columns)
+    found = evaluate(run, qrels, MEASURES)
+    for row in found.itertuples():
+        expected = slow(row.measure, rankings[row.query_id], grades[row.query_id])
+        assert row.value == pytest.approx(expected, abs=1e-6), row
+
+
+RECALLS = ["R@1", "R@2", "R@5", "R@100"]
+ASKED = [f"q{i}" for i in range(4)]
+FOUND = [f"d{i}" for i in range(7)]
+ranked_lists = st.fixed_dictionaries(
+    {query: st.lists(st.tuples(st.sampled_from(FOUND), st.integers(0, 2)), unique_by=lambda x: x[0]) for query in ASKED}
+)
+judged = st.dictionaries(st.tuples(st.sampled_from(ASKED[1:]), st.sampled_from(FOUND)), st.integers(0, 2), min_size=1)
+
+
+def of_ir_measures(run, qrels, measures):
+    """What ir-measures itself gives for the whole run: (measure, query) to value, 0 where it gives none."""
+    ranks = run.groupby("query_id").cumcount()
+    run = run.assign(score=-ranks.astype(float))  # in its own order
+    found = ir_measures.iter_calc(list(map(ir_measures.parse_measure, measures)), qrels, run)
+    return defaultdict(float, {(str(each.measure), each.query_id): each.value for each in found})
+
+
+def check_measures(run, qrels, measures):
+    """Rows as asked for, queries in the order of the judgments, values those of ir-measures."""
+    found, expected = evaluate(run, qrels, measures), of_ir_measures(run, qrels, measures)
+    keys = list(zip(found["measure"], found["query_id"], strict=True))
+    assert keys == list(product(measures, qrels["query_id"].unique()))
+    assert found["value"].tolist() == pytest.approx([expected[key] for key in keys], abs=1e-9)
+    assert found.columns.tolist() == ["query_id", "measure", "value"] and found["value"].dtype == float
+    assert found.index.equals(pd.RangeIndex(len(keys)))
+    return found
+
+
+def drawn(ranked, grades, random):
+    """A run and judgments: ties, queries without results, without judgments, with no relevant document or several."""
+    rows = [(query, doc, float(score)) for query, found in ranked.items() for doc, score in found]
+    run = pd.DataFrame(rows, columns=RUN.columns).astype({"query_id": object, "doc_id": object, "score": float})
+    qrels = [(query, doc, grade) for (query, doc), grade in grades.items()]
+    random.shuffle(qrels)
+    return run, pd.DataFrame(qrels, columns=QRELS.columns)
+
+
+@settings(max_examples=50)
+@given(ranked_lists, judged, st.randoms(use_true_random=False))
+def test_recalls_equal_those_of_ir_measures(ranked, grades, random):
+    check_measures(*drawn(ranked, grades, random), RECALLS)
+
+
+# Recall, which has a way of its own, and measures that look at the first few results alone; those that look at all.
+CUT, WHOLE = ["R@1", "R@5", "RR@2", "nDCG@3", "Judged@2", "P@1", "Success@3", "R(rel=2)@4"], ["AP", "RR", "nDCG"]
+asked_for = st.one_of(*(st.lists(st.sampled_from(names), min_size=3, unique=True) for names in (CUT, CUT + WHOLE)))
+
+
+@settings(max_examples=40)
+@given(ranked_lists, judged, st.randoms(use_true_random=False), asked_for)
+def test_mixed_measures_equal_those_of_ir_measures(ranked, grades, random, measures):
+    check_measures(*drawn(ranked, grades, random), measures)
+
+
+def test_results_below_every_cut_are_not_looked_at(monkeypatch):
+    seen, real = [], ir_measures.iter_calc
+    monkeypatch.setattr(ir_measures, "iter_calc", lambda m, qrels, run: seen.append(len(run)) or real(m, qrels, run))
+    found = [evaluate(RUN, QRELS, measures) for measures in (["P@1", "R@5"], ["RR@2", "P@1"], ["P@1", "AP"], ["R@1"])]
+    # Of q1's four results and q2's two; recall is not asked for, and one measure without a cut looks at all.
+    assert seen == [2, 4, 6]
+    assert [value(found[1], "RR@2", query) for query in ("q1", "q2", "q3")] == [1, 1 / 2, 0]
+
+
+def test_recalls_by_hand():
+    qrels = pd.concat([QRELS, pd.DataFrame([("q4", "a", 0)], columns=QRELS.columns)])
+    found = check_measures(RUN, qrels, RECALLS)
+    # q1 has three relevant documents and finds two, at ranks 1 and 3; q2 finds its own at rank 2; q4 has none.
+    assert [value(found, measure, "q1") for measure in RECALLS] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
+    assert [value(found, measure, "q2") for measure in RECALLS] == [0, 1, 1, 1]
+    assert [value(found, "R@100", query) for query in ("q3", "q4")] == [0, 0]
+    assert check_measures(RUN.iloc[:0], qrels, RECALLS)["value"].tolist() == [0] * 16
+    swapped = check_measures(RUN.iloc[[1, 0]], QRELS, RECALLS)  # in its own order
+    assert swapped["value"].sum() == pytest.approx(0 + 3 * 1 / 3)
+
+
+def test_recall_with_a_grade_of_its_own_is_left_to_ir_measures():
+    found = evaluate(RUN, QRELS, ["R(rel=2)@5", "R@5"])
+    assert value(found, "R(rel=2)@5", "q1") == 1 and value(found, "R@5", "q1") == pytest.approx(2 / 3)
+    assert evaluate(RUN, QRELS, ["R(rel=2)@5"])["value"].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["nope", "AP@", "AP@x", "", 5])
+def test_an_unknown_measure_is_named(name):
+    with pytest.raises(SettingError, match=r"AP@100, R@1, nDCG@10") as caught:
+        evaluate(RUN, QRELS, [name])
+    assert repr(name) in str(caught.value)
+
+
+def test_no_judgments_is_an_error():
+    with pytest.raises(DataError, match="no judgment"):
+        evaluate(RUN, QRELS.iloc[:0], ["AP@100"])
+
+
+# Comparisons
+
+
+def frames(seed=0, queries=40, seeds=1):
+    rng = np.random.default_rng(seed)
+    index = [f"q{i}" for i in range(queries)]
+    a, b = (pd.DataFrame(rng.random((queries, seeds)), index=index) for _ in range(2))
+    return a + 0.1, b
+
+
+def test_one_seed_without_clusters_is_the_paired_t_test():
+    a, b = frames()
+    found, expected = compare(a, b), stats.ttest_rel(a[0], b[0])
+    assert found.effect == pytest.approx((a[0] - b[0]).mean())
+    assert found.p_value() == pytest.approx(expected.pvalue)
+    assert found.interval() == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert found.p_greater() == pytest.approx(stats.ttest_rel(a[0], b[0], alternative="greater").pvalue)
+    assert found.p_greater(0.2) == pytest.approx(stats.ttest_rel(a[0] - 0.2, b[0], alternative="greater").pvalue)
+    assert (found.freedom, found.queries, found.seeds) == (39, 40, 1)
+
+
+def test_clusters_of_one_change_nothing():
+    a, b = frames()
+    alone = compare(a, b, pd.Series(a.index, index=a.index))
+    assert (alone.effect, alone.error, alone.freedom) == pytest.approx(tuple(vars(compare(a, b)).values())[:3])
+
+
+def test_the_error_of_clusters_equals_a_slow_reference():
+    a, b = frames(queries=30, seeds=3)
+    clusters = pd.Series([f"c{i * i % 11}" for i in range(30)], index=a.index)
+    d = (a - b).to_numpy()
+    total = 0.0
+    for name in set(clusters):
+        total += sum(d[i].mean() - d.mean() for i in range(30) if clusters.iloc[i] == name) ** 2
+    count = clusters.nunique()
+    by_query = total * count / (count - 1) / 30**2
+    by_seed = np.var(d.mean(axis=0), ddof=1) / 3
+    found = compare(a, b, clusters.sample(frac=1, random_state=0))  # whatever their order
+    assert found.error == pytest.approx(math.sqrt(by_query + by_seed))
+    freedom = (by_query + by_seed) ** 2 / (by_query**2 / (count - 1) + by_seed**2 / 2)
+    assert (found.freedom, found.queries, found.seeds) == (pytest.approx(freedom), 30, 3)
+
+
+def test_copies_of_a_query_in_its_cluster_add_no_certainty():
+    a, b = frames(queries=12)
+    clusters = pd.Series(range(12), index=a.index)
+    one = compare(a, b, clusters)
+    copies = [pd.concat([frame] * 5, keys=range(5)) for frame in (a, b)]
+    copies = [frame.set_axis([f"{i}{q}" for i, q in frame.index]) for frame in copies]
+    five = compare(*copies, pd.Series(list(range(12)) * 5, index=copies[0].index))
+    assert (five.effect, five.error, five.freedom) == pytest.approx((one.effect, one.error, one.freedom))
+
+
+def test_a_system_without_seeds_is_compared_with_every_seed():
+    a, b = frames(seeds=3)
+    alone = b[[0]]
+    found = compare(a, alone)
+    assert found.effect == pytest.approx(a.to_numpy().mean() - alone.to_numpy().mean())
+    copies = pd.concat([alone] * 3, axis=1).set_axis([0, 1, 2], axis=1)
+    assert found == compare(a, copies)
+    assert compare(alone, a).effect == pytest.approx(-found.effect)
+
+
+def simulated(rng, queries=80, seeds=3, query=1.0, seed=0.2, both=1.0, size=2, cluster=0.5):
+    """Differences with an effect of 0.3 and random effects of queries, their clusters, seeds and both."""
+    groups = np.arange(queries) // size
+    shared = cluster * rng.normal(size=groups.max() + 1)[groups]
+    d = 0.3 + (shared + query * rng.normal(size=queries))[:, None] + seed * rng.normal(size=seeds)
+    d = pd.DataFrame(d + both * rng.normal(size=(queries, seeds)))
+    return compare(d, d * 0, pd.Series(groups))
+
+
+@pytest.mark.parametrize("model", [{}, {"seed": 0.0}, {"seed": 1.0, "seeds": 5}, {"cluster": 2.0, "size": 4}], ids=str)
+def test_intervals_hold_the_truth_as_often_as_they_say(model):
+    rng = np.random.default_rng(1)
+    found = [simulated(rng, **model) for _ in range(400)]
+    covered = np.mean([low <= 0.3 <= high for low, high in (each.interval() for each in found)])
+    # Conservative by design (the interaction counts twice); a half-wide interval would fail by far.
+    assert 0.92 <= covered
+    if model.get("seed", 0.2) > 0:
+        assert covered < 0.99
+
+
+def test_comparisons_of_what_does_not_fit_are_errors():
+    a, b = frames(seeds=3)
+    with pytest.raises(DataError, match="same queries"):
+        compare(a, b.iloc[::-1])
+    with pytest.raises(DataError, match="same queries"):
+        compare(a, b.iloc[1:])
+    with pytest.raises(DataError, match=r"same seeds.*\[0, 1, 2\] and \[0, 1\]"):
+        compare(a, b[[0, 1]])
+    with pytest.raises(DataError, match=r"same seeds.*\[0, 1, 2\] and \[3, 4, 5\]"):
+        compare(a, b.set_axis([3, 4, 5], axis=1))
+    with pytest.raises(DataError, match="at least two queries"):
+        compare(a.iloc[:1], b.iloc[:1])
+    with pytest.raises(DataError, match="at least two queries"):
+        compare(a, b, pd.Series("one", index=a.index))
+    with pytest.raises(DataError, match="no cluster"):
+        compare(a, b, pd.Series(range(39), index=a.index[1:]))
+
+
+def test_same_seeds_are_those_that_all_share():
+    a, b = frames(seeds=3)
+    left, right = same_seeds(a, b.set_axis([1, 2, 3], axis=1))
+    assert left.columns.tolist() == right.columns.tolist() == [1, 2]
+    left, right = same_seeds(a, b[[0]].set_axis([7], axis=1))
+    assert left.equals(a) and right.columns.tolist() == [7]
+    with pytest.raises(DataError, match="no seed in common"):
+        same_seeds(a, b.set_axis([5, 6, 7], axis=1))
+
+
+def test_equivalence_is_two_one_sided_tests():
+    found = Comparison(effect=0.2, error=0.3, freedom=20, queries=21, seeds=1)
+    upper, lower = stats.t.cdf((0.2 - 1) / 0.3, 20), stats.t.sf((0.2 + 1) / 0.3, 20)
+    assert found.p_equivalent(1) == pytest.approx(max(upper, lower))
+    assert found.p_equivalent(1) == pytest.approx(upper)
+    assert found.p_equivalent(0.1) > 0.5  # the effect itself is beyond the margin
+    # A 90 % interval within the margin is the same decision at 5 %.
+    low, high = found.interval(0.9)
+    margin = max(-low, high)
+    assert found.p_equivalent(margin) == pytest.approx(0.05)
+
+
+def test_a_difference_without_spread_is_decided():
+    a = pd.DataFrame({0: [0.5, 0.25, 0.125]})
+    same, more = compare(a, a), compare(a + 0.5, a)
+    assert (same.effect, same.error, same.p_value(), same.p_greater()) == (0, 0, 1, 0.5)
+    assert same.p_equivalent(0.1) == 0 and same.interval() == (0, 0)
+    assert (more.p_value(), more.p_greater(), more.p_equivalent(0.1)) == (0, 0, 1)
+
+
+def test_holm_by_hand():
+    # 0.005 * 4, 0.01 * 3, 0.03 * 2, and 0.04 * 1, which may not be below the one before.
+    assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]).tolist() == [1, 1]
+    assert holm([0.03]).tolist() == [0.03]
+    assert holm([]).tolist() == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_no_correction_and_bonferroni(p_values):
+    corrected = holm(p_values)
+    raw = np.array(p_values)
+    assert (corrected >= raw).all() and (corrected <= np.minimum(1, raw * len(raw)) + 1e-12).all()
+    order = np.argsort(raw, kind="stable")
+    assert (np.diff(corrected[order]) >= 0).all()
+
+
+# Validation by precision@1
+
+
+def test_precision_at_1_counts_the_group():
+    scores = np.array([[0.9, 0.1, 0.2], [0.3, 0.1, 0.8], [0.1, 0.7, 0.6]])
+    assert precision_at_1(scores, np.array([0, 1, 2])) == pytest.approx(1 / 3)
+    # Columns 1 and 2 are as good as each other.
+    assert precision_at_1(scores, np.array([0, 1, 1])) == 1
+
+
+def test_rows_precision_looks_within_blocks_of_rows():
+    # Query 0 points at document 2, which is outside its block of two; query 3 at document 2 in its own.
+    queries = np.array([[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]], dtype=float)
+    documents = np.eye(4)
+    documents[0] = [0.1, 0, 0.1, 0]
+    groups = np.arange(4)
+    assert rows_precision(queries, documents, groups, size=4) == pytest.approx(2 / 4)
+    assert rows_precision(queries, documents, groups, size=2) == pytest.approx(3 / 4)
+    assert rows_precision(queries, documents, groups, size=3) == pytest.approx((2 + 1) / 4)
+    assert rows_precision(queries, documents, groups) == pytest.approx(2 / 4)
+
+
+def test_held_out_names_an_empty_split(toy):
+    queries, qrels = held_out(toy, "test")
+    assert set(qrels["query_id"]) == set(queries.index) and len(queries) > 10
+    with pytest.raises(DataError, match="'toy-dev' has no test queries"):
+        held_out(toy.candidates("dev"), "test")
+
+
+# --- averages over data sets -----------------------------------------------------------------------
+
+
+def _drawn(rng, seeds, shift, queries=30):
+    """A comparison of two systems that are equal but for what a seed changes."""
+    values = pd.DataFrame(rng.normal(size=(queries, len(seeds))) + shift, columns=seeds)
+    return compare(values, values * 0)
+
+
+def test_the_average_of_one_comparison_is_itself():
+    found = _drawn(np.random.default_rng(0), [3, 4, 5], np.array([0.1, -0.2, 0.4]))
+    mean = average([found])
+    assert (mean.effect, mean.error, mean.freedom) == pytest.approx((found.effect, found.error, found.freedom))
+
+
+def test_what_a_seed_changes_on_all_data_sets_does_not_average_out():
+    """By hand: two data sets with the same two seeds, whose queries do not differ at all."""
+    values = pd.DataFrame([[1.0, 3.0]] * 4, columns=[0, 1])
+    other = pd.DataFrame([[2.0, 6.0]] * 5, columns=[0, 1])
+    mean = average([compare(values, values * 0), compare(other, other * 0)])
+    # Means by seed are 1.5 and 4.5: a variance of 4.5 over two seeds.
+    assert (mean.effect, mean.error, mean.freedom) == pytest.approx((3.0, 1.5, 1.0))
+    assert (mean.queries, mean.seeds) == (9, 2)
+
+
+def test_other_seeds_are_other_trainings():
+    a, b = (pd.DataFrame([[1.0, 3.0]] * 4, columns=columns) for columns in ([0, 1], [2, 3]))
+    mean = average([compare(a, a * 0), compare(b, b * 0)])
+    assert (mean.error, mean.freedom) == pytest.approx(((1 + 1) ** 0.5 / 2, 2.0))
+
+
+def test_an_average_over_data_sets_errs_as_often_as_it_says():
+    """One training answers all data sets; without an effect a tenth of the one-sided p-values is below 0.1, at most."""
+    rng, wrong, tried = np.random.default_rng(1), 0, 600
+    for _ in range(tried):
+        shift = rng.normal(size=3)
+        wrong += average([_drawn(rng, [0, 1, 2], shift) for _ in range(6)]).p_greater() < 0.1
+    assert wrong / tried < 0.1 + 3 * (0.09 / tried) ** 0.5

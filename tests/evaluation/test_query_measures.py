@@ -1,0 +1,63 @@
+"""Measures of generated queries, by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.core.errors import DataError
+from retlib.evaluation.query_measures import distinct, round_trip, statistics
+
+PASSAGES = pd.Series({
+    "x": "the bicycle has a tyre and a chain",
+    "y": "bread is made of flour, water and salt",
+    "z": "a violin has four strings",
+})  # fmt: skip
+
+
+def frame(*rows):
+    return pd.DataFrame(rows, columns=["passage_id", "query", "log_likelihood"])
+
+
+GENERATED = frame(("x", "bicycle tyre", -1.0), ("x", "bicycle chain", -2.0), ("y", "bread flour salt", -3.0),
+                  ("y", "violin strings", -4.0))  # fmt: skip
+
+
+def test_round_trip_by_hand():
+    assert round_trip(GENERATED, PASSAGES).tolist() == [True, True, True, False]
+    both = frame(("x", "a bicycle", 0.0), ("z", "chain of strings", 0.0), ("y", "nothing known", 0.0))
+    both.index = [5, 3, 9]
+    found = round_trip(both, PASSAGES, depth=2)
+    assert found.index.tolist() == [5, 3, 9] and found.tolist() == [True, True, False]
+    assert GENERATED[round_trip(GENERATED, PASSAGES)]["query"].tolist() == GENERATED["query"].tolist()[:3]
+
+
+def test_statistics_by_hand():
+    found = statistics(GENERATED, PASSAGES)
+    assert found["passages"] == 3 and found["pairs"] == 4 and found["queries"] == 4
+    assert found["pairs per passage"] == pytest.approx(4 / 3)
+    assert found["words per query"] == pytest.approx((2 + 2 + 3 + 2) / 4)
+    # x: bicycle, tyre, chain of four words; y: five of five.
+    assert found["distinct-1"] == pytest.approx((3 / 4 + 1) / 2)
+    assert found["distinct-2"] == 1
+    assert found["overlap"] == pytest.approx((1 + 1 + 1 + 0) / 4)
+    assert found["round trip"] == pytest.approx(3 / 4)
+
+
+def test_queries_of_one_word_have_no_pairs_of_words():
+    found = statistics(frame(("x", "tyre", 0.0), ("y", "?", 0.0)), PASSAGES)
+    assert np.isnan(found["distinct-2"]) and found["distinct-1"] == 1 and found["overlap"] == 1
+
+
+def test_a_query_of_two_passages_stays_with_the_likelier():
+    rows = frame(("x", "what is it", -3.0), ("y", "what is it", -2.0), ("y", "bread", -5.0), ("z", "bread", -5.0))
+    found = distinct(rows)
+    assert list(zip(found["passage_id"], found["query"], strict=True)) == [("y", "what is it"), ("y", "bread")]
+    assert found.index.tolist() == [0, 1]
+
+
+def test_what_cannot_be_measured_is_named():
+    for measure in (round_trip, statistics):
+        with pytest.raises(DataError, match=r"passage \['q'\], which is not among"):
+            measure(frame(("q", "tyre", 0.0)), PASSAGES)
+    with pytest.raises(DataError, match="no query"):
+        statistics(GENERATED[:0], PASSAGES)

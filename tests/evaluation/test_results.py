@@ -1,0 +1,281 @@
+"""Recorded results: merged, replaced, written whole, read back, own before reference."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.core import runtime
+from retlib.core.errors import DataError
+from retlib.evaluation import results
+from retlib.evaluation.results import FIRST, Results
+
+QUERIES = ["q2", "q1", "q3"]
+CLUSTERS = pd.Series({"q1": "c1", "q2": "c1", "q3": "c2"})
+KEY = ("quora", "test", "AP@100")
+
+
+def values(numbers, measure="AP@100", queries=QUERIES):
+    return pd.DataFrame({"query_id": queries, "measure": measure, "value": numbers})
+
+
+def row(system="BM25", seed=0, value=0.5, **more):
+    return {
+        "experiment": "11", "system": system, "collection": "quora", "split": "test", "measure": "AP@100",
+        "value": value, "seed": seed, "profile": "quick", **more,
+    }  # fmt: skip
+
+
+def some():
+    """Two systems, one of them with two seeds, and a table."""
+    made = Results()
+    for system, seed, numbers in (("BM25", 0, [0.1, 0.2, 0.3]), ("DE", 1, [1, 0, 0.5]), ("DE", 0, [0.25, 0, 1])):
+        made.add_row(**row(system, seed, float(np.mean(numbers)), steps=float("nan") if system == "BM25" else 30.0))
+        made.add_queries("quora", "test", system, seed, values(numbers), CLUSTERS)
+    made.tables["curve"] = pd.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]})
+    return made
+
+
+def test_per_query_values_come_by_seed_in_order():
+    found = some().per_query(*KEY, "DE")
+    assert found.columns.tolist() == [0, 1]
+    assert found.index.tolist() == QUERIES
+    assert found[0].tolist() == [0.25, 0, 1] and found[1].tolist() == [1, 0, 0.5]
+
+
+def test_seeds_are_ordered_as_numbers():
+    made = Results()
+    for seed in (10, 9, 2):
+        made.add_queries("quora", "test", "DE", seed, values([seed / 10] * 3), CLUSTERS)
+    assert made.per_query(*KEY, "DE").columns.tolist() == [2, 9, 10]
+    assert made.per_query(*KEY, "DE")[10].tolist() == [1, 1, 1]
+
+
+def test_a_system_whose_name_begins_another_is_not_taken_for_it():
+    made = some()
+    made.add_queries("quora", "test", "DE, batch 2", 5, values([0, 0, 0]), CLUSTERS)
+    assert made.per_query(*KEY, "DE").columns.tolist() == [0, 1]
+    assert made.systems(*KEY) == ["BM25", "DE", "DE, batch 2"]
+
+
+def test_clusters_belong_to_their_queries():
+    assert some().clusters(*KEY).to_dict() == CLUSTERS.to_dict()
+    assert some().clusters(*KEY).index.tolist() == QUERIES
+
+
+@pytest.mark.parametrize(
+    "asked", [(*KEY, "nope"), ("quora", "dev", "AP@100", "DE"), ("quora", "test", "R@1", "DE"), ("x", "test", "y", "D")]
+)
+def test_values_that_are_not_recorded_are_named(asked):
+    with pytest.raises(DataError) as caught:
+        some().per_query(*asked)
+    assert all(repr(name) in str(caught.value) or name in str(caught.value) for name in asked)
+
+
+def test_a_row_with_the_same_key_takes_the_others_place():
+    made = some()
+    made.add_row(**row("DE", 0, 0.9))
+    assert len(made.rows) == 3
+    assert made.rows.query("system == 'DE' and seed == 0")["value"].tolist() == [0.9]
+    made.add_row(**row("DE", 2, 0.9))
+    assert len(made.rows) == 4
+
+
+def test_values_of_the_same_system_and_seed_take_the_others_place():
+    made = some()
+    made.add_queries("quora", "test", "DE", 0, values([0, 0, 0]), CLUSTERS)
+    assert made.per_query(*KEY, "DE")[0].tolist() == [0, 0, 0]
+    assert made.per_query(*KEY, "DE")[1].tolist() == [1, 0, 0.5]
+
+
+def test_values_over_other_queries_replace_all_before():
+    made = some()
+    made.add_queries("quora", "test", "new", 0, values([1, 1], queries=["q7", "q8"]), pd.Series({"q7": "a", "q8": "b"}))
+    assert made.systems(*KEY) == ["new"]
+    assert made.clusters(*KEY).to_dict() == {"q7": "a", "q8": "b"}
+
+
+def test_several_measures_are_kept_apart():
+    made = Results()
+    both = pd.concat([values([0.1, 0.2, 0.3]), values([1, 0, 1], "R@1")])
+    made.add_queries("quora", "test", "DE", 0, both, CLUSTERS)
+    assert made.per_query(*KEY, "DE")[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert made.per_query("quora", "test", "R@1", "DE")[0].tolist() == [1, 0, 1]
+
+
+def test_merge_adds_and_lets_the_newer_value_count():
+    newer = Results()
+    newer.add_row(**row("DE", 1, 0.75))
+    newer.add_row(**row("DE", 2, 0.5))
+    for seed in (1, 2):
+        newer.add_queries("quora", "test", "DE", seed, values([seed, seed, seed]), CLUSTERS)
+    newer.tables["curve"] = pd.DataFrame({"step": [9]})
+    newer.tables["map"] = pd.DataFrame({"x": [0.0]})
+    merged = some().merge(newer)
+    assert merged.rows.set_index(["system", "seed"])["value"].to_dict() == pytest.approx(
+        {("BM25", 0): 0.2, ("DE", 0): 1.25 / 3, ("DE", 1): 0.75, ("DE", 2): 0.5}
+    )
+    assert merged.per_query(*KEY, "DE").loc["q1"].tolist() == [0, 1, 2]
+    assert merged.per_query(*KEY, "BM25")[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert merged.clusters(*KEY).to_dict() == CLUSTERS.to_dict()
+    assert merged.tables["curve"]["step"].tolist() == [9] and "map" in merged.tables
+
+
+def test_merge_changes_neither_part():
+    old, new = some(), some()
+    new.add_queries("quora", "test", "more", 0, values([0, 0, 0]), CLUSTERS)
+    old.merge(new)
+    assert "more" not in old.systems(*KEY) and old.rows.equals(some().rows)
+
+
+def equal(left, right):
+    assert left.rows.drop(columns="source", errors="ignore").equals(right.rows.drop(columns="source", errors="ignore"))
+    assert left.queries.keys() == right.queries.keys() and left.tables.keys() == right.tables.keys()
+    for mine, other in ((left.queries, right.queries), (left.tables, right.tables)):
+        for name in mine:
+            pd.testing.assert_frame_equal(mine[name], other[name], check_names=False)
+
+
+def test_a_round_trip_loses_nothing(tmp_path):
+    made = some()
+    made.save(tmp_path / "11")
+    equal(Results.read(tmp_path / "11"), made)
+
+
+def test_names_with_dots_slashes_and_spaces_survive(tmp_path):
+    made = Results()
+    made.add_queries("beir/quora v1.1", "test", "DE", 0, values([0.1, 0.2, 0.3], "RBP(p=0.8)"), CLUSTERS)
+    made.tables["loss at 0.5/1000"] = pd.DataFrame({"x": [1]})
+    made.save(tmp_path / "11")
+    equal(Results.read(tmp_path / "11"), made)
+
+
+def test_saving_again_replaces_the_whole_folder(tmp_path):
+    some().save(tmp_path / "11")
+    fresh = Results()
+    fresh.add_row(**row("new"))
+    fresh.save(tmp_path / "11")
+    read = Results.read(tmp_path / "11")
+    assert read.rows["system"].tolist() == ["new"] and read.queries == {} and read.tables == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["11"]
+
+
+def test_a_failure_while_writing_leaves_the_old_results(tmp_path, monkeypatch):
+    some().save(tmp_path / "11")
+    broken = some()
+    broken.tables["bad"] = pd.DataFrame({"x": [object()]})
+    with pytest.raises(Exception, match="object"):
+        broken.save(tmp_path / "11")
+    equal(Results.read(tmp_path / "11"), some())
+    assert [path.name for path in tmp_path.iterdir()] == ["11"]
+
+
+def test_at_no_moment_of_saving_is_the_folder_half_there(tmp_path, monkeypatch):
+    """Whatever is renamed or deleted, the folder is complete or absent just before."""
+    some().save(tmp_path / "11")
+    seen = []
+
+    def watched(function):
+        def call(*arguments, **options):
+            if (tmp_path / "11").exists():
+                seen.append(len(Results.read(tmp_path / "11").rows))
+            return function(*arguments, **options)
+
+        return call
+
+    for module, name in ((results.os, "replace"), (results.os, "rename"), (results.os, "unlink"), (shutil, "rmtree")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    some().save(tmp_path / "11")
+    assert seen and set(seen) == {3}
+
+
+@pytest.mark.parametrize("victim", ["rows.parquet", "queries/quora.test.AP@100.parquet", "tables/curve.parquet"])
+@pytest.mark.parametrize("damage", ["truncated", "rubbish", "empty"])
+def test_a_damaged_file_is_an_error_that_names_the_folder(tmp_path, victim, damage):
+    some().save(tmp_path / "11")
+    path = tmp_path / "11" / victim
+    path.write_bytes({"truncated": path.read_bytes()[:-20], "rubbish": b"rubbish" * 9, "empty": b""}[damage])
+    with pytest.raises(DataError, match=f"{tmp_path / '11'}.*Delete it and run again"):
+        Results.read(tmp_path / "11")
+
+
+def test_a_folder_without_rows_is_an_error(tmp_path):
+    (tmp_path / "11").mkdir()
+    with pytest.raises(DataError, match="11"):
+        Results.read(tmp_path / "11")
+
+
+# Own runs and the reference
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A project folder and a build folder, both empty."""
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path / "root")
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    return tmp_path
+
+
+def reference(experiment, value, profile="quick"):
+    made = Results()
+    made.add_row(**{**row(value=value), "experiment": experiment, "profile": profile})
+    made.save(results.reference_folder(profile, experiment))
+
+
+def own(experiment, value):
+    made = Results()
+    made.add_row(**{**row("DE", value=value), "experiment": experiment}, steps=7)
+    made.save(results.own_folder("quick", experiment))
+
+
+def test_an_own_run_comes_before_the_reference(places):
+    reference("11", 0.1)
+    assert results.load("11", "quick").rows["source"].tolist() == ["reference"]
+    own("11", 0.2)
+    found = results.load("11", "quick").rows
+    assert (found["source"].tolist(), found["value"].tolist()) == (["run"], [0.2])
+    assert results.load("11", "quick", "reference").rows["value"].tolist() == [0.1]
+    assert results.load("11", "quick", "run").rows["value"].tolist() == [0.2]
+
+
+def test_nothing_recorded_is_none(places):
+    assert results.load("11", "quick") is None
+    reference("11", 0.1)
+    assert results.load("11", "quick", "run") is None
+    assert results.load("11", "laptop") is None
+
+
+def test_rows_of_all_experiments_with_the_promised_columns_first(places):
+    reference("11", 0.1)
+    reference("12", 0.3)
+    own("12", 0.2)
+    own("13", 0.4)
+    found = results.rows("quick")
+    promised = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
+    assert found.columns[:9].tolist() == promised == FIRST
+    assert found[["experiment", "value", "source"]].to_numpy().tolist() == [
+        ["11", 0.1, "reference"],
+        ["12", 0.2, "run"],
+        ["13", 0.4, "run"],
+    ]
+    assert results.experiments("quick") == ["11", "12", "13"]
+
+
+def test_no_results_are_an_empty_table_with_the_promised_columns(places):
+    found = results.rows("quick")
+    assert found.empty and found.columns.tolist() == FIRST
+    assert results.experiments("quick") == []
+
+
+def test_the_folder_of_an_unfinished_save_is_not_an_experiment(places):
+    own("11", 0.2)
+    (results.own_folder("quick", "11").parent / ".11.abc").mkdir()
+    assert results.experiments("quick") == ["11"]
+
+
+def test_the_source_is_not_written(places):
+    own("11", 0.2)
+    again = results.load("11", "quick")
+    again.save(results.reference_folder("quick", "11"))
+    assert results.load("11", "quick", "reference").rows["source"].tolist() == ["reference"]

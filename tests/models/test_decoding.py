@@ -1,0 +1,247 @@
+"""Decoding: against exhaustive search, against transformers' own, and against the distributions that are meant."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retlib.core.errors import SettingError
+from retlib.data.text import WordPiece
+from retlib.models.decoding import Beam, Greedy, Nucleus, mixed, nucleus_sample, passage_keys, uniforms
+from retlib.models.seq2seq import Bart, PointerGenerator
+
+FOUR = WordPiece((*WordPiece.SPECIAL, *"abcd"))
+LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
+TEXTS = ["a b c d", "b b", "d a c b a", "c", "a a d b"]
+WAYS = [Greedy(), Beam(3), Nucleus(0.9, samples=6, keep=4)]
+
+
+def make_model(kind=Bart, units=FOUR, seed=0, noise=0.15):
+    torch.manual_seed(seed)
+    model = kind.from_scratch(units, 1, 64, 10).eval()
+    for weight in model.parameters():
+        weight.data += noise * torch.randn_like(weight)
+    return model
+
+
+def keys(count, seed=0):
+    return passage_keys(pd.Index([f"p{i}" for i in range(count)]), seed)
+
+
+def decoded(how, model, texts, longest=5, own=None):
+    """Of each passage its queries and their log-likelihoods, best first."""
+    own = keys(len(texts)) if own is None else own
+    found = how.decode(model, FOUR.encode(texts), own, longest)
+    out = [[] for _ in texts]
+    for i, passage in enumerate(found.passages):
+        out[passage].append((tuple(found.queries.row(i).tolist()), found.log_likelihoods[i]))
+    return out
+
+
+@torch.no_grad()
+def exhaustive(model, text, longest):
+    """All queries of up to so many letters, best first; those of the greatest length may lack their end."""
+    letters, found = [FOUR.ids[letter] for letter in "abcd"], []
+    for length in range(1, longest + 1):
+        for query in product(letters, repeat=length):
+            memory = model.encode(FOUR.encode([text]))
+            state, last, total = model.start(memory), model.begin[-1], 0.0
+            for unit in [*query, model.end][: min(length + 1, longest)]:
+                log_p, state = model.step(memory, state, torch.tensor([[last]]))
+                total, last = total + log_p[0, unit].item(), unit
+            found.append((query, total))
+    return sorted(found, key=lambda each: -each[1])
+
+
+@pytest.mark.parametrize("kind", [Bart, PointerGenerator])
+def test_a_wide_beam_is_an_exhaustive_search(kind):
+    model = make_model(kind, seed=3)
+    expected = exhaustive(model, "b a d", 3)
+    (found,) = decoded(Beam(width=84), model, ["b a d"], longest=3)
+    assert len(expected) == 4 + 16 + 64 == len(found)
+    np.testing.assert_allclose([score for _, score in found], [score for _, score in expected], rtol=1e-4)
+    assert {query for query, _ in found[:20]} == {query for query, _ in expected[:20]}
+
+
+def test_a_narrow_beam_finds_queries_with_their_true_likelihoods():
+    model = make_model(seed=5, noise=0.3)
+    truth = dict(exhaustive(model, "b a d", 3))
+    (found,) = decoded(Beam(width=2), model, ["b a d"], longest=3)
+    assert len(found) == 2 and len(dict(found)) == 2
+    for query, score in found:
+        assert score == pytest.approx(truth[query], rel=1e-4)
+    assert found[0][1] >= found[1][1]
+
+
+def test_a_beam_of_all_beginnings_may_stop_before_the_greatest_length(monkeypatch):
+    """When no beginning is likelier than what is whole, nothing better can come."""
+    model, steps = make_model(seed=2), []
+    model.bart.final_logits_bias[0, FOUR.sep] = 30.0  # every query ends as soon as it may
+    real = type(model).step
+    monkeypatch.setattr(type(model), "step", lambda self, *given: steps.append(1) or real(self, *given))
+    (found,) = decoded(Beam(width=4), model, ["b a"], longest=9)
+    assert sorted(query for query, _ in found) == [(FOUR.ids[letter],) for letter in "abcd"]
+    assert len(steps) == 2  # one to begin, and one after the four letters
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_is_that_of_transformers(seed):
+    model = make_model(seed=seed, noise=0.3)
+    found = decoded(Greedy(), model, TEXTS, longest=6)
+    for text, [(query, _)] in zip(TEXTS, found, strict=True):
+        inputs = torch.tensor([[FOUR.cls, *FOUR.encode([text]).ids, FOUR.sep]])
+        expected = model.bart.generate(
+            inputs, max_new_tokens=6, do_sample=False, suppress_tokens=model.never, begin_suppress_tokens=[FOUR.sep]
+        )[0, 1:].tolist()
+        assert [unit for unit in expected if unit not in (FOUR.sep, FOUR.pad)] == list(query)
+
+
+def test_beam_search_is_no_worse_than_that_of_transformers():
+    model = make_model(seed=1, noise=0.3)
+    found = decoded(Beam(4), model, TEXTS, longest=6)
+    for text, own in zip(TEXTS, found, strict=True):
+        inputs = torch.tensor([[FOUR.cls, *FOUR.encode([text]).ids, FOUR.sep]])
+        theirs = model.bart.generate(
+            inputs, max_new_tokens=6, num_beams=4, length_penalty=0.0, early_stopping="never",
+            suppress_tokens=model.never, begin_suppress_tokens=[FOUR.sep],
+            return_dict_in_generate=True, output_scores=True,
+        )  # fmt: skip
+        assert own[0][1] >= theirs.sequences_scores[0].item() - 1e-4
+
+
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: how.name)
+@pytest.mark.parametrize("kind", [Bart, PointerGenerator])
+def test_a_passage_has_the_same_queries_in_a_batch_of_any_size(how, kind):
+    model = make_model(kind, seed=4)
+    together = decoded(how, model, TEXTS, longest=8)
+    for i, text in enumerate(TEXTS):
+        (alone,) = decoded(how, model, [text], longest=8, own=keys(5)[[i]])
+        assert [query for query, _ in alone] == [query for query, _ in together[i]]
+        np.testing.assert_allclose([s for _, s in alone], [s for _, s in together[i]], rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: how.name)
+def test_likelihoods_are_those_of_training(how):
+    model = make_model(PointerGenerator, seed=6)
+    model.bart.final_logits_bias[0, FOUR.sep] = 6.0
+    found = how.decode(model, FOUR.encode(TEXTS), keys(5), 8)
+    whole = found.queries.lengths < 8  # others have no end
+    assert whole.sum() >= 3 and (found.queries.lengths >= 1).all()
+    rows = np.flatnonzero(whole)
+    expected = model.log_likelihoods(FOUR.encode(TEXTS).take(found.passages[rows]), found.queries.take(rows))
+    np.testing.assert_allclose(found.log_likelihoods[rows], expected, rtol=1e-4)
+
+
+def test_counts_of_queries():
+    model = make_model()
+    assert [len(own) for own in decoded(Greedy(), model, TEXTS)] == [1] * 5
+    assert [len(own) for own in decoded(Nucleus(0.9, 7, 3), model, TEXTS)] == [3] * 5
+    assert [len(own) for own in decoded(Beam(6), model, TEXTS)] == [6] * 5
+    # There are but four queries of one letter.
+    assert [len(own) for own in decoded(Beam(6), model, TEXTS, longest=1)] == [4] * 5
+
+
+def test_the_kept_samples_are_the_likeliest():
+    model = make_model(noise=0.3)
+    all_ten = decoded(Nucleus(0.9, 10, 10), model, TEXTS)
+    for own, kept in zip(all_ten, decoded(Nucleus(0.9, 10, 4), model, TEXTS), strict=True):
+        assert [score for _, score in own] == sorted((score for _, score in own), reverse=True)
+        assert kept == own[:4]
+
+
+def test_samples_change_with_the_seed_and_with_nothing_else():
+    model, how = make_model(), Nucleus(1.0, 10, 10)
+    once, again = (decoded(how, model, TEXTS, own=keys(5, seed=1)) for _ in range(2))
+    assert once == again != decoded(how, model, TEXTS, own=keys(5, seed=2))
+    assert decoded(how, model, ["a b", "a b"])[0] != decoded(how, model, ["a b", "a b"])[1]
+
+
+# --- the nucleus -----------------------------------------------------------------------------------
+
+
+def reference(probabilities, p):
+    """The nucleus by sorting."""
+    order = np.argsort(-probabilities, kind="stable")
+    sums = np.cumsum(probabilities[order])
+    kept = order[: np.searchsorted(sums, p * sums[-1] * (1 - 1e-9)) + 1]
+    nucleus = np.zeros_like(probabilities)
+    nucleus[kept] = probabilities[kept] / probabilities[kept].sum()
+    return nucleus
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.8, 0.95, 1.0])
+def test_samples_have_the_distribution_of_the_nucleus(p):
+    probabilities = np.array([0.02, 0.4, 0.1, 0.1, 0.0, 0.3, 0.05, 0.03])
+    count = 40_000
+    log_p = torch.from_numpy(probabilities).log().float().expand(count, -1)
+    drawn = nucleus_sample(log_p, p, mixed(np.arange(count, dtype=np.uint64)), 3)
+    found = np.bincount(drawn, minlength=8) / count
+    # Five standard deviations.
+    np.testing.assert_allclose(found, reference(probabilities, p), atol=5 * 0.5 / count**0.5)
+    assert ((found > 0) == (reference(probabilities, p) > 0)).all()
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.floats(0.01, 1), st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_nothing_outside_the_nucleus_is_ever_drawn(weights, p, seed):
+    weights = np.array([*weights, 1], dtype=np.float64)
+    log_p = torch.from_numpy(weights).log().float().expand(50, -1)
+    drawn = nucleus_sample(log_p, p, mixed(np.arange(50, dtype=np.uint64) + np.uint64(seed)), 0)
+    # A unit more, for sums that are equal to p up to rounding.
+    assert (reference(weights, min(p + 1e-4, 1))[drawn] > 0).all()
+
+
+def test_a_single_possible_unit_is_drawn():
+    log_p = torch.full((3, 5), -torch.inf)
+    log_p[:, 2] = -80.0
+    assert nucleus_sample(log_p, 0.95, keys(3), 0).tolist() == [2, 2, 2]
+
+
+def test_random_numbers_are_uniform_and_independent():
+    own = mixed(np.arange(50_000, dtype=np.uint64))
+    one, other, again = uniforms(own, 0, 0), uniforms(own, 1, 0), uniforms(own, 0, 1)
+    for numbers in (one, other, again):
+        assert numbers.min() >= 0 and numbers.max() < 1
+        counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
+        assert abs(counts - 2500).max() < 5 * 2500**0.5
+    correlations = np.corrcoef([one, other, again, np.roll(one, 1)])
+    assert abs(correlations - np.eye(4)).max() < 0.03
+
+
+def test_splitmix_by_its_published_numbers():
+    # The first outputs of SplitMix64 seeded with 1234567 (Vigna's reference implementation).
+    steps = np.uint64(1234567) + np.arange(3, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    assert mixed(steps).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_keys_are_of_the_id_and_the_seed():
+    first, second = passage_keys(pd.Index(["a", "b"]), 0), passage_keys(pd.Index(["b", "c"]), 0)
+    assert first[1] == second[0] and len({*first, *second, *passage_keys(pd.Index(["a", "b"]), 1)}) == 5
+
+
+# --- settings ----------------------------------------------------------------------------
+
+
+def test_a_decoding_says_its_name_and_its_settings():
+    assert Nucleus(p=0.9).settings == {"decoding": "nucleus", "p": 0.9, "samples": 10, "keep": 5}
+    assert Beam().settings == {"decoding": "beam", "width": 5}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Beam(0), "width = 0"),
+        (lambda: Nucleus(p=0.0), "p = 0.0"),
+        (lambda: Nucleus(p=1.1), "p = 1.1"),
+        (lambda: Nucleus(samples=3, keep=4), "keep = 4 must be from 1 to samples = 3"),
+        (lambda: decoded(Greedy(), make_model(), ["a"], longest=0), "at most 0 units"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(make, message):
+    with pytest.raises(SettingError, match=message):
+        make()

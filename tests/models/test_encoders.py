@@ -1,0 +1,189 @@
+"""Encoders and the dual encoder against plain numpy."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retlib.core.errors import SettingError
+from retlib.data.text import TokenTable
+from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
+
+ROWS = [[3, 1, 1, 4], [0], [5, 5], [2, 6, 3]]
+TABLE = TokenTable.from_rows(ROWS)
+
+
+def bag(sparse=False, dimension=5, seed=0):
+    torch.manual_seed(seed)
+    return BagOfWords(7, dimension, sparse=sparse)
+
+
+def means(weight, rows):
+    return np.stack([weight[row].mean(axis=0) for row in rows])
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_a_bag_of_words_is_the_mean_of_its_embeddings(rows):
+    encoder = bag()
+    weight = encoder.weight.detach().numpy()
+    encoded = encoder(TokenTable.from_rows(rows)).detach().numpy()
+    np.testing.assert_allclose(encoded, means(weight, rows), atol=1e-6)
+
+
+def test_embeddings_start_at_about_unit_length():
+    lengths = torch.linalg.norm(BagOfWords(500, 300).weight, dim=1)
+    assert lengths.mean().item() == pytest.approx(1, abs=0.02)
+    assert BagOfWords(5, 300).dimension == 300
+
+
+def test_dense_and_sparse_gradients_are_equal_and_by_hand():
+    gradients = []
+    for sparse in (False, True):
+        encoder = bag(sparse)
+        encoder(TABLE).sum().backward()
+        assert encoder.weight.grad.is_sparse == sparse
+        gradients.append(encoder.weight.grad.to_dense())
+    assert torch.equal(*gradients)
+    # Word 1 stands twice in a text of four, word 3 once there and once in a text of three.
+    by_hand = torch.tensor([1, 1 / 2, 1 / 3, 1 / 4 + 1 / 3, 1 / 4, 1, 1 / 3])
+    torch.testing.assert_close(gradients[0], by_hand[:, None].expand(7, 5))
+
+
+@pytest.mark.parametrize("size", [(0, 5), (7, 0), (-1, 5)])
+def test_a_bag_without_words_or_dimensions_is_refused(size):
+    with pytest.raises(SettingError, match="must be positive"):
+        BagOfWords(*size)
+
+
+def test_scores_are_cosines_with_the_affine_scale():
+    model = DualEncoder(bag(), scale=3.0)
+    model.beta.data.fill_(-0.5)
+    vectors = unit(means(model.query_encoder.weight.detach().numpy(), ROWS))
+    logits, cosines = model(TABLE, TABLE), model(TABLE, TABLE, scaled=False)
+    np.testing.assert_allclose(cosines.detach(), vectors @ vectors.T, atol=1e-6)
+    np.testing.assert_allclose(logits.detach(), 3 * (vectors @ vectors.T) - 0.5, atol=1e-5)
+    assert cosines.detach().abs().max() <= 1 + 1e-6
+
+
+def test_dot_products_keep_the_lengths():
+    model = DualEncoder(bag(), similarity="dot", scale=2.0)
+    vectors = means(model.query_encoder.weight.detach().numpy(), ROWS)
+    np.testing.assert_allclose(model(TABLE, TABLE).detach(), 2 * vectors @ vectors.T, atol=1e-5)
+
+
+def test_own_documents_get_the_scores_that_shared_ones_get():
+    model = DualEncoder(bag(), scale=4.0)
+    queries = TABLE.take(np.array([0, 2]))
+    shared = model(queries, TABLE).detach()
+    # Query 0 has documents 1, 3 and 2; query 1 has documents 0, 2 and 1.
+    own = model(queries, TABLE.take(np.array([1, 3, 2, 0, 2, 1])), shared=False).detach()
+    expected = torch.stack([shared[0, [1, 3, 2]], shared[1, [0, 2, 1]]])
+    torch.testing.assert_close(own, expected)
+
+
+def test_siamese_shares_and_two_towers_do_not():
+    siamese, towers = DualEncoder(bag()), DualEncoder(bag(seed=0), bag(seed=1))
+    assert siamese.document_encoder is siamese.query_encoder
+    assert torch.equal(siamese.queries(TABLE), siamese.documents(TABLE))
+    assert not torch.allclose(towers.queries(TABLE), towers.documents(TABLE))
+    assert len(list(siamese.parameters())) == 3
+    assert len(list(towers.parameters())) == 4
+
+
+def test_the_scale_is_learned():
+    model = DualEncoder(bag(), scale=2.0)
+    model(TABLE, TABLE).sum().backward()
+    cosines = model(TABLE, TABLE, scaled=False)
+    torch.testing.assert_close(model.alpha.grad, cosines.detach().sum())
+    assert model.beta.grad.item() == 16
+
+
+def test_an_unknown_similarity_lists_the_valid_ones():
+    with pytest.raises(SettingError, match="'cosin'.*Did you mean 'cosine'.*cosine, dot"):
+        DualEncoder(bag(), similarity="cosin")
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 100])
+def test_encoding_in_batches_equals_one_batch(size):
+    model = DualEncoder(bag())
+    whole = model.queries(TABLE).detach().numpy()
+    batched = encode(model.queries, TABLE, batch_size=size)
+    assert batched.dtype == np.float32
+    np.testing.assert_allclose(batched, whole, atol=1e-6)
+
+
+def test_encoding_nothing_gives_no_rows():
+    assert encode(DualEncoder(bag()).queries, TokenTable.from_rows([])).shape == (0, 5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_score_of_encodings_is_the_score_of_texts(shared, scaled):
+    model = DualEncoder(bag(), bag(seed=1), scale=3.0)
+    model.beta.data.fill_(0.25)
+    documents = TABLE if shared else TABLE.take(np.array([0, 1, 2, 3, 3, 2, 1, 0]))
+    found = model.score(model.queries(TABLE), model.documents(documents), shared, scaled)
+    torch.testing.assert_close(found, model(TABLE, documents, shared, scaled))
+    assert found.shape == ((4, 4) if shared else (4, 2))
+
+
+# --- BoW-MLP ---------------------------------------------------------------------------------------
+
+
+def mlp(width=4, dimension=3, seed=0):
+    torch.manual_seed(seed)
+    return BagOfWordsMLP(7, width, dimension)
+
+
+def layers_by_hand(model, means):
+    """Two layers with tanh over means that are brought to mean 0 and variance 1."""
+    first, _, second, _ = model.layers
+    centred = means - means.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    hidden = np.tanh(centred / spread @ first.weight.detach().numpy().T + first.bias.detach().numpy())
+    return np.tanh(hidden @ second.weight.detach().numpy().T + second.bias.detach().numpy())
+
+
+def test_a_bow_mlp_by_hand():
+    model = BagOfWordsMLP(3, width=2, dimension=1)
+    model.units.weight.data = torch.tensor([[9.0, 9.0], [1.0, 0.0], [3.0, 2.0]])
+    first, _, second, _ = model.layers
+    first.weight.data, first.bias.data = torch.tensor([[1.0, 0.5], [0.0, -1.0]]), torch.tensor([0.0, 0.5])
+    second.weight.data, second.bias.data = torch.tensor([[1.0, -2.0]]), torch.tensor([0.1])
+    # The mean of units 1 and 2 is (2, 1); with mean 0 and variance 1 it is (1, -1).
+    hidden = np.tanh([1 - 0.5, 1 + 0.5])
+    expected = np.tanh(hidden[0] - 2 * hidden[1] + 0.1)
+    assert model(TokenTable.from_rows([[1, 2]])).item() == pytest.approx(expected, abs=1e-4)
+    assert model.dimension == 1
+
+
+@given(texts=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_a_bow_mlp_is_two_layers_over_the_mean(texts):
+    model = mlp()
+    expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), texts))
+    np.testing.assert_allclose(model(TokenTable.from_rows(texts)).detach(), expected, atol=1e-5)
+
+
+def test_gradients_of_a_bow_mlp_are_those_of_finite_differences():
+    model = mlp().double()
+    names, values = zip(*((n, v.detach().clone()) for n, v in model.named_parameters()), strict=True)
+    values = [value.requires_grad_() for value in values]
+
+    def encoded(*weights):
+        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), (TABLE,))
+
+    assert torch.autograd.gradcheck(encoded, values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((0, 4, 3), "must be positive"), ((7, 0, 3), "must be positive")],
+)
+def test_an_impossible_bow_mlp_is_refused(arguments, message):
+    with pytest.raises(SettingError, match=message):
+        BagOfWordsMLP(*arguments)

@@ -1,0 +1,233 @@
+"""Sequence-to-sequence models: training and decoding agree, transformers' BART agrees, and the pointer copies."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data.text import TokenTable, WordPiece
+from retlib.models.seq2seq import HEADS, Bart, BartUnits, PointerGenerator, never_written
+
+LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
+PASSAGES = LETTERS.encode(["a b c d", "e f", "g a b i j k", "l"])
+QUERIES = LETTERS.encode(["c d", "f f f e", "a", "b a l"])
+
+
+def make_model(kind, seed=0, layers=2):
+    torch.manual_seed(seed)
+    model = kind.from_scratch(LETTERS, layers, 128, 12).eval()
+    # As they start, layers hardly change what goes through them, and a mistake would hardly show.
+    for weight in model.parameters():
+        weight.data += 0.15 * torch.randn_like(weight)
+    return model
+
+
+@pytest.fixture(scope="module", params=sorted(HEADS))
+def model(request):
+    return make_model(HEADS[request.param])
+
+
+def stepped(model, passage, query):
+    """The log-likelihood of one query, step by step."""
+    memory = model.encode(passage)
+    state, last, total = model.start(memory), model.begin[-1], 0.0
+    for unit in [*query, model.end]:
+        log_p, state = model.step(memory, state, torch.tensor([[int(last)]]))
+        total, last = total + log_p[0, unit].item(), unit
+    return total
+
+
+@torch.no_grad()
+def test_likelihoods_of_training_and_of_decoding_are_the_same(model):
+    found = model.log_likelihoods(PASSAGES, QUERIES)
+    expected = [stepped(model, PASSAGES.take([i]), QUERIES.row(i)) for i in range(4)]
+    assert found.shape == (4,)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_neither_groups_nor_padding_change_a_likelihood(model, monkeypatch):
+    whole = model.log_likelihoods(PASSAGES, QUERIES)
+    monkeypatch.setattr("retlib.models.seq2seq.GROUP", 1)
+    torch.testing.assert_close(model.log_likelihoods(PASSAGES, QUERIES), whole, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_the_probabilities_of_a_step_add_up_to_one(model, monkeypatch):
+    memory = model.encode(PASSAGES)
+    last = torch.full((4, 1), LETTERS.cls)
+    log_p, _ = model.step(memory, model.start(memory), last)
+    letters = [LETTERS.sep, *(LETTERS.ids[letter] for letter in "abc")]
+    never = [LETTERS.pad, LETTERS.ids["[UNK]"], LETTERS.cls, LETTERS.mask]
+    assert torch.isneginf(log_p[:, never]).all() and torch.isfinite(log_p[:, letters]).all()
+    monkeypatch.setattr(model, "never", [])
+    log_p, _ = model.step(memory, model.start(memory), last)
+    assert log_p.shape == (4, len(LETTERS)) and log_p.dtype == torch.float32
+    torch.testing.assert_close(log_p.exp().sum(dim=1), torch.ones(4))
+
+
+@torch.no_grad()
+def test_continuations_of_one_passage_do_not_mix(model):
+    a, b, c = (LETTERS.ids[letter] for letter in "abc")
+    memory = model.encode(PASSAGES.take([0, 2]))
+    state = model.start(memory)
+    _, state = model.step(memory, state, torch.full((2, 1), LETTERS.cls))
+    _, state = model.step(memory, state.reorder(torch.zeros((2, 3), dtype=torch.int64)), torch.tensor([[a, b, c]] * 2))
+    assert state.length == 2
+    parents = torch.tensor([[2, 0, 0], [1, 1, 2]])
+    wanted = torch.tensor([[True, False, True], [False, True, True]])
+    found, _ = model.step(memory, state.reorder(parents), torch.full((2, 3), b), wanted)
+    alone = []
+    for passage, first in ((0, c), (0, a), (2, b), (2, c)):
+        memory = model.encode(PASSAGES.take([passage]))
+        state = model.start(memory)
+        for unit in (LETTERS.cls, first, b):
+            log_p, state = model.step(memory, state, torch.tensor([[unit]]))
+        alone.append(log_p)
+    torch.testing.assert_close(found, torch.cat(alone), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_some_passages_go_on_without_the_others(model):
+    memory = model.encode(PASSAGES)
+    _, state = model.step(memory, model.start(memory), torch.full((4, 1), LETTERS.cls))
+    last = torch.full((4, 1), LETTERS.ids["a"])
+    whole, _ = model.step(memory, state, last)
+    rows = torch.tensor([False, True, False, True])
+    some, _ = model.step(memory.take(rows), state.take(rows), last[rows])
+    torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_bart_is_that_of_transformers():
+    model = make_model(Bart)
+    for i in range(4):
+        passage = torch.tensor([[LETTERS.cls, *PASSAGES.row(i), LETTERS.sep]])
+        labels = torch.tensor([[*QUERIES.row(i), LETTERS.sep]])
+        inputs = torch.tensor([[LETTERS.cls, *QUERIES.row(i)]])
+        logits = model.bart(input_ids=passage, decoder_input_ids=inputs).logits.log_softmax(dim=-1)
+        expected = logits.gather(2, labels[:, :, None]).sum()
+        torch.testing.assert_close(
+            model.log_likelihoods(PASSAGES.take([i]), QUERIES.take([i]))[0], expected, rtol=1e-4, atol=1e-4
+        )
+
+
+@torch.no_grad()
+def test_the_pointer_by_hand():
+    """The mixture of the vocabulary and of the attention on each place, summed over the places of a unit."""
+    model = make_model(PointerGenerator)
+    passage = LETTERS.encode(["a b a"])
+    memory = model.encode(passage)
+    assert memory.inner.tolist() == [[False, True, True, True, False]]
+    hidden, inputs = torch.randn(1, 1, 128), torch.randn(1, 1, 128)
+    states = memory.states[0, 1:4]
+    attention = (states @ (model.copy.weight @ hidden[0, 0]) / 128**0.5).softmax(dim=0)
+    told = torch.cat([hidden[0, 0], attention @ states, inputs[0, 0]])
+    gate = torch.sigmoid(model.gate.weight[0] @ told + model.gate.bias[0])
+    expected = gate * (model.bart.model.shared.weight @ hidden[0, 0]).softmax(dim=0)
+    a, b = LETTERS.ids["a"], LETTERS.ids["b"]
+    expected[a] += (1 - gate) * (attention[0] + attention[2])
+    expected[b] += (1 - gate) * attention[1]
+    found = model._log_probabilities(hidden, inputs, memory, torch.ones((1, 1), dtype=torch.bool))
+    torch.testing.assert_close(found[0].exp(), expected, rtol=1e-4, atol=1e-6)
+    for unit in (a, LETTERS.ids["k"]):
+        here = torch.ones((1, 1), dtype=torch.bool)
+        likelihood = model._log_likelihoods(hidden, inputs, memory, here, torch.tensor([unit]))
+        torch.testing.assert_close(likelihood[0].exp(), expected[unit], rtol=1e-4, atol=1e-6)
+
+
+def test_the_pointer_has_gradients_where_nothing_can_be_copied():
+    model = make_model(PointerGenerator)
+    (-model.log_likelihoods(LETTERS.encode(["a a"]), LETTERS.encode(["b k"])).sum()).backward()
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
+    assert gradients["copy.weight"].abs().sum() > 0 and gradients["gate.weight"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", HEADS.values())
+def test_a_model_learns_to_write_what_it_reads(kind):
+    torch.manual_seed(0)
+    model = kind.from_scratch(LETTERS, 1, 64, 4)
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    first = None
+    for _ in range(60):
+        table = TokenTable.from_rows(rng.integers(5, len(LETTERS), (32, 2)))
+        loss = -model.log_likelihoods(table, table).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        first = first or loss.item()
+    # Twice one of 12 letters and the end: 2 ln 12 = 4.97 nats for a model that reads nothing.
+    assert first > 4.97 and loss.item() < (2.5 if kind is PointerGenerator else 5.2)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A BART of transformers with units of its own, as a folder."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("bart")
+    special = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    pieces = [*special.values(), *"abcdefgh", "<mask>"]
+    tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder")
+             for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 64))}  # fmt: skip
+    config = BartConfig(vocab_size=15, d_model=32, max_position_embeddings=20, bos_token_id=0, pad_token_id=1,
+                        eos_token_id=2, decoder_start_token_id=2, **sides)  # fmt: skip
+    bart = BartForConditionalGeneration(config)
+    for weight in bart.parameters():
+        weight.data += 0.3 * torch.randn_like(weight)
+    bart.final_logits_bias += torch.randn(15)
+    bart.save_pretrained(folder)
+    return folder
+
+
+def test_units_of_a_checkpoint(checkpoint, tmp_path):
+    units = BartUnits(checkpoint)
+    assert (units.cls, units.pad, units.sep, units.mask, len(units)) == (0, 1, 2, 12, 13)
+    table = units.encode(["a b", "", "zz"])
+    assert [table.row(i).tolist() for i in range(3)] == [[4, 5], [3], [3]]
+    assert len(units.encode([])) == 0
+    assert units.decode([4, 6]) == "a c" and never_written(units) == (0, 1, 3, 12)
+    units.save(tmp_path / "units")
+    again = BartUnits(tmp_path / "units")
+    assert again.encode(["h a"]).ids.tolist() == units.encode(["h a"]).ids.tolist() and again.mask == 12
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "units").bos_token_id, int)
+
+
+@torch.no_grad()
+def test_a_checkpoint_begins_as_bart_does(checkpoint):
+    units = BartUnits(checkpoint)
+    model = Bart.from_checkpoint(str(checkpoint), units).eval()
+    assert model.begin == (2, 0) and model.longest == 18
+    # Two rows of the embeddings stand for no unit.
+    assert model.never == [0, 1, 3, 12, 13, 14]
+    passages, queries = units.encode(["a b c", "h"]), units.encode(["c c", "b"])
+    found = model.log_likelihoods(passages, queries)
+    for i in range(2):
+        labels = torch.tensor([[0, *queries.row(i), 2]])
+        inputs = torch.tensor([[2, 0, *queries.row(i)]])
+        logits = model.bart(input_ids=torch.tensor([[0, *passages.row(i), 2]]), decoder_input_ids=inputs).logits
+        expected = logits.log_softmax(dim=-1)[0, 1:].gather(1, labels[0, 1:, None]).sum()
+        torch.testing.assert_close(found[i], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_is_named(tmp_path, checkpoint):
+    with pytest.raises(SettingError, match="width = 100 must be a multiple of 64"):
+        Bart.from_scratch(LETTERS, 1, 100, 8)
+    with pytest.raises(SettingError, match="layers = 0"):
+        Bart.from_scratch(LETTERS, 0, 64, 8)
+    with pytest.raises(DataError, match="no BART checkpoint"):
+        Bart.from_checkpoint(str(tmp_path / "none"), LETTERS)
+    with pytest.raises(DataError, match="no tokenizer of a BART checkpoint"):
+        BartUnits(tmp_path / "none")
+    with pytest.raises(DataError, match="has 15 units, its vocabulary 17"):
+        Bart.from_checkpoint(str(checkpoint), LETTERS)
+    with pytest.raises(DataError, match="a passage of 13 units; the model takes 12"):
+        make_model(Bart).encode(LETTERS.encode(["a " * 13]))

@@ -1,0 +1,342 @@
+"""The Transformer against BERT called directly, and the masked language model against plain products."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.data.text import TokenTable, WordPiece
+from retlib.models import transformer
+from retlib.models.transformer import MaskedLanguageModel, Transformer
+
+UNITS = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, 60))))
+PAD, CLS, SEP, MASK = UNITS.pad, UNITS.cls, UNITS.sep, UNITS.mask
+ROWS = [[7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17], [7, 8, 9], [20, 21], [30, 31, 32], [5]]
+
+
+def make(pooling="mean", layers=1, dropout=0.0, seed=0, dimension=8):
+    torch.manual_seed(seed)
+    model = Transformer.from_scratch(UNITS, layers, 64, dimension, pooling, dropout)
+    # As they start, layers hardly change what goes through them, and a mistake would hardly show.
+    for weight in model.bert.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    return model.eval()
+
+
+def padded(model, rows):
+    """Hidden states of one padded batch, by BERT itself: states and mask, both with [CLS] and [SEP]."""
+    whole = [[CLS, *row, SEP] for row in rows]
+    longest = max(map(len, whole))
+    ids = torch.tensor([row + [PAD] * (longest - len(row)) for row in whole])
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in whole])
+    return model.bert(input_ids=ids, attention_mask=mask).last_hidden_state, mask
+
+
+def encoded_slowly(model, rows):
+    """Encodings by BERT itself and a loop."""
+    states, mask = padded(model, rows)
+    if model.pooling == "cls":
+        return model.head(states[:, 0])
+    return torch.stack([model.head(own[kept == 1].mean(dim=0)) for own, kept in zip(states, mask, strict=True)])
+
+
+def states_slowly(model, rows):
+    return torch.cat([padded(model, [row])[0][0, 1:-1] for row in rows])
+
+
+def assert_close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+# --- encodings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 32])
+@pytest.mark.parametrize("pooling", transformer.POOLINGS)
+def test_encodings_are_those_of_one_padded_batch_and_of_each_row_alone(pooling, group, monkeypatch):
+    monkeypatch.setattr(transformer, "GROUP", group)
+    model = make(pooling, layers=2)
+    with torch.no_grad():
+        found = model(TokenTable.from_rows(ROWS))
+        assert found.shape == (7, 8) and found.dtype == torch.float32
+        assert_close(found, encoded_slowly(model, ROWS))
+        assert_close(found, torch.cat([model(TokenTable.from_rows([row])) for row in ROWS]))
+    assert_close(found[0], found[3])  # the same text, whatever stands around it
+    assert (torch.cdist(found, found) < 1e-3).sum() == len(ROWS) + 2
+
+
+@settings(max_examples=15)
+@given(
+    rows=st.lists(st.lists(st.integers(5, 59), max_size=9), min_size=1, max_size=9),
+    pooling=st.sampled_from(transformer.POOLINGS),
+    group=st.integers(1, 4),
+)
+def test_encodings_of_any_rows_are_those_of_one_padded_batch(rows, pooling, group):
+    model = make(pooling)
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(transformer, "GROUP", group)
+        assert_close(model(TokenTable.from_rows(rows)), encoded_slowly(model, rows))
+
+
+def test_the_two_poolings_are_different():
+    table = TokenTable.from_rows(ROWS)
+    one, other = make("mean"), make("cls")
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert not torch.allclose(one(table), other(table), atol=1e-2)
+
+
+def test_rows_of_a_table_that_was_taken_apart_keep_their_order():
+    model, table = make(), TokenTable.from_rows(ROWS)
+    with torch.no_grad():
+        chosen = np.array([2, 0, 5, 2])
+        assert_close(model(table.take(chosen)), model(table)[chosen])
+
+
+def test_the_order_of_units_matters():
+    model = make()
+    with torch.no_grad():
+        one, other = model(TokenTable.from_rows([[7, 8, 9], [9, 8, 7]]))
+    assert not torch.allclose(one, other, atol=1e-3)
+
+
+@pytest.mark.parametrize("pooling", transformer.POOLINGS)
+def test_gradients_are_those_of_one_padded_batch_and_reach_the_embeddings(pooling, monkeypatch):
+    monkeypatch.setattr(transformer, "GROUP", 2)
+    found = []
+    for encode in (lambda model: model(TokenTable.from_rows(ROWS)), lambda model: encoded_slowly(model, ROWS)):
+        model = make(pooling)
+        encode(model).square().sum().backward()
+        found.append({name: weight.grad for name, weight in model.named_parameters()})
+    for name, gradient in found[1].items():
+        torch.testing.assert_close(found[0][name], gradient, rtol=1e-4, atol=1e-4, msg=lambda s, n=name: f"{n}: {s}")
+    embeddings = found[0]["bert.embeddings.word_embeddings.weight"]
+    moved = set(embeddings.abs().sum(dim=1).nonzero()[:, 0].tolist())
+    assert moved == {CLS, SEP, *(unit for row in ROWS for unit in row)}  # padding learns nothing
+
+
+def test_dropout_draws_in_training_alone():
+    model, table = make(dropout=0.3), TokenTable.from_rows(ROWS)
+    assert torch.equal(model(table), model(table))
+    model.train()
+    assert not torch.allclose(model(table), model(table), atol=1e-3)
+
+
+def test_encodings_stay_exact_where_layers_run_in_bfloat16():
+    model, table = make(), TokenTable.from_rows(ROWS)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model(table)
+    assert found.dtype == torch.float32
+    assert not torch.equal(found, found.bfloat16().float())
+    with torch.no_grad():
+        exact = model(table)
+    assert (found - exact).norm() < 0.05 * exact.norm()
+
+
+# --- hidden states ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [1, 2, 32])
+def test_states_are_berts_unit_by_unit_in_the_order_of_the_text(group, monkeypatch):
+    monkeypatch.setattr(transformer, "GROUP", group)
+    model = make(layers=2)
+    with torch.no_grad():
+        found = model.states(TokenTable.from_rows(ROWS))
+        assert found.shape == (sum(map(len, ROWS)), 64)
+        assert_close(found, states_slowly(model, ROWS))
+
+
+@settings(max_examples=15)
+@given(rows=st.lists(st.lists(st.integers(5, 59), max_size=9), min_size=1, max_size=9), group=st.integers(1, 4))
+def test_states_of_any_rows_are_berts(rows, group):
+    model = make()
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(transformer, "GROUP", group)
+        assert_close(model.states(TokenTable.from_rows(rows)), states_slowly(model, rows))
+
+
+# --- what cannot be --------------------------------------------------------------------------------
+
+
+def test_a_text_that_is_too_long_is_named():
+    model = make()
+    assert model.longest == 510
+    longest = TokenTable.from_rows([[7] * 510, [8]])
+    with torch.no_grad():
+        assert model(longest).shape == (2, 8)
+        for wrong in ([[7] * 511], [[8], [7] * 600]):
+            for encode in (model, model.states):
+                with pytest.raises(DataError, match=f"a text of {max(map(len, wrong))} units.*510"):
+                    encode(TokenTable.from_rows(wrong))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 100}, "width = 100 must be a multiple of 64, the size of a head"),
+        ({"width": 0}, "width = 0 must be a multiple of 64"),
+        ({"layers": 0}, "layers = 0 must be positive"),
+        ({"dimension": 0}, "dimension = 0 must be positive"),
+        ({"pooling": "meen"}, "pooling = 'meen' is not known. Did you mean 'mean'.*Valid: cls, mean"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(changes, message):
+    with pytest.raises(SettingError, match=message):
+        Transformer.from_scratch(UNITS, **{"layers": 1, "width": 64, "dimension": 8, **changes})
+
+
+def test_a_model_and_a_vocabulary_of_different_sizes_do_not_go_together():
+    smaller = WordPiece(UNITS.pieces[:-1])
+    with pytest.raises(DataError, match="the model has 60 units, its vocabulary 59"):
+        Transformer(make().bert, smaller, 8)
+
+
+def test_a_model_from_scratch_is_bert_of_that_size():
+    model = Transformer.from_scratch(UNITS, layers=2, width=128, dimension=16, dropout=0.25)
+    config = model.bert.config
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 128, 2)
+    assert (config.intermediate_size, config.vocab_size, config.pad_token_id) == (512, 60, PAD)
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.25
+    assert model.bert.pooler is None
+    assert model.dimension == 16 and model.pooling == "mean"
+
+
+def test_the_same_seed_gives_the_same_weights():
+    one, same, other = (list(make(seed=seed).parameters()) for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+# --- checkpoints -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """No test asks the network for a model."""
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(offline, tmp_path):
+    saved = make(layers=2)
+    saved.bert.save_pretrained(tmp_path)
+    found = Transformer.from_checkpoint(str(tmp_path), UNITS, dimension=8, pooling="mean").eval()
+    assert found.bert.pooler is None and found.bert.config._attn_implementation == "eager"
+    table = TokenTable.from_rows(ROWS)
+    with torch.no_grad():
+        assert torch.equal(found.states(table), saved.states(table))
+        assert not torch.allclose(found(table), saved(table))  # the head is new
+        found.head.load_state_dict(saved.head.state_dict())
+        assert torch.equal(found(table), saved(table))
+    assert Transformer.from_checkpoint(str(tmp_path), UNITS, 4).pooling == "cls"
+
+
+def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(offline, tmp_path):
+    from transformers import BertForPreTraining
+
+    torch.manual_seed(0)
+    whole = BertForPreTraining(make().bert.config)
+    whole.save_pretrained(tmp_path)
+    found = Transformer.from_checkpoint(str(tmp_path), UNITS, 8)
+    for name, weight in found.bert.named_parameters():
+        assert torch.equal(weight, whole.bert.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model", "./no/such/folder"])
+def test_a_checkpoint_that_is_not_there_is_named(offline, name):
+    with pytest.raises(DataError, match=f"no BERT checkpoint '{name}'"):
+        Transformer.from_checkpoint(name, UNITS, 8)
+
+
+def test_a_folder_without_a_checkpoint_or_without_its_weights_is_named(offline, tmp_path):
+    with pytest.raises(DataError, match="no BERT checkpoint"):
+        Transformer.from_checkpoint(str(tmp_path), UNITS, 8)
+    make().bert.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="no BERT checkpoint"):
+        Transformer.from_checkpoint(str(tmp_path), UNITS, 8)
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(offline, tmp_path):
+    make().bert.save_pretrained(tmp_path)
+    with pytest.raises(DataError, match="the model has 60 units, its vocabulary 59"):
+        Transformer.from_checkpoint(str(tmp_path), WordPiece(UNITS.pieces[:-1]), 8)
+
+
+# --- the masked language model ---------------------------------------------------------------------
+
+
+def test_logits_are_berts_head_over_the_states_of_the_places():
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(make(layers=2)).eval()
+    model.bias.data.normal_()
+    places = np.array([0, 2, 3, 4, 10, 17])
+    with torch.no_grad():
+        found = model(TokenTable.from_rows(ROWS), places)
+        states = states_slowly(model.encoder, ROWS)
+        weights = dict(model.named_parameters())
+        for row, place in enumerate(places):
+            hidden = weights["transform.dense.weight"] @ states[place] + weights["transform.dense.bias"]
+            hidden = F.gelu(hidden)
+            hidden = (hidden - hidden.mean()) / torch.sqrt(hidden.var(unbiased=False) + 1e-12)
+            hidden = hidden * weights["transform.LayerNorm.weight"] + weights["transform.LayerNorm.bias"]
+            for unit in range(0, 60, 7):
+                own = weights["encoder.bert.embeddings.word_embeddings.weight"][unit]
+                torch.testing.assert_close(found[row, unit], hidden @ own + model.bias[unit], rtol=1e-4, atol=1e-4)
+    assert found.shape == (6, 60)
+
+
+def test_logits_are_those_of_berts_own_masked_language_model():
+    from transformers import BertForMaskedLM
+
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(make()).eval()
+    reference = BertForMaskedLM(model.encoder.bert.config).eval()
+    reference.bert.load_state_dict(model.encoder.bert.state_dict())
+    reference.cls.predictions.transform.load_state_dict(model.transform.state_dict())
+    row = [7, MASK, 9, 10]
+    with torch.no_grad():
+        expected = reference(input_ids=torch.tensor([[CLS, *row, SEP]])).logits[0, 2]
+        assert_close(model(TokenTable.from_rows([row]), np.array([1]))[0], expected)
+
+
+def test_output_weights_are_the_embeddings():
+    model = MaskedLanguageModel(make())
+    table = model.encoder.bert.get_input_embeddings().weight
+    assert sum(weight is table for weight in model.parameters()) == 1
+    assert [name for name, weight in model.named_parameters() if 60 in weight.shape] == [
+        *("bias", "encoder.bert.embeddings.word_embeddings.weight"),
+    ]
+    # Every unit gets a gradient, those that stand in no text through the output alone.
+    model(TokenTable.from_rows(ROWS), np.array([0])).logsumexp(dim=1).sum().backward()
+    assert (table.grad.abs().sum(dim=1) > 0).all()
+
+
+def test_training_is_of_the_encoder_in_place_and_the_loss_falls():
+    runtime.set_seeds(0)
+    encoder = Transformer.from_scratch(UNITS, 1, 64, 8)
+    before = encoder.bert.get_input_embeddings().weight.detach().clone()
+    model = MaskedLanguageModel(encoder)
+    rng, optimizer, losses = np.random.default_rng(0), torch.optim.Adam(model.parameters(), lr=3e-3), []
+    for _ in range(60):
+        # Ten texts of five units each: those that are left tell which one is hidden.
+        starts = 5 * rng.integers(1, 11, size=16)
+        rows = starts[:, None] + np.arange(5)
+        hidden = rng.integers(5, size=16)
+        shown = rows.copy()
+        shown[np.arange(16), hidden] = MASK
+        logits = model(TokenTable.from_rows(shown.tolist()), np.arange(16) * 5 + hidden)
+        loss = F.cross_entropy(logits, torch.from_numpy(rows[np.arange(16), hidden]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(np.log(60), abs=1)
+    assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
+    assert not torch.equal(encoder.bert.get_input_embeddings().weight, before)
+    assert encoder.head.weight.grad is None

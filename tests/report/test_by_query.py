@@ -1,0 +1,438 @@
+"""Systems query by query: numbers worked out by hand, wrong input, the figures, and the page itself."""
+
+import hypothesis.strategies as st
+import ir_measures
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from matplotlib.colors import to_hex
+from scipy import stats
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.data.collection import Collection
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import by_query, by_query_figures, reports
+from retlib.workflow.imports import cells, source
+
+NOTEBOOK = runtime.root() / "notebooks" / "52_query_by_query.ipynb"
+BOARD = "51_one_leaderboard"
+QUERIES = [f"q{i}" for i in range(10)]
+# Values of q0 to q9: of BM25, which has no seeds, and of two seeds of GQ, whose mean at q7 is BM25's.
+BM25 = [1, 0.5, 0, 0, 1, 0, 1, 1 / 3, 0.25, 0]
+GQ = {0: [1, 1, 1, 0, 0, 0, 0.5, 1 / 2, 1, 0], 1: [1, 1, 0, 0, 0, 0, 0.5, 1 / 6, 0, 0.5]}
+OVERLAPS = [1, 1, 1, 0.5, 0.5, 0.2, 0.2, 0.2, 0, np.nan]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def add(found, system, values, collection="c", measure="RR@10", clusters=None):
+    """Add values by seed."""
+    alone = pd.Series(QUERIES, QUERIES) if clusters is None else clusters
+    for seed, each in values.items():
+        frame = pd.DataFrame({"query_id": QUERIES, "measure": measure, "value": each})
+        found.add_queries(collection, "test", system, seed, frame, alone)
+
+
+@pytest.fixture
+def recorded():
+    found = Results()
+    add(found, "BM25", {0: BM25})
+    add(found, "GQ", GQ)
+    return found
+
+
+@pytest.fixture
+def table():
+    return pd.DataFrame({"collection": "c", "query_id": QUERIES, "overlap": OVERLAPS, "words": 4})
+
+
+# --- overlap ---------------------------------------------------------------------------------------
+
+
+def task(title=True):
+    documents = pd.DataFrame(
+        {"title": ["Red house", None, "x"], "text": ["The door of a barn.", "Green DOOR, red", "nothing"]},
+        index=["a", "b", "c"],
+    )
+    texts = {"one": "the red red door", "two": "Doors of a green house", "stop": "of the", "none": "red"}
+    queries = pd.DataFrame({"text": texts, "split": "test"})
+    queries.loc["train"] = "barn", "train"
+    rows = [("one", "a", 1), ("two", "a", 1), ("two", "b", 2), ("two", "c", 1), ("stop", "a", 1), ("none", "a", 0),
+            ("train", "a", 1)]  # fmt: skip
+    documents = documents if title else documents.drop(columns="title")
+    return Collection("toy", documents, queries, pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"]))
+
+
+def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_documents():
+    found = by_query.overlap(task())
+    assert found.columns.tolist() == ["collection", "query_id", "overlap", "words"]
+    assert found["collection"].unique().tolist() == ["toy"] and found["words"].tolist() == [4, 5, 2, 1]
+    found = found.set_index("query_id")["overlap"]
+    # red and door; house of doors, green, house (and green of them in another document).
+    assert found["one"] == 1 and found["two"] == pytest.approx(1 / 3)
+    # Of stop words alone, and without a relevant document.
+    assert found[["stop", "none"]].isna().all() and found.index.tolist() == ["one", "two", "stop", "none"]
+
+
+def test_overlap_without_titles_and_on_another_split():
+    found = by_query.overlap(task(title=False)).set_index("query_id")["overlap"]
+    assert found["one"] == 0.5 and found["two"] == pytest.approx(1 / 3)
+    assert by_query.overlap(task(), "train")["overlap"].tolist() == [1]
+
+
+def test_overlap_of_no_queries():
+    with pytest.raises(DataError, match="no dev queries"):
+        by_query.overlap(task(), "dev")
+    with pytest.raises(SettingError, match="train, dev, test"):
+        by_query.overlap(task(), "tset")
+
+
+def test_the_spread_of_overlaps(table):
+    found = by_query.spread(pd.concat([table, by_query.overlap(task())]))
+    assert found.index.tolist() == ["c", "toy"]
+    # In order: 0, .2, .2, .2, .5, .5, 1, 1, 1.
+    assert found.loc["c"].tolist() == [10, 1, 4.0, 20, 50, 100]
+    assert found.loc["toy", ["queries", "without a value", "words/query", "median"]].tolist() == [4, 2, 3.0, 67]
+
+
+# --- slices ----------------------------------------------------------------------------------------
+
+
+def test_slices_by_hand(recorded, table):
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
+    assert found["part"].unique().tolist() == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
+    assert found["edge"].tolist() == [0, 0, 0.5, 0.5, 1, 1] and found["queries"].tolist() == [4, 4, 2, 2, 3, 3]
+    assert found["system"].tolist() == ["BM25", "GQ"] * 3
+    lowest = [100 * (0 + 1 + 1 / 3 + 0.25) / 4, 100 * (0 + 0.5 + 1 / 3 + 0.5) / 4]  # q5 to q8; q9 has no overlap
+    assert found["value"].tolist() == pytest.approx([*lowest, 50, 0, 50, 500 / 6], abs=1e-3)
+    low, high = stats.ttest_1samp(100 * np.array(BM25[5:9]), 0).confidence_interval(0.95)
+    assert found.loc[0, ["low", "high"]].tolist() == pytest.approx([low, high], abs=1e-3)
+    # Seeds count: those of GQ differ by 500 / 6 in the third part.
+    estimate = reports.estimate(narrowed(recorded, QUERIES[:3]), "GQ", "c", "RR@10")
+    assert found.loc[5, ["low", "high"]].tolist() == pytest.approx(list(estimate.interval()), abs=1e-3)
+
+
+def narrowed(found, queries):
+    return Results(queries={key: frame.loc[queries] for key, frame in found.queries.items()})
+
+
+def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded, table):
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["GQ"]), table, 1)
+    assert found["part"].tolist() == ["0-100 % (n = 9)"]
+    estimate = reports.estimate(narrowed(recorded, QUERIES[:9]), "GQ", "c", "RR@10")
+    assert found.loc[0, ["value", "low", "high"]].tolist() == pytest.approx([estimate.effect, *estimate.interval()])
+
+
+def test_queries_of_one_cluster_count_together(table):
+    found, pairs = Results(), pd.Series([f"c{i // 2}" for i in range(10)], QUERIES)
+    add(found, "BM25", {0: BM25}, clusters=pairs)
+    one = by_query.slices(by_query.Values(found, "c", "RR@10"), table, 3)
+    # q5 is alone of its cluster in the lowest part; q6 and q7 are of one, so that their values are summed.
+    values = 100 * np.array(BM25[5:9])
+    sums = np.array([values[0], values[1] + values[2], values[3]]) - values.mean() * np.array([1, 2, 1])
+    error = (3 / 2 * (sums**2).sum()) ** 0.5 / 4
+    assert one["high"][0] - one["value"][0] == pytest.approx(stats.t.ppf(0.975, 2) * error, rel=1e-4)
+    add(found, "BM25", {0: BM25}, "d", clusters=pd.Series("same", QUERIES))
+    other = by_query.slices(by_query.Values(found, "d", "RR@10"), table.assign(collection="d"), 3)
+    assert other[["low", "high"]].isna().all(axis=None) and other["value"].equals(one["value"])
+    assert by_query.slices_text(other).loc["BM25"].tolist() == ["39.6", "50.0", "50.0"]
+
+
+def test_a_part_of_one_query_has_no_interval(recorded, table):
+    apart = table.assign(overlap=np.arange(10) / 10)
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["BM25"]), apart, 10)
+    assert len(found) == 10 and found["value"].tolist() == pytest.approx([100 * x for x in BM25], abs=1e-3)
+    assert found[["low", "high"]].isna().all(axis=None)
+
+
+def test_slices_take_queries_by_their_id(recorded, table):
+    other = table.assign(collection="another", overlap=0.0)
+    shuffled = pd.concat([other, table.iloc[::-1]], ignore_index=True)
+    expected = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
+    pd.testing.assert_frame_equal(by_query.slices(by_query.Values(recorded, "c", "RR@10"), shuffled, 3), expected)
+
+
+@given(st.lists(st.integers(0, 6) | st.none(), min_size=1, max_size=40), st.integers(1, 8))
+def test_parts_hold_every_query_once_in_order_and_equals_together(values, parts):
+    shares = pd.Series([np.nan if v is None else v / 6 for v in values], dtype=float).dropna()
+    found = by_query._cut(shares, parts)
+    assert sorted(name for part in found for name in part.index) == shares.index.tolist()
+    assert len(found) <= parts and all(len(part) for part in found)
+    assert all(a.max() < b.min() for a, b in zip(found[:-1], found[1:], strict=True))
+
+
+@given(st.integers(1, 50), st.integers(1, 8))
+def test_parts_are_equal_where_no_queries_are(count, parts):
+    sizes = [len(part) for part in by_query._cut(pd.Series(range(count), dtype=float), parts)]
+    assert len(sizes) == min(parts, count) and max(sizes) - min(sizes) <= 1
+
+
+def test_equal_queries_go_where_the_middle_of_them_falls():
+    found = by_query._cut(pd.Series([1, 0, 1, 1.0]), 2)
+    assert [part.tolist() for part in found] == [[0], [1, 1, 1]]
+    assert [len(part) for part in by_query._cut(pd.Series([0, 0, 0, 1.0]), 2)] == [3, 1]
+    assert len(by_query._cut(pd.Series([0, 0, 0, 0.0]), 3)) == 1
+
+
+@pytest.mark.parametrize(("parts", "said"), [(0, "at least 1"), (-2, "at least 1"), (1.5, "whole"), (True, "whole")])
+def test_impossible_parts(recorded, table, parts, said):
+    with pytest.raises(SettingError, match=f"parts = {parts!r}.*{said}"):
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, parts)
+
+
+def test_overlaps_that_do_not_fit_the_results(recorded, table):
+    with pytest.raises(DataError, match=r"lacks query \['q9'\] of 'c'"):
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table.iloc[:9], 3)
+    with pytest.raises(DataError, match=r"has query \['q0'\] of 'c' twice"):
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), pd.concat([table, table]), 3)
+    with pytest.raises(DataError, match="no query of 'c' has an overlap"):
+        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table.assign(overlap=np.nan), 3)
+
+
+def test_slices_as_a_page_shows_them(recorded, table):
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["GQ", "BM25"]), table, 3)
+    shown = by_query.slices_text(found)
+    assert shown.index.tolist() == ["GQ", "BM25"] and shown.columns.tolist() == found["part"].unique().tolist()
+    half = (found["high"] - found["low"])[1] / 2
+    assert shown.iloc[1, 0] == f"39.6 ± {half:.1f}" and shown.iloc[0, 1] == "0.0 ± 0.0"
+
+
+# --- outcomes --------------------------------------------------------------------------------------
+
+
+def test_outcomes_by_hand(recorded):
+    add(recorded, "twin", {0: BM25})
+    add(recorded, "worse", {0: [value / 2 for value in BM25]})
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10"), "BM25")
+    assert found["system"].tolist() == ["GQ", "twin", "worse"]  # by effect, not as they were recorded
+    counts = found.set_index("system")[["wins", "ties", "losses"]]
+    # GQ over its seeds: 1, 1, .5, 0, 0, 0, .5, 1/3, .5, .25; q7 is the mean of a half and a sixth.
+    assert counts.loc["GQ"].tolist() == [4, 4, 2] and counts.loc["twin"].tolist() == [0, 10, 0]
+    assert counts.loc["worse"].tolist() == [0, 4, 6]
+    assert found["effect"].tolist() == pytest.approx([0, 0, -100 * sum(BM25) / 20], abs=1e-3)
+    alone = stats.ttest_rel(np.array(BM25) / 2, BM25)
+    low, high = alone.confidence_interval(0.95)
+    assert found.loc[2, ["low", "high"]].tolist() == pytest.approx([100 * low, 100 * high], abs=1e-3)
+    assert found["p"].tolist() == pytest.approx([1, 1, 3 * alone.pvalue], abs=1e-3)  # the smallest of three
+    two = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["worse", "twin"]), "BM25")
+    assert two["p"][1] == pytest.approx(2 * alone.pvalue, abs=1e-3)
+
+
+def test_rounding_makes_no_winner(recorded):
+    """A third as recorded, to five digits, and the mean of what three seeds recorded."""
+    add(recorded, "a third", {seed: [value] * 10 for seed, value in enumerate((1 / 2, 1 / 3, 1 / 6))})
+    add(recorded, "another", {0: [1 / 3] * 10})
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["a third"]), "another")
+    assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
+    # The smallest real difference of RR@10 counts.
+    add(recorded, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
+    assert by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["near"]), "another")["wins"].tolist() == [1]
+
+
+def test_outcomes_are_over_the_seeds_that_both_have(recorded):
+    add(recorded, "rival", {1: GQ[1], 2: BM25, 3: BM25})
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["GQ"]), "rival")
+    assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
+    add(recorded, "stranger", {7: BM25, 8: BM25})
+    with pytest.raises(DataError, match="no seed in common"):
+        by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["GQ"]), "stranger")
+
+
+@settings(max_examples=12)  # each writes two systems and tests them four times
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=10, max_size=10))
+def test_wins_of_one_are_losses_of_the_other(pairs):
+    found = Results()
+    for system, values in zip("ab", zip(*pairs, strict=True), strict=True):
+        add(found, system, {0: np.array(values) / 4})
+    one, other = (by_query.outcomes(by_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba")
+    assert (one["wins"], one["losses"], one["ties"]) == (other["losses"], other["wins"], other["ties"])
+    assert one["wins"] + one["losses"] + one["ties"] == 10
+    assert one["effect"] == pytest.approx(-other["effect"]) and one["p"] == pytest.approx(other["p"])
+    best = [by_query.oracle(by_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba"]
+    assert best[0]["best_of_both"] == best[1]["best_of_both"] >= max(best[0]["alone"], best[0]["rival"])
+
+
+def test_a_rival_alone_has_no_outcomes(recorded):
+    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25")
+    assert found.empty and {"wins", "p"} <= set(found.columns)
+    assert by_query.oracle(by_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25").empty
+
+
+def test_outcomes_as_a_page_shows_them(recorded):
+    table = pd.DataFrame(
+        [("a", 3, 2, 1, 2.04, 1.0, 3.0, 0.0001), ("b", 1, 2, 3, -2.0, -5.0, 1.06, 0.25)],
+        columns=["system", "wins", "ties", "losses", "effect", "low", "high", "p"],
+    )
+    shown = by_query.outcomes_text(table)
+    assert shown.loc["a"].tolist() == [3, 2, 1, "+2.0 [+1.0, +3.0]", "< 0.001"]
+    assert shown.loc["b"].tolist() == [1, 2, 3, "-2.0 [-5.0, +1.1]", "0.250"]
+
+
+# --- a perfect choice ------------------------------------------------------------------------------
+
+
+def test_an_oracle_takes_the_better_of_both_for_each_query_and_seed(recorded):
+    add(recorded, "worse", {0: [value / 2 for value in BM25]})
+    found = by_query.oracle(by_query.Values(recorded, "c", "RR@10"), "BM25")
+    assert found.columns.tolist() == ["system", "alone", "rival", "best_of_both"]
+    assert found["system"].tolist() == ["GQ", "worse"]
+    alone, total = sum(map(sum, GQ.values())) / 20, sum(BM25) / 10
+    # Seed 0: 1 1 1 0 1 0 1 1/2 1 0; seed 1: 1 1 0 0 1 0 1 1/3 1/4 1/2.
+    best = (6.5 + 4 + 1 / 3 + 3 / 4) / 20
+    assert found.loc[0, ["alone", "rival", "best_of_both"]].tolist() == pytest.approx(
+        [100 * alone, 100 * total, 100 * best], abs=1e-3
+    )
+    assert found["alone"][1] == pytest.approx(50 * total, abs=1e-3)
+    assert found["best_of_both"][1] == found["rival"][1] == found["rival"][0]
+
+
+# --- what is unknown -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"collection": "d"}, "collection = 'd' is not known.*Valid: c"),
+        ({"measure": "RR@100"}, "measure = 'RR@100' is not known.*Valid: RR@10"),
+        ({"systems": ["GQ", "BM52"]}, "system = 'BM52' is not known.*'BM25'.*Valid: BM25, GQ"),
+        ({"rival": "GQQ"}, "rival = 'GQQ' is not known.*'GQ'.*Valid: BM25, GQ"),
+        ({"split": "dev"}, "collection = 'c' is not known"),
+    ],
+)
+def test_what_is_unknown_is_named_with_what_is_valid(recorded, changes, said):
+    asked = {"collection": "c", "measure": "RR@10"} | changes
+    rival = asked.pop("rival", "BM25")
+    for function in (by_query.outcomes, by_query.oracle):
+        with pytest.raises(SettingError, match=said):
+            function(by_query.Values(recorded, **asked), rival)
+
+
+def test_collections_are_those_where_the_rival_was_measured(recorded):
+    add(recorded, "BM25", {0: BM25}, "b")
+    add(recorded, "BM25", {0: BM25}, "a", "R@1")
+    # What an exploration of another collection has recorded before lacks its overlaps.
+    add(recorded, "BM25", {0: BM25}, "e")
+    recorded.tables["overlap"] = pd.DataFrame({"collection": ["a", "b", "c"]})
+    assert by_query.collections(recorded, "RR@10", "BM25") == ["c", "b"]
+    assert by_query.collections(recorded, "RR@10", "GQ") == ["c"]
+    with pytest.raises(SettingError, match="Valid: R@1, RR@10"):
+        by_query.collections(recorded, "R@2", "BM25")
+    with pytest.raises(SettingError, match="rival = 'GQ'.*Valid: BM25"):
+        by_query.collections(recorded, "R@1", "GQ")
+
+
+def test_results_that_are_not_there(recorded, table, own_build):
+    with pytest.raises(DataError, match=f"'{BOARD}' at profile 'smoke': run that notebook first$"):
+        by_query.recorded(BOARD, "smoke", "run")
+    recorded.save(results.own_folder("explore", BOARD))
+    with pytest.raises(DataError, match="at profile 'smoke'.* or set profile to one of: explore"):
+        by_query.recorded(BOARD, "smoke", "run")
+    with pytest.raises(DataError, match="lack the table 'overlap'"):
+        by_query.recorded(BOARD, "explore")
+    recorded.tables["overlap"] = table
+    recorded.save(results.own_folder("explore", BOARD))
+    assert by_query.recorded(BOARD, "explore").systems("c", "test", "RR@10") == ["BM25", "GQ"]
+
+
+# --- figures ---------------------------------------------------------------------------------------
+
+
+def test_slices_are_drawn_side_by_side_with_their_intervals(recorded, table):
+    add(recorded, "BM25", {0: BM25}, "d")
+    other = by_query.slices(by_query.Values(recorded, "d", "RR@10"), table.assign(collection="d"), 2)
+    found = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
+    figure = by_query_figures.slices({"d": other, "c": found}, "RR@10")
+    first, second = figure.axes
+    assert (first.get_title(), second.get_title()) == ("d", "c") and second.get_ylabel() == "RR@10 (points of 100)"
+    assert [text.get_text() for text in second.get_xticklabels()] == [
+        "0-20 %\n(n = 4)", "50 %\n(n = 2)", "100 %\n(n = 3)"
+    ]  # fmt: skip
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BM25", "GQ"]
+    bm25, gq = (bars.lines[0] for bars in second.containers)
+    assert bm25.get_ydata() == pytest.approx(found["value"][::2]) and gq.get_ydata() == pytest.approx(
+        found["value"][1::2]
+    )
+    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.1).all()
+    assert bm25.get_marker() != gq.get_marker() and bm25.get_color() != gq.get_color()
+    # A system looks the same in every panel.
+    assert first.containers[0].lines[0].get_color() == bm25.get_color() and len(first.containers) == 1
+    ends = [[y for _, y in path] for path in second.containers[0].lines[2][0].get_segments()]
+    assert np.array(ends) == pytest.approx(found[["low", "high"]].to_numpy()[::2])
+
+
+def test_outcomes_are_drawn_to_both_sides_in_their_order():
+    columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p"]
+    table = pd.DataFrame([("a", 3, 5, 2, 1, 0, 2, 0.1), ("b", 0, 4, 6, -1, -2, 0, 0.1)], columns=columns)
+    figure = by_query_figures.outcomes({"c": table, "d": table, "e": table}, "BM25", "RR@10")
+    axis = figure.axes[0]
+    losses, wins = axis.containers
+    assert [bar.get_width() for bar in losses] == [-2, -6] and [bar.get_width() for bar in wins] == [3, 0]
+    assert losses[0].get_y() > losses[1].get_y()  # the first on top
+    assert losses[0].get_hatch() and not wins[0].get_hatch()
+    assert to_hex(losses[0].get_facecolor()) != to_hex(wins[0].get_facecolor())
+    assert [text.get_text() for text in axis.texts] == ["5 ties", "4 ties"]
+    places = dict(zip(axis.get_yticks(), [label.get_text() for label in axis.get_yticklabels()], strict=True))
+    assert places == {1: "a", 0: "b"}
+    assert axis.xaxis.get_major_formatter()(-2) == "2" and "BM25" in axis.get_xlabel()
+    assert [each.get_visible() for each in figure.axes] == [True, True, True, False]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["losses", "wins"]
+
+
+# --- the page --------------------------------------------------------------------------------------
+
+
+def turn(**parameters):
+    """Run the page's cells in this process, which takes no kernel; returns its names, and what it displayed."""
+    shown = []
+    space = {"display": shown.append}
+    for cell in cells(NOTEBOOK):
+        if cell["cell_type"] == "code":
+            exec(source(cell), space)
+        if "parameters" in cell["metadata"].get("tags", []):
+            space |= parameters
+    return space, shown
+
+
+def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
+    add(recorded, "BM25", {0: BM25}, "d")
+    add(recorded, "labels", GQ, "d")
+    recorded.tables["overlap"] = pd.concat([table, table.assign(collection="d")], ignore_index=True)
+    recorded.save(results.own_folder("smoke", BOARD))
+    space, shown = turn(profile="smoke", systems=[])
+    assert [each.index.name for each in shown] == space["names"] == ["c", "d"]
+    assert len(plt.get_fignums()) == 2
+    rows = results.load("52_query_by_query", "smoke", "run").rows
+    found = rows.set_index(["collection", "system", "measure"])["value"]
+    assert found["c", "GQ", "wins"] == 4 and found["d", "labels", "losses"] == 2 and len(found) == 8
+    assert found["c", "GQ", "best of both"] == pytest.approx((6.5 + 4 + 1 / 3 + 3 / 4) / 20, abs=1e-5)
+    # Counts are no measures of retrieval, which `retlib.report.verify` would compare with those of others.
+    for measure in rows["measure"].unique():
+        with pytest.raises((NameError, ValueError)):
+            ir_measures.parse_measure(measure)
+    assert turn(profile="smoke", rival="GQ", parts=1, systems=["GQ"])[0]["names"] == ["c"]
+
+
+def test_the_page_without_a_leaderboard_says_what_to_run(own_build):
+    with pytest.raises(DataError, match=f"nothing is recorded of '{BOARD}' at profile 'explore'"):
+        turn()
+
+
+@pytest.mark.parametrize(("name", "value"), [("parts", 0), ("rival", ""), ("board", None), ("mesure", "R@1")])
+def test_the_page_refuses_wrong_parameters(own_build, name, value):
+    with pytest.raises(SettingError, match=name):
+        turn(**{name: value})
+
+
+def test_systems_that_are_not_there_are_refused(recorded, table, own_build):
+    recorded.tables["overlap"] = table
+    recorded.save(results.own_folder("smoke", BOARD))
+    with pytest.raises(SettingError, match="system = 'BM26' is not known"):
+        turn(profile="smoke", systems=["BM26"])

@@ -1,0 +1,779 @@
+"""Verdicts on recorded results whose truth is known, and the bindings of the real claims."""
+
+import ast
+import inspect
+import re
+from functools import cache
+
+import ltre_slice
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+import zero_shot_slice
+from scipy import stats
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.data import datasets
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import claims, curve_evidence, evidence
+from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
+from retlib.studies import cost, ltre_study, reqa, zero_shot_study
+from retlib.workflow import notebooks
+from retlib.workflow.imports import cells, source
+
+COUNT = 60
+QUERIES = [f"q{i:02d}" for i in range(COUNT)]
+ALONE = pd.Series(QUERIES, index=QUERIES)
+# Mean 0 and standard error 1, so that a difference's p-value can be set.
+NOISE = np.random.default_rng(0).normal(size=COUNT)
+NOISE = (NOISE - NOISE.mean()) / NOISE.std(ddof=1) * COUNT**0.5
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A project folder for claims and bindings, and no results."""
+    (tmp_path / "data" / "papers").mkdir(parents=True)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    return tmp_path
+
+
+def write_claims(book, bound, papers=None):
+    """Claims of a paper, each bound to a test, on data set D, which is the collection `quora`."""
+    papers = papers or dict.fromkeys(bound, "paper")
+    lines = [f"{name},main,{paper},text,It is so,x,MAP@100,D,A=1,A > B" for name, paper in papers.items()]
+    header = "id,tier,paper,where,statement,compares,metric,dataset,paper_values,direction"
+    (book / "data" / "papers" / "claims.csv").write_text("\n".join([header, *lines]) + "\n")
+    places = {
+        "D": {"quick": {"collection": "quora", "closeness": "part"}},
+        "E": {"quick": {"collection": "pydocs", "closeness": "stand-in"}},
+    }
+    content = {"collections": {"paper": places}, "claims": {k: v for k, v in bound.items() if v}}
+    (book / "data" / "papers" / "bindings.yaml").write_text(yaml.safe_dump(content))
+
+
+def record(systems, experiment="11", collection="quora", steps=None, clusters=ALONE, measure="AP@100"):
+    """Record per-query values, in points of a hundred, of each system and seed."""
+    found = results.load(experiment, "quick") or Results()
+    for system, by_seed in systems.items():
+        for seed, values in by_seed.items():
+            frame = pd.DataFrame({"query_id": QUERIES, "measure": measure, "value": np.asarray(values) / 100})
+            found.add_queries(collection, "test", system, seed, frame, clusters)
+            found.add_row(
+                experiment=experiment, system=system, collection=collection, split="test", measure=measure,
+                value=float(frame["value"].mean()), seed=seed, profile="quick",
+                steps=(steps or {}).get(system, {}).get(seed),
+            )  # fmt: skip
+    found.save(results.own_folder("quick", experiment))
+
+
+def level(mean, error=0.0, noise=NOISE):
+    """Values of a system without seeds: their mean, and the standard error of what differs from another's."""
+    return {0: mean + error * noise}
+
+
+def verdict_on(book, bound):
+    """The one claim's row of the ledger."""
+    write_claims(book, {"c": bound})
+    (row,) = claims.verdicts("paper", "quick").to_dict("records")
+    return row
+
+
+def pair(a="A", b="B", on="D", **more):
+    return {"pair": [f"11:{a}", f"11:{b}"], "data": on, **more}
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"), [(3.0, HOLDS), (1.0, INCONCLUSIVE), (-1.0, INCONCLUSIVE), (-3.0, CONTRADICTED)]
+)
+def test_greater(book, effect, expected):
+    record({"A": level(50 + effect, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b, evidence.effect) == pytest.approx((50 + effect, 50, effect), abs=1e-3)
+    assert evidence.p_for == pytest.approx(stats.t.sf(effect, COUNT - 1), abs=1e-3)
+    assert evidence.p_against == pytest.approx(1 - evidence.p_for)
+    half = stats.t.ppf(0.975, COUNT - 1)
+    assert (evidence.low, evidence.high) == pytest.approx((effect - half, effect + half), abs=1e-2)
+    assert (found["seeds"], evidence.queries, found["closeness"]) == (1, COUNT, "part")
+    assert evidence.label == "A vs B, on quora"
+
+
+@pytest.mark.parametrize(("effect", "expected"), [(-9.0, HOLDS), (0.0, HOLDS), (1.2, INCONCLUSIVE), (2, CONTRADICTED)])
+def test_at_most(book, effect, expected):
+    record({"A": level(50 + effect, 0.25), "B": level(50)})
+    found = verdict_on(book, {"test": "at_most", "margin": 1.0, "each": [pair()]})
+    assert found["verdict"] == expected
+    assert found["evidence"][0].p_for == pytest.approx(stats.t.cdf((effect - 1) / 0.25, COUNT - 1), abs=1e-2)
+    assert "margin 1.0" in found["evidence"][0].note
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"),
+    [(0.2, HOLDS), (-0.2, HOLDS), (0.9, INCONCLUSIVE), (-1.2, INCONCLUSIVE), (2.0, CONTRADICTED), (-2.0, CONTRADICTED)],
+)
+def test_equivalent(book, effect, expected):
+    record({"A": level(50 + effect, 0.25), "B": level(50)})
+    found = verdict_on(book, {"test": "equivalent", "margin": 1.0, "each": [pair()]})
+    assert found["verdict"] == expected
+
+
+@pytest.mark.parametrize(("effect", "expected"), [(5.0, HOLDS), (3.0, INCONCLUSIVE), (-1.0, CONTRADICTED)])
+def test_greater_by_a_margin(book, effect, expected):
+    record({"A": level(50 + effect, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair(margin=2)]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert evidence.effect == pytest.approx(effect, abs=1e-3) and evidence.note == "more than 2 points"
+    assert evidence.p_for == pytest.approx(stats.t.sf(effect - 2, COUNT - 1), abs=1e-3)
+
+
+def test_a_wide_interval_around_zero_is_not_equivalence(book):
+    record({"A": level(50, 2), "B": level(50)})
+    assert verdict_on(book, {"test": "equivalent", "margin": 1.0, "each": [pair()]})["verdict"] == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("a", "expected"), [(48.0, HOLDS), (44.5, INCONCLUSIVE), (42.0, CONTRADICTED)])
+def test_ratio(book, a, expected):
+    record({"A": level(a, 1), "B": level(40)})  # a tenth more is 44
+    found = verdict_on(book, {"test": "ratio", "each": [pair(factor=1.1)]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b) == pytest.approx((a, 40), abs=1e-3)  # the systems' own values, not the scaled ones
+    assert evidence.effect == pytest.approx(a - 44, abs=1e-3)
+    assert "A - 1.1 B" in evidence.note and "ceiling" not in evidence.note
+
+
+def test_a_ratio_beyond_the_ceiling_is_said(book):
+    record({"A": level(99), "B": level(95, 1)})
+    assert "ceiling" in verdict_on(book, {"test": "ratio", "each": [pair(factor=1.1)]})["evidence"][0].note
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ([40, 45, 47, 50], HOLDS),
+        ([40, 48, 48, 50], HOLDS),  # a step that stays does not fall
+        ([50, 47, 45, 40], CONTRADICTED),
+        ([40, 55, 45, 60], CONTRADICTED),  # it rises on the whole, but one step falls
+        ([45, 45.2, 44.9, 45.1], INCONCLUSIVE),
+    ],
+)
+def test_trend(book, means, expected):
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(4, COUNT))
+    noise = (noise - noise.mean(axis=1, keepdims=True)) * 5
+    record({f"s{i}": {0: mean + noise[i]} for i, mean in enumerate(means)})
+    found = verdict_on(book, {"test": "trend", "each": [{"systems": [f"11:s{i}" for i in range(4)], "data": "D"}]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert evidence.effect == pytest.approx(np.polyfit(range(4), means, 1)[0], abs=1e-3)
+    assert (evidence.a, evidence.b) == pytest.approx((means[-1], means[0]), abs=1e-3)
+
+
+def test_a_trend_is_over_the_seeds_that_all_systems_have(book):
+    systems = {"s0": {0: 40 + NOISE / 9, 1: 40 - NOISE / 9}, "s1": {0: 45 - NOISE / 9}, "s2": {0: 50 + NOISE, 2: NOISE}}
+    record(systems)
+    bound = {"test": "trend", "each": [{"systems": ["11:s0", "11:s1", "11:s2"], "data": "D"}]}
+    found = verdict_on(book, bound)
+    assert (found["verdict"], found["seeds"]) == (HOLDS, 1)
+    assert found["evidence"][0].effect == pytest.approx(5, abs=1e-3)
+    record({"s1": {5: NOISE}, "s3": {9: NOISE}})
+    bound["each"][0]["systems"].append("11:s3")
+    found = verdict_on(book, bound)
+    assert found["verdict"] == NOT_TESTED and "no seed in common" in found["reason"]
+
+
+def steps_of(a, b):
+    steps = {"A": dict(enumerate(a)), "B": dict(enumerate(b))}
+    record({name: {seed: 50 + NOISE for seed in each} for name, each in steps.items()}, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([100, 110, 90], [400, 420, 380], HOLDS),
+        ([400, 420, 380], [100, 110, 90], CONTRADICTED),
+        ([100, 400, 90], [110, 380, 100], INCONCLUSIVE),
+        ([100, 300], [200, 301], INCONCLUSIVE),
+    ],
+)
+def test_fewer(book, a, b, expected):
+    steps_of(a, b)
+    found = verdict_on(book, {"test": "fewer", "each": [pair()]})
+    assert found["verdict"] == expected
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b) == pytest.approx((np.mean(a), np.mean(b)))
+    assert evidence.effect == pytest.approx(np.log(a).mean() - np.log(b).mean())
+    assert evidence.p_for == pytest.approx(stats.ttest_rel(np.log(a), np.log(b), alternative="less").pvalue, abs=1e-9)
+    assert found["seeds"] == len(a)
+
+
+def test_fewer_looks_past_rows_without_steps(book):
+    steps_of([100, 110, 90], [400, 420, 380])
+    found = results.load("11", "quick")
+    first = found.rows.iloc[[0]].assign(measure="seconds", value=9.0, steps=np.nan)
+    found = results.Results(pd.concat([first, found.rows], ignore_index=True), found.queries, found.tables)
+    found.save(results.own_folder("quick", "11"))
+    assert verdict_on(book, {"test": "fewer", "each": [pair()]})["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [([100], [400], "at least two seeds"), ([0, 100], [400, 300], "never got better"), ([], [3, 4], "two seeds")],
+)
+def test_fewer_without_enough_to_go_by_is_not_tested(book, a, b, reason):
+    steps_of(a, b)
+    found = verdict_on(book, {"test": "fewer", "each": [pair()]})
+    assert found["verdict"] == NOT_TESTED and reason in found["reason"]
+
+
+def test_a_claim_holds_only_if_every_comparison_does(book):
+    record({"A": level(55, 1), "B": level(50), "same": level(55.5, 1, -NOISE), "more": level(70)})
+    each = [pair(), pair(b="same")]
+    assert verdict_on(book, {"test": "greater", "each": each})["verdict"] == INCONCLUSIVE
+    assert verdict_on(book, {"test": "greater", "each": [*each, pair(b="more")]})["verdict"] == CONTRADICTED
+
+
+def test_holms_correction_is_made_within_the_paper(book):
+    at = stats.t.ppf(0.97, COUNT - 1)  # p = 0.03
+    record({"A": level(50 + at, 1), "B": level(50)})
+    alone = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert alone["verdict"] == HOLDS and alone["p"] == pytest.approx(0.03, abs=1e-3)
+    bound = {name: {"test": "greater", "each": [pair()]} for name in ("c1", "c2")}
+    write_claims(book, bound)
+    found = claims.verdicts("paper", "quick")
+    assert found["verdict"].tolist() == [INCONCLUSIVE] * 2
+    assert found["p"].tolist() == pytest.approx([0.06, 0.06], abs=2e-3)
+    # Another paper's claims do not count.
+    write_claims(book, bound, {"c1": "paper", "c2": "other"})
+    assert claims.verdicts("paper", "quick")["verdict"].tolist() == [HOLDS]
+
+
+def test_the_p_of_a_contradiction_is_the_one_it_rests_on(book):
+    record({"A": level(47, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["p"] == pytest.approx(stats.t.sf(3, COUNT - 1), abs=1e-4)
+
+
+def test_seeds_widen_what_queries_alone_would_decide(book):
+    seeds = {seed: 52 + shift + NOISE / 10 for seed, shift in enumerate((-3, 0, 3))}
+    record({"A": seeds, "B": level(50), "one": {0: seeds[1]}})
+    assert verdict_on(book, {"test": "greater", "each": [pair("one")]})["verdict"] == HOLDS
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert (found["verdict"], found["seeds"]) == (INCONCLUSIVE, 3)
+
+
+def test_queries_of_a_cluster_count_as_one(book):
+    pairs = pd.Series([f"c{i // 30}" for i in range(COUNT)], index=QUERIES)
+    values = np.where(np.arange(COUNT) < 30, 50.0, 58.0)
+    record({"A": {0: values}, "B": level(50)}, clusters=pairs)
+    assert verdict_on(book, {"test": "greater", "each": [pair()]})["verdict"] == INCONCLUSIVE
+    record({"A": {0: values}, "B": level(50)}, experiment="12")
+    alone = {"test": "greater", "each": [{"pair": ["12:A", "12:B"], "data": "D"}]}
+    assert verdict_on(book, alone)["verdict"] == HOLDS
+    for experiment, expected in (("11", INCONCLUSIVE), ("12", HOLDS)):
+        trend = {"systems": [f"{experiment}:B", f"{experiment}:A"], "data": "D"}
+        assert verdict_on(book, {"test": "trend", "each": [trend]})["verdict"] == expected
+
+
+def test_systems_are_compared_over_the_seeds_that_both_have(book):
+    record({"A": {0: 60 + NOISE, 1: 60 + NOISE, 2: 0 * NOISE}, "B": {0: 50 + NOISE, 1: 50 - NOISE, 3: 99 + NOISE}})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["evidence"][0].a == pytest.approx(60, abs=1e-3) and found["evidence"][0].b == pytest.approx(
+        50, abs=1e-3
+    )
+    record({"C": {5: NOISE, 6: NOISE}})
+    found = verdict_on(book, {"test": "greater", "each": [pair(b="C")]})
+    assert found["verdict"] == NOT_TESTED and "no seed in common" in found["reason"]
+
+
+def test_several_data_sets_are_averaged(book):
+    record({"A": level(54, 1), "B": level(50)})
+    record({"A": level(48, 1), "B": level(50)}, collection="pydocs")
+    found = verdict_on(book, {"test": "greater", "each": [pair(on="D+E")]})
+    (evidence,) = found["evidence"]
+    assert (evidence.a, evidence.b, evidence.effect) == pytest.approx((51, 50, 1), abs=1e-3)
+    half = stats.t.ppf(0.975, 2 * (COUNT - 1)) * 2**0.5 / 2  # two errors of 1, halved
+    assert evidence.high - evidence.low == pytest.approx(2 * half, abs=1e-2)
+    assert evidence.label == "A vs B, on quora and pydocs"
+    assert (found["closeness"], evidence.queries) == ("stand-in", 2 * COUNT)
+
+
+def test_a_collection_that_plays_several_data_sets_counts_once_in_an_average(book):
+    record({"A": level(54, 1), "B": level(50)})
+    record({"A": level(48, 1), "B": level(50)}, collection="pydocs")
+    write_claims(book, {"c": {"test": "greater", "each": [pair(on="D+E+F")]}})
+    path = book / "data" / "papers" / "bindings.yaml"
+    bound = yaml.safe_load(path.read_text())
+    bound["collections"]["paper"]["F"] = bound["collections"]["paper"]["D"]
+    path.write_text(yaml.safe_dump(bound))
+    ((evidence,),) = claims.verdicts("paper", "quick")["evidence"]
+    assert (evidence.effect, evidence.queries) == (pytest.approx(1, abs=1e-3), 2 * COUNT)
+    assert evidence.label == "A vs B, on quora and pydocs"
+
+
+def test_a_claim_and_each_of_its_comparisons_may_name_a_measure(book):
+    record({"A": level(55, 1), "B": level(50)}, measure="R@1")
+    record({"A": level(40, 1), "B": level(50)}, measure="R@5")
+    record({"A": level(50, 1), "B": level(50)})
+    bound = {"test": "greater", "measure": "R@1", "each": [pair(), pair(measure="R@5")]}
+    found = verdict_on(book, bound)
+    assert [each.effect for each in found["evidence"]] == pytest.approx([5, -10], abs=1e-3)
+    assert found["verdict"] == CONTRADICTED
+    assert verdict_on(book, {**bound, "each": [pair()]})["verdict"] == HOLDS
+    without = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert without["evidence"][0].effect == pytest.approx(0, abs=1e-3)
+    found = verdict_on(book, {**bound, "each": [pair(), pair(measure="R@100")]})
+    assert found["verdict"] == NOT_TESTED and "no R@100 of 'A' on 'quora'" in found["reason"]
+
+
+def terms(*each, **more):
+    return {"terms": [[weight, f"11:{name}", data_set] for weight, name, data_set in each], **more}
+
+
+@pytest.mark.parametrize(
+    ("a", "more", "expected"),
+    [
+        (56, {"margin": 2}, HOLDS), (53, {"margin": 2}, INCONCLUSIVE), (49, {"margin": 2}, CONTRADICTED),
+        (50, {"within": 3}, HOLDS), (52, {"within": 3}, INCONCLUSIVE), (56, {"within": 3}, CONTRADICTED),
+        (44, {"within": 3}, CONTRADICTED),
+        (56, {"independent": True}, HOLDS), (44, {"independent": True}, CONTRADICTED),
+    ],
+)  # fmt: skip
+def test_a_sum_over_two_collections(book, a, more, expected):
+    record({"A": level(a, 1)})
+    record({"B": level(50)}, collection="pydocs")
+    found = verdict_on(book, {"test": "linear", "each": [terms((1, "A", "D"), (-1, "B", "E"), **more)]})
+    assert (found["verdict"], found["closeness"]) == (expected, "stand-in")  # that of both data sets
+    assert found["evidence"][0].label == "+1·(A on quora) -1·(B on pydocs)"
+    alone = verdict_on(book, {"test": "linear", "each": [terms((1, "A", "D"), (-0.5, "A", "D"))]})
+    assert (alone["verdict"], alone["closeness"]) == (HOLDS, "part")
+
+
+@pytest.mark.parametrize("each", [terms((1, "A", "D"), (-1, "B", "E")), terms((1, "A", "D"), (-1, "A", "F"))])
+def test_a_sum_of_what_is_missing_is_not_tested(book, each):
+    record({"A": level(55, 1)})
+    found = verdict_on(book, {"test": "linear", "each": [each]})
+    assert found["verdict"] == NOT_TESTED
+    assert "'B' on 'pydocs'" in found["reason"] or "no collection plays F" in found["reason"]
+
+
+def test_a_limit_on_what_was_recorded_without_queries(book):
+    bound = {"system": "11:cost", "measure": "seconds", "below": 1, "data": "D"}
+    record({"A": level(55, 1)})
+    found = verdict_on(book, {"test": "limit", "each": [bound]})
+    assert found["verdict"] == NOT_TESTED and "fewer than two recorded values of 'seconds'" in found["reason"]
+    kept = results.load("11", "quick")
+    for seed, value in enumerate((0.1, 0.11, 0.12)):
+        kept.add_row(experiment="11", system="cost", collection="quora", split="test", measure="seconds",
+                     value=value, seed=seed, profile="quick")  # fmt: skip
+    kept.save(results.own_folder("quick", "11"))
+    found = verdict_on(book, {"test": "limit", "each": [bound]})
+    assert (found["verdict"], found["seeds"], found["closeness"]) == (HOLDS, 3, "part")
+    assert verdict_on(book, {"test": "limit", "each": [bound | {"below": 0.05}]})["verdict"] == CONTRADICTED
+
+
+def test_experiments_are_compared_with_each_other(book):
+    record({"A": level(55, 1)}, experiment="12")
+    record({"B": level(50)}, experiment="11")
+    bound = {"test": "greater", "each": [{"pair": ["12:A", "11:B"], "data": "D"}]}
+    assert verdict_on(book, bound)["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (pair(b="nope"), "'nope'.*'quora'"),
+        (pair(on="E"), "'pydocs'"),
+        (pair(on="F"), "no collection plays F at profile quick"),
+        ({"pair": ["11:A", "99:B"], "data": "D"}, "experiment 99 has no results at profile quick"),
+    ],
+)
+def test_what_is_missing_is_the_reason_for_not_testing(book, spec, reason):
+    record({"A": level(55, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair(), spec]})
+    assert found["verdict"] == NOT_TESTED and np.isnan(found["p"]) and found["evidence"] == []
+    assert re.search(reason, found["reason"])
+
+
+def test_systems_over_other_queries_are_not_compared(book):
+    record({"B": level(50)}, experiment="11")
+    record({"A": level(55, 1)}, experiment="12")
+    found = results.load("12", "quick")
+    found.queries = {key: frame.iloc[1:] for key, frame in found.queries.items()}
+    found.save(results.own_folder("quick", "12"))
+    found = verdict_on(book, {"test": "greater", "each": [{"pair": ["12:A", "11:B"], "data": "D"}]})
+    assert found["verdict"] == NOT_TESTED and "same queries" in found["reason"]
+
+
+def test_an_unknown_test_is_an_error_that_lists_the_valid_ones(book):
+    with pytest.raises(SettingError, match="test of c = 'grater'.*Did you mean 'greater'.*at_most, equivalent"):
+        verdict_on(book, {"test": "grater", "each": [pair()]})
+
+
+def test_results_are_read_once_for_all_claims(book, monkeypatch):
+    record({"A": level(55, 1), "B": level(50)})
+    write_claims(book, {f"c{i}": {"test": "greater", "each": [pair()]} for i in range(5)})
+    real, calls = results.load, []
+    monkeypatch.setattr(results, "load", lambda *asked: calls.append(asked) or real(*asked))
+    assert claims.verdicts("paper", "quick")["verdict"].tolist() == [HOLDS] * 5
+    assert len(calls) == 1
+
+
+def test_the_ledger_holds_every_claim_of_every_paper_in_order(book):
+    record({"A": level(55, 1), "B": level(50)})
+    bound = {"c1": {"test": "greater", "each": [pair()]}, "c2": None, "d1": None}
+    write_claims(book, bound, {"c1": "paper", "c2": "paper", "d1": "unwritten"})
+    found = claims.ledger("quick")
+    assert found["claim"].tolist() == ["c1", "c2", "d1"]
+    assert found["verdict"].tolist() == [HOLDS, NOT_TESTED, NOT_TESTED]
+    assert "not written" in found["reason"][1] and "not written" in found["reason"][2]
+    printed = claims.flat(found)
+    assert printed["evidence"][0].startswith("A vs B, on quora: +5.00 [")
+    assert printed["evidence"][2] == found["reason"][2]
+
+
+def test_of_many_texts_the_first_few_are_shown():
+    assert claims.first_few(list("abc"), 1) == ["a", "2 more"]
+    assert claims.first_few(list("abc"), 3) == claims.first_few(list("abc"), None) == list("abc")
+    assert claims.first_few([], 1) == []
+
+
+def test_the_source_can_be_chosen(book):
+    record({"A": level(55, 1), "B": level(50)})
+    write_claims(book, {"c": {"test": "greater", "each": [pair()]}})
+    assert claims.verdicts("paper", "quick", source="reference")["verdict"].tolist() == [NOT_TESTED]
+    results.load("11", "quick").save(results.reference_folder("quick", "11"))
+    assert claims.verdicts("paper", "quick", source="reference")["verdict"].tolist() == [HOLDS]
+
+
+# The real bindings
+
+ROOT = runtime.root()
+PAPERS = ROOT / "data" / "papers"
+BOUND = yaml.safe_load((PAPERS / "bindings.yaml").read_text())
+CLAIMS = pd.read_csv(PAPERS / "claims.csv").set_index("id")
+EXPERIMENTS = {
+    "gillick2018": ("11_retrieval_tasks", "12_dual_encoder_losses", "13_multitask", "14_ann_search"),
+    "chang2020": ("22_reqa", "23_ablation", "24_open_domain"),
+    "liang2020": ("31_query_generation", "32_zero_shot", "33_ablations"),
+    "zhan2020": ("41_training_dynamics", "42_first_stage", "43_two_stage", "44_compressed_index", "45_training_time"),
+}
+CHANG = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "chang2020"]
+# Beside `measure`: what a comparison of each test must say, and what it may.
+FORMS = {
+    "greater": ({"pair", "data"}, {"margin"}),
+    "fewer": ({"pair", "data"}, set()),
+    **dict.fromkeys(("equivalent", "at_most"), ({"pair", "data", "margin"}, set())),
+    "ratio": ({"pair", "data", "factor"}, set()),
+    "trend": ({"systems", "data"}, set()),
+    "linear": ({"terms"}, {"independent", "within", "margin"}),
+    "limit": ({"system", "measure", "data"}, {"below", "above"}),
+    "quotient": ({"pair", "measure", "data"}, {"below", "above"}),
+    **dict.fromkeys(("rise", "sawtooth"), ({"system", "measure", "data"}, set())),
+    **dict.fromkeys(("above_at_end", "above_throughout", "swing"), ({"pair", "measure", "data"}, set())),
+    "not_above_at_end": ({"pair", "measure", "data", "margin"}, set()),
+}
+
+
+def compared(spec):
+    """(experiment, system, the paper's data set) of everything that a comparison reads."""
+    if "terms" in spec:
+        named = [(system, data_set) for _, system, data_set in spec["terms"]]
+    else:
+        names = spec.get("pair") or spec.get("systems") or [spec["system"]]
+        named = [(system, data_set) for system in names for data_set in spec["data"].split("+")]
+    return [(*system.split(":", 1), data_set) for system, data_set in named]
+
+
+def test_every_test_has_a_form():
+    assert set(FORMS) == {*evidence.TESTS, *curve_evidence.TESTS} == set(claims.TESTS)
+    assert not set(evidence.TESTS) & set(curve_evidence.TESTS)
+
+
+@pytest.mark.parametrize("name", BOUND["claims"])
+def test_a_binding_is_well_formed(name):
+    claim = BOUND["claims"][name]
+    assert name in CLAIMS.index
+    assert set(claim) <= {"test", "measure", "margin", "each"}
+    common = {key: claim[key] for key in ("test", "measure", "margin") if key in claim}
+    assert claim.get("margin") is None or claim["test"] in ("equivalent", "at_most")
+    paper = CLAIMS["paper"][name]
+    for own in claim["each"]:
+        spec = {**common, **own}
+        needed, allowed = FORMS[spec.pop("test")]
+        assert needed <= set(spec) <= needed | allowed | {"measure"}
+        read = compared(spec)
+        assert len(set(read)) == len(read)
+        assert len(spec.get("pair", "ab")) == 2 and len(spec.get("systems", "abc")) > 2
+        assert not {"within", "margin"} <= set(spec)
+        assert len({"below", "above"} & set(spec)) == len({"below", "above"} & allowed) / 2
+        for experiment, system, data_set in read:
+            assert experiment in EXPERIMENTS[paper] and system and system == system.strip()
+            assert data_set in BOUND["collections"][paper]
+        for weight, *_ in spec.get("terms", ()):
+            assert weight != 0
+    assert len({str(spec) for spec in claim["each"]}) == len(claim["each"])
+
+
+def code(notebook):
+    """Its cells of code, parsed."""
+    lines = [source(cell) for cell in cells(ROOT / "notebooks" / f"{notebook}.ipynb") if cell["cell_type"] == "code"]
+    return ast.parse("\n".join(line.replace(");", ")") for line in lines))
+
+
+@cache
+def recorded_systems(notebook):
+    """The names under which a notebook records: the keys of mappings to a `System` or a `BM25`."""
+    found = set()
+    for node in ast.walk(code(notebook)):
+        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            if isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in ("System", "BM25"):
+                found.add(key.value)
+    return found
+
+
+@cache
+def recorded_collections(notebook, profile):
+    """The names of the collections that a notebook of part II records on at a profile."""
+    given = notebooks.plan(ROOT, profile)[notebook].parameters
+    kinds = {"22_reqa": ("", "-others"), "23_ablation": ("",), "24_open_domain": ("", "+added")}[notebook]
+    names = given.get("collections") or [given["collection"]]
+    return {f"{name}-{share:g}{kind}" for name in names for share in given["shares"] for kind in kinds}
+
+
+def test_the_notebooks_of_part_two_name_their_systems():
+    assert recorded_systems("22_reqa") == {*reqa.NAMES, "BM25", "BM25, stemmed"}
+    assert recorded_systems("24_open_domain") == {"BM25", "Transformer, ICT", "Transformer, ICT+BFS+WLP"}
+    assert sorted(name[0] for name in recorded_systems("23_ablation")) == list("123456789")
+
+
+@pytest.mark.parametrize("name", CHANG)
+def test_a_claim_on_pretraining_names_systems_that_the_notebooks_record(name):
+    for spec in BOUND["claims"][name]["each"]:
+        for notebook, system, data_set in compared(spec):
+            if BOUND["claims"][name]["test"] == "limit":
+                assert f'"{system}":' in inspect.getsource(cost.record_cost) and spec["measure"] == cost.UNIT
+                continue
+            assert system in recorded_systems(notebook)
+            # All but the training queries are searched by BM25 alone.
+            assert system == "BM25" or "others" not in data_set
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
+@pytest.mark.parametrize("name", CHANG)
+def test_a_claim_on_pretraining_names_collections_that_the_notebooks_record_on(name, profile):
+    if BOUND["claims"][name]["test"] == "limit":
+        return  # a time, whatever the collection
+    for spec in BOUND["claims"][name]["each"]:
+        for notebook, _, data_set in compared(spec):
+            place = BOUND["collections"]["chang2020"][data_set][profile]
+            assert place["collection"] in recorded_collections(notebook, profile)
+
+
+@pytest.mark.parametrize("data_set", BOUND["collections"]["chang2020"])
+def test_a_share_of_a_paper_is_played_by_that_share(data_set):
+    places = BOUND["collections"]["chang2020"][data_set]
+    share = int(re.search(r"(\d+)%", data_set)[1]) / 100
+    kind = {"": "", " and more": "+added", ", all others": "-others"}[data_set.split("%")[1]]
+    squad = data_set.startswith("SQuAD")
+    assert places["laptop"]["collection"] == f"{'squad-small' if squad else 'natural-questions'}-{share:g}{kind}"
+    assert places["quick"]["collection"] == f"pydocs-reqa-{share:g}{kind}"
+    assert places["smoke"]["collection"].endswith(kind) and re.search(r"-0\.(05|8)", places["smoke"]["collection"])
+
+
+@pytest.mark.parametrize("name", CHANG)
+def test_a_claim_on_pretraining_is_judged_by_the_measures_that_it_is_about(name):
+    claim, about = BOUND["claims"][name], CLAIMS["metric"][name]
+    if claim["test"] == "limit":
+        return
+    named = set()
+    for spec in claim["each"]:
+        measure = spec.get("measure", claim.get("measure"))
+        named.add(measure)
+        assert measure in reqa.MEASURES and measure in re.findall(r"R@\d+", about)
+        if about.count("R@") > 1:  # each at its own share
+            assert f"{measure} {re.search(r'[0-9]+%', spec['data'])[0]}" in about
+    assert named == set(re.findall(r"R@\d+", about))
+
+
+# Part four
+
+RANKING = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "zhan2020"]
+PROFILES = ("smoke", "quick", "laptop")
+
+
+@cache
+def given(profile):
+    """The parameters of each notebook at a profile."""
+    return {notebook: chosen.parameters for notebook, chosen in notebooks.plan(ROOT, profile).items()}
+
+
+@cache
+def recorded_ranking(notebook, profile):
+    """The pairs of system and measure that a notebook of part IV records at a profile."""
+    return ltre_slice.recorded(notebook, given(profile)[notebook], readers())
+
+
+@cache
+def readers():
+    """The names under which notebook 43 records its re-rankers: the keys of its mapping to numbers of layers."""
+    found = [node for node in ast.walk(code("43_two_stage")) if isinstance(node, ast.Dict)]
+    (sizes,) = (node for node in found if {ast.unparse(value) for value in node.values} == {"small", "large"})
+    return tuple(key.value for key in sizes.keys)
+
+
+def ranked_collections(notebook, profile):
+    """The names of the collections that a notebook of part IV records on."""
+    chosen = given(profile)[notebook]
+    # One alone answers in two stages.
+    return chosen["collections"][:1] if notebook == "43_two_stage" else chosen["collections"] + chosen["zero_shot"]
+
+
+def comparisons(name):
+    """Every comparison of a claim, complete."""
+    claim = BOUND["claims"][name]
+    return [{**{key: claim[key] for key in claim if key != "each"}, **own} for own in claim["each"]]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", RANKING)
+def test_a_claim_on_ranking_names_what_the_notebooks_record(name, profile):
+    for spec in comparisons(name):
+        for notebook, system, data_set in compared(spec):
+            assert (system, spec["measure"]) in recorded_ranking(notebook, profile)
+            place = BOUND["collections"]["zhan2020"][data_set][profile]["collection"]
+            assert place in ranked_collections(notebook, profile)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_codes_divide_the_dimension_that_the_notebooks_of_part_four_share(profile):
+    chosen = given(profile)["44_compressed_index"]
+    codes = [int(n) for factory in chosen["factories"] for n in re.findall(r"PQ(\d+)", factory)]
+    assert len(codes) == 10 and all(chosen["dimension"] % n == 0 for n in codes)
+    assert set(chosen["matrix"]) <= set(chosen["factories"])
+    # The shares of the uncompressed bytes that stand beside the bindings are those of 192 dimensions.
+    assert chosen["dimension"] == (24 if profile == "smoke" else 192)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_notebooks_of_part_four_share_what_they_train(profile):
+    # The watched trainings of the smallest profile are too short for one interval with the others.
+    names = set(ltre_study.RULES) - ({"interval"} if profile == "smoke" else set())
+    first, *others = ({name: given(profile)[notebook][name] for name in names} for notebook in EXPERIMENTS["zhan2020"])
+    assert all(other == first for other in others)
+
+
+# Part three
+
+WRITTEN = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "liang2020"]
+
+
+@cache
+def recorded_zero_shot(notebook, profile):
+    """The triples of system, collection and measure that a notebook of part III records at a profile."""
+    return zero_shot_slice.recorded(notebook, given(profile)[notebook])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_claim_on_generated_queries_names_what_the_notebooks_record(name, profile):
+    for spec in comparisons(name):
+        for notebook, system, data_set in compared(spec):
+            place = BOUND["collections"]["liang2020"][data_set].get(profile)
+            assert place or profile != "laptop"
+            if place:
+                assert (system, place["collection"], spec["measure"]) in recorded_zero_shot(notebook, profile)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_claim_on_generated_queries_is_judged_by_its_measures_on_its_data_sets(name):
+    about = CLAIMS.loc[name]
+    specs = comparisons(name)
+    measures = {spec["measure"] for spec in specs}
+    # Figures 2 and 3 do not say at which k.
+    asked = {"recall": {"R@10"}, "# pairs": {"pairs"}}.get(about["metric"], set(re.findall(r"R@\d+", about["metric"])))
+    assert measures == asked
+    places = {data_set.partition(",")[0] for spec in specs for *_, where in compared(spec) for data_set in [where]}
+    for place in places:
+        average = "average of 6" in f"{about['dataset']}{about['metric']}"
+        assert average or place in f"{about['dataset']}{about['metric']}"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_notebooks_of_part_three_share_what_they_make(profile):
+    first, *others = (
+        {name: given(profile)[notebook][name] for name in zero_shot_study.RULES}
+        for notebook in EXPERIMENTS["liang2020"]
+    )
+    assert all(other == first for other in others)
+    tested = [{name: given(profile)[notebook][name] for name in ("added", "added_articles")}
+              for notebook in EXPERIMENTS["liang2020"][1:]]  # fmt: skip
+    assert tested[0] == tested[1]
+
+
+def test_a_target_s_generator_has_not_seen_its_labels():
+    """Neither those of the collection nor of another that has the same questions."""
+    families = given("laptop")["32_zero_shot"]["generators"]
+    for name, targets in families.items():
+        assert not any(target.startswith(name.split("-")[0]) for target in targets)
+
+
+def test_every_claim_of_a_written_paper_is_bound():
+    for paper in BOUND["collections"]:
+        assert set(CLAIMS.index[CLAIMS["paper"] == paper]) <= set(BOUND["claims"])
+
+
+def test_a_data_set_is_played_by_a_collection_that_can_be_loaded():
+    for paper in BOUND["collections"].values():
+        for places in paper.values():
+            # What is compared with a printed number has no stand-in.
+            assert set(places) in ({"smoke", "quick", "laptop"}, {"laptop"})
+            for place in places.values():
+                # A collection's name, its test candidates alone, all of its queries, a share of it, or more candidates.
+                whole = re.sub(r"(-test|, whole|\+added|-0\.\d+(\+added|-others)?)$", "", place["collection"])
+                assert whole in datasets.names()
+                assert place["closeness"] in ("part", "stand-in")
+
+
+def test_margins_and_factors_are_the_papers():
+    said = CLAIMS["direction"] + " " + CLAIMS["paper_values"]
+    for name, claim in BOUND["claims"].items():
+        if CLAIMS["paper"][name] == "zhan2020":  # in other units: see test_curve_evidence.py
+            continue
+        numbers = [claim.get("margin")]
+        for spec in claim["each"]:
+            numbers += [spec.get(word) for word in ("factor", "margin", "within", "below")]
+            weights = [weight for weight, *_ in spec.get("terms", ())]
+            if len(weights) < 4 and sorted(weights) != [-1, -1, 2]:  # others are contrasts of differences
+                numbers += [abs(weight) for weight, *_ in spec.get("terms", ()) if abs(weight) not in (1, 0.95)]
+        assert all(str(number) in said[name] for number in numbers if number is not None)
+    (limit,) = (spec["above"] for name in CHANG for spec in BOUND["claims"][name]["each"] if "above" in spec)
+    assert limit == 3600 and "B >= 1 h" in said["chang2020-inner-product-cheap"]
+
+
+@pytest.mark.parametrize("name", [name for name in CHANG if BOUND["claims"][name]["test"] == "linear"])
+def test_the_weights_of_a_sum_cancel_where_systems_are_compared(name):
+    for spec in BOUND["claims"][name]["each"]:
+        total = sum(weight for weight, *_ in spec["terms"])
+        # A ratio is the one sum that does not.
+        assert total == pytest.approx(-7 if name == "chang2020-squad-overlap-favours-bm25" else 0)
+
+
+def test_the_papers_numbers_are_at_hand():
+    found = claims.reported("gillick2018", "table-2")
+    assert len(found) > 10 and set(found["paper"]) == {"gillick2018"}
+    ours = {"BM25": "Okapi BM25", "same": "Okapi BM25", "TF-IDF": "TFIDF"}
+    found = claims.reported_values("gillick2018", "table-2", "AskUbuntu", ours)
+    assert found == {"BM25": 36.5, "same": 36.5, "TF-IDF": 35.6}
+
+
+@pytest.mark.parametrize(("data_set", "row"), [("AskUbuntu", "BM52"), ("Nowhere", "Okapi BM25")])
+def test_a_number_that_a_paper_does_not_give_is_named(data_set, row):
+    with pytest.raises(DataError, match=f"gillick2018 table-2 has no row {row!r} for {data_set}"):
+        claims.reported_values("gillick2018", "table-2", data_set, {"BM25": row})

@@ -1,0 +1,194 @@
+"""Figures say what they show: labelled axes, a line or a point for what is given."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from retlib.evaluation.results import Results
+from retlib.report import figures
+from retlib.report.claims import Evidence
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def scores(paper):
+    return pd.DataFrame(
+        {"AP@100": [50.0, 60.0], "low": [49.0, 58.0], "high": [51.0, 62.0], "paper": paper}, index=["BM25", "DE"]
+    )
+
+
+def texts(axis):
+    return [label.get_text() for label in axis.get_yticklabels()]
+
+
+def test_intervals_have_a_panel_for_each_collection():
+    found = figures.intervals({"quora": scores([83.7, None]), "toy": scores([None, None])})
+    assert isinstance(found, Figure)
+    left, right = found.axes
+    assert [axis.get_title() for axis in found.axes] == ["quora", "toy"]
+    assert all(axis.get_xlabel() == "AP@100 (points of 100)" and texts(axis) == ["BM25", "DE"] for axis in found.axes)
+    # Ours and the paper's on the left, ours alone on the right.
+    assert {text.get_text() for text in found.legends[0].get_texts()} == {
+        "ours, 95 % interval",
+        "paper (its own data)",
+    }
+    assert (len(left.get_lines()), len(right.get_lines())) == (4, 3)  # three for the points and the ends of the bars
+    (segments,) = (c.get_segments() for c in right.collections)
+    assert sorted(tuple(segment[:, 0]) for segment in segments) == [(49, 51), (58, 62)]
+    # The first system stands on top.
+    assert right.get_lines()[0].get_ydata()[0] > right.get_lines()[0].get_ydata()[1]
+
+
+def curve():
+    rows = [(step, seed, name, step + seed) for step in (1, 10) for seed in (0, 2) for name in ("a", "b")]
+    return pd.DataFrame(rows, columns=["step", "seed", "loss", "score"])
+
+
+def test_curves_are_the_mean_over_seeds_with_a_band():
+    found = figures.curves(curve(), "step", "score", "loss", "steps", "precision@1", "x", ["b", "a"], (5.0, "BM25"))
+    (axis,) = found.axes
+    assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_xscale(), axis.get_yscale()) == (
+        "steps", "precision@1", "log", "linear",
+    )  # fmt: skip
+    assert [line.get_label() for line in axis.get_lines()] == ["b", "a", "BM25"]
+    assert axis.get_lines()[0].get_ydata().tolist() == [2, 11]  # the mean of seeds 0 and 2
+    band = axis.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (1, 12)
+    assert len({line.get_marker() for line in axis.get_lines()[:2]}) == 2  # told apart without colour
+
+
+def test_one_seed_has_a_curve_too():
+    found = figures.curves(curve().query("seed == 0"), "step", "score", "loss", "steps", "P@1")
+    assert [line.get_label() for line in found.axes[0].get_lines()] == ["a", "b"]
+
+
+def test_more_curves_than_colours_are_drawn():
+    rows = pd.concat([curve().assign(loss=f"{i}") for i in range(len(figures.COLOURS) + 2)])
+    found = figures.curves(rows, "step", "score", "loss", "steps", "P@1")
+    assert len(found.axes[0].get_lines()) == len(figures.COLOURS) + 2
+
+
+def test_a_pair_matrix_shows_both_directions_and_what_is_significant():
+    pairs = pd.DataFrame({"a": ["A", "A", "B"], "b": ["B", "C", "C"], "effect": [1.0, -2.0, 0.5], "p": [0.01, 0.2, 1]})
+    found = figures.pair_matrix(pairs)
+    axis, bar = found.axes
+    assert texts(axis) == [label.get_text() for label in axis.get_xticklabels()] == ["A", "B", "C"]
+    assert bar.get_ylabel() == "row minus column, points of AP@100"
+    assert figures.pair_matrix(pairs, "R@1").axes[1].get_ylabel() == "row minus column, points of R@1"
+    cells = {(round(t.get_position()[1]), round(t.get_position()[0])): t for t in axis.texts}
+    assert {place: t.get_text() for place, t in cells.items()} == {
+        (0, 1): "+1.0", (1, 0): "-1.0", (0, 2): "-2.0", (2, 0): "+2.0", (1, 2): "+0.5", (2, 1): "-0.5",
+    }  # fmt: skip
+    assert {place for place, t in cells.items() if t.get_weight() == "bold"} == {(0, 1), (1, 0)}
+    shown = axis.images[0].get_array()
+    assert np.ma.getmaskarray(shown).diagonal().all() or np.isnan(np.ma.getdata(shown).diagonal()).all()
+
+
+def test_a_histogram_has_a_marker_for_each_collection_on_logarithmic_axes():
+    table = pd.DataFrame({"name": ["a", "a", "b"], "relevant": [1, 10, 5], "queries": [100, 1, 7]})
+    (axis,) = figures.histogram(table, "relevant", "queries", "name", "relevant documents", "test queries").axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("relevant documents", "test queries")
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+    drawn = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
+    assert drawn == {"a": [(1, 100), (10, 1)], "b": [(5, 7)]}
+
+
+def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
+    evidence = [Evidence("A vs B", 55, 50, effect, effect - 1, effect + 1, 0.1, 0.9, 3, 30) for effect in (5, -2)]
+    verdicts = pd.DataFrame(
+        [
+            {"claim": "gillick2018-a-over-b", "verdict": "holds", "evidence": evidence},
+            {"claim": "gillick2018-b-over-c", "verdict": "not tested", "evidence": []},
+            {"claim": "gillick2018-c-over-d", "verdict": "contradicted", "evidence": evidence[1:]},
+            {"claim": "gillick2018-d-over-e", "verdict": "inconclusive", "evidence": evidence[:1]},
+        ]
+    )
+    found = figures.ledger(verdicts)
+    (axis,) = found.axes
+    assert texts(axis) == ["✓  a over b", "·  b over c", "✗  c over d", "~  d over e"]
+    assert "95 % interval" in axis.get_xlabel()
+    bars = [tuple(line.get_xdata()) for line in axis.get_lines() if len(line.get_xdata()) == 2]
+    assert sorted(bars[:4]) == [(-3, -1), (-3, -1), (4, 6), (4, 6)]
+    (legend,) = found.legends
+    assert {text.get_text() for text in legend.get_texts()} == {
+        "✓ holds",
+        "✗ contradicted",
+        "~ inconclusive",
+        "· not tested",
+    }
+
+
+RECALLS = ["R@1", "R@5", "R@100"]
+
+
+def recorded(*names):
+    """Recalls of two systems on collections; the second starts on the second one, and has two seeds."""
+    made = Results()
+    for collection in names:
+        systems = {"BM25": (0,), "DE": (0, 1)} if collection != names[0] else {"BM25": (0,)}
+        for system, seeds in systems.items():
+            for seed in seeds:
+                for measure, value in zip(RECALLS[::-1], (0.5, 0.3, 0.1), strict=True):
+                    made.add_row(experiment="x", system=system, collection=collection, split="test", measure=measure,
+                                 value=value + seed / 10, seed=seed, profile="quick")  # fmt: skip
+    return made
+
+
+def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system():
+    names = ["a", "b", "c", "d"]
+    found = figures.recalls(recorded(*names), names, RECALLS)
+    panels = [axis for axis in found.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in panels] == names and len(found.axes) == 6  # two are empty, and hidden
+    (alone,) = panels[0].get_lines()
+    first, second = panels[1].get_lines()
+    assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata().tolist() == pytest.approx([10, 30, 50])
+    assert second.get_ydata().tolist() == pytest.approx([15, 35, 55])  # the mean of two seeds
+    band = panels[1].collections[1].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((10, 60))
+    for axis in panels[1:]:
+        same, other = axis.get_lines()
+        assert (same.get_color(), same.get_marker()) == (alone.get_color(), alone.get_marker())
+        assert other.get_color() != same.get_color() and other.get_marker() != same.get_marker()
+    assert panels[0].get_xscale() == "log"
+    assert [label.get_text() for label in panels[-1].get_xticklabels()] == ["1", "5", "100"]
+    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "DE"]
+    assert "points of 100" in found.get_supylabel()
+
+
+def test_recalls_on_one_collection_have_one_panel():
+    found = figures.recalls(recorded("x", "a"), ["a"], RECALLS)
+    assert len(found.axes) == 1 and len(found.axes[0].get_lines()) == 2
+
+
+def test_shares_are_spread_from_0_to_1():
+    values = {"squad": pd.Series([0.0, 0.02, 0.5, 1.0]), "nq": pd.Series([0.1])}
+    found = figures.shares(values, "share of runs", "passages")
+    assert [axis.get_title() for axis in found.axes] == ["squad", "nq"]
+    (left, right) = found.axes
+    heights = [bar.get_height() for bar in left.patches]
+    assert sum(heights) == 4 and (heights[0], heights[10], heights[-1]) == (2, 1, 1)
+    assert sum(bar.get_height() for bar in right.patches) == 1
+    for axis in found.axes:
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("share of runs", "passages")
+        assert axis.get_yscale() == "log" and axis.get_xlim() == (0, 1)
+
+
+def test_two_towers_stand_beside_cross_attention():
+    left, right = figures.two_towers().axes
+    assert [axis.get_title() for axis in (left, right)] == ["two towers", "cross-attention"]
+    words = [sorted(text.get_text() for text in axis.texts if text.get_text()) for axis in (left, right)]
+    assert words[0] == ["Transformer", "Transformer", "document", "inner product", "query"]
+    assert words[1] == ["Transformer over both", "document", "query", "score"]
+    assert [sum(not text.get_text() for text in axis.texts) for axis in (left, right)] == [4, 3]  # arrows
+
+
+def test_figures_can_be_written(tmp_path):
+    found = figures.intervals({"toy": scores([1.0, 2.0])})
+    found.savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000

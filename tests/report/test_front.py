@@ -1,0 +1,129 @@
+"""The first page: what it counts, draws and links, from a hand-made ledger and the papers' own tables."""
+
+import re
+
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from matplotlib.patches import FancyBboxPatch
+
+from retlib.core import runtime
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import claims, front
+from retlib.report.evidence import Evidence
+from retlib.workflow import notebooks
+
+
+def evidence(effect):
+    return Evidence("A - B on c", 50 + effect, 50, effect, effect - 1, effect + 1, 0.01, 0.99, 3, 100)
+
+
+@pytest.fixture
+def ledger():
+    """Some claims with evidence, the others of the papers without."""
+    frame = pd.concat([claims._unwritten(paper) for paper in front.PAPERS], ignore_index=True)
+    frame["evidence"] = frame["evidence"].astype(object)
+    chosen = {
+        "gillick2018-softmax-over-pairwise-ce": ("holds", "part", [evidence(7.0)]),
+        "gillick2018-paralex-encoder-over-bm25": ("contradicted", "stand-in", [evidence(-11.0)]),
+        "chang2020-full-pretraining-over-bm25-nq": ("inconclusive", "part", [evidence(x) for x in (1.0, 2.0, 3.0)]),
+        "zhan2020-two-stage-ltre-over-two-stage-bm25": ("holds", "part", [evidence(4.0)]),
+    }
+    for name, (verdict, closeness, found) in chosen.items():
+        row = frame.index[frame["claim"] == name][0]
+        frame.loc[row, ["verdict", "closeness", "reason", "seeds"]] = [verdict, closeness, "", 3]
+        frame.at[row, "evidence"] = found
+    return frame
+
+
+def test_counts_add_up(ledger):
+    found = front.counts(ledger)
+    assert found.iloc[-1]["paper"] == "all" and found.iloc[-1]["claims"] == 95
+    first = found[found["paper"] == front.PAPERS["gillick2018"]].set_index("tested")
+    assert first.loc["on a stand-in", "✗ contradicted"] == 1 and first.loc["on the paper's data", "✓ holds"] == 1
+    assert found[:-1]["claims"].sum() == 95
+
+
+def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
+    axis = front.matrix(ledger).axes[0]
+    tiles = [patch for patch in axis.patches if isinstance(patch, FancyBboxPatch)]
+    signs = [text.get_text() for text in axis.texts]
+    assert len(tiles) == len(signs) == 95
+    assert {sign: signs.count(sign) for sign in "✓~✗"} == {"✓": 2, "~": 1, "✗": 1}
+    assert sum(tile.get_hatch() is not None for tile in tiles) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "effect"),
+    [("A=90.4; B=88.3", 2.1), ("A=5/7; B=4/5", 1.5), ("A=3/4; B=2/2; C=1/1", 1.5)],
+)
+def test_a_papers_effect(values, effect):
+    assert front.paper_effect(values) == pytest.approx(effect)
+
+
+@pytest.mark.parametrize("values", ["A=90.4; B=", "A=1/2; B=1", "A-B=0.4 (upper bound)", ""])
+def test_a_paper_that_gives_no_such_numbers(values):
+    assert pd.isna(front.paper_effect(values))
+
+
+def test_effects_are_drawn_where_both_sides_have_them(ledger):
+    counted = ledger.index[ledger["claim"] == "liang2020-beam-more-pairs-yet-worse"][0]
+    ledger.loc[counted, "verdict"] = "holds"
+    ledger.at[counted, "evidence"] = [evidence(5.0)]  # of numbers of pairs, which are no points of 100
+    axis = front.effects(ledger).axes[0]
+    points = {tuple(point.round(2)) for drawn in axis.collections for point in drawn.get_offsets().filled(float("nan"))}
+    # The last paper gives its measures between 0 and 1: the mean of 0.083, 0.047, 0.083 and 0.052.
+    # Gillick's 90.4 - 88.3; the mean of 87.6 - 83.7 and 37.3 - 36.5; the mean of Chang's three.
+    assert points == {(2.1, 7.0), (2.35, -11.0), (18.03, 2.0), (6.62, 4.0)}
+
+
+def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
+    page = BeautifulSoup(front.table(ledger).data, "html.parser")
+    rows = page.select("tbody tr")
+    assert len(rows) == 95
+    first = rows[0]
+    assert [cell.text for cell in first.select("td")[:3]] == ["✓ holds", "I", "part"]
+    assert "+7.00 [+6.00, +8.00]" in first.text
+    assert first.a["href"] == "15_verdicts.html#gillick2018-softmax-over-pairwise-ce"
+    pages = {link["href"].split("#")[0].removesuffix(".html") for link in page.select("a")}
+    assert pages <= set(notebooks.names(runtime.root()))
+    named = page.select_one("[data-filters]")["data-filters"].split(",")
+    assert set(named) <= {cell.text for cell in page.select("thead th")}
+    assert [name.text for name in page.select("td > code")] == ledger["claim"].tolist()  # what `rerun` asks for
+    assert "1 more" in page.find("a", href=re.compile("full-pretraining-over-bm25-nq")).find_parent("tr").text
+
+
+def test_what_papers_say_is_shown_as_text(ledger):
+    ledger["statement"] = "<script>alert(1)</script>"
+    shown = front.table(ledger).data
+    assert "<script>" not in shown and shown.count("&lt;script&gt;") == 95
+
+
+def test_where_a_claim_is_tested():
+    weighed = {"terms": [[1, "13_z:A", "Quora"], [-1, "13_z:B", "Quora"]]}
+    binding = {"each": [{"pair": ["12_x:A", "11_y:B"]}, {"systems": ["12_x:A"]}, weighed]}
+    assert claims.tested_in(binding) == ["11_y", "12_x", "13_z"]
+    assert claims.tested_in({}) == []
+
+
+def test_every_tested_claim_names_a_notebook():
+    known = set(notebooks.names(runtime.root()))
+    for name, claim in claims.bindings()["claims"].items():
+        assert claims.tested_in(claim) and set(claims.tested_in(claim)) <= known, name
+
+
+def test_what_results_were_made_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    made = Results()
+    for seed, recorded in enumerate(["2020-01-02T03:04:05Z", "2020-01-02T09:00:00Z", "2020-01-03T00:00:00Z"]):
+        made.add_row(
+            experiment="11_x", system="s", collection="c", split="test", measure="AP@10", value=0.1, seed=seed,
+            profile="quick", recorded=recorded, device="cpu", cores=2, threads=1, python="3.12.1", platform="Linux",
+            revision="abc", packages=f'{{"torch": "2.{seed}"}}',
+        )  # fmt: skip
+    made.save(results.own_folder("quick", "11_x"))
+    found = front.made_on("quick", None)
+    assert found.loc[0, "recorded"] == "2020-01-02, 2020-01-03" and found.loc[0, "revision"] == "abc"
+    assert front.versions("quick", None).to_dict("records") == [{"package": "torch", "version": "2.0, 2.1, 2.2"}]

@@ -1,0 +1,196 @@
+"""Figures of Part IV say what they show: labels, units, legends, and the numbers that they were given."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.report import ltre_figures as figures
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def training(systems=("BM25 Neg", "LTRe", "LTRe, AdamW"), steps=40):
+    rows = [
+        (system, seed, step, measure, (step + seed) / 100)
+        for system in systems
+        for seed in (0, 2)
+        for step in range(steps)
+        for measure in figures.DYNAMICS
+    ]
+    return pd.DataFrame(rows, columns=["system", "seed", "step", "measure", "value"])
+
+
+def test_dynamics_has_the_four_panels_of_figure_3():
+    found = figures.dynamics(training(), smooth=1)
+    assert [axis.get_title()[:3] for axis in found.axes] == ["(a)", "(b)", "(c)", "(d)"]
+    assert all(axis.get_ylabel() == "points of 100" for axis in found.axes)
+    assert found.axes[2].get_xlabel() == found.axes[3].get_xlabel() == "training step (mean over 1 recorded steps)"
+    assert legend(found) == ["BM25 Neg", "LTRe", "LTRe, AdamW"]
+
+
+def test_dynamics_draws_the_mean_over_seeds_in_points_and_a_band_between_them():
+    found = figures.dynamics(training(), smooth=1)
+    (line, *_), (band, *_) = found.axes[0].get_lines(), found.axes[0].collections
+    assert line.get_ydata() == pytest.approx(np.arange(40) + 1.0)  # of seeds 0 and 2
+    edges = band.get_paths()[0].vertices
+    assert sorted({round(float(y), 6) for x, y in edges if x == 7}) == [7, 9]
+
+
+def test_dynamics_smooths_each_seed_over_a_window():
+    curves = training(systems=["LTRe"])
+    curves["value"] = np.where(curves["step"] == 20, 0.3, 0.0)
+    (line,) = figures.dynamics(curves, smooth=3).axes[0].get_lines()
+    assert line.get_ydata()[[18, 19, 20, 21, 22]] == pytest.approx([0, 10, 10, 10, 0])
+
+
+def test_an_optimizer_changes_the_dashes_alone_and_methods_differ_without_colour():
+    bm25, lamb, adamw = figures.dynamics(training()).axes[0].get_lines()
+    assert (lamb.get_color(), lamb.get_marker()) == (adamw.get_color(), adamw.get_marker())
+    assert (lamb.get_linestyle(), adamw.get_linestyle()) == ("-", "--")
+    assert bm25.get_marker() != lamb.get_marker() and bm25.get_color() != lamb.get_color()
+
+
+def test_a_measure_that_a_system_lacks_leaves_its_panel_without_it():
+    curves = training()
+    curves = curves[(curves["system"] != "LTRe") | (curves["measure"] != "overlap stale")]
+    found = figures.dynamics(curves)
+    assert [len(axis.get_lines()) for axis in found.axes] == [3, 3, 3, 2]
+
+
+def neighbourhood(*queries):
+    rows = [(query, "document", x, -x) for query in queries for x in range(5)]
+    rows += [
+        (query, what, x, 1.0)
+        for query in queries
+        for what, x in (("relevant", 7), ("relevant", 8), ("before", -2.0), ("after", 6.0))
+    ]
+    return pd.DataFrame(rows, columns=["query", "what", "x", "y"])
+
+
+def test_a_map_shows_a_query_before_and_after_among_its_documents():
+    found = figures.tsne_map(neighbourhood("one", "two"))
+    assert [axis.get_title() for axis in found.axes] == ["one", "two"]
+    assert legend(found) == ["document", "relevant document", "query before training", "query after training"]
+    documents, relevant, before, after = found.axes[0].get_lines()
+    assert [len(line.get_xdata()) for line in (documents, relevant, before, after)] == [5, 2, 1, 1]
+    assert before.get_markerfacecolor() == "white" != after.get_markerfacecolor()
+    assert relevant.get_marker() not in (before.get_marker(), documents.get_marker())
+    (arrow,) = found.axes[0].texts
+    assert (*arrow.xyann,) == (-2, 1) and (*arrow.xy,) == (6, 1)
+
+
+def test_paths_begin_open_end_full_and_bear_numbers():
+    documents = pd.DataFrame({"x": range(9), "y": range(9)})
+    queries = pd.DataFrame({"query": ["q"] * 3 + ["r"] * 2, "step": [20, 0, 10, 0, 10], "x": [3.0, 1, 2, 5, 6], "y": 0})
+    relevant = pd.DataFrame({"query": ["q", "q"], "x": [4.0, 5], "y": [1.0, 1]})
+    (axis,) = (found := figures.paths(documents, queries, relevant)).axes
+    path, start, end, goals = axis.get_lines()[1:5]
+    assert path.get_xdata().tolist() == [1, 2, 3]  # in the order of steps
+    assert start.get_xdata().tolist() == [1] and start.get_markerfacecolor() == "white"
+    assert end.get_xdata().tolist() == [3] and goals.get_xdata().tolist() == [4, 5]
+    assert [text.get_text() for text in axis.texts] == ["1", "1", "1", "2"]
+    assert legend(found) == ["1: q", "2: r", "document", "start", "end", "relevant"]
+    long = queries.assign(query="a word and " * 20)
+    assert len(legend(figures.paths(documents, long, relevant))[0]) < 70
+
+
+def systems():
+    names = ["BM25", "LTRe -> BERT small, 30", "LTRe -> BERT small, 10"]
+    columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37]}
+    return pd.DataFrame({"system": names, **columns, "median": [60.0, 150, 80], "p95": [90.0, 200, 100]})
+
+
+def test_a_tradeoff_joins_the_depths_of_a_family():
+    found = figures.tradeoff(systems())
+    (axis,) = found.axes
+    assert axis.get_xscale() == "log" and "ms" in axis.get_xlabel() and "95th percentile" in axis.get_xlabel()
+    assert axis.get_ylabel() == "RR@10 (points of 100), 95 % interval"
+    assert legend(found) == ["BM25", "LTRe -> BERT small"]
+    assert [text.get_text() for text in axis.texts] == ["BM25", "10", "30"]
+    bars = axis.containers[1]
+    assert bars.lines[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower
+    across, upright = (lines.get_segments() for lines in bars.lines[2])
+    assert [segment[:, 0].tolist() for segment in across] == [[80, 100], [150, 200]]
+    assert [segment[:, 1].tolist() for segment in upright] == [[34, 37], [36, 38]]
+
+
+def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():
+    rows = [("PQ6", "PQ6", 52.0), ("PQ6", "Exact", 62.0), ("Exact", "PQ6", 53.0), ("Exact", "Exact", 66.0)]
+    axis, bar = figures.index_matrix(pd.DataFrame(rows, columns=["trained", "searched", "value"])).axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("index in search", "index in training")
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["PQ6", "Exact"]
+    weights = {text.get_text(): text.get_weight() for text in axis.texts}
+    assert weights == {"52.0": "normal", "62.0": "normal", "53.0": "bold", "66.0": "bold"}
+    frames = {tuple(np.round(patch.get_xy(), 2)) for patch in axis.patches}
+    assert frames == {(-0.47, -0.47), (0.53, 0.53)}
+    assert bar.get_ylabel() == "nDCG@10 (points of 100)"
+
+
+def test_a_cell_that_was_not_measured_stays_empty():
+    rows = [("PQ6", "PQ6", 52.0), ("Exact", "PQ6", 53.0), ("Exact", "Exact", 66.0)]
+    axis, _ = figures.index_matrix(pd.DataFrame(rows, columns=["trained", "searched", "value"])).axes
+    assert len(axis.texts) == 3
+
+
+def times(outcome="reached"):
+    return pd.DataFrame(
+        {"documents": [100, 100, 1000], "seed": [0, 1, 0], "outcome": ["reached", "reached", outcome],
+         "ANCE": [10.0, 30.0, 200.0], "LTRe": [5.0, 5.0, 40.0], "ratio": [2.0, 6.0, 5.0]}
+    )  # fmt: skip
+
+
+def beyond(outcome="reached"):
+    rows = [("steps as measured", 10**6, 4e4, 1e4, 4.0), ("the paper's steps", 10**6, 9e9, 9e8, 10.0)]
+    return pd.DataFrame(rows, columns=["steps", "documents", "ANCE", "LTRe", "ratio"]).assign(outcome=outcome)
+
+
+STACKS = pd.DataFrame(
+    [(100, "ANCE", 15.0, 5.0), (100, "LTRe", 1.0, 4.0), (1000, "ANCE", 180.0, 20.0), (1000, "LTRe", 10.0, 30.0)],
+    columns=["documents", "system", "encoding the corpus", "search"],
+)
+
+
+def test_training_time_marks_what_is_measured_and_dashes_what_is_not():
+    left = figures.training_time(times(), beyond(), STACKS).axes[0]
+    assert (left.get_xscale(), left.get_yscale()) == ("log", "log")
+    lines = {line.get_label(): line for line in left.get_lines()}
+    assert lines["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]
+    assert lines["ANCE, measured"].get_linestyle() == "None" and lines["ANCE, extrapolated"].get_linestyle() == "--"
+    # From the mean over the largest corpus that is measured, with the steps of that training alone.
+    assert lines["LTRe, extrapolated"].get_xdata().tolist() == [1000, 10**6]
+    assert lines["LTRe, extrapolated"].get_ydata().tolist() == [40, 1e4]
+    assert [text.get_text() for text in left.texts] == ["4.0 times"]
+
+
+def test_training_time_says_what_is_but_a_bound():
+    left = figures.training_time(times("never reached"), beyond("never reached"), STACKS).axes[0]
+    lines = {line.get_label(): line for line in left.get_lines()}
+    bound = lines["LTRe, whole training: never as good"]
+    assert bound.get_ydata().tolist() == [40] and bound.get_markerfacecolor() == "white"
+    assert lines["LTRe, measured"].get_ydata().tolist() == [5, 5]
+    assert lines["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]  # ANCE's time is what it is
+    assert [text.get_text() for text in left.texts] == ["< 4.0 times"]
+
+
+def test_training_time_stacks_the_parts_of_each_training():
+    found = figures.training_time(times(), beyond(), STACKS)
+    right = found.axes[1]
+    heights = [[bar.get_height() for bar in part] for part in right.containers]
+    assert heights == [[15, 1, 180, 10], [5, 4, 20, 30]]
+    assert [bar.get_y() for bar in right.containers[1]] == [15, 1, 180, 10]
+    assert [label.get_text() for label in right.get_xticklabels()][:2] == ["ANCE\n100", "LTRe\n100"]
+    assert [text.get_text() for text in found.legends[1].get_texts()] == ["encoding the corpus", "search"]
+
+
+def test_training_time_is_drawn_where_ance_never_improves():
+    nothing = times().assign(ratio=np.nan)
+    assert not figures.training_time(nothing, beyond().iloc[:0], STACKS).axes[0].texts

@@ -1,0 +1,272 @@
+"""The papers' tables beside ours, and what did not come out: from hand-made results and the papers' own tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from retlib.core import runtime
+from retlib.core.errors import DataError
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import claims, front, gaps, papers
+from retlib.report.claims import CONTRADICTED, INCONCLUSIVE, NOT_TESTED
+from retlib.report.evidence import Evidence
+from retlib.workflow import notebooks
+
+ROOT = runtime.root()
+QUERIES = [f"q{i}" for i in range(20)]
+ALONE = pd.Series(QUERIES, index=QUERIES)
+HALVES = np.tile([0.0, 1.0], 10)
+TABLES = """\
+paper,artefact,row,dataset,split,metric,value,unit,note
+zhan2020,table-1,Ours,D,dev,MRR@10,0.341,fraction,
+zhan2020,table-1,<b>Other</b>,D,dev,MRR@10,0.20,fraction,
+zhan2020,table-1,Ours,E,test,MRR@10,41.86,%,
+zhan2020,table-1,Ours,BOTH,test,MRR@10,,%,
+zhan2020,table-1,Ours,,train,Time,3.6,h,
+zhan2020,figure-1,Ours,D,dev,MRR@10,,fraction,
+"""
+ARTEFACTS = """\
+paper,artefact,title,what_it_shows,inputs_needed
+zhan2020,table-1,main <i>results</i>,x,y
+"""
+GROUPS = [
+    {
+        "data": {"D, dev": "D", "E, test": "E", "BOTH, test": "D+E"},
+        "measures": {"MRR@10": "RR@10"},
+        "rows": {"Ours": "42_x:A"},
+    },
+    {"data": {"train": "D"}, "measures": {"Time": "seconds"}, "times": 0.5, "rows": {"Ours": "42_x:A"}},
+]
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A folder with one paper's table, in which D is played by the collection `part`, and E by a stand-in."""
+    folder = tmp_path / "data" / "papers"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    (folder / "tables.csv").write_text(TABLES)
+    (folder / "artefacts.csv").write_text(ARTEFACTS)
+    places = {
+        "D": {"quick": {"collection": "mine", "closeness": "part"}},
+        "E": {"quick": {"collection": "other", "closeness": "stand-in"}},
+    }
+    (folder / "bindings.yaml").write_text(yaml.safe_dump({"collections": {"zhan2020": places}}))
+    declare(tmp_path, GROUPS)
+    return tmp_path
+
+
+def declare(book, groups):
+    (book / "data" / "papers" / "rows.yaml").write_text(yaml.safe_dump({"zhan2020": {"table-1": groups}}))
+
+
+def record(**values):
+    """Record per-query values of system A on collections, for two seeds, and a time."""
+    made = Results()
+    for collection, (value, seed) in ((c, v) for c in values for v in zip(values[c], (0, 1), strict=True)):
+        frame = pd.DataFrame({"query_id": QUERIES, "measure": "RR@10", "value": value})
+        made.add_queries(collection, "test", "A", seed, frame, ALONE)
+        for measure, number in (("RR@10", float(np.mean(value))), ("seconds", 3.0 + 2 * seed)):
+            made.add_row(
+                experiment="42_x", system="A", collection=collection, split="test", measure=measure, value=number,
+                seed=seed, profile="quick", candidates=500 if measure == "RR@10" else None,
+            )  # fmt: skip
+    made.save(results.own_folder("quick", "42_x"))
+
+
+def test_both_sides_are_in_points_of_a_hundred_or_in_the_papers_unit(book):
+    record(mine=[HALVES, HALVES], other=[HALVES * 0.5, HALVES * 0.5])
+    found = papers.numbers("zhan2020", "quick").set_index(["row", "place"])
+    assert "figure-1" not in set(found["artefact"])  # which has no number
+    assert found["theirs"].tolist() == ["34.1", "20", "41.86", "", "3.6"]
+    assert found.loc[("Ours", "D, dev"), ["ours", "seeds", "queries", "candidates"]].tolist() == [50, 2, 20, 500]
+    assert found.loc[("Ours", "D, dev"), "half"] == pytest.approx(100 * 2.093 * (0.25 / 19) ** 0.5, rel=1e-3)
+    assert found.loc[("Ours", "E, test"), ["ours", "closeness"]].tolist() == [25, "stand-in"]
+    # An average is on a stand-in if one of its data sets is; independent errors add up.
+    both = found.loc[("Ours", "BOTH, test")]
+    assert both["ours"] == 37.5 and both["closeness"] == "stand-in" and both["collection"] == "mine and other"
+    # The mean of 3 and 5 seconds, times a half.
+    assert found.loc[("Ours", "train"), "ours"] == 4 * 0.5 and np.isnan(found.loc[("Ours", "train"), "half"])
+    assert found.loc[("<b>Other</b>", "D, dev"), "collection"] == ""
+
+
+def test_a_table_has_a_bar_in_every_cell_and_nothing_behind_it_without_ours(book):
+    record(mine=[HALVES, HALVES])
+    table = papers.table(papers.numbers("zhan2020", "quick"), "table-1").set_index("in the paper")
+    head = "D, dev\nours: mine (part)\nMRR@10"
+    assert table.loc["Ours", head].startswith("34.1 | 50.0 ± ") and table.loc["<b>Other</b>", head] == "20 |"
+    # Nothing is recorded on E, and so there is no average; where neither side has a number, nothing is shown.
+    assert table.loc["Ours", "E, test\nMRR@10"] == "41.86 |" and table.loc["Ours", "BOTH, test\nMRR@10"] == ""
+    assert table.loc["Ours", "train\nours: mine (part)\nTime (h)"] == "3.6 | 2"
+    assert table.loc["<b>Other</b>", "E, test\nMRR@10"] == ""
+
+
+def test_without_results_the_papers_numbers_stand_alone(book):
+    found = papers.numbers("zhan2020", "quick")
+    assert found["ours"].isna().all() and (found["collection"] == "").all()
+    assert papers.coverage(found).to_dict("records") == [
+        {"artefact": "table-1", "numbers": 4, "ours": 0, "standing": 0}
+    ]
+    assert papers.scale(found).empty
+    assert len(papers.against(found).axes[0].collections) == 0
+
+
+def test_what_stands_here_is_counted(book):
+    record(mine=[HALVES, HALVES], other=[HALVES, HALVES])
+    found = papers.numbers("zhan2020", "quick")
+    # Where the paper prints none, ours counts for nothing.
+    assert papers.coverage(found).iloc[0].tolist() == ["table-1", 4, 3, 1]
+    assert papers.titled(papers.coverage(found), "zhan2020")["in the paper"][0] == "Table 1: main <i>results</i>"
+    scale = papers.scale(found).set_index("in the paper")
+    assert scale.loc["D, dev"].tolist() == ["mine", "part", 500, 20, 2] and list(scale.index) == ["D, dev", "E, test"]
+
+
+def test_the_figure_shows_measures_alone_filled_or_open(book):
+    record(mine=[HALVES, HALVES], other=[HALVES, HALVES])
+    filled, hollow = papers.against(papers.numbers("zhan2020", "quick")).axes[0].collections
+    assert filled.get_offsets().tolist() == [[34.1, 50]] and len(filled.get_facecolors()) == 1
+    assert hollow.get_offsets().tolist() == [[41.86, 50]] and len(hollow.get_facecolors()) == 0
+
+
+def test_markup_is_shown_as_text(book):
+    shown = papers.page(papers.numbers("zhan2020", "quick"), "table-1").data
+    assert "<b>" not in shown and "<i>" not in shown
+    page = BeautifulSoup(shown, "html.parser")
+    assert page.h3.text == "Table 1: main <i>results</i>" and "<b>Other</b>" in page.text
+    assert page.select("th")[1].find("br")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": {"Ours": "42_x:A", "Theirs": "42_x:B"}}, "rows.yaml, zhan2020, table-1: .* the row 'Theirs'"),
+        ({"data": {"D, test": "D"}}, "the place 'D, test'"),
+        ({"measures": {"MRR@10": "RR@10", "R@5": "R@5"}}, "the metric 'R@5'"),
+        ({"rows": {"<b>Other</b>": "42_x:A"}}, "the place 'BOTH, test'"),  # of which that row has no number
+        ({"data": {"D, dev": "D+F"}}, "bindings.yaml has no data set 'F'"),
+    ],
+)
+def test_a_wrong_entry_is_named(book, change, message):
+    declare(book, [{**GROUPS[0], **change}])
+    with pytest.raises(DataError, match=message):
+        papers.counterparts("zhan2020")
+
+
+def test_a_number_has_one_counterpart(book):
+    declare(book, [GROUPS[0], {**GROUPS[0], "rows": {"Ours": "42_x:B"}}])
+    with pytest.raises(DataError, match="table-1: two entries for 'Ours'"):
+        papers.counterparts("zhan2020")
+
+
+@pytest.mark.parametrize("paper", front.PAPERS)
+def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
+    found = papers.counterparts(paper)  # which raises for a row that is not in the paper
+    assert {each.experiment for each in found.values()} <= set(notebooks.names(ROOT))
+    # The page says of every measure that it is in points of a hundred.
+    lines = papers.told(paper).loc[list(found)]
+    scaled = lines["unit"].isin(papers.POINTS)
+    assert all(found[i].times == 1 for i in lines.index[scaled] if "@" in found[i].measure)
+    assert all(found[i].times != 1 for i in lines.index[~scaled] if lines["unit"][i] != "ms")
+
+
+@pytest.mark.parametrize("paper", front.PAPERS)
+def test_every_declared_system_is_recorded(paper):
+    """In the published results of each notebook that has some; word vectors from the Web need a file."""
+    places = claims.bindings()["collections"].get(paper, {})
+    declared = set(papers.counterparts(paper).values())
+    found = {name: results.load(name, "laptop", "reference") for name in {each.experiment for each in declared}}
+    names = ["system", "collection", "measure"]
+    recorded = {name: set(map(tuple, each.rows[names].to_numpy())) for name, each in found.items() if each is not None}
+    for each in declared:
+        if each.experiment not in recorded or each.system == "IDF-GloVe":
+            continue
+        known = recorded[each.experiment]
+        for data_set in each.data_sets:
+            assert (each.system, places[data_set]["laptop"]["collection"], each.measure) in known
+
+
+def test_systems_of_an_experiment_by_the_papers_names():
+    found = papers.named("gillick2018", "table-2", "13_multitask")
+    assert found["P+Q"] == "Dual Encoder | P + Q" and "BM25" not in found
+
+
+@pytest.mark.parametrize("paper", front.PAPERS)
+def test_every_number_of_every_paper_is_on_its_page(paper):
+    """Without results of ours, and so for a part that is not written yet."""
+    found = papers.numbers(paper, "explore", "reference")
+    told = papers.told(paper)
+    shown = "".join(papers.page(found, artefact).data for artefact in papers.coverage(found)["artefact"])
+    assert (
+        shown.count(" |</td>") + shown.count(" |<br>")
+        == (told["value"] != "").sum()
+        == len(found[found["theirs"] != ""])
+    )
+
+
+# --- what is left open ----------------------------------------------------------------------------
+
+
+def evidence(effect, p_for, p_against, note=""):
+    return Evidence(f"A{effect} vs B", 50, 50, effect, effect - 1, effect + 1, p_for, p_against, 3, 100, note)
+
+
+@pytest.fixture
+def ledger():
+    """All claims untested but two."""
+    frame = pd.concat([claims._unwritten(paper) for paper in front.PAPERS], ignore_index=True)
+    frame["evidence"] = frame["evidence"].astype(object)
+    chosen = {
+        "gillick2018-paralex-encoder-over-bm25": (CONTRADICTED, [evidence(-2, 0.9, 0.04), evidence(-9, 1, 0.001)]),
+        "gillick2018-softmax-over-pairwise-ce": (INCONCLUSIVE, [evidence(1, 0.3, 0.7, "<margin>")]),
+    }
+    for name, (verdict, found) in chosen.items():
+        row = frame.index[frame["claim"] == name][0]
+        frame.loc[row, ["verdict", "reason"]] = [verdict, ""]
+        frame.at[row, "evidence"] = found
+    return frame
+
+
+def rows_of(html):
+    page = BeautifulSoup(html.data, "html.parser")
+    return [[cell.get_text(" ") for cell in row.select("td")] for row in page.select("tbody tr")], page
+
+
+def test_the_comparison_that_decided_is_shown_with_its_data_and_links(ledger):
+    ((line,), page) = rows_of(gaps.unheld(ledger, CONTRADICTED, "laptop"))
+    assert "A-9 vs B: -9.00 [-10.00, -8.00] one of 2 comparisons" in line[2]
+    assert line[3] == "Quora: quora (part) AskUbuntu: askubuntu-titles-test (stand-in)"
+    links = [link["href"] for link in page.select("a")]
+    assert links[0] == "15_verdicts.html#gillick2018-paralex-encoder-over-bm25"
+    assert links[1:] == ["11_retrieval_tasks.html", "13_multitask.html"]
+    ((line,), _) = rows_of(gaps.unheld(ledger, INCONCLUSIVE, "laptop"))
+    assert line[2].endswith("(<margin>)")
+
+
+def test_what_was_not_tested_says_why_and_what_would_have_played(ledger):
+    lines, page = rows_of(gaps.unheld(ledger, NOT_TESTED, "explore"))
+    assert len(lines) == 93 and all(line[2] == "its part of the book is not written yet" for line in lines)
+    assert page.select("th")[2].text == "not tested because"
+    assert "Quora: nothing" in lines[0][3]
+
+
+def test_each_papers_contradictions_and_outcomes_are_counted(ledger):
+    table = gaps.counts(ledger)
+    assert table[gaps.PLACES].sum() == len(claims.papers_table("inconsistencies"))
+    assert table.loc["gillick2018", [CONTRADICTED, INCONCLUSIVE]].tolist() == [1, 1]
+    assert table.drop(columns=gaps.PLACES).to_numpy().sum() == 95
+    assert len(gaps.bars(table).axes[0].patches) == 4 * len(front.PAPERS)
+
+
+@pytest.mark.parametrize("paper", front.PAPERS)
+def test_every_inconsistency_is_on_the_page(paper):
+    lines, _ = rows_of(gaps.inconsistencies(paper))
+    told = claims.papers_table("inconsistencies").query("paper == @paper")
+    assert [line[1] for line in lines] == told["what"].tolist()
+
+
+def test_claims_lead_to_the_pages_with_verdicts():
+    assert set(front.verdict_pages().values()) == {name for name in notebooks.names(ROOT) if name.endswith("_verdicts")}

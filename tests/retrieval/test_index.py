@@ -1,0 +1,288 @@
+import json
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from oracles import slow_search
+
+from retlib.core.errors import DataError, RetlibError, SettingError
+from retlib.retrieval import index
+
+ROWS, DIMENSION = 600, 32
+
+APPROXIMATE = {
+    "Flat": {},
+    "SQ8": {},
+    "PQ8x4fs_64,RFlat": {"k_factor": 30},
+    "PCAR24,PQ8x4fs_64,RFlat": {"k_factor": 30},
+    "IVF8,Flat": {"nprobe": 7},
+    "IVF8,SQ8": {"nprobe": 7},
+    "IVF8,PQ16x4fs,RFlat": {"nprobe": 7, "k_factor": 30},
+    "OPQ8_16,IVF8,PQ8x4fs,Refine(SQ8)": {"nprobe": 7, "k_factor": 30},
+    "OPQ8,PQ8x4fs": {},
+    "HNSW16": {"efSearch": 100},
+    "IVF8_HNSW8,Flat": {"nprobe": 7, "efSearch": 20},
+}
+
+
+def spheres(rows, dimension=DIMENSION, seed=0):
+    """Vectors of length 1 around a few centers, as sentence vectors are."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((rows, dimension)) + 2 * rng.standard_normal((12, dimension))[np.arange(rows) % 12]
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+VECTORS = spheres(ROWS)
+QUERIES = VECTORS[:40] + 0.02 * spheres(40, seed=1)
+
+
+def content(built, folder):
+    built.save(folder)
+    return (folder / "index.faiss").read_bytes()
+
+
+small = st.integers(-2, 2).map(float)  # whole numbers: products are exact and ties are many
+
+
+@given(st.data(), st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(1, 50), st.integers(1, 12))
+def test_exact_search_is_a_full_sort(data, rows, queries, dimension, k, block):
+    vectors = data.draw(arrays.arrays(np.float32, (rows, dimension), elements=small))
+    asked = data.draw(arrays.arrays(np.float32, (queries, dimension), elements=small))
+    with mock.patch.multiple(index, ROW_BLOCK=block, ROW_MULTIPLE=1 + block % 3, QUERY_BLOCK=3):
+        scores, found = index.build("Exact", vectors).search(asked, k)
+    expected_scores, expected = slow_search(vectors, asked, k)
+    assert scores.dtype == np.float32 and found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+@pytest.mark.parametrize("k", [1, 10, 100, ROWS])
+def test_exact_search_on_real_numbers(k):
+    scores, rows = index.build("Exact", VECTORS).search(QUERIES, k)
+    expected_scores, expected = slow_search(VECTORS, QUERIES, k)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+    np.testing.assert_array_equal(rows[:, :10], expected[:, :10])
+
+
+def test_exact_search_finds_what_faiss_finds():
+    vectors, queries = spheres(20_000, 24), spheres(300, 24, seed=2)
+    ours, theirs = (index.build(factory, vectors).search(queries, 100) for factory in ("Exact", "Flat"))
+    np.testing.assert_allclose(ours[0], theirs[0], atol=1e-6)
+    # Nearly equal scores may change places, because the two sum in different orders.
+    assert (ours[1] == theirs[1]).mean() > 0.99
+    assert all(len(set(a) & set(b)) >= 99 for a, b in zip(ours[1], theirs[1], strict=True))
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3, 7, 300])
+@pytest.mark.parametrize("rows", [3, 17, 1001, 16_391])
+def test_equal_vectors_tie_wherever_they_stand(rows, queries):
+    same = np.tile(spheres(1, 300), (rows, 1))
+    scores, found = index.build("Exact", same).search(spheres(queries, 300, seed=3), 50)
+    assert (found == np.arange(min(rows, 50))).all()
+    assert (scores == scores[:, :1]).all()
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "PQ8x4fs_64,RFlat"])
+def test_equal_scores_of_faiss_come_in_the_order_of_rows(factory):
+    _, rows = index.build(factory, np.tile(VECTORS[:12], (3, 1))).search(VECTORS[:12], 3)
+    assert (rows == np.arange(12)[:, None] + [0, 12, 24]).all()
+
+
+@pytest.mark.parametrize("factory", APPROXIMATE)
+def test_approximate_search_finds_nearly_all(factory):
+    built = index.build(factory, VECTORS, APPROXIMATE[factory])
+    scores, rows = built.search(QUERIES, 10)
+    _, expected = slow_search(VECTORS, QUERIES, 10)
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, expected, strict=True)])
+    assert recall > (0.4 if "PQ" in factory and "R" not in factory else 0.9)
+    assert scores.shape == rows.shape == (40, 10) and rows.dtype == np.int64 and scores.dtype == np.float32
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert len(built) == ROWS and built.settings["search"] == APPROXIMATE[factory]
+
+
+@pytest.mark.parametrize("factory", ["Exact", *APPROXIMATE])
+def test_more_results_than_vectors(factory):
+    scores, rows = index.build(factory, VECTORS[:300]).search(QUERIES, 1000)
+    assert scores.shape == rows.shape == (40, 300)
+    assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in rows)
+    assert (np.isneginf(scores) == (rows == -1)).all()
+
+
+def test_what_an_approximate_search_does_not_find_is_marked():
+    scores, rows = index.build("IVF8,Flat", VECTORS, {"nprobe": 1}).search(QUERIES, ROWS)
+    found = (rows >= 0).sum(axis=1)
+    assert (found < ROWS).all() and (rows[:, 0] >= 0).all()
+    assert all((row[count:] == -1).all() for row, count in zip(rows, found, strict=True))
+    assert np.isneginf(scores[rows < 0]).all() and np.isfinite(scores[rows >= 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("factory", "name", "low", "high"),
+    [
+        ("IVF32,Flat", "nprobe", 1, 32),
+        ("HNSW4", "efSearch", 1, 200),
+        ("PQ4x4fs,RFlat", "k_factor", 1, 20),
+        ("PCA16,IVF32,PQ8x4fs,RFlat", "nprobe", 1, 32),
+    ],
+)
+def test_search_parameters_buy_recall(factory, name, low, high):
+    _, expected = slow_search(VECTORS, QUERIES, 20)
+    built, recalls = index.build(factory, VECTORS), []
+    for value in (low, high):
+        built.set(**{name: value})
+        assert built.settings["search"][name] == value
+        _, rows = built.search(QUERIES, 20)
+        recalls.append(np.mean([len(set(a) & set(b)) / 20 for a, b in zip(rows, expected, strict=True)]))
+    assert recalls[1] > recalls[0] + 0.05
+
+
+@pytest.mark.parametrize("factory", ["IVF8,SQ8", "PCAR16,PQ8x4fs_64,RFlat", "OPQ8,IVF8,PQ8x4fs", "PQ4", "HNSW8"])
+def test_the_same_seed_gives_the_same_bytes(factory, tmp_path):
+    first, second = (index.build(factory, VECTORS, train_rows=400, seed=7) for _ in range(2))
+    assert content(first, tmp_path) == content(second, tmp_path)
+
+
+def test_seed_and_training_rows_change_what_is_trained(tmp_path):
+    variants = [{"seed": 0}, {"seed": 1}, {"train_rows": 300}, {"train_rows": 300, "seed": 1}]
+    assert len({content(index.build("IVF8,PQ8x4fs", VECTORS, **kind), tmp_path) for kind in variants}) == 4
+
+
+@pytest.mark.parametrize("factory", ["Exact", *APPROXIMATE])
+def test_a_saved_index_comes_back(factory, tmp_path):
+    built = index.build(factory, VECTORS, APPROXIMATE.get(factory))
+    built.save(tmp_path / "index")
+    back = index.load(tmp_path / "index")
+    assert back.settings == built.settings == json.loads(json.dumps(built.settings))
+    assert (len(back), back.dimension) == (ROWS, DIMENSION)
+    for ours, theirs in zip(built.search(QUERIES, 10), back.search(QUERIES, 10), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_size_is_what_is_written(tmp_path):
+    for factory in ("SQ8", "IVF8,PQ8x4fs,RFlat", "HNSW8"):
+        built = index.build(factory, VECTORS)
+        assert built.size_bytes == len(content(built, tmp_path))
+    assert index.build("Exact", VECTORS).size_bytes == 4 * ROWS * DIMENSION
+    assert index.build("SQ8", VECTORS).size_bytes < 1.2 * ROWS * DIMENSION
+
+
+def test_training_few_vectors_is_silent(capfd):
+    for factory in ("IVF8,PQ8x4fs", "OPQ8,PQ8x4fs"):
+        index.build(factory, VECTORS[:100])
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_torch_and_faiss_live_in_one_process():
+    import torch
+
+    before, weights = torch.get_num_threads(), torch.randn(50, DIMENSION, requires_grad=True)
+    for factory in ("Exact", "IVF8,SQ8"):
+        built = index.build(factory, VECTORS)
+        first = built.search(QUERIES, 5)[1]
+        (torch.from_numpy(VECTORS) @ weights.T).logsumexp(1).sum().backward()
+        assert (built.search(QUERIES, 5)[1] == first).all()
+        assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("factory", ["Exact", "IVF8,SQ8"])
+def test_threads_are_set_while_it_works_and_given_back(factory, monkeypatch):
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    seen = []
+    built = index.build(factory, VECTORS, threads=1)
+    search = built._search
+    monkeypatch.setattr(built, "_search", lambda *given: seen.extend(threadpool_info()) or search(*given))
+    with threadpool_limits(2):
+        built.search(QUERIES, 5)
+        after = threadpool_info()
+    assert {library["num_threads"] for library in seen} == {1}
+    assert {library["num_threads"] for library in after} == {2}
+
+
+def test_without_faiss_exact_search_works(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert index.build("Exact", VECTORS).search(VECTORS[:5], 1)[1].ravel().tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(RetlibError, match="'Exact' works without it"):
+        index.build("HNSW8", VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("exact", "cannot index vectors of 32 dimensions: could not parse index string exact. Valid: 'Exact', or"),
+        ("IVF8,XY3", "could not parse"),
+        ("PQ5", "multiple of the number of subquantizers .* needs? an m that divides the dimension"),
+        ("OPQ5,PQ5x4fs", "an m that divides the dimension"),
+        ("IVF8,PQ7", "an m that divides the dimension"),
+        ("IVF601,Flat", r"cannot be trained on 600 vectors: .*training points \(600\)"),
+    ],
+)
+def test_impossible_factories(factory, message):
+    with pytest.raises(SettingError, match=message):
+        index.build(factory, VECTORS)
+
+
+def test_too_few_rows_to_train_on():
+    with pytest.raises(SettingError, match="cannot be trained on 20 vectors"):
+        index.build("IVF32,Flat", VECTORS, train_rows=20)
+    with pytest.raises(SettingError, match="train_rows = 0"):
+        index.build("IVF32,Flat", VECTORS, train_rows=0)
+
+
+@pytest.mark.parametrize(
+    ("factory", "search", "message"),
+    [
+        ("IVF8,Flat", {"nprob": 3}, "'nprob' is not known. Did you mean 'nprobe'"),
+        ("IVF8,Flat", {"efSearch": 3}, "Valid: nprobe"),
+        ("IVF8,Flat", {"nprobe": 0}, "nprobe = 0"),
+        ("Exact", {"nprobe": 3}, "'Exact' has no search parameters"),
+    ],
+)
+def test_impossible_search_parameters(factory, search, message):
+    with pytest.raises(SettingError, match=message):
+        index.build(factory, VECTORS, search)
+
+
+@pytest.mark.parametrize("factory", ["Exact", "Flat"])
+def test_impossible_searches(factory):
+    built = index.build(factory, VECTORS)
+    with pytest.raises(SettingError, match="queries have 31 dimensions; the index has 32"):
+        built.search(QUERIES[:, :31], 5)
+    with pytest.raises(SettingError, match="queries have 1 axes"):
+        built.search(QUERIES[0], 5)
+    with pytest.raises(SettingError, match="k = 0"):
+        built.search(QUERIES, 0)
+    assert built.search(QUERIES[:0], 5)[1].shape == (0, 5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_queries_that_are_no_numbers_are_refused(value):
+    made = index.build("Exact", np.eye(3, dtype=np.float32))
+    with pytest.raises(DataError, match="the queries hold NaN or infinity"):
+        made.search(np.array([[1, 0, 0], [0, value, 0]], dtype=np.float32), 2)
+
+
+@pytest.mark.parametrize("factory", ["Exact", "Flat"])
+def test_impossible_vectors(factory):
+    with pytest.raises(DataError, match="no vectors"):
+        index.build(factory, VECTORS[:0])
+    for value in (np.nan, np.inf):
+        with pytest.raises(DataError, match="NaN or infinity"):
+            index.build(factory, np.where(np.arange(DIMENSION) == 3, value, VECTORS))
+
+
+def test_folders_without_an_index(tmp_path):
+    with pytest.raises(DataError, match="holds no index"):
+        index.load(tmp_path)
+    index.build("SQ8", VECTORS).save(tmp_path)
+    (tmp_path / "index.faiss").write_bytes((tmp_path / "index.faiss").read_bytes()[:100])
+    with pytest.raises(DataError, match="holds no index"):
+        index.load(tmp_path)
+    index.build("Exact", VECTORS).save(tmp_path)
+    (tmp_path / "vectors.safetensors").write_bytes(b"cut")
+    with pytest.raises(DataError, match="holds no index"):
+        index.load(tmp_path)

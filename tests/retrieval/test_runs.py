@@ -1,0 +1,95 @@
+"""Runs: their order, their files, the lists that they hold, and what a new order of the first results makes of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from letters import listed
+
+from retlib.core.errors import DataError, SettingError
+from retlib.retrieval.runs import digest, lists, make_run, places, reordered
+
+
+def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
+    scores = np.array([[0.5, 0.5, 0.5, 0.2], [0.9, 0.1, -np.inf, -np.inf]], dtype=np.float32)
+    rows = np.array([[2, 0, 1, 3], [1, 3, -1, -1]])
+    run = make_run(["q1", "q0"], ["c", "b", "a", "q1"], scores, rows)
+    assert run["query_id"].tolist() == ["q1"] * 4 + ["q0"] * 2
+    assert run["doc_id"].tolist() == ["a", "b", "c", "q1", "b", "q1"]
+    assert run["score"].tolist() == pytest.approx([0.5, 0.5, 0.5, 0.2, 0.9, 0.1])
+
+
+def test_a_run_does_not_depend_on_the_order_in_which_ties_were_found():
+    scores = np.array([[0.5, 0.5, 0.5]], dtype=np.float32)
+    runs = [make_run(["q"], ["a", "b", "c"], scores, np.array([rows])) for rows in ([0, 1, 2], [2, 0, 1])]
+    assert runs[0].equals(runs[1])
+
+
+# --- lists -----------------------------------------------------------------------------------------
+
+
+def test_places_and_lists_by_hand():
+    run = listed({"q3": "dab", "q9": "a", "q0": "c"})
+    assert places(run).tolist() == [0, 1, 2, 0, 0]
+    found = lists(run, pd.Index(["q0", "q1", "q3"]), pd.Index(list("abcd")))
+    assert found.tolist() == [[2, -1, -1], [-1, -1, -1], [3, 0, 1]]
+    assert lists(run, pd.Index(["q1"]), pd.Index(list("abcd"))).shape == (1, 0)
+
+
+def test_queries_of_a_run_may_stand_between_one_another():
+    run = listed({"p": "ab", "q": "cab"}).iloc[[2, 0, 3, 1, 4]]
+    assert places(run).tolist() == [0, 0, 1, 1, 2]
+    assert lists(run, pd.Index(["p", "q"]), pd.Index(list("abc"))).tolist() == [[0, 1, -1], [2, 0, 1]]
+
+
+def test_a_document_that_is_not_there_is_named():
+    run = listed({"q3": "dx", "q4": "y"})
+    with pytest.raises(DataError, match=r"document \['x'\], which is not in"):
+        lists(run, pd.Index(["q3"]), pd.Index(list("abcd")))
+
+
+def test_a_digest_is_of_content_and_order():
+    run = listed({"p": "ab", "q": "c"})
+    assert digest(run) == digest(run.set_axis([5, 6, 7]).assign(more=1))
+    others = run.iloc[[1, 0, 2]], run.assign(score=0.0), run.iloc[:2], run.assign(doc_id=list("abd"))
+    assert len({digest(run), *map(digest, others)}) == 5
+
+
+# --- a new order -----------------------------------------------------------------------------------
+
+
+def test_reordered_by_hand():
+    run = listed({"p": "abcd", "o": "xy", "q": "z"})
+    # The first three of each: a, b, c; x, y; z.
+    found = reordered(run, 3, np.array([1.0, 5.0, 5.0, -2.0, 7.0, 0.5]))
+    assert found["query_id"].tolist() == list("ppppooq")
+    assert found["doc_id"].tolist() == ["b", "c", "a", "d", "y", "x", "z"]
+    assert found["score"].tolist() == [5, 5, 1, 0, 7, -2, 0.5]  # d is one below a
+    assert found["score"].dtype == np.float32
+
+
+def test_what_was_not_read_keeps_its_distances():
+    run = make_run(["q"], list("abcd"), np.array([[9.0, 8.0, 6.0, 1.0]]), np.arange(4)[None])
+    found = reordered(run, 2, np.array([0.0, 3.0]))
+    assert found["doc_id"].tolist() == list("bacd") and found["score"].tolist() == [3, 0, -1, -6]
+
+
+@settings(max_examples=40)
+@given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=4), depth=st.integers(1, 10), seed=st.integers(0, 10**6))
+def test_the_first_are_re_ordered_and_the_rest_is_not(sizes, depth, seed):
+    rng = np.random.default_rng(seed)
+    chosen = {f"q{9 - i}": [f"d{j}" for j in rng.permutation(9)[:size]] for i, size in enumerate(sizes)}
+    new = {query: rng.integers(0, 4, min(size, depth)) for query, size in zip(chosen, sizes, strict=True)}
+    found = reordered(listed(chosen), depth, np.concatenate(list(new.values())).astype(float))
+    assert found["query_id"].drop_duplicates().tolist() == list(chosen)
+    for query, docs in chosen.items():
+        own = found[found["query_id"] == query]
+        first = sorted(zip(-new[query], docs[:depth], strict=True))
+        assert own["doc_id"].tolist() == [*(doc for _, doc in first), *docs[depth:]]
+        assert own["score"].is_monotonic_decreasing
+
+
+def test_a_depth_below_one_is_named():
+    with pytest.raises(SettingError, match="depth = 0"):
+        reordered(listed({"p": "ab"}), 0, np.array([]))

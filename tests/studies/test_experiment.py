@@ -1,0 +1,269 @@
+"""A notebook's desk: parameters checked before any work, results recorded, records read."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.core import rules, runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.core.rules import each_of, mapping_of, number, one_of
+from retlib.evaluation import results
+from retlib.retrieval.runs import make_run
+from retlib.studies import experiment
+from retlib.studies.experiment import Experiment, Outcome, check_parameters, collection_name, text_name
+
+RULES = {
+    "loss": one_of(("softmax", "triplet")),
+    "batch_size": number(1, whole=True),
+    "margin": number(0, 1),
+    "collections": each_of(collection_name),
+    "tasks": mapping_of(["P", "Q"], collection_name),
+    "files": mapping_of(None, experiment.text),
+    "other": text_name,
+}
+ALL = {**experiment.COMMON, **RULES}
+GOOD = {
+    "profile": "quick", "seeds": [0, 1], "source": "run",
+    "loss": "softmax", "batch_size": 1000, "margin": 0.5, "collections": ["quora"],
+    "tasks": {"Q": "quora", "P": "disfl-qa"}, "files": {}, "other": "pydocs",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path, monkeypatch):
+    """A project folder and a build folder, both empty."""
+    profiles = tmp_path / "root" / "notebooks" / "profiles"
+    profiles.mkdir(parents=True)
+    for name in ("quick", "laptop", "smoke"):
+        (profiles / f"{name}.yaml").touch()
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path / "root")
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    return tmp_path
+
+
+def check(**changes):
+    return check_parameters({**GOOD, **changes}, ALL)
+
+
+def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
+    more = {"_hidden": 1, "np": np, "function": check, "__name__": "__main__"}
+    assert check(**more) == GOOD
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"los": "softmax"},
+            "parameter 'los' is not known. Did you mean 'loss'.*Valid: batch_size, collections, files, loss",
+        ),
+        ({"zzz": 1}, "parameter 'zzz' is not known. Valid: batch_size, collections"),
+        ({"loss": "nope"}, "loss = 'nope' is not known.*Valid: softmax, triplet"),
+        ({"loss": "sofmax"}, "Did you mean 'softmax'"),
+        ({"loss": None}, "loss = None is not known.*Valid: softmax, triplet"),
+        ({"batch_size": -1}, "batch_size = -1 must be a whole number of at least 1"),
+        ({"batch_size": 0}, "batch_size = 0 must be"),
+        ({"batch_size": 10.5}, "batch_size = 10.5 must be a whole number"),
+        ({"batch_size": "10"}, "batch_size = '10' must be a whole number"),
+        ({"batch_size": True}, "batch_size = True must be a whole number"),
+        ({"margin": 1.5}, "margin = 1.5 must be a number of at least 0 and at most 1"),
+        ({"margin": float("nan")}, "margin = nan must be a number"),
+        ({"collections": ["quroa"]}, "collections = 'quroa' is not known. Did you mean 'quora'.*Valid: .*pydocs"),
+        ({"collections": "quora"}, "collections = 'quora' must be a list"),
+        ({"collections": []}, r"collections = \[\] must be a list with at least one"),
+        ({"collections": ["quora", "quora"]}, "names a value twice"),
+        ({"collections": [5]}, "collections = 5 is not known"),
+        ({"tasks": {"P": "quora"}}, "tasks = .* must be a mapping with the keys P, Q"),
+        ({"tasks": ["quora"]}, "must be a mapping with the keys P, Q"),
+        ({"tasks": {"P": "quora", "Q": "quroa"}}, "'quroa' is not known. Did you mean 'quora'"),
+        ({"files": "glove.txt"}, "files = 'glove.txt' must be a mapping"),
+        ({"files": {"GloVe": 5}}, "= 5 must be a string"),
+        ({"other": "quora"}, "'quora' is not known.*Valid: .*wikipedia-2015"),
+        ({"seeds": 0}, "seeds = 0 must be a list"),
+        ({"seeds": [-1]}, "seeds = -1 must be a whole number of at least 0"),
+        ({"seeds": [1, 1]}, "names a value twice"),
+        ({"source": "paper"}, "source = 'paper' is not known.*reference, run"),
+        ({"profile": "laptpo"}, "profile = 'laptpo' is not known"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_what_is_valid(changes, message):
+    with pytest.raises(SettingError, match=message):
+        check(**changes)
+
+
+def test_a_parameter_that_the_cell_lacks_is_named():
+    with pytest.raises(SettingError, match="lacks batch_size, loss"):
+        check_parameters({k: v for k, v in GOOD.items() if k not in ("loss", "batch_size")}, ALL)
+
+
+def test_a_rerun_of_the_cell_is_not_disturbed_by_the_notebooks_own_names(toy):
+    namespace = dict(GOOD)
+    Experiment("12", namespace, **RULES)
+    namespace["answer"] = 42  # a plain value that a later cell left behind
+    namespace["loss"] = "triplet"
+    assert Experiment("12", namespace, **RULES).parameters["loss"] == "triplet"
+    namespace["loss"] = "nope"
+    with pytest.raises(SettingError, match="softmax, triplet"):
+        Experiment("12", namespace, **RULES)
+
+
+def test_wrong_parameters_leave_nothing_behind(places):
+    with pytest.raises(SettingError):
+        Experiment("12", {**GOOD, "loss": "nope"}, **RULES)
+    assert not (places / "build").exists()
+
+
+# Recording
+
+
+def desk(name="12", **changes):
+    common = {"profile": "quick", "seeds": [0], "source": "run", **changes}
+    return Experiment(name, common)
+
+
+def perfect(toy, shift=0):
+    """Ranks one relevant document of each test query first, or one that is not."""
+    queries = toy.split("test")
+    first = toy.qrels.drop_duplicates("query_id").set_index("query_id")["doc_id"][queries.index]
+    rows = (toy.documents.index.get_indexer(first) + shift) % len(toy.documents)
+    run = make_run(queries.index, toy.documents.index, np.ones((len(queries), 1)), rows[:, None])
+    return Outcome(run, {"k1": 0.9}, steps=30, seconds=1.5)
+
+
+def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
+    made = desk()
+    made.measure("S", toy, 3, lambda: perfect(toy), measures=("P@1", "AP@100"))
+    rows = made.results.rows.set_index("measure")
+    count = len(toy.split("test"))
+    assert rows["value"].to_dict() == pytest.approx({"P@1": 1.0, "AP@100": 0.25})  # one of four is found
+    for column, expected in {
+        "experiment": "12", "system": "S", "collection": "toy", "split": "test", "seed": 3, "profile": "quick",
+        "steps": 30, "seconds": 1.5, "queries": count, "candidates": 192, "threads": 1,
+    }.items():  # fmt: skip
+        assert (rows[column] == expected).all(), column
+    assert json.loads(rows["parameters"]["P@1"]) == {"k1": 0.9}
+    assert rows["wall"].between(0, 60).all() and (rows["peak_memory"] > 1e7).all()
+    assert {"device", "load", "packages", "python", "revision", "recorded"} <= set(rows.columns)
+    values = made.results.per_query("toy", "test", "P@1", "S")
+    assert values.index.tolist() == toy.judgments("test")["query_id"].unique().tolist()
+    assert made.results.clusters("toy", "test", "P@1").to_dict() == toy.split("test")["cluster"].to_dict()
+
+
+def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):
+    given, made = desk(), desk()
+    given.measure("S", toy, 3, perfect(toy), measures=("P@1", "AP@100"))
+    made.measure("S", toy, 3, lambda: perfect(toy), measures=("P@1", "AP@100"))
+    own = ["wall", "recorded", "peak_memory", "load"]  # of each recording
+    rows = [each.results.rows.drop(columns=own, errors="ignore") for each in (given, made)]
+    pd.testing.assert_frame_equal(*rows)
+    assert rows[0]["value"].tolist() == pytest.approx([1.0, 0.25]) and rows[0]["seconds"].tolist() == [1.5, 1.5]
+    assert given.results.rows["wall"].isna().all() and made.results.rows["wall"].notna().all()
+    for key, frame in made.results.queries.items():
+        pd.testing.assert_frame_equal(given.results.queries[key], frame)
+    given.measure("T", toy, 3, lambda: perfect(toy), measures=("P@1",))
+    given.save()  # an unknown time stands beside a known one
+    recorded = results.load("12", "quick").rows.set_index(["system", "measure"])["wall"]
+    assert recorded.isna().to_dict() == {("S", "P@1"): True, ("S", "AP@100"): True, ("T", "P@1"): False}
+
+
+@pytest.mark.parametrize("part", ["whole", "candidates"])
+def test_provenance_is_recorded_with_every_result(toy, part):
+    task = toy if part == "whole" else toy.candidates("test")
+    made = desk()
+    made.measure("S", task, 0, lambda: perfect(task))
+    recorded = json.loads(made.results.rows["data"][0])
+    assert recorded == {"fingerprint": task.fingerprint, "toy.txt": "written for the tests"}
+
+
+def test_a_collection_without_clusters_has_queries_of_their_own(toy):
+    from dataclasses import replace
+
+    plain = replace(toy, queries=toy.queries.drop(columns="cluster"))
+    made = desk()
+    made.measure("S", plain, 0, lambda: perfect(plain))
+    clusters = made.results.clusters("toy", "test", "AP@100")
+    assert (clusters == clusters.index).all()
+
+
+def test_a_split_without_queries_fails_before_the_work(toy):
+    with pytest.raises(DataError, match="no test queries"):
+        desk().measure("S", toy.candidates("dev"), 0, lambda: pytest.fail("worked"))
+
+
+def test_one_number_can_be_recorded_alone():
+    made = desk()
+    made.record("S", "toy", "seconds", np.float32(2.5), np.int64(1), pairs=7)
+    (row,) = made.results.rows.to_dict("records")
+    assert (row["measure"], row["value"], row["seed"], row["pairs"]) == ("seconds", 2.5, 1, 7)
+
+
+def saved(profile, system, toy, seed=0, shift=0):
+    made = desk(profile=profile)
+    made.measure(system, toy, seed, lambda: perfect(toy, shift))
+    made.table("curve", lambda: pd.DataFrame({"system": [system]}, index=[9]))
+    made.save()
+    return results.load("12", profile, "run")
+
+
+def test_a_batch_run_replaces_what_was_there(toy):
+    saved("quick", "S", toy)
+    found = saved("quick", "T", toy)
+    assert found.rows["system"].tolist() == ["T"]
+    assert found.systems("toy", "test", "AP@100") == ["T"]
+    assert found.tables["curve"].to_dict("list") == {"system": ["T"]}
+
+
+def test_explorations_add_up(toy):
+    saved("explore", "S", toy)
+    saved("explore", "T", toy)
+    found = saved("explore", "S", toy, shift=4)  # past the cluster
+    assert sorted(found.rows["system"]) == ["S", "T"]
+    assert found.rows.set_index("system")["value"]["S"] < 0.25 == found.rows.set_index("system")["value"]["T"]
+    assert found.per_query("toy", "test", "AP@100", "S").to_numpy().mean() < 0.25
+    assert set(found.rows["source"]) == {"run"}
+
+
+# The reference
+
+
+def publish(toy, seeds=(0, 1)):
+    """Record a run and move it to where the published results lie."""
+    made = desk()
+    for seed in seeds:
+        made.measure("S", toy, seed, lambda: perfect(toy))
+    made.table("curve", lambda: pd.DataFrame({"x": [1.5]}))
+    made.results.save(results.reference_folder("quick", "12"))
+
+
+def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy, places):
+    publish(toy)
+    made = desk(source="reference", seeds=[0, 5])
+    assert not made.live and made.load("no such collection") is None
+    made.measure("S", None, 0, lambda: pytest.fail("worked"))
+    made.record("S", "toy", "seconds", 1.0, 0)
+    assert made.table("curve", lambda: pytest.fail("worked"))["x"].tolist() == [1.5]
+    made.save()
+    assert made.parameters["seeds"] == [0, 1]  # what was recorded, not what was asked for
+    assert made.results.per_query("toy", "test", "AP@100", "S").columns.tolist() == [0, 1]
+    assert not (places / "build").exists()
+
+
+def test_a_reference_page_does_not_show_the_readers_own_run(toy):
+    publish(toy)
+    saved("quick", "own", toy)
+    assert desk(source="reference").results.rows["system"].unique().tolist() == ["S"]
+
+
+def test_what_the_reference_lacks_is_named(toy):
+    with pytest.raises(DataError, match="no reference results of 12 at profile 'quick'"):
+        desk(source="reference")
+    publish(toy)
+    with pytest.raises(DataError, match="lack the table 'map'"):
+        desk(source="reference").table("map", lambda: None)
+
+
+def test_a_run_does_not_look_at_the_reference(toy):
+    publish(toy)
+    assert desk().results.rows.empty

@@ -1,0 +1,401 @@
+"""Negatives among all documents: against hand-made rankings, and slow references."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError, RetlibError, SettingError
+from retlib.data.pairs import Judged, rows_of_step
+from retlib.data.text import TokenTable
+from retlib.retrieval import index
+from retlib.training.hard_negatives import (
+    HardestInBatch,
+    InBatchJudged,
+    MixedNegatives,
+    RandomNegatives,
+    Retrieved,
+    StaleLists,
+    StaleNegatives,
+    TopNegatives,
+)  # fmt: skip
+from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
+from retlib.training.negatives import only_hardest
+
+DOCUMENTS, BATCH, SEED, N = 9, 4, 3, 2
+RELEVANT = [[0], [1, 2], [3], [4, 5, 6], [0], [8], [7]]
+QUERIES = TokenTable.from_rows([[10 + query] for query in range(len(RELEVANT))])
+VECTORS = np.random.default_rng(0).normal(size=(DOCUMENTS, 3)).astype(np.float32)
+# A list of each query: full, short, empty, and one of relevant documents alone.
+LISTS = np.array(
+    [[1, 2, 3, 4], [5, 1, 6, 7], [8, -1, -1, -1], [4, 5, 6, -1], [-1] * 4, [0, 1, 2, 3], [7, 8, 0, 1]], dtype=np.int32
+)
+COMMON = BATCH, SEED
+
+
+def judged(texts=False, relevant=RELEVANT):
+    """With documents whose only unit is their row, or whose encodings are `VECTORS`."""
+    documents = TokenTable.from_rows([[row] for row in range(DOCUMENTS)]) if texts else VECTORS
+    return Judged(QUERIES, TokenTable.from_rows(relevant), documents)
+
+
+def encode(table):
+    """Encodings that say which query it is."""
+    return np.eye(3, dtype=np.float32)[table.ids % 3]
+
+
+def make_stale(judged, seed=SEED):
+    return StaleNegatives(judged, BATCH, seed, N, encode, lambda: index.build("Exact", VECTORS), 3, 4)
+
+
+SAMPLERS = {
+    "in batch": lambda j, seed=SEED: InBatchJudged(j, BATCH, seed),
+    "hardest": lambda j, seed=SEED: HardestInBatch(j, BATCH, seed),
+    "random": lambda j, seed=SEED: RandomNegatives(j, BATCH, seed, N),
+    "lists": lambda j, seed=SEED: TopNegatives(j, BATCH, seed, N, LISTS),
+    "mixed": lambda j, seed=SEED: MixedNegatives(
+        TopNegatives(j, BATCH, seed, 1, LISTS), RandomNegatives(j, BATCH, seed, 1)
+    ),
+    "stale": make_stale,
+    "retrieved": lambda j, seed=SEED: Retrieved(j, BATCH, seed, index.build("Exact", VECTORS), 4),
+}
+
+
+def closed(sampler, step):
+    batch = sampler.batch(step)
+    return batch if hasattr(batch, "targets") else batch.close(encode(batch.queries))
+
+
+def documents_of(batch):
+    """Rows of a batch's documents, shape (B, n)."""
+    rows = batch.documents.ids
+    return np.broadcast_to(rows, batch.targets.shape) if batch.shared else rows.reshape(batch.targets.shape)
+
+
+@pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
+def test_positives_are_relevant_and_negatives_are_not(make):
+    sampler = make(judged(texts=True))
+    for step in range(20):
+        batch = closed(sampler, step)
+        assert batch.rows.tolist() == rows_of_step(len(RELEVANT), BATCH, SEED, step).tolist()
+        assert (batch.queries.ids - 10).tolist() == batch.rows.tolist()
+        rows, targets = documents_of(batch), batch.targets.numpy()
+        for query, row, target in zip(batch.rows, rows, targets, strict=True):
+            assert POSITIVE in target
+            assert set(row[target == POSITIVE]) <= set(RELEVANT[query])
+            assert not set(row[target == NEGATIVE]) & set(RELEVANT[query])
+            if batch.shared:
+                assert set(row[target == IGNORE]) <= set(RELEVANT[query])
+
+
+@pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
+def test_a_batch_depends_on_seed_and_step_alone(make):
+    def seen(seed, steps):
+        sampler = make(judged(texts=True), seed)
+        batches = {step: closed(sampler, step) for step in steps}
+        return {step: (batch.documents.ids.tolist(), batch.targets.tolist()) for step, batch in batches.items()}
+
+    forward = seen(SEED, range(9))
+    assert seen(SEED, [5]) == {5: forward[5]}
+    assert seen(SEED + 1, range(9)) != forward
+
+
+@pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
+def test_encoded_documents_are_those_of_the_texts(make):
+    texts, vectors = (closed(make(judged(kind)), 2) for kind in (True, False))
+    np.testing.assert_array_equal(vectors.documents.numpy(), VECTORS[texts.documents.ids])
+    assert torch.equal(vectors.targets, texts.targets)
+    assert vectors.targets.dtype == torch.int8 and vectors.exact == (not vectors.shared)
+
+
+def test_random_negatives_are_all_others_equally_often():
+    sampler = RandomNegatives(judged(), *COMMON, 50)  # more than there are documents
+    counts = np.zeros((len(RELEVANT), DOCUMENTS))
+    for step in range(300):
+        queries = sampler._queries(step)
+        np.add.at(counts, (queries[:, None], sampler.negatives(queries, step)), 1)
+    for query, relevant in enumerate(RELEVANT):
+        others = np.delete(counts[query], relevant)
+        assert counts[query][relevant].sum() == 0
+        np.testing.assert_allclose(others / others.mean(), 1, atol=0.1)
+
+
+def test_one_of_several_relevant_documents_is_drawn_anew():
+    sampler = RandomNegatives(judged(texts=True), *COMMON, 1)
+    drawn = {step: documents_of(closed(sampler, step))[sampler._queries(step) == 3, 0].tolist() for step in range(60)}
+    assert {row for rows in drawn.values() for row in rows} == {4, 5, 6}
+
+
+def test_lists_are_drawn_without_replacement_and_random_documents_fill_the_rest():
+    sampler = TopNegatives(judged(), *COMMON, 3, LISTS)
+    every = np.arange(len(RELEVANT))
+    found = [sampler.negatives(every, step) for step in range(200)]
+    usable = [{1, 2, 3, 4}, {5, 6, 7}, {8}, set(), set(), {0, 1, 2, 3}, {8, 0, 1}]
+    for query, listed in enumerate(usable):
+        rows = np.array([rows[query] for rows in found])
+        fill = max(0, 3 - len(listed))
+        assert all(len(set(row[: 3 - fill])) == 3 - fill and set(row[: 3 - fill]) <= listed for row in rows)
+        if fill:
+            assert set(rows[:, 3 - fill :].ravel()) == set(range(DOCUMENTS)) - set(RELEVANT[query])
+    assert len({tuple(rows[0]) for rows in found}) == 24  # every ordered choice of three of four
+
+
+def test_more_negatives_than_a_list_is_long():
+    rows = TopNegatives(judged(), *COMMON, 20, LISTS).negatives(np.array([0]), 0)
+    assert rows.shape == (1, 20) and set(rows[0, :4]) == {1, 2, 3, 4}
+
+
+def test_lists_without_any_column_leave_random_documents():
+    task, queries = judged(), np.array([0, 3])
+    rows = TopNegatives(task, *COMMON, 2, np.empty((7, 0), dtype=int)).negatives(queries, 0)
+    assert rows.shape == (2, 2) and not task.hits(queries, rows).any()
+
+
+def test_a_mixture_has_the_negatives_of_both():
+    task = judged()
+    listed, free = TopNegatives(task, *COMMON, 2, LISTS), RandomNegatives(task, *COMMON, 3)
+    mixed, queries = MixedNegatives(listed, free), np.array([0, 5])
+    rows = mixed.negatives(queries, 4)
+    assert rows[:, :2].tolist() == listed.negatives(queries, 4).tolist()
+    assert rows[:, 2:].tolist() == free.negatives(queries, 4).tolist()
+    assert mixed.batch(0).targets.tolist() == [[POSITIVE] + [NEGATIVE] * 5] * BATCH
+    with pytest.raises(SettingError, match="same queries"):
+        MixedNegatives(listed, RandomNegatives(judged(), *COMMON, 3))
+
+
+def test_what_fills_a_list_is_not_the_mixture_s_other_half():
+    """Without any list both halves are random, and drawn apart."""
+    task = judged()
+    listed = TopNegatives(task, BATCH, SEED, 2, np.full((len(task), 3), -1))
+    mixed = MixedNegatives(listed, RandomNegatives(task, BATCH, SEED, 2))
+    halves = [mixed.negatives(np.arange(BATCH), step) for step in range(20)]
+    assert not all((rows[:, :2] == rows[:, 2:]).all() for rows in halves)
+
+
+def test_in_batch_targets_by_hand():
+    task = Judged(
+        TokenTable.from_rows([[0], [1], [2]]), TokenTable.from_rows([[0], [0], [1]]), TokenTable.from_rows([[7], [8]])
+    )
+    batch = InBatchJudged(task, 3, 0).batch(0)
+    order = batch.rows.tolist()
+    assert batch.documents.ids.tolist() == [[7, 7, 8][query] for query in order]
+    for i, left in enumerate(order):
+        for j, right in enumerate(order):
+            known = {left, right} <= {0, 1}
+            assert batch.targets[i, j] == (POSITIVE if i == j else IGNORE if known else NEGATIVE)
+    assert not batch.hardest and HardestInBatch(task, 3, 0).batch(0).hardest
+
+
+def test_only_the_hardest_negative_stays():
+    scores = torch.tensor([[5.0, 1.0, 3.0, 2.0], [9.0, 8.0, 7.0, 7.0], [1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 0.0]])
+    targets = torch.tensor([[1, 0, 0, 0], [-1, 1, 0, 0], [1, -1, -1, -1], [0, 0, 1, 0]], dtype=torch.int8)
+    expected = [[1, -1, 0, -1], [-1, 1, 0, -1], [1, -1, -1, -1], [0, -1, 1, -1]]
+    assert only_hardest(scores, targets).tolist() == expected
+
+
+# --- lists that grow stale -------------------------------------------------------------------------
+
+
+class Drifting:
+    """An encoder whose weights are the step that it is asked at."""
+
+    def __init__(self):
+        self.now, self.calls, self.builds = 0, [], 0
+
+    def encode(self, table):
+        self.calls.append((self.now, sorted(set((table.ids - 10).tolist()))))
+        return np.eye(3, dtype=np.float32)[(table.ids + self.now) % 3]
+
+    def index(self):
+        self.builds += 1
+        return index.build("Exact", VECTORS)
+
+    def lists(self, **changes):
+        return StaleLists(judged(), BATCH, SEED, self.encode, self.index, **{"interval": 3, "depth": 4, **changes})
+
+
+def steps_of(lists, drifting, steps):
+    found = []
+    for drifting.now in steps:
+        found.append(lists.at(drifting.now))
+    return found
+
+
+def queries_of(step):
+    return rows_of_step(len(RELEVANT), BATCH, SEED, step)
+
+
+def expected_lists(step, since):
+    """What a search with the weights of step `since` finds for the queries of a step."""
+    scores = np.eye(3)[(queries_of(step) + 10 + since) % 3] @ VECTORS.T
+    return np.argsort(-scores, axis=1, kind="stable")[:, :4]
+
+
+def test_stale_lists_are_those_of_the_last_refresh():
+    drifting = Drifting()
+    found = steps_of(drifting.lists(), drifting, range(8))
+    for step, lists in enumerate(found):
+        np.testing.assert_array_equal(lists, expected_lists(step, step - step % 3))
+    coming = [sorted({query for step in range(since, since + 3) for query in queries_of(step)}) for since in (0, 3, 6)]
+    assert drifting.calls == list(zip((0, 3, 6), coming, strict=True))
+    assert drifting.builds == 3
+
+
+def test_stale_lists_resume_in_the_middle_of_an_interval():
+    drifting, resumed = Drifting(), Drifting()
+    lists = drifting.lists()
+    expected = steps_of(lists, drifting, range(5))
+    state = {name: tensor.clone() for name, tensor in lists.state().items()}
+    again = resumed.lists()
+    again.set_state(state)
+    np.testing.assert_array_equal(steps_of(again, resumed, [4])[0], expected[4])
+    assert resumed.calls == [] and drifting.calls[-1][0] == 3
+    assert steps_of(again, resumed, [6]) and resumed.calls[0][0] == 6
+
+
+def test_stale_lists_have_a_state_before_the_first_step():
+    drifting = Drifting()
+    lists = drifting.lists()
+    lists.set_state(drifting.lists().state())
+    np.testing.assert_array_equal(steps_of(lists, drifting, [0])[0], expected_lists(0, 0))
+
+
+def test_lists_that_are_seldom_asked_for_are_fetched_for_those_steps_alone():
+    drifting = Drifting()
+    found = steps_of(drifting.lists(every=2), drifting, [0, 2, 4])
+    np.testing.assert_array_equal(found[1], expected_lists(2, 0))
+    assert drifting.calls[0][1] == sorted({*queries_of(0), *queries_of(2)})
+    assert drifting.calls[1] == (4, sorted(queries_of(4)))
+
+
+@pytest.mark.parametrize("name", ["interval", "depth", "every"])
+def test_stale_lists_want_positive_numbers(name):
+    with pytest.raises(SettingError, match=f"{name} = 0"):
+        Drifting().lists(**{name: 0})
+
+
+def test_stale_negatives_have_the_lists_for_their_state_and_count_their_seconds():
+    sampler, resumed = make_stale(judged()), make_stale(judged())
+    expected = [sampler.batch(step).documents.tolist() for step in range(3)]
+    resumed.set_state(sampler.state())
+    resumed._stale.encode = None
+    assert resumed.batch(2).documents.tolist() == expected[2]
+    assert set(sampler.seconds) == {"sampling", "encoding corpus", "encoding queries", "search"}
+
+
+# --- retrieval in every step -----------------------------------------------------------------------
+
+
+def retrieved(scores, relevant, n, task=None):
+    """The batch of one query whose documents have these scores: rows and targets."""
+    vectors = np.array(scores, dtype=np.float32)[:, None]
+    queries = TokenTable.from_rows([[0]])
+    task = Judged(queries, TokenTable.from_rows([relevant]), vectors)
+    batch = Retrieved(task, 1, 0, index.build("Exact", vectors), n).batch(0).close(np.ones((1, 1), dtype=np.float32))
+    return batch.documents[:, 0].tolist(), batch.targets[0].tolist()
+
+
+def test_the_best_n_are_retrieved_and_all_relevant_ones_among_them_are_positives():
+    assert retrieved([1, 5, 3, 4, 2], [3, 2, 0], n=4) == ([5, 4, 3, 2], [0, 1, 1, 0])
+
+
+def test_where_none_is_relevant_the_last_is_replaced():
+    assert retrieved([1, 5, 3, 4, 2], [0], n=3) == ([5, 4, 1], [0, 0, 1])
+
+
+def test_n_is_cut_to_the_number_of_documents():
+    assert retrieved([1, 5, 3], [0], n=50) == ([5, 3, 1], [0, 0, 1])
+
+
+def test_several_relevant_documents_take_the_last_place_in_turn():
+    task = judged(relevant=[[4, 5, 6]] * len(RELEVANT))
+    sampler = Retrieved(task, BATCH, SEED, index.build("Exact", VECTORS), 2)
+    found = np.concatenate([closed(sampler, step).documents.reshape(BATCH, 2, 3)[:, 1] for step in range(30)])
+    rows = {int(np.flatnonzero((row == VECTORS).all(axis=1))[0]) for row in found}
+    assert {4, 5, 6} <= rows
+
+
+class Empty:
+    """An approximate index that finds one document, or none."""
+
+    dimension = 3
+
+    def __init__(self, rows):
+        self.rows = np.array(rows)
+
+    def __len__(self):
+        return DOCUMENTS
+
+    def search(self, queries, k):
+        return None, np.tile(self.rows, (len(queries), 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [([8, -1, -1], [0, -1, 1]), ([-1, -1, -1], [-1, -1, 1]), ([3, -1, -1], [1, -1, -1])]
+)
+def test_places_that_a_search_leaves_empty_are_ignored(rows, expected):
+    task = judged(relevant=[[3]] * len(RELEVANT))
+    batch = closed(Retrieved(task, *COMMON, Empty(rows), 3), 0)
+    assert batch.targets.tolist() == [expected] * BATCH
+
+
+def test_an_index_that_does_not_fit_is_an_error():
+    for vectors, match in ((VECTORS[:-1], "8 vectors; there are 9"), (VECTORS[:, :2], "2 dimensions.* have 3")):
+        with pytest.raises(DataError, match=match):
+            Retrieved(judged(), *COMMON, index.build("Exact", vectors), 3)
+    with pytest.raises(DataError, match="8 vectors"):
+        StaleLists(judged(), *COMMON, encode, lambda: index.build("Exact", VECTORS[:-1]), 3, 4).at(0)
+    narrow = judged(texts=True)  # what the query encoder gives is known only when it is asked
+    with pytest.raises(SettingError, match="3 dimensions; the index has 2"):
+        closed(Retrieved(narrow, *COMMON, index.build("Exact", VECTORS[:, :2]), 3), 0)
+
+
+def test_encodings_that_are_no_numbers_are_an_error():
+    batch = SAMPLERS["retrieved"](judged()).batch(7)
+    with pytest.raises(RetlibError, match="step 7.*learning rate"):
+        batch.close(np.full((BATCH, 3), np.nan, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: RandomNegatives(judged(), *COMMON, 0), "n = 0"),
+        (lambda: Retrieved(judged(), *COMMON, index.build("Exact", VECTORS), 1), "n = 1"),
+        (lambda: TopNegatives(judged(), *COMMON, 1, LISTS[:-1]), "6 lists for 7 queries"),
+        (lambda: TopNegatives(judged(), *COMMON, 1, LISTS + 1), "none of the 9"),
+    ],
+)
+def test_what_cannot_be_is_an_error(make, match):
+    with pytest.raises(RetlibError, match=match):
+        make()
+
+
+# --- judged queries --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("relevant", "match"),
+    [
+        ([[0], [], *RELEVANT[2:]], "query 1 has no relevant"),
+        ([[0], list(range(9)), *RELEVANT[2:]], "query 1 has every document"),
+        ([[9], *RELEVANT[1:]], "rows from 0 to 8"),
+        (RELEVANT[1:], "7 queries, and relevant documents of 6"),
+        ([], "no query"),
+    ],
+)
+def test_queries_that_teach_nothing_are_an_error(relevant, match):
+    with pytest.raises(DataError, match=match):
+        judged(relevant=relevant)
+
+
+ROWS = st.lists(st.integers(-1, 7), min_size=3, max_size=3)
+RELEVANTS = st.lists(st.integers(0, 7), min_size=1, max_size=7, unique=True)
+
+
+@given(st.lists(RELEVANTS, min_size=6, max_size=6), st.lists(st.tuples(st.integers(0, 5), ROWS), min_size=1))
+def test_hits_are_those_of_a_look_at_every_pair(relevant, looks):
+    queries = TokenTable.from_rows([[0]] * 6)
+    task = Judged(queries, TokenTable.from_rows(relevant), np.zeros((8, 1), dtype=np.float32))
+    found = task.hits(np.array([query for query, _ in looks]), np.array([rows for _, rows in looks]))
+    assert found.tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]

@@ -1,0 +1,264 @@
+"""Which pairs a step sees, and which documents they are held against."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data.pairs import Pairs, rows_of_step
+from retlib.data.text import TokenTable
+from retlib.models.encoders import BagOfWords, DualEncoder
+from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
+from retlib.training.negatives import InBatch, Labelled
+from retlib.training.trainer import RetrievalTask
+
+
+def pairs_of(count, **extra):
+    """Pairs whose query is its number, and whose document is its number and 100 more."""
+    queries = TokenTable.from_rows([[i] for i in range(count)])
+    return Pairs(queries, TokenTable.from_rows([[100 + i, 7] for i in range(count)]), **extra)
+
+
+@given(batches=st.integers(1, 6), size=st.integers(1, 7), seed=st.integers(0, 99), epoch=st.integers(0, 5))
+def test_an_epoch_holds_each_pair_once(batches, size, seed, epoch):
+    count = batches * size
+    steps = range(epoch * batches, (epoch + 1) * batches)
+    seen = np.concatenate([rows_of_step(count, size, seed, step) for step in steps])
+    assert sorted(seen) == list(range(count))
+
+
+@given(count=st.integers(1, 40), size=st.integers(1, 50), seed=st.integers(0, 99), step=st.integers(0, 60))
+def test_a_batch_is_full_without_repetition_and_within_the_pairs(count, size, seed, step):
+    rows = rows_of_step(count, size, seed, step)
+    assert len(rows) == min(size, count) == len(set(rows.tolist()))
+    assert rows.min() >= 0 and rows.max() < count
+
+
+def test_the_last_pairs_of_an_epoch_that_do_not_fill_a_batch_are_left_out():
+    first = np.concatenate([rows_of_step(10, 4, 0, step) for step in (0, 1)])
+    assert len(set(first.tolist())) == 8
+    # The next epoch shuffles again, so that every pair comes round.
+    seen = {int(row) for step in range(20) for row in rows_of_step(10, 4, 0, step)}
+    assert seen == set(range(10))
+
+
+def test_rows_depend_on_the_arguments_alone():
+    forward = [rows_of_step(50, 8, 3, step).tolist() for step in range(20)]
+    np.random.seed(1)  # noqa: NPY002 - the global state must not matter
+    backward = [rows_of_step(50, 8, 3, step).tolist() for step in reversed(range(20))]
+    assert forward == backward[::-1]
+    assert forward != [rows_of_step(50, 8, 4, step).tolist() for step in range(20)]
+
+
+def test_a_caller_cannot_change_the_order_of_later_steps():
+    before = rows_of_step(20, 5, 11, 1).copy()
+    with pytest.raises(ValueError, match="read-only"):
+        rows_of_step(20, 5, 11, 1)[:] = 0
+    assert (rows_of_step(20, 5, 11, 1) == before).all()
+
+
+@pytest.mark.parametrize("size", [0, -5])
+def test_a_batch_size_below_one_is_named(size):
+    with pytest.raises(SettingError, match=f"batch_size = {size}"):
+        rows_of_step(10, size, 0, 0)
+
+
+@pytest.mark.parametrize("size", [0, -5])
+def test_a_sampler_refuses_a_batch_size_below_one(size):
+    with pytest.raises(SettingError, match=f"batch_size = {size}"):
+        InBatch(pairs_of(10), size, seed=0).batch(0)
+
+
+def test_no_pairs_is_an_error_of_the_data():
+    with pytest.raises(DataError, match="no training pairs"):
+        rows_of_step(0, 4, 0, 0)
+    with pytest.raises(DataError, match="no training pairs"):
+        InBatch(pairs_of(0), 4, seed=0).batch(0)
+
+
+def test_in_batch_puts_each_query_against_the_documents_of_all():
+    batch = InBatch(pairs_of(9), 4, seed=1).batch(step=1)
+    rows = rows_of_step(9, 4, 1, 1)
+    assert batch.shared
+    assert [batch.queries.row(i).tolist() for i in range(4)] == [[row] for row in rows]
+    assert [batch.documents.row(i).tolist() for i in range(4)] == [[100 + row, 7] for row in rows]
+    assert batch.targets.tolist() == np.where(np.eye(4), POSITIVE, NEGATIVE).tolist()
+
+
+def test_a_batch_larger_than_the_data_is_the_data():
+    batch = InBatch(pairs_of(3), 1000, seed=0).batch(5)
+    assert len(batch.queries) == len(batch.documents) == 3
+    assert batch.targets.shape == (3, 3)
+
+
+def test_mask_known_ignores_other_documents_of_the_group():
+    sampler = InBatch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2, mask_known=True)
+    rows = rows_of_step(4, 4, 2, 0).tolist()
+    targets = sampler.batch(0).targets
+    for i, left in enumerate(rows):
+        for j, right in enumerate(rows):
+            same = left != 1 and right != 1
+            expected = POSITIVE if i == j else IGNORE if same else NEGATIVE
+            assert targets[i, j] == expected
+    # What one batch masks, the next one has again.
+    plain = InBatch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2)
+    assert (plain.batch(0).targets == IGNORE).sum() == 0
+
+
+def test_mask_known_changes_with_the_rows_of_each_batch():
+    groups = np.arange(6) // 2
+    sampler = InBatch(pairs_of(6, groups=groups), 3, seed=0, mask_known=True)
+    for step in range(6):
+        rows = rows_of_step(6, 3, 0, step)
+        known = groups[rows][:, None] == groups[rows][None, :]
+        expected = torch.from_numpy(np.where(np.eye(3), POSITIVE, np.where(known, IGNORE, NEGATIVE)))
+        assert (sampler.batch(step).targets == expected).all()
+
+
+def test_mask_known_without_groups_is_an_error():
+    with pytest.raises(SettingError, match="groups"):
+        InBatch(pairs_of(4), 2, seed=0, mask_known=True).batch(0)
+
+
+def test_labelled_gives_each_query_its_own_document_and_label():
+    labels = np.array([1, 0, 0, 1, 1])
+    batch = Labelled(pairs_of(5, labels=labels), 3, seed=4).batch(1)
+    rows = rows_of_step(5, 3, 4, 1)
+    assert not batch.shared
+    assert batch.targets.dtype == torch.int8
+    assert batch.targets.tolist() == [[label] for label in labels[rows]]
+    assert [row for i in range(3) for row in batch.queries.row(i)] == rows.tolist()
+    assert [batch.documents.row(i)[0] - 100 for i in range(3)] == rows.tolist()
+
+
+def test_labelled_needs_labels():
+    with pytest.raises(DataError, match="labelled pairs"):
+        Labelled(pairs_of(4), 2, seed=0)
+
+
+# --- sources of pairs ------------------------------------------------------------------------------
+
+
+def test_take_takes_everything_of_the_pairs():
+    whole = pairs_of(5, labels=np.array([1, 0, 0, 1, 1]), groups=np.arange(5) * 10, log_shares=np.arange(5) / 10)
+    taken = whole.take(np.array([4, 1, 4]))
+    assert len(taken) == 3
+    assert taken.queries.ids.tolist() == [4, 1, 4] and taken.documents.ids.tolist() == [104, 7, 101, 7, 104, 7]
+    assert taken.labels.tolist() == [1, 0, 1]
+    assert taken.groups.tolist() == [40, 10, 40]
+    assert taken.log_shares.tolist() == [0.4, 0.1, 0.4]
+    bare = pairs_of(5).take(np.array([0]))
+    assert bare.labels is bare.groups is bare.log_shares is None
+
+
+@given(size=st.integers(1, 12), seed=st.integers(0, 9), step=st.integers(0, 30))
+def test_pairs_draw_the_rows_of_the_step(size, seed, step):
+    pairs = pairs_of(9, groups=np.arange(9))
+    assert pairs.draw(step, size, seed).groups.tolist() == rows_of_step(9, size, seed, step).tolist()
+
+
+class Source:
+    """A source that says what it was asked for."""
+
+    def __init__(self, count):
+        self.count, self.asked = count, []
+
+    def draw(self, step, batch_size, seed):
+        self.asked.append((step, batch_size, seed))
+        return pairs_of(self.count, groups=np.zeros(self.count)).take(np.zeros(batch_size, dtype=int))
+
+    def __len__(self):
+        return self.count
+
+
+def test_any_source_of_pairs_is_asked_for_the_step():
+    source = Source(10)
+    batch = InBatch(source, 4, seed=3, mask_known=True).batch(7)
+    assert source.asked == [(7, 4, 3)]
+    # The same document four times: no query has a negative.
+    assert batch.targets.tolist() == np.where(np.eye(4), POSITIVE, IGNORE).tolist()
+    InBatch(source, 99, seed=3).batch(0)
+    assert source.asked[-1] == (0, 10, 3)
+
+
+# --- the correction of a sampled softmax -----------------------------------------------------------
+
+
+def test_a_corrected_batch_has_the_shares_of_its_documents():
+    pairs = pairs_of(9, log_shares=np.log(np.arange(1, 10) / 45).astype(np.float32))
+    batch = InBatch(pairs, 4, seed=1, corrected=True).batch(1)
+    assert batch.log_shares.dtype == torch.float32
+    assert batch.log_shares.tolist() == pairs.log_shares[rows_of_step(9, 4, 1, 1)].tolist()
+    assert InBatch(pairs, 4, seed=1).batch(1).log_shares is None
+
+
+def test_the_correction_without_shares_is_an_error():
+    with pytest.raises(SettingError, match="correction needs pairs with log_shares"):
+        InBatch(pairs_of(4), 2, seed=0, corrected=True).batch(0)
+
+
+def test_a_corrected_loss_by_hand():
+    encoder = BagOfWords(4, 1)
+    encoder.weight.data = torch.tensor([[1.0], [2.0], [3.0], [0.5]])
+    queries, documents = TokenTable.from_rows([[0], [1]]), TokenTable.from_rows([[2], [3]])
+    pairs = Pairs(queries, documents, log_shares=np.log([0.9, 0.1]).astype(np.float32))
+    sampler = InBatch(pairs, 2, seed=0, corrected=True)
+    task = RetrievalTask(DualEncoder(encoder, similarity="dot"), sampler, "softmax")
+    # Scores are 3 and 0.5 of the first query, 6 and 1 of the second; each document's log share is taken away.
+    scores = np.array([[3, 0.5], [6, 1]]) - np.log([0.9, 0.1])
+    expected = np.mean([np.log(np.exp(row).sum()) - row[own] for own, row in enumerate(scores)])
+    assert task.loss(sampler.batch(0)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_equal_shares_change_nothing():
+    pairs = pairs_of(9, log_shares=np.full(9, np.log(1 / 9), dtype=np.float32))
+    torch.manual_seed(0)
+    model = DualEncoder(BagOfWords(120, 6), scale=5.0)
+    losses = []
+    for corrected in (True, False):
+        sampler = InBatch(pairs, 5, seed=0, corrected=corrected)
+        losses.append(RetrievalTask(model, sampler, "softmax").loss(sampler.batch(0)))
+    torch.testing.assert_close(*losses)
+
+
+DOCUMENTS = 40
+
+
+def bias(batch_size, corrected, mask_known, batches=250):
+    """How far the mean gradient of many batches is from that of the softmax over all documents, relatively."""
+    counts = np.maximum(1, np.round(100 / np.arange(1, DOCUMENTS + 1))).astype(int)  # from 100 pairs to 2
+    own = np.repeat(np.arange(DOCUMENTS), counts)
+    asked = np.random.default_rng(0).integers(DOCUMENTS, DOCUMENTS + 12, len(own))
+    queries, documents = (TokenTable.from_rows(values[:, None].tolist()) for values in (asked, own))
+    pairs = Pairs(queries, documents, groups=own, log_shares=np.log(counts[own] / len(own)).astype(np.float32))
+    torch.manual_seed(0)
+    encoder = BagOfWords(DOCUMENTS + 12, 8)
+    model = DualEncoder(encoder, similarity="dot", scale=3.0)
+
+    every = TokenTable.from_rows(np.arange(DOCUMENTS)[:, None].tolist())
+    F.cross_entropy(model(queries, every), torch.from_numpy(own)).backward()
+    full, encoder.weight.grad = encoder.weight.grad, None
+
+    sampler = InBatch(pairs, batch_size, 0, mask_known, corrected)
+    task = RetrievalTask(model, sampler, "softmax")
+    for step in range(batches):
+        (task.loss(sampler.batch(step)) / batches).backward()
+    return ((encoder.weight.grad - full).norm() / full.norm()).item()
+
+
+@pytest.mark.parametrize("mask_known", [True, False])
+def test_the_correction_takes_most_of_the_bias_of_in_batch_sampling(mask_known):
+    # Documents come into a batch as often as into the pairs, the first fifty times as often as the last.
+    plain = bias(64, corrected=False, mask_known=mask_known)
+    assert plain > 0.4
+    assert bias(64, corrected=True, mask_known=mask_known) < plain / 4
+
+
+def test_the_bias_that_is_left_falls_with_the_batch_size():
+    small, middling, large = (bias(size, corrected=True, mask_known=True) for size in (16, 64, 160))
+    assert small > 2 * middling > 2.2 * large
+    # Without the correction it does not: the batch stands for another distribution, however large it is.
+    assert bias(160, corrected=False, mask_known=True) > 0.8 * bias(16, corrected=False, mask_known=True)

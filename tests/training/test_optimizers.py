@@ -1,0 +1,239 @@
+"""The optimizers by hand and against slow references."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from retlib.core.errors import SettingError
+from retlib.data.text import TokenTable
+from retlib.models.encoders import BagOfWords
+from retlib.training.optimizers import OPTIMIZERS, Lamb
+
+WORDS = 40
+
+
+class Line(nn.Module):
+    """One weight w; the loss of a step is w * g, so that its gradient is g."""
+
+    def __init__(self, start=1.0):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+
+
+def walk(name, gradients, learning_rate, start=1.0):
+    """The weight of a line after each step of an optimizer."""
+    module, seen = Line(start), []
+    (optimizer,) = OPTIMIZERS[name](module, learning_rate)
+    for gradient in gradients:
+        optimizer.zero_grad()
+        (module.w * gradient).sum().backward()
+        optimizer.step()
+        seen.append(module.w.item())
+    return seen
+
+
+def test_momentum_by_hand():
+    # v = 0.9 v + g: 1, -1.1, 2.01; w falls by half of it.
+    assert walk("momentum", [1.0, -2.0, 3.0], 0.5) == pytest.approx([0.5, 1.05, 0.045])
+
+
+def adam_steps():
+    """The first two steps of Adam under gradients 1 and -2, as shares of the learning rate."""
+    first, second = (0.1, 0.001), (0.9 * 0.1 - 0.1 * 2, 0.999 * 0.001 + 0.001 * 4)
+    return [
+        (first[0] / 0.1) / (math.sqrt(first[1] / 0.001) + 1e-8),
+        (second[0] / (1 - 0.81)) / (math.sqrt(second[1] / (1 - 0.999**2)) + 1e-8),
+    ]
+
+
+def test_adam_by_hand():
+    first, second = adam_steps()
+    after = 1 - 0.1 * first
+    assert walk("adam", [1.0, -2.0], 0.1) == pytest.approx([after, after - 0.1 * second], abs=1e-12)
+
+
+def test_adamw_takes_a_hundredth_of_the_rate_off_the_weight_beside_adams_step():
+    first, second = adam_steps()
+    after = 1 * (1 - 0.1 * 0.01) - 0.1 * first
+    last = after * (1 - 0.1 * 0.01) - 0.1 * second
+    assert walk("adamw", [1.0, -2.0], 0.1) == pytest.approx([after, last], abs=1e-12)
+
+
+def test_lamb_by_hand():
+    # Of one weight, the move is as long as the weight: w falls or rises by a tenth of itself.
+    assert walk("lamb", [1.0, -2.0], 0.1) == pytest.approx([0.9, 0.99], abs=1e-12)
+    # From 0 the ratio is 1, and the move that of Adam: g / (|g| + 1e-6).
+    assert walk("lamb", [4.0], 0.1, start=0.0) == pytest.approx([-0.1 * 4 / (4 + 1e-6)], abs=1e-12)
+
+
+def test_lamb_of_two_weights_by_hand():
+    module = nn.Linear(2, 1, bias=False, dtype=torch.float64)
+    module.weight.data = torch.tensor([[3.0, -4.0]], dtype=torch.float64)
+    module.weight.grad = torch.tensor([[0.5, 2.0]], dtype=torch.float64)
+    Lamb(module.parameters(), lr=0.1, eps=0.0, weight_decay=0.25).step()
+    # Adam's first step is the signs, 1 and 1; decay makes it 1.75 and 0, of length 1.75; the weights' is 5.
+    assert module.weight.tolist()[0] == pytest.approx([3 - 0.1 * 5 / 1.75 * 1.75, -4.0], abs=1e-12)
+
+
+def slow_lamb(start, gradients, rate, betas, eps, decay):
+    """Algorithm 2 of You et al. 2020, line by line, one tensor after the other."""
+    ends = []
+    for x, steps in zip(start, gradients, strict=True):
+        m, v, x = np.zeros_like(x), np.zeros_like(x), x.copy()
+        for t, g in enumerate(steps, start=1):
+            m = betas[0] * m + (1 - betas[0]) * g
+            v = betas[1] * v + (1 - betas[1]) * g**2
+            r = (m / (1 - betas[0] ** t)) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
+            update = r + decay * x
+            norms = np.sqrt((x**2).sum()), np.sqrt((update**2).sum())
+            ratio = norms[0] / norms[1] if min(norms) > 0 else 1.0
+            x = x - rate * ratio * update
+        ends.append(x)
+    return ends
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    steps=st.integers(1, 6),
+    rate=st.sampled_from([1e-3, 0.1, 1.0]),
+    betas=st.sampled_from([(0.9, 0.999), (0.0, 0.5)]),
+    eps=st.sampled_from([1e-6, 0.1]),
+    decay=st.sampled_from([0.0, 0.01, 0.5]),
+)
+def test_lamb_is_its_algorithm(seed, steps, rate, betas, eps, decay):
+    rng = np.random.default_rng(seed)
+    shapes = [(3, 4), (5,), (), (2, 2)]
+    start = [rng.normal(size=shape) for shape in shapes]
+    start[1][:] = 0  # as biases begin
+    gradients = [[rng.normal(size=shape) for _ in range(steps)] for shape in shapes]
+    gradients[3] = [np.zeros((2, 2))] * steps
+    weights = [nn.Parameter(torch.tensor(value)) for value in start]
+    optimizer = Lamb(weights, lr=rate, betas=betas, eps=eps, weight_decay=decay)
+    for step in range(steps):
+        for weight, own in zip(weights, gradients, strict=True):
+            weight.grad = torch.tensor(own[step])
+        optimizer.step()
+    for weight, expected in zip(weights, slow_lamb(start, gradients, rate, betas, eps, decay), strict=True):
+        np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_lamb_moves_each_tensor_by_the_same_share_of_its_length_whatever_the_gradient():
+    weights = [nn.Parameter(torch.full((4,), size)) for size in (0.01, 1.0, 100.0)]
+    before = [weight.detach().norm() for weight in weights]
+    for weight, size in zip(weights, (1e-3, 10.0, 1.0), strict=True):
+        weight.grad = torch.full((4,), size)
+    Lamb(weights, lr=0.25).step()
+    for weight, length in zip(weights, before, strict=True):
+        assert (weight.norm() / length).item() == pytest.approx(0.75, abs=1e-5)
+
+
+def test_lamb_leaves_weights_without_gradient_alone_and_returns_the_closures_loss():
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = Lamb([used, unused], lr=0.1)
+
+    def closure():
+        loss = used.sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 2
+    assert unused.tolist() == [1, 1] and used.tolist() != [1, 1]
+    assert unused not in optimizer.state
+
+
+def test_lambs_state_is_tensors_and_integers():
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = Lamb([weight])
+    optimizer.step()
+    assert {name: type(value) for name, value in optimizer.state[weight].items()} == {
+        "step": int, "mean": torch.Tensor, "square": torch.Tensor,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"lr": -1.0}, {"eps": -1.0}, {"weight_decay": -0.1}, {"betas": (0.9, 1.0)}])
+def test_lamb_without_sense_is_refused(changes):
+    with pytest.raises(SettingError, match=next(iter(changes))):
+        Lamb([nn.Parameter(torch.ones(1))], **changes)
+
+
+class Scored(nn.Module):
+    """A bag of words and a scalar beside it."""
+
+    def __init__(self, sparse=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.bag = BagOfWords(WORDS + 1, 6, sparse=sparse)
+        self.alpha = nn.Parameter(torch.tensor(5.0))
+
+
+def tables(step):
+    """Six rows of words for each of two sides; the last word is in none."""
+    rng = np.random.default_rng(step)
+    return [TokenTable.from_rows([rng.integers(0, WORDS, rng.integers(1, 6)) for _ in range(6)]) for _ in "ab"]
+
+
+def descend(optimizers, encode, alpha, steps):
+    """Steps of a softmax over cosines."""
+    for step in range(steps):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        left, right = (F.normalize(encode(table)) for table in tables(step))
+        F.cross_entropy(alpha * left @ right.T, torch.arange(len(left))).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def test_sparse_adam_is_torchs_sparse_adam():
+    module = Scored()
+    start = module.bag.weight.detach().clone()
+    descend(OPTIMIZERS["sparse_adam"](module, 0.05), module.bag, module.alpha, 8)
+
+    bag = nn.EmbeddingBag(*start.shape, mode="mean", sparse=True, _weight=start)
+    alpha = torch.tensor(5.0, requires_grad=True)
+    optimizers = [torch.optim.SparseAdam(bag.parameters(), lr=0.05), torch.optim.Adam([alpha], lr=0.05)]
+    encode = lambda table: bag(torch.from_numpy(table.ids), torch.from_numpy(table.offsets[:-1]))  # noqa: E731
+    descend(optimizers, encode, alpha, 8)
+    torch.testing.assert_close(module.bag.weight.detach(), bag.weight.detach(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(module.alpha.detach(), alpha.detach())
+
+
+def test_sparse_adam_leaves_words_outside_the_batch_alone():
+    module = Scored()
+    before = module.bag.weight.detach().clone()
+    descend(OPTIMIZERS["sparse_adam"](module, 0.05), module.bag, module.alpha, 1)
+    seen = np.unique(np.concatenate([table.ids for table in tables(0)]))
+    rest = np.setdiff1d(np.arange(WORDS + 1), seen)
+    after = module.bag.weight.detach()
+    assert WORDS in rest and torch.equal(after[rest], before[rest])
+    assert (after[seen] != before[seen]).any(dim=1).all()
+
+
+def test_sparse_adam_without_sparse_gradients_is_refused():
+    with pytest.raises(SettingError, match="sparse gradients"):
+        OPTIMIZERS["sparse_adam"](Scored(sparse=False), 0.05)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_lowers_a_loss(name):
+    module = Scored(sparse=name == "sparse_adam")
+    optimizers = OPTIMIZERS[name](module, 0.01)
+    left, right = tables(0)
+    found = []
+    for _ in range(20):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        scores = module.alpha * F.normalize(module.bag(left)) @ F.normalize(module.bag(right)).T
+        loss = F.cross_entropy(scores, torch.arange(6))
+        loss.backward()
+        found.append(loss.item())
+        for optimizer in optimizers:
+            optimizer.step()
+    assert found[-1] < 0.9 * found[0]

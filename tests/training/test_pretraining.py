@@ -1,0 +1,509 @@
+"""Pre-training pairs and masked passages: what is drawn, how it is put together, how it is counted."""
+
+import tracemalloc
+from array import array
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data.collection import Article
+from retlib.data.text import TokenTable
+from retlib.training.pretraining import (
+    KEPT,
+    TASKS,
+    Corpus,
+    MaskedPassages,
+    Mixture,
+    PretrainingPairs,
+    examples,
+    overlap,
+    statistics,
+)
+
+
+class Tokenizer:
+    """Words between spaces as units, numbered as they come."""
+
+    pad, unknown, cls, sep, mask = range(5)
+
+    def __init__(self):
+        self.ids = {f"[{i}]": i for i in range(5)}
+
+    def __len__(self):
+        return len(self.ids)
+
+    def encode(self, texts):
+        ids, offsets = array("i"), array("q", [0])
+        for text in texts:
+            ids.extend(self.ids.setdefault(word, len(self.ids)) for word in text.split())
+            offsets.append(len(ids))
+        return TokenTable(np.array(ids), np.array(offsets))
+
+    def decode(self, ids):
+        units = list(self.ids)
+        return " ".join(units[i] for i in ids)
+
+
+def split(text):
+    return text.split(".")
+
+
+ARTICLES = (
+    Article("apple", "Apple", ("a1 a1. a2 a2 a2. a3", "b1. b2 b2", "c1 c1 c1 c1."), 2, ("pear", "unheard of", "pear")),
+    Article("pear", "Green Pear", ("d1. d2 d2. d3 d3 d3",), 1, ("apple", "pear")),
+    Article("empty", "Empty", ("", " . "), 1, ("apple",)),
+    Article("plum", "Plum", ("e1 e1", "", "f1. f2"), 2, ("empty", "apple")),
+    Article("loquat", "Loquat", (".", "g1. g2."), 1, ()),
+)
+
+
+def build(articles=ARTICLES):
+    tokenizer = Tokenizer()
+    return Corpus.build(iter(articles), tokenizer, split), tokenizer
+
+
+def rows_as_text(table, tokenizer):
+    return [tokenizer.decode(table.row(i)) for i in range(len(table))]
+
+
+@st.composite
+def encyclopedias(draw):
+    """Articles whose sentences are all different, and of which every task can be drawn."""
+    count = draw(st.integers(2, 6))
+    articles = []
+    for a in range(count):
+        sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+        passages = tuple(
+            ".".join(" ".join(f"{a}-{p}-{s}-{w}" for w in range(1 + (a + p + s) % 3)) for s in range(size))
+            for p, size in enumerate(sizes)
+        )
+        links = tuple(f"n{target}" for target in draw(st.lists(st.integers(0, count), max_size=4)))
+        opening = draw(st.integers(1, len(sizes)))
+        if draw(st.booleans()):  # a first section without a sentence
+            passages, opening = (".", *passages), 1
+        articles.append(Article(f"n{a}", f"title {a}", passages, opening, links))
+    first = Article("n-first", "title first", ("x.y", "z"), 1, ("n-second",))
+    return [first, Article("n-second", "title second", ("u.v",), 1, ("n-first",)), *articles]
+
+
+# What a corpus is
+
+
+def test_a_corpus_holds_sentences_passages_articles_and_known_links():
+    corpus, tokenizer = build()
+    assert corpus.names.tolist() == ["apple", "pear", "plum", "loquat"]
+    assert rows_as_text(corpus.titles, tokenizer) == ["Apple", "Green Pear", "Plum", "Loquat"]
+    sentences = "a1 a1|a2 a2 a2|a3|b1|b2 b2|c1 c1 c1 c1|d1|d2 d2|d3 d3 d3|e1 e1|f1|f2|g1|g2"
+    assert rows_as_text(corpus.sentences, tokenizer) == sentences.split("|")
+    assert corpus.passages.tolist() == [0, 3, 5, 6, 9, 10, 12, 14]
+    assert corpus.articles.tolist() == [0, 3, 4, 6, 7]
+    # A passage without a sentence is none, in the first section too.
+    assert corpus.opening.tolist() == [2, 1, 1, 0]
+    # Links to oneself, to the unknown and a second time are dropped.
+    assert corpus.link_starts.tolist() == [0, 1, 2, 3, 3]
+    assert corpus.link_targets.tolist() == [1, 0, 0]
+
+
+def test_the_fingerprint_changes_with_content():
+    whole, _ = build()
+    others = [
+        ARTICLES[:3],
+        (replace(ARTICLES[0], links=()), *ARTICLES[1:]),
+        (replace(ARTICLES[0], opening=1), *ARTICLES[1:]),
+        (replace(ARTICLES[0], title="Crab Apple"), *ARTICLES[1:]),
+        (*ARTICLES[:4], replace(ARTICLES[4], name="medlar")),
+    ]
+    assert len({whole.fingerprint, *(build(articles)[0].fingerprint for articles in others)}) == 6
+    assert repr(whole).startswith("<Corpus: 4 articles, 7 passages, 14 sentences, 25 tokens, 3 links, ")
+
+
+@pytest.mark.parametrize("articles", [ARTICLES, [replace(ARTICLES[1], title="")]])  # the second without links
+def test_a_saved_corpus_is_read_as_it_was(articles, tmp_path):
+    corpus, _ = build(articles)
+    corpus.save(tmp_path / "new" / "folder")
+    read = Corpus.load(tmp_path / "new" / "folder")
+    assert read.fingerprint == corpus.fingerprint
+    pairs, again = (PretrainingPairs(c, ["ict"], Tokenizer.sep).draw(0, 4, 0) for c in (corpus, read))
+    assert pairs.documents.ids.tolist() == again.documents.ids.tolist()
+
+
+@pytest.mark.parametrize("missing", ["names.json", "titles-ids.npy", "opening.npy"])
+def test_half_a_saved_corpus_is_an_error(missing, tmp_path):
+    build()[0].save(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(DataError, match="whole corpus"):
+        Corpus.load(tmp_path)
+
+
+def test_a_damaged_saved_corpus_is_an_error(tmp_path):
+    build()[0].save(tmp_path)
+    path = tmp_path / "sentences-ids.npy"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="whole corpus"):
+        Corpus.load(tmp_path)
+
+
+def test_articles_that_make_no_corpus_are_errors():
+    with pytest.raises(DataError, match="hold no sentence"):
+        build(ARTICLES[2:3])
+    with pytest.raises(DataError, match="two articles have the name 'pear'"):
+        build([*ARTICLES, ARTICLES[1]])
+
+
+def test_building_does_not_hold_the_texts():
+    count, words_in = 3000, 20
+    units = [f"{'unit' * 5}{i}" for i in range(50)]
+    size = 0
+
+    def stream():
+        nonlocal size
+        for number in range(count):
+            sentence = " ".join(units[(number + i) % 50] for i in range(words_in))
+            article = Article(str(number), "title", (f"{sentence}.{sentence}",) * 2, 1, (str(number + 1),))
+            size += 2 * len(article.passages[0])
+            yield article
+
+    tracemalloc.start()
+    try:
+        corpus = Corpus.build(stream(), Tokenizer(), split)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(corpus.sentences) == 4 * count
+    # Four bytes for a token of 23 letters, held once and, while it is built, twice.
+    assert held < 0.35 * size
+    assert peak < 0.75 * size
+
+
+# What the tasks draw
+
+
+@given(articles=encyclopedias(), seed=st.integers(0, 99))
+def test_ict_pairs_a_sentence_with_the_rest_of_its_passage(articles, seed):
+    corpus, _ = build(articles)
+    drawn = Mixture(corpus, ["ict"]).draw(np.random.default_rng(seed), 40)
+    assert (corpus.passage_of(drawn.query) == drawn.passage).all()
+    assert (corpus.sentences_per_passage[drawn.passage] >= 2).all()
+    assert (drawn.removed == drawn.query).all()
+
+
+@given(articles=encyclopedias(), seed=st.integers(0, 99))
+def test_bfs_pairs_a_first_section_sentence_with_another_passage_of_its_article(articles, seed):
+    corpus, _ = build(articles)
+    drawn = Mixture(corpus, ["bfs"]).draw(np.random.default_rng(seed), 40)
+    home = corpus.passage_of(drawn.query)
+    article = corpus.article_of(home)
+    assert (article == corpus.article_of(drawn.passage)).all()
+    assert (home != drawn.passage).all()
+    assert (home - corpus.articles[article] < corpus.opening[article]).all()
+    assert (drawn.removed == KEPT).all()
+
+
+@given(articles=encyclopedias(), seed=st.integers(0, 99))
+def test_wlp_pairs_a_first_section_sentence_with_a_passage_of_an_article_that_links_to_its_own(articles, seed):
+    corpus, _ = build(articles)
+    drawn = Mixture(corpus, ["wlp"]).draw(np.random.default_rng(seed), 40)
+    home = corpus.passage_of(drawn.query)
+    article, other = corpus.article_of(home), corpus.article_of(drawn.passage)
+    links = {a.name: a.links for a in articles}
+    assert all(corpus.names[a] in links[corpus.names[b]] for a, b in zip(article, other, strict=True))
+    assert (article != other).all()
+    assert (home - corpus.articles[article] < corpus.opening[article]).all()
+    assert (drawn.removed == KEPT).all()
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+@given(articles=encyclopedias())
+def test_queries_and_pairs_are_counted_as_they_can_be_drawn(task, articles):
+    corpus, _ = build(articles)
+    mixture = Mixture(corpus, [task])
+    drawn = mixture.draw(np.random.default_rng(0), 6000)
+    assert len(set(drawn.query.tolist())) == mixture.tasks[0].queries
+    # The rarest of the few pairs has about a chance of one in several hundred in each draw.
+    assert len(set(zip(drawn.query.tolist(), drawn.passage.tolist(), strict=True))) == mixture.tasks[0].pairs
+
+
+def test_ict_draws_passages_and_their_sentences_uniformly():
+    drawn = Mixture(build()[0], ["ict"]).draw(np.random.default_rng(0), 40_000)
+    shares = np.bincount(drawn.query, minlength=14) / 40_000
+    # Five passages have two sentences or more; the sixth and the tenth sentence are alone in theirs.
+    expected = [*[1 / 15] * 3, 0.1, 0.1, 0, *[1 / 15] * 3, 0, 0.1, 0.1, 0.1, 0.1]
+    assert shares == pytest.approx(expected, abs=0.007)
+
+
+def test_bfs_draws_articles_then_sentences_then_passages_uniformly():
+    drawn = Mixture(build()[0], ["bfs"]).draw(np.random.default_rng(0), 40_000)
+    shares = np.bincount(drawn.query, minlength=14) / 40_000
+    assert shares == pytest.approx([*[0.1] * 5, 0, 0, 0, 0, 0.5, 0, 0, 0, 0], abs=0.01)
+    passages = np.bincount(drawn.passage[drawn.query < 3], minlength=7)
+    assert passages / passages.sum() == pytest.approx([0, 0.5, 0.5, 0, 0, 0, 0], abs=0.02)
+
+
+def test_wlp_draws_articles_then_those_that_link_to_them_uniformly():
+    corpus, _ = build()
+    drawn = Mixture(corpus, ["wlp"]).draw(np.random.default_rng(0), 40_000)
+    article = corpus.article_of(corpus.passage_of(drawn.query))
+    assert np.bincount(article) / 40_000 == pytest.approx([0.5, 0.5], abs=0.01)
+    # The pear has one passage and the plum two, and both link to the apple.
+    passages = np.bincount(drawn.passage[article == 0], minlength=7)
+    assert passages / passages.sum() == pytest.approx([0, 0, 0, 0.5, 0.25, 0.25, 0], abs=0.02)
+
+
+def test_a_mixture_draws_each_pair_from_a_task_chosen_uniformly():
+    corpus, _ = build()
+    drawn = Mixture(corpus, ["wlp", "ict", "bfs"]).draw(np.random.default_rng(0), 30_000)
+    assert np.bincount(drawn.tasks) / 30_000 == pytest.approx([1 / 3] * 3, abs=0.01)
+    home = corpus.passage_of(drawn.query)
+    same = corpus.article_of(home) == corpus.article_of(drawn.passage)
+    assert (drawn.tasks == np.select([home == drawn.passage, same], [1, 2], 0)).all()
+    assert ((drawn.removed == drawn.query) == (drawn.tasks == 1)).all()
+
+
+@pytest.mark.parametrize("tasks", [["ict"], ["bfs"], ["wlp"], ["ict", "bfs", "wlp"]])
+@given(articles=encyclopedias())
+def test_the_share_of_a_passage_is_its_chance_to_be_drawn(tasks, articles):
+    corpus, tokenizer = build(articles)
+    source, count = PretrainingPairs(corpus, tasks, tokenizer.sep), 6000
+    shares = np.mean([task.shares() for task in source.mixture.tasks], axis=0)
+    assert shares.sum() == pytest.approx(1)
+    drawn = source.mixture.draw(np.random.default_rng(0), count)
+    seen = np.bincount(drawn.passage, minlength=len(shares)) / count
+    assert (np.abs(seen - shares) <= 5 * np.sqrt(shares * (1 - shares) / count)).all()
+    pairs = source.draw(0, 8, 0)
+    assert pairs.log_shares.dtype == np.float32
+    assert np.exp(pairs.log_shares) == pytest.approx(shares[pairs.groups], rel=1e-5)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 1.0])
+def test_keep_is_the_share_of_queries_that_stay(keep):
+    drawn = Mixture(build()[0], ["ict"], keep).draw(np.random.default_rng(1), 20_000)
+    assert (drawn.removed == KEPT).mean() == pytest.approx(keep, abs=0.01 if 0 < keep < 1 else 0)
+
+
+# What comes out
+
+
+def test_documents_are_title_separator_and_passage_without_the_query():
+    corpus, tokenizer = build()
+    source = PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep)
+    titles = ["Apple"] * 3 + ["Green Pear"] + ["Plum"] * 2 + ["Loquat"]
+    texts = [p.replace(".", " ").split() for a in ARTICLES for p in a.passages if p.strip(" .")]
+    for step in range(20):
+        drawn, pairs = source.draw_rows(step, 8, seed=5), source.draw(step, 8, seed=5)
+        assert len(pairs) == 8 and pairs.labels is None
+        assert pairs.groups.tolist() == drawn.passage.tolist()
+        assert rows_as_text(pairs.queries, tokenizer) == rows_as_text(corpus.sentences.take(drawn.query), tokenizer)
+        for i, document in enumerate(rows_as_text(pairs.documents, tokenizer)):
+            title, passage = document.split(" [3]")
+            query = tokenizer.decode(pairs.queries.row(i)).split()
+            inside = drawn.removed[i] != KEPT
+            assert title == titles[drawn.passage[i]]
+            assert passage.split() == [w for w in texts[drawn.passage[i]] if not inside or w not in query]
+
+
+@given(articles=encyclopedias(), seed=st.integers(0, 99))
+def test_no_word_of_the_query_is_in_the_document(articles, seed):
+    corpus, tokenizer = build(articles)
+    pairs = PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep).draw(0, 16, seed)
+    for i in range(len(pairs)):
+        assert not set(pairs.queries.row(i)) & set(pairs.documents.row(i))
+
+
+@given(articles=encyclopedias(), seed=st.integers(0, 99), query=st.integers(1, 4), document=st.integers(1, 12))
+def test_long_texts_are_cut_at_their_end(articles, seed, query, document):
+    corpus, tokenizer = build(articles)
+    whole, cut = (
+        PretrainingPairs(corpus, ["ict", "bfs"], tokenizer.sep, *lengths).draw(3, 9, seed)
+        for lengths in ((), (query, document))
+    )
+    for i in range(len(whole)):
+        assert cut.queries.row(i).tolist() == whole.queries.row(i).tolist()[:query]
+        assert cut.documents.row(i).tolist() == whole.documents.row(i).tolist()[:document]
+    assert cut.queries.ids.dtype == cut.documents.ids.dtype == np.int32
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+    corpus, tokenizer = build()
+    source = PretrainingPairs(corpus, ["ict", "wlp"], tokenizer.sep)
+
+    def ids(step, seed):
+        pairs = source.draw(step, 6, seed)
+        return pairs.queries.ids.tolist(), pairs.documents.ids.tolist()
+
+    forward = [ids(step, 1) for step in range(10)]
+    np.random.seed(3)  # noqa: NPY002 - the global state must not matter
+    assert forward == [ids(step, 1) for step in reversed(range(10))][::-1]
+    assert forward != [ids(step, 2) for step in range(10)]
+    assert len({str(batch) for batch in forward}) == 10
+
+
+def test_the_length_counts_queries_and_no_batch_is_larger():
+    corpus, tokenizer = build()
+    assert len(PretrainingPairs(corpus, ["ict"], tokenizer.sep)) == 12
+    assert len(PretrainingPairs(corpus, ["bfs"], tokenizer.sep)) == 6
+    assert len(PretrainingPairs(corpus, ["wlp"], tokenizer.sep)) == 8
+    everything = PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep)
+    assert len(everything) == 26
+    assert len(everything.draw(0, 1000, 0)) == 26
+
+
+def test_what_cannot_be_drawn_is_said():
+    corpus, tokenizer = build()
+
+    def pairs(tasks=("ict",), corpus=corpus, **options):
+        return PretrainingPairs(corpus, tasks, tokenizer.sep, **options)
+
+    with pytest.raises(SettingError, match="'itc' is not known. Did you mean 'ict'.* Valid: bfs, ict, wlp"):
+        pairs(["bfs", "itc"])
+    with pytest.raises(SettingError, match="no task is given. Valid: bfs, ict, wlp"):
+        pairs([])
+    with pytest.raises(SettingError, match="twice"):
+        pairs(["ict", "ict"])
+    for keep in (-0.1, 1.5):
+        with pytest.raises(SettingError, match=f"keep = {keep}"):
+            pairs(keep=keep)
+    for name in ("query_length", "document_length"):
+        with pytest.raises(SettingError, match=f"{name} = -3"):
+            pairs(**{name: -3})
+    with pytest.raises(SettingError, match="batch_size = 0"):
+        pairs().draw(0, 0, 0)
+    alone, _ = build([Article("a", "A", ("one",), 1, ("b",)), Article("b", "B", (".", "two"), 1, ())])
+    with pytest.raises(DataError, match="two sentences"):
+        pairs(["ict"], alone)
+    with pytest.raises(DataError, match="second passage"):
+        pairs(["bfs"], alone)
+    with pytest.raises(DataError, match="first section"):
+        pairs(["wlp"], alone)
+    with pytest.raises(DataError, match="needs links"):
+        pairs(["ict", "wlp"], build(ARTICLES[:1])[0])
+
+
+# Masked passages
+
+
+@given(articles=encyclopedias(), seed=st.integers(0, 99), share=st.floats(0.01, 1), length=st.integers(1, 9))
+def test_masking_can_be_undone_and_takes_a_share_of_each_passage(articles, seed, share, length):
+    corpus, tokenizer = build(articles)
+    source = MaskedPassages(corpus, tokenizer, length, share)
+    inputs, positions, originals = source.draw(2, 7, seed)
+    assert originals.dtype == positions.dtype == np.int64
+    assert (np.diff(positions) > 0).all()
+    whole = inputs.ids.copy()
+    whole[positions] = originals
+    passages = {
+        tuple(corpus.sentences.ids[corpus.sentences.offsets[a] : corpus.sentences.offsets[b]][:length])
+        for a, b in zip(corpus.passages[:-1], corpus.passages[1:], strict=True)
+    }
+    for start, stop in zip(inputs.offsets[:-1], inputs.offsets[1:], strict=True):
+        assert tuple(whole[start:stop]) in passages
+        masked = ((positions >= start) & (positions < stop)).sum()
+        assert masked == max(1, np.rint((stop - start) * share))
+
+
+def test_of_the_chosen_tokens_most_become_the_mask_some_another_and_some_stay():
+    text = " ".join(f"unit{i}" for i in range(1000))
+    corpus, tokenizer = build([Article("a", "A", (text,) * 50, 1, ())])
+    inputs, positions, originals = MaskedPassages(corpus, tokenizer, 1000).draw(0, 50, 0)
+    assert len(positions) == 0.15 * 50_000
+    now = inputs.ids[positions]
+    assert (now == tokenizer.mask).mean() == pytest.approx(0.8, abs=0.02)
+    assert (now == originals).mean() == pytest.approx(0.1, abs=0.015)
+    other = now[(now != tokenizer.mask) & (now != originals)]
+    assert len(other) / len(now) == pytest.approx(0.1, abs=0.015)
+    assert not set(other.tolist()) & {tokenizer.pad, tokenizer.cls, tokenizer.sep}
+    assert len(set(other.tolist())) > 400
+    # Every place of a passage is as likely as any other.
+    assert np.histogram(positions % 1000, bins=4, range=(0, 1000))[0] == pytest.approx([1875] * 4, rel=0.07)
+
+
+def test_masking_depends_on_seed_and_step_alone():
+    corpus, tokenizer = build()
+    source = MaskedPassages(corpus, tokenizer)
+    assert len(source) == 7
+    first, again, later, other = (source.draw(step, 5, seed) for step, seed in ((4, 1), (4, 1), (5, 1), (4, 2)))
+    assert first.inputs.ids.tolist() == again.inputs.ids.tolist()
+    assert first.positions.tolist() == again.positions.tolist()
+    for different in (later, other):
+        assert first.originals.tolist() != different.originals.tolist()
+    assert len(source.draw(0, 1000, 0).inputs) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"length": 0}, "length = 0"), ({"share": 0}, "share"), ({"share": 2}, "share")]
+)
+def test_impossible_masking_is_an_error(options, named):
+    with pytest.raises(SettingError, match=named):
+        MaskedPassages(*build(), **options)
+
+
+# What the pages show
+
+
+def test_examples_are_texts_of_the_same_choice():
+    shown = examples(ARTICLES, split, "ict", 30, seed=1)
+    assert shown.columns.tolist() == ["task", "query_title", "query", "document_title", "document"]
+    assert len(shown) == 30 and set(shown["task"]) == {"ict"}
+    apple = shown[shown["query"] == "a2 a2 a2"].iloc[0]
+    assert apple["document"] == "a1 a1 a3"
+    assert apple["query_title"] == apple["document_title"] == "Apple"
+    linked = examples(ARTICLES, split, "wlp", 30, seed=1)
+    assert set(zip(linked["query_title"], linked["document_title"], strict=True)) == {
+        ("Green Pear", "Apple"), ("Apple", "Green Pear"), ("Apple", "Plum"),
+    }  # fmt: skip
+    body = examples(ARTICLES, split, "bfs", 30, seed=1)
+    assert set(body.loc[body["query"] == "e1 e1", "document"]) == {"f1 f2"}
+    assert examples(ARTICLES, split, "bfs", 30, seed=1).equals(body)
+    with pytest.raises(SettingError, match="Valid: bfs, ict, wlp"):
+        examples(ARTICLES, split, "mlm", 3, seed=0)
+
+
+def test_statistics_count_pairs_and_measure_tokens():
+    two = [
+        Article("a", "The A", ("x y z. x y z", "q"), 1, ()),
+        Article("b", "The B", ("x y z. x y z. x y z",), 1, ("a",)),
+    ]
+    corpus, tokenizer = build(two)
+    table = statistics(PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep), sample=5)
+    assert table.index.tolist() == ["ict", "bfs", "wlp"]
+    # Queries of three tokens; documents of two for the title, one for the separator, and the passage.
+    assert table["#pairs"].tolist() == [5, 2, 2]
+    assert table["avg. #query tokens"].tolist() == [3, 3, 3]
+    assert table.loc[["bfs", "wlp"], "#doc tokens"].tolist() == [4, 12]
+    assert 6 <= table.loc["ict", "#doc tokens"] <= 9
+    assert table.loc[["bfs", "wlp"], "#tokens"].tolist() == [14, 30]
+    cut = statistics(PretrainingPairs(corpus, ["wlp"], tokenizer.sep, 2, 7), sample=5)
+    assert cut.loc["wlp", ["avg. #query tokens", "#doc tokens"]].tolist() == [2, 7]
+
+
+def runs(text, n):
+    words = text.split()
+    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+TEXTS = st.lists(st.text("abcd ", max_size=25).map(" ".join), max_size=6)
+
+
+@given(texts=TEXTS, passages=TEXTS, n=st.integers(1, 4), chunk=st.integers(1, 3))
+def test_overlap_is_the_share_of_runs_that_stand_in_a_text(texts, passages, n, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("retlib.training.pretraining.CHUNK", chunk)
+        shares = overlap(iter(texts), iter(passages), n)
+    known = {run for text in texts for run in runs(text, n)}
+    assert len(shares) == len(passages)
+    for passage, share in zip(passages, shares, strict=True):
+        found = [run in known for run in runs(passage, n)]
+        assert share == pytest.approx(np.mean(found)) if found else np.isnan(share)
+
+
+def test_overlap_compares_words_in_runs_of_eight():
+    text = "The quick brown fox, it is said, jumps over the lazy dog."
+    passages = ["the QUICK brown fox it is said jumps", "quick the brown fox it is said jumps", "the quick brown"]
+    assert overlap([text], passages).tolist()[:2] == [1, 0]
+    assert np.isnan(overlap([text], passages)[2])
+    assert overlap(["the quick brown fox", "it is said jumps"], passages[:1]).tolist() == [0]
+    with pytest.raises(SettingError, match="n = 0"):
+        overlap([text], passages, 0)

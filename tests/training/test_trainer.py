@@ -1,0 +1,855 @@
+"""The loop: its early stopping, and that a killed training resumes exactly."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from retlib.core import runtime
+from retlib.core.errors import SettingError
+from retlib.data.pairs import Judged, Pairs
+from retlib.data.text import TokenTable, WordPiece
+from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
+from retlib.retrieval import index
+from retlib.training import losses, trainer
+from retlib.training.hard_negatives import HardestInBatch, Retrieved, StaleNegatives
+from retlib.training.losses import POSITIVE
+from retlib.training.negatives import Batch, InBatch, Labelled, only_hardest
+from retlib.training.optimizers import OPTIMIZERS
+from retlib.training.trainer import Multitask, RetrievalTask, Task, TrainingSettings, train
+from retlib.workflow import imports
+
+WORDS, PAIRS = 40, 24
+
+
+class Killed(Exception):
+    """Stands for a kill."""
+
+
+class Line(Task):
+    """A task worked by hand: one weight w, and the loss w * g of a step with gradient g."""
+
+    def __init__(self, gradients, start=1.0):
+        self.module = nn.Module()
+        self.module.w = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+        self.gradients = gradients
+
+    def batch(self, step):
+        return self.gradients[step]
+
+    def loss(self, batch):
+        return (self.module.w * batch).sum()
+
+    def __float__(self):
+        return self.module.w.item()
+
+
+class Dropping(BagOfWords):
+    """An encoder that draws random numbers of its own while it is trained."""
+
+    def forward(self, table):
+        return F.dropout(super().forward(table), 0.2, self.training)
+
+
+def make_pairs(seed=5):
+    rng = np.random.default_rng(seed)
+    queries = [rng.integers(0, WORDS, rng.integers(1, 6)).tolist() for _ in range(PAIRS)]
+    documents = [[*row, int(rng.integers(0, WORDS))] for row in queries]
+    labels = rng.integers(0, 2, PAIRS).astype(np.int8)
+    return Pairs(TokenTable.from_rows(queries), TokenTable.from_rows(documents), labels, np.arange(PAIRS) // 2)
+
+
+def make_task(loss="softmax", sparse=False, seed=0, encoder=None, mask=False):
+    torch.manual_seed(seed)
+    module = DualEncoder(encoder or Dropping(WORDS, 6, sparse=sparse), scale=5.0)
+    return RetrievalTask(module, InBatch(make_pairs(), 6, seed, mask), loss)
+
+
+def make_multitask():
+    first = make_task(sparse=True)
+    second = make_task("triplet", encoder=first.module.query_encoder, seed=1)
+    return Multitask([first, second])
+
+
+def small_transformer(dropout):
+    """One layer of BERT over as many units as there are words."""
+    from retlib.models.transformer import Transformer
+
+    units = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, WORDS))))
+    return Transformer.from_scratch(units, layers=1, width=64, dimension=6, dropout=dropout)
+
+
+def make_transformer(chunk=None, dropout=0.1):
+    torch.manual_seed(0)
+    return replace(make_task(encoder=small_transformer(dropout)), chunk=chunk)
+
+
+RELEVANT = [[row % 9, 9 + row % 3] for row in range(PAIRS)]
+
+
+def make_judged(vectors=None):
+    """The queries of the pairs, and twelve documents or their encodings."""
+    pairs = make_pairs()
+    documents = pairs.documents.take(np.arange(12)) if vectors is None else vectors
+    return Judged(pairs.queries, TokenTable.from_rows(RELEVANT), documents)
+
+
+def make_ranked(make_sampler, loss="ranknet", vectors=None, chunk=None):
+    """A task over judged queries, whose sampler is made of them and of what encodes queries and indexes documents."""
+    torch.manual_seed(0)
+    module = DualEncoder(Dropping(WORDS, 6), scale=5.0)
+
+    def encoded(side, table):
+        training = module.training
+        module.eval()
+        found = encode(side, table)
+        module.train(training)
+        return found
+
+    def documents():
+        return index.build("Exact", encoded(module.documents, make_judged().documents) if vectors is None else vectors)
+
+    sampler = make_sampler(make_judged(vectors), lambda table: encoded(module.queries, table), documents)
+    return RetrievalTask(module, sampler, loss, chunk)
+
+
+def make_stale():
+    """Both encoders are trained; lists are fetched every four steps."""
+    return make_ranked(lambda j, encode, found: StaleNegatives(j, 6, 0, 2, encode, found, 4, 5))
+
+
+VECTORS = np.random.default_rng(8).normal(size=(12, 6)).astype(np.float32)
+
+
+def make_retrieved(chunk=None):
+    """The query encoder is trained over documents that stay as they are."""
+    return make_ranked(lambda j, _, found: Retrieved(j, 6, 0, found(), 5), vectors=VECTORS, chunk=chunk)
+
+
+def scorer(task):
+    """A validation score that goes up and down with the weights."""
+    parameters = list(task.module.parameters())
+    return lambda: float(torch.sin(1000 * parameters[-1].detach().double().sum()))
+
+
+def settings(**changes):
+    return TrainingSettings(**{"steps": 20, "evaluate_every": 3, "patience": 99, "learning_rate": 0.05, **changes})
+
+
+def weights(task):
+    return {name: value.clone() for name, value in task.module.state_dict().items()}
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def without_seconds(history):
+    """The history with its losses as text, for NaN is not NaN."""
+    return history.best_step, [(row["step"], repr(row["loss"]), row["score"]) for row in history.evaluations]
+
+
+TASKS = {
+    "adam": (make_task, {"optimizer": "adam"}),
+    "adamw": (make_task, {"optimizer": "adamw"}),
+    "lamb": (make_task, {"optimizer": "lamb"}),
+    "momentum": (make_task, {"optimizer": "momentum"}),
+    "sparse_adam": (lambda: make_task(sparse=True), {"optimizer": "sparse_adam"}),
+    "bfloat16": (lambda: make_task(sparse=True, mask=True), {"optimizer": "sparse_adam", "precision": "bfloat16"}),
+    "multitask": (make_multitask, {"optimizer": "sparse_adam"}),
+    "schedule": (lambda: make_task(sparse=True), {"optimizer": "sparse_adam", "warmup": 0.3, "decay": True}),
+    "stale": (make_stale, {"learning_rate": 0.3}),
+    "retrieved": (make_retrieved, {"precision": "bfloat16"}),
+    "retrieved, chunks": (lambda: make_retrieved(chunk=4), {}),
+    "last": (make_task, {"keep": "last"}),
+    "chunks": (lambda: replace(make_task(), chunk=4), {"optimizer": "momentum", "decay": True}),
+    "transformer": (make_transformer, {"warmup": 0.1, "decay": True, "precision": "bfloat16", "learning_rate": 3e-3}),
+}
+
+
+@cache
+def uninterrupted(name):
+    """One training of `TASKS` that nothing kills."""
+    return run(name)
+
+
+def run(name, folder=None, wrap=lambda task, validate: validate):
+    """One training of `TASKS`: its history and its final weights."""
+    make, changes = TASKS[name]
+    task = make()
+    validate = wrap(task, scorer(task))
+    history = train(task, settings(**changes), validate, seed=7, folder=folder)
+    return history, weights(task)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_same_seed_gives_the_same_weights_and_history(name):
+    (one, first), (two, second) = run(name), run(name)
+    assert same(first, second)
+    assert without_seconds(one) == without_seconds(two)
+
+
+def test_another_seed_gives_other_weights():
+    results = []
+    for seed in (0, 1):
+        task = make_task(seed=0)
+        train(task, settings(), scorer(task), seed=seed)
+        results.append(weights(task))
+    assert not same(*results)
+
+
+def kill_in_validate(call):
+    """Raise in that call of the validation."""
+
+    def wrap(task, validate):
+        calls = iter(range(100))
+
+        def killing():
+            if next(calls) == call:
+                raise Killed
+            return validate()
+
+        return killing
+
+    return wrap
+
+
+def kill_in_loss(step):
+    """Raise in that step's loss."""
+
+    def wrap(task, validate):
+        name = "_loss" if getattr(task, "chunk", None) else "loss"  # in chunks, the loss of encodings
+        inner, steps = getattr(task, name), iter(range(100))
+
+        def killing(*given):
+            if next(steps) == step:
+                raise Killed
+            return inner(*given)
+
+        setattr(task, name, killing)
+        return validate
+
+    return wrap
+
+
+KILLS = {
+    "first validation": kill_in_validate(0),
+    "second validation": kill_in_validate(1),
+    "fifth validation": kill_in_validate(4),
+    "last validation": kill_in_validate(7),
+    "first step": kill_in_loss(0),
+    "middle of an interval": kill_in_loss(10),
+    "last step": kill_in_loss(19),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    expected, final = uninterrupted(name)
+    with pytest.raises(Killed):
+        run(name, tmp_path, kill)
+    history, resumed = run(name, tmp_path)
+    assert same(resumed, final)
+    assert without_seconds(history) == without_seconds(expected)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_module_draws_depends_on_the_seed_and_the_step():
+    def draws(seed):
+        task, found = Line([1.0] * 4), []
+        task.loss = lambda batch: found.append(torch.rand(1).item()) or task.module.w.sum()
+        train_line(task, [0.0] * 5, seed=seed, steps=4)
+        return found
+
+    assert len(set(draws(0) + draws(1))) == 8
+    assert draws(0) == draws(0)
+
+
+def test_resuming_repeats_no_finished_interval(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    with pytest.raises(Killed):
+        run("adam", tmp_path, kill_in_loss(10))
+    task, steps = make_task(), []
+    inner = task.batch
+    task.batch = lambda step: steps.append(step) or inner(step)
+    train(task, settings(optimizer="adam"), scorer(task), seed=7, folder=tmp_path)
+    assert steps == list(range(9, 20))  # checkpoints are written after evaluations, here at step 9
+
+
+def test_a_training_killed_twice_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    for call in (2, 3):
+        with pytest.raises(Killed):
+            run("sparse_adam", tmp_path, kill_in_validate(call))
+    history, resumed = run("sparse_adam", tmp_path)
+    expected, final = run("sparse_adam")
+    assert same(resumed, final) and without_seconds(history) == without_seconds(expected)
+
+
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    real, calls = trainer.save_file, iter(range(100))
+
+    def dying(tensors, path, metadata):
+        if next(calls) == 3:
+            Path(path).write_bytes(b"half")
+            raise Killed
+        real(tensors, path, metadata)
+
+    monkeypatch.setattr(trainer, "save_file", dying)
+    with pytest.raises(Killed):
+        run("adam", tmp_path)
+    _, resumed = run("adam", tmp_path)
+    assert same(resumed, run("adam")[1])
+
+
+def test_a_checkpoint_holds_shared_weights_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    with pytest.raises(Killed):
+        run("multitask", tmp_path, kill_in_loss(19))
+    size = (tmp_path / "checkpoint.safetensors").stat().st_size
+    # The table, its best copy, and two moments of Adam; the rest is small.
+    assert size < 4 * WORDS * 6 * 4 + 4000
+
+
+SCRIPT = """
+import os, signal, sys
+sys.path[:0] = [{tests!r}]
+from test_training import run, training
+from pathlib import Path
+
+training.CHECKPOINT_SECONDS = 0
+
+def wrap(task, validate):
+    calls = iter(range(100))
+    return lambda: os.kill(os.getpid(), signal.SIGKILL) if next(calls) == 4 else validate()
+
+run("bfloat16", Path({folder!r}), wrap)
+"""
+
+
+def test_a_process_killed_for_good_is_resumed_by_another(tmp_path):
+    script = SCRIPT.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[1].parent, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    assert os.listdir(tmp_path) == ["checkpoint.safetensors"]
+    history, resumed = run("bfloat16", tmp_path)
+    expected, final = run("bfloat16")
+    assert same(resumed, final) and without_seconds(history) == without_seconds(expected)
+
+
+def train_line(task, scores, seed=0, **changes):
+    """Train a line with validation scores written beforehand; also the weight at each evaluation."""
+    seen, script = [], iter(scores)
+
+    def validate():
+        seen.append(float(task))
+        return next(script)
+
+    chosen = settings(**{"evaluate_every": 1, "optimizer": "momentum", "learning_rate": 0.5, **changes})
+    return train(task, chosen, validate, seed=seed), seen
+
+
+def test_the_best_weights_are_kept_and_patience_ends_the_training():
+    task = Line([1.0] * 20)
+    history, seen = train_line(task, [0.1, 0.3, 0.5, 0.4, 0.5, 0.2, 9.9], steps=20, patience=3)
+    # Three evaluations after the best one bring nothing better; an equal score is not better.
+    assert [row["step"] for row in history.evaluations] == [0, 1, 2, 3, 4, 5]
+    assert (history.best_step, history.best_score) == (2, 0.5)
+    assert float(task) == seen[2]
+
+
+def test_patience_starts_again_at_each_better_score():
+    scores = [0.1, 0.0, 0.2, 0.1, 0.3, 0.0, 0.0, 0.0]
+    history, _ = train_line(Line([1.0] * 20), scores, steps=20, patience=2)
+    assert [row["step"] for row in history.evaluations] == [0, 1, 2, 3, 4, 5, 6]
+    assert history.best_step == 4
+
+
+def test_a_training_that_never_helps_keeps_the_first_weights():
+    task = Line([1.0] * 20)
+    history, _ = train_line(task, [0.5, 0.4, 0.3], steps=20, patience=2)
+    assert history.best_step == 0 and float(task) == 1.0
+
+
+def test_history_says_steps_and_mean_losses():
+    task = Line([1.0, 2.0, 3.0, 4.0, 5.0])
+    history, seen = train_line(task, [0, 1, 2, 3], steps=5, evaluate_every=2, learning_rate=1e-9)
+    frame = history.frame()
+    assert frame["step"].tolist() == [0, 2, 4, 5]  # the last interval is as long as what is left
+    assert math.isnan(frame["loss"][0])
+    assert frame["loss"][1:].tolist() == pytest.approx([1.5, 3.5, 5.0])
+    assert frame["seconds"].is_monotonic_increasing and history.seconds == frame["seconds"].iloc[-1]
+
+
+def test_the_triplet_sees_cosines_and_the_others_logits():
+    batch = make_task().batch(0)
+    for loss, changes in (("triplet", False), ("softmax", True), ("cross_entropy", True)):
+        task = make_task(loss, encoder=BagOfWords(WORDS, 6))
+        before = task.loss(batch).item()
+        task.module.alpha.data.fill_(50.0)
+        assert (task.loss(batch).item() != before) == changes
+
+
+def test_the_triplet_of_one_pair_by_hand():
+    encoder = BagOfWords(3, 2)
+    encoder.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    task = RetrievalTask(DualEncoder(encoder, scale=9.0), None, "triplet")
+    table = TokenTable.from_rows([[0], [1]])
+    documents = TokenTable.from_rows([[2], [2]])
+    eye = torch.eye(2, dtype=torch.int8)
+    # Both documents score 0.6 and 0.8: no row separates them, so each pays the margin.
+    assert task.loss(Batch(table, documents, eye, shared=True)).item() == pytest.approx(0.5)
+    # The second document moves to query 0's word: hinges 0.5 - 0.6 + 1 and 0.5 - 0 + 0.8.
+    moved = Batch(table, TokenTable.from_rows([[2], [0]]), eye, shared=True)
+    assert task.loss(moved).item() == pytest.approx((0.9 + 1.3) / 2)
+
+
+def test_the_pairwise_loss_sees_one_document_a_row():
+    torch.manual_seed(0)
+    module = DualEncoder(BagOfWords(WORDS, 6), scale=5.0)
+    task = RetrievalTask(module, Labelled(make_pairs(), 6, seed=0), "cross_entropy")
+    batch = task.batch(0)
+    cosines = (module.queries(batch.queries) * module.documents(batch.documents)).sum(dim=1)
+    expected = F.binary_cross_entropy_with_logits(5 * cosines, (batch.targets[:, 0] == POSITIVE).float())
+    torch.testing.assert_close(task.loss(batch), expected)
+
+
+def test_a_multitask_loss_is_the_mean_and_reaches_every_task():
+    multitask = make_multitask()
+    multitask.module.eval()
+    batch = multitask.batch(3)
+    parts = [task.loss(part) for task, part in zip(multitask.tasks, batch, strict=True)]
+    loss = multitask.loss(batch)
+    torch.testing.assert_close(loss, sum(parts) / 2)
+    loss.backward()
+    assert multitask.tasks[0].module.alpha.grad is not None  # each task has its own scale; the triplet has none
+    assert multitask.tasks[1].module.alpha.grad is None
+    names = [name for name, _ in multitask.module.named_parameters()]
+    assert len(names) == 5  # one table, two scales and two shifts
+
+
+def test_a_multitask_without_tasks_is_refused():
+    with pytest.raises(SettingError, match="at least one task"):
+        Multitask([])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": "adm"}, "optimizer = 'adm'.*Did you mean 'adam'.*adam, adamw, lamb, momentum, sparse_adam"),
+        ({"precision": "float16"}, "precision = 'float16'.*bfloat16, float32"),
+        ({"steps": 0}, "steps = 0 must be positive"),
+        ({"evaluate_every": -1}, "evaluate_every = -1 must be positive"),
+        ({"patience": 0}, "patience = 0 must be positive"),
+        ({"learning_rate": -0.1}, "learning_rate = -0.1 must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan must be positive"),
+        ({"warmup": -0.1}, "warmup = -0.1 is not a share, between 0 and 1"),
+        ({"warmup": 1.5}, "warmup = 1.5 is not a share, between 0 and 1"),
+        ({"warmup": float("nan")}, "warmup = nan is not a share, between 0 and 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(changes, message):
+    with pytest.raises(SettingError, match=message):
+        settings(**changes)
+
+
+def test_an_unknown_loss_fails_at_the_first_batch():
+    with pytest.raises(SettingError, match="'sofmax'.*softmax"):
+        train(make_task("sofmax"), settings(), lambda: 0.0, seed=0)
+
+
+# --- large batches in chunks -----------------------------------------------------------------------
+
+NEGATIVES = {
+    "in batch": lambda: InBatch(make_pairs(), 10, seed=0),
+    "masked and corrected": lambda: InBatch(shared_out(), 10, seed=0, mask_known=True, corrected=True),
+    "own document": lambda: Labelled(make_pairs(), 10, seed=0),
+}
+LOSSES = {"in batch": "softmax", "masked and corrected": "softmax", "own document": "cross_entropy"}
+ENCODERS = {
+    "siamese": lambda: (BagOfWords(WORDS, 6), None),
+    "two towers": lambda: (BagOfWords(WORDS, 6), BagOfWordsMLP(WORDS, 5, 6)),
+}
+
+
+def shared_out():
+    """The pairs with some shares."""
+    return replace(make_pairs(), log_shares=np.log(np.arange(1, PAIRS + 1) / 300).astype(np.float32))
+
+
+def chunked(chunk, encoders="siamese", similarity="cosine", negatives="in batch"):
+    torch.manual_seed(1)
+    module = DualEncoder(*ENCODERS[encoders](), similarity=similarity, scale=3.0).double()
+    return RetrievalTask(module, NEGATIVES[negatives](), LOSSES[negatives], chunk)
+
+
+def close(found, expected, rtol=1e-6, atol=1e-8):
+    """Every gradient; what differs in the last bits of a score is rounded alike or not."""
+    for name, weight in expected.items():
+        torch.testing.assert_close(
+            found[name], weight, rtol=rtol, atol=atol, msg=lambda said, name=name: f"{name}: {said}"
+        )
+
+
+def gradients(task, seed=0, autocast=nullcontext):
+    """The loss of a batch, and its gradients."""
+    task.module.zero_grad()
+    runtime.seed_torch(seed)
+    loss = task.backward(task.batch(2), autocast)
+    return loss, {name: weight.grad.clone() for name, weight in task.module.named_parameters()}
+
+
+@pytest.mark.parametrize("negatives", NEGATIVES)
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("encoders", ENCODERS)
+@pytest.mark.parametrize("chunk", [1, 3, 10, 1000])
+def test_chunks_give_the_gradients_of_the_whole_batch(chunk, encoders, similarity, negatives):
+    expected, whole = gradients(chunked(None, encoders, similarity, negatives))
+    loss, found = gradients(chunked(chunk, encoders, similarity, negatives))
+    assert loss == pytest.approx(expected, abs=1e-6)
+    assert found.keys() == whole.keys()
+    assert all(weight.any() for name, weight in whole.items() if name != "beta")  # a shift changes no softmax
+    close(found, whole)
+
+
+def test_chunks_of_several_own_documents_give_the_gradients_of_the_whole_batch():
+    documents = make_pairs().documents.take(np.arange(12))
+    targets = torch.tensor([[1, 0, 0]] * 4, dtype=torch.int8)
+    batch = Batch(make_pairs().queries.take(np.arange(4)), documents, targets, shared=False)
+    found = []
+    for chunk in (None, 5):
+        task = chunked(chunk)
+        task.batch = lambda step: batch
+        found.append(gradients(task))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6)
+    close(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_chunks_of_a_transformer_give_the_gradients_of_the_whole_batch(chunk):
+    found = []
+    for size in (None, chunk):
+        found.append(gradients(make_transformer(size, dropout=0.0)))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-5)
+    close(found[1][1], found[0][1], rtol=1e-3, atol=1e-6)
+
+
+def test_chunks_in_bfloat16_give_about_the_gradients_of_the_whole_batch():
+    def autocast():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    found = []
+    for size in (None, 3):
+        found.append(gradients(make_transformer(size, dropout=0.0), 0, autocast)[1])
+    for name, weight in found[0].items():
+        assert (found[1][name] - weight).norm() <= 0.05 * weight.norm() + 1e-3, name
+
+
+def dropping(chunk):
+    torch.manual_seed(1)
+    module = DualEncoder(Dropping(WORDS, 6), Dropping(WORDS, 6), scale=3.0).double()
+    return RetrievalTask(module, NEGATIVES["in batch"](), "softmax", chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_the_second_pass_drops_what_the_first_dropped(chunk):
+    task = dropping(chunk)
+    loss, found = gradients(task, seed=4)
+    again, same_again = gradients(task, seed=4)
+    assert again == loss and same(found, same_again)
+    assert gradients(task, seed=5)[0] != loss
+    # The gradient is that of the loss that was seen, so that a small step changes the loss as it says.
+    for name in ("query_encoder.weight", "document_encoder.weight"):
+        weight, gradient = task.module.get_parameter(name), found[name]
+        place, step = gradient.abs().argmax(), 1e-3
+        around = []
+        for moved in (step, -2 * step, step):
+            weight.data.view(-1)[place] += moved
+            around.append(gradients(task, seed=4)[0])
+        assert (around[0] - around[1]) / (2 * step) == pytest.approx(gradient.view(-1)[place].item(), rel=0.01)
+
+
+def test_one_chunk_drops_what_the_whole_batch_drops():
+    (expected, whole), (loss, found) = gradients(dropping(None), seed=4), gradients(dropping(10), seed=4)
+    assert loss == pytest.approx(expected, abs=1e-7)
+    close(found, whole)
+
+
+def test_a_training_in_chunks_reaches_the_same_weights():
+    ends = []
+    for chunk in (None, 1, 4):
+        task = chunked(chunk, "two towers")
+        history = train(task, settings(evaluate_every=20, optimizer="momentum"), iter([0, 1]).__next__, seed=0)
+        ends.append((weights(task), history.evaluations[-1]["loss"]))
+    for end, loss in ends[1:]:
+        assert loss == pytest.approx(ends[0][1], abs=1e-5)
+        close(end, ends[0][0], rtol=1e-4, atol=1e-5)
+
+
+class Kept:
+    """Counts the bytes of activations that wait for the way back, and the most of them at once."""
+
+    def __init__(self, module):
+        self.weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
+        self.now = self.most = 0
+
+    def pack(self, tensor):
+        size = 0 if tensor.untyped_storage().data_ptr() in self.weights else tensor.nbytes
+        self.now += size
+        self.most = max(self.most, self.now)
+        return _Waiting(self, tensor, size)
+
+
+class _Waiting:
+    def __init__(self, kept, tensor, size):
+        self.kept, self.tensor, self.size = kept, tensor, size
+
+    def __del__(self):
+        self.kept.now -= self.size
+
+
+def test_chunks_keep_the_activations_of_a_chunk_alone():
+    most = {}
+    for chunk in (None, 12, 3):
+        torch.manual_seed(0)
+        module = DualEncoder(small_transformer(dropout=0.1), scale=5.0)
+        task = RetrievalTask(module, InBatch(make_pairs(), PAIRS, seed=0), "softmax", chunk)
+        kept = Kept(module)
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda waiting: waiting.tensor):
+            task.backward(task.batch(0), nullcontext)
+        most[chunk] = kept.most
+    # Queries and documents of 24 pairs, against 12 or 3 texts of one side.
+    assert most[None] > 3 * most[12] > 9 * most[3] > 0
+
+
+@pytest.mark.parametrize("chunk", [0, -3])
+def test_a_chunk_below_one_is_named(chunk):
+    task = chunked(chunk)
+    with pytest.raises(SettingError, match=f"chunk = {chunk} must be at least 1"):
+        task.backward(task.batch(0), nullcontext)
+
+
+# --- the schedule of the learning rate -------------------------------------------------------------
+
+
+def rates(**changes):
+    chosen = settings(**{"learning_rate": 0.8, **changes})
+    return [chosen.rate(step) for step in range(chosen.steps)]
+
+
+def test_rates_by_hand():
+    # Two steps of rising, a third and two thirds; then from the whole in eight equal parts.
+    found = rates(steps=10, warmup=0.2, decay=True)
+    assert found == pytest.approx([0.8 / 3, 1.6 / 3, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+    assert rates(steps=4, warmup=0.5) == pytest.approx([0.8 / 3, 1.6 / 3, 0.8, 0.8])
+    assert rates(steps=4, decay=True) == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert rates(steps=3, warmup=1.0, decay=True) == pytest.approx([0.2, 0.4, 0.6])
+    assert rates(steps=3) == [0.8] * 3
+    assert rates(steps=1, warmup=0.1, decay=True)[0] <= 0.8
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.25, 1 / 3, 1.0])
+@pytest.mark.parametrize("steps", [1, 7, 30, 100])
+def test_rates_rise_and_fall_once_and_are_never_zero(warmup, steps):
+    found = rates(steps=steps, warmup=warmup, decay=True)
+    top = found.index(max(found))
+    assert found[: top + 1] == sorted(found[: top + 1]) and found[top:] == sorted(found[top:], reverse=True)
+    assert 0 < min(found) and max(found) <= 0.8 * (1 + 1e-9)
+    assert abs(top - warmup * steps) <= 1
+
+
+def used_rates(task, **changes):
+    """The learning rates that the optimizers had when they took their steps."""
+    found = []
+    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: found.append(optimizer.param_groups[0]["lr"]))
+    try:
+        train(task, settings(**changes), lambda: 0.0, seed=0)
+    finally:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_optimizers_step_at_the_rates_of_the_schedule(optimizer):
+    changes = {"steps": 10, "warmup": 0.2, "decay": True, "learning_rate": 0.8, "optimizer": optimizer}
+    optimizers = 2 if optimizer == "sparse_adam" else 1
+    found = used_rates(make_task(sparse=optimizer == "sparse_adam"), **changes)
+    assert found == [rate for rate in rates(steps=10, warmup=0.2, decay=True) for _ in range(optimizers)]
+
+
+def test_the_weights_move_as_the_schedule_says(monkeypatch):
+    monkeypatch.setitem(OPTIMIZERS, "momentum", lambda m, rate: [torch.optim.SGD(m.parameters(), lr=rate)])
+    task = Line([1.0] * 4)
+    _, seen = train_line(task, [0, 1, 2, 3, 4], steps=4, warmup=0.25, decay=True, learning_rate=0.3)
+    # Rates 0.15, 0.3, 0.2, 0.1.
+    assert seen == pytest.approx([1.0, 0.85, 0.55, 0.35, 0.25])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sparse_adam"])
+def test_without_warm_up_and_decay_the_rate_stays(optimizer, monkeypatch):
+    changes = {"optimizer": optimizer, "learning_rate": 0.037}
+    ends = []
+    for _ in range(2):
+        task = make_task(sparse=optimizer == "sparse_adam")
+        assert set(used_rates(task, **changes)) == {0.037}
+        ends.append(weights(task))
+        monkeypatch.setattr(trainer._Loop, "_set_rate", lambda self: None)  # as if there were no schedule
+    assert same(*ends)
+
+
+# --- batches that choose their documents, and what looks at them -----------------------------------
+
+
+def test_an_open_batch_is_retrieved_with_the_encodings_that_are_trained():
+    task, calls = make_retrieved(), []
+    inner = task.module.query_encoder.forward
+    task.module.query_encoder.forward = lambda table: calls.append(inner(table)) or calls[-1]
+    task.module.train()
+    torch.manual_seed(3)
+    task.backward(task.batch(0), nullcontext)
+    assert len(calls) == 1  # the dropped units are those of the search
+    found = [weight.grad.clone() for weight in task.module.parameters()]
+
+    task.module.zero_grad()
+    opened, queries = task.batch(0), F.normalize(calls[0].detach(), dim=-1)
+    best = np.argsort(-queries.numpy() @ VECTORS.T, axis=1)[:, :5]
+    batch = opened.close(queries.numpy())
+    kept = batch.documents.reshape(6, 5, 6)[:, :4].numpy()
+    np.testing.assert_array_equal(kept, VECTORS[best[:, :4]])
+    torch.manual_seed(3)
+    scores = task.module.score(task.module.queries(opened.queries), batch.documents, shared=False)
+    losses.get("ranknet")(scores, batch.targets).backward()
+    torch.testing.assert_close(found, [weight.grad for weight in task.module.parameters()])
+
+
+def test_an_open_batch_in_chunks_has_the_gradients_of_the_whole():
+    found = []
+    for chunk in (None, 2):
+        task = make_retrieved(chunk)
+        task.module.eval()  # chunks draw other units to drop
+        loss = task.backward(task.batch(1), nullcontext)
+        found.append([torch.tensor(loss), *(weight.grad for weight in task.module.parameters())])
+    torch.testing.assert_close(*found)
+
+
+def test_only_the_hardest_negative_of_the_batch_is_trained_on():
+    task = make_ranked(lambda j, *_: HardestInBatch(j, 6, 0), loss="softmax")
+    task.module.eval()
+    batch = task.batch(0)
+    scores = task.module(batch.queries, batch.documents)
+    expected = losses.get("softmax")(scores, only_hardest(scores, batch.targets))
+    assert task.loss(batch).item() == pytest.approx(expected.item())
+    assert task.loss(batch).item() < task.loss(replace(batch, hardest=False)).item()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_lists_are_scored_exactly_where_they_ask_for_it(exact, monkeypatch):
+    task, seen = make_retrieved(), []
+    batch = replace(task.batch(0).close(np.ones((6, 6), dtype=np.float32)), exact=exact)
+    inner = task.module.score
+    monkeypatch.setattr(task.module, "score", lambda *given: seen.append(inner(*given)) or seen[-1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        task.loss(batch)
+    assert seen[0].dtype == (torch.float32 if exact else torch.bfloat16)
+
+
+def test_the_seconds_of_the_parts_go_on_after_a_kill():
+    task, again = make_stale(), make_stale()
+    train(task, settings(steps=5), scorer(task), seed=0)
+    again.set_state(task.state())
+    assert again.parts == task.parts
+    assert {"encoding corpus", "search", "sampling", "encoding queries", "loss and backward"} <= set(again.parts)
+
+
+class Looking:
+    """A watch that notes the weight of a line before each step, and counts."""
+
+    def __init__(self, task):
+        self.task, self.count = task, 0
+
+    def __call__(self, step, batch):
+        self.count += 1
+        return None if step == 1 else {"batch": batch, "weight": float(self.task), "count": self.count}
+
+    def state(self):
+        return {"count": torch.tensor(self.count)}
+
+    def set_state(self, tensors):
+        self.count = int(tensors["count"])
+
+
+def look(folder=None, killed=None):
+    task = Line([1.0, 2.0, 3.0, 4.0])
+    inner = task.loss
+
+    def loss(batch):
+        if batch == killed:
+            raise Killed
+        return inner(batch)
+
+    task.loss = loss
+    chosen = TrainingSettings(steps=4, evaluate_every=1, patience=9, optimizer="momentum", learning_rate=0.5)
+    return train(task, chosen, lambda: float(task), 0, folder, watch=Looking(task))
+
+
+def test_a_watch_is_called_before_each_step():
+    assert look().watched == [
+        {"step": 0, "batch": 1.0, "weight": 1.0, "count": 1},
+        {"step": 2, "batch": 3.0, "weight": pytest.approx(0.5 - 0.5 * 2.9), "count": 3},
+        {"step": 3, "batch": 4.0, "weight": pytest.approx(-0.95 - 0.5 * 5.61), "count": 4},
+    ]
+
+
+@pytest.mark.parametrize("killed", [1.0, 2.0, 4.0])
+def test_a_watched_training_resumes(killed, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    with pytest.raises(Killed):
+        look(tmp_path, killed)
+    assert look(tmp_path).watched == look().watched
+
+
+def test_the_time_of_a_watch_is_left_out(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: now[0])
+    task = Line([1.0] * 4)
+    inner, watch = task.loss, Looking(task)
+    task.loss = lambda batch: now.__setitem__(0, now[0] + 1) or inner(batch)
+
+    def looking(step, batch):
+        now[0] += 1000
+        return watch(step, batch)
+
+    looking.state = watch.state
+    chosen = TrainingSettings(steps=4, evaluate_every=2, patience=9, optimizer="momentum", learning_rate=0.5)
+    assert train(task, chosen, lambda: 0.0, 0, watch=looking).seconds == 4
+
+
+def test_the_last_weights_are_kept_where_asked_for():
+    for keep, expected in (("best", 1), ("last", 3)):
+        task = Line([1.0] * 3)
+        history, seen = train_line(task, [0, 9, 2, 3], steps=3, keep=keep)
+        assert float(task) == seen[expected] and history.best_step == 1
+    with pytest.raises(SettingError, match="keep = 'first'.*best, last"):
+        settings(keep="first")
+
+
+def test_whatever_the_loop_imports_takes_part_in_the_address():
+    imported = imports.closure(Path(trainer.__file__), runtime.root())
+    apart = {"__init__", "errors"}  # what changes no weight
+    own = {module.__name__.split(".")[-1] for module in trainer.MODULES}
+    assert {path.stem for path in imported} - apart == own - {"training"} and "training" in own

@@ -1,0 +1,323 @@
+"""`make book` on a toy book: what is rerun and what is not, failures, and kills."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import toybook
+
+from retlib.workflow import processes
+from retlib.workflow.build import _run, progress_line
+
+A, B, C = "1_a", "2_b", "3_c"
+NO_PAGES = ("--omit-from", "pages")
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """A toy book that has been built once; the tests below go on from one another's state."""
+    root = tmp_path_factory.mktemp("toy")
+    toybook.make(root)
+    code, said = toybook.build(root)
+    assert code == 0, said
+    return root
+
+
+def index(root):
+    """What leads to the first page."""
+    return root / "_build" / "toy" / "html" / "index.html"
+
+
+def first(root):
+    """The first page."""
+    return root / "_build" / "toy" / "html" / "book" / "index.html"
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def run(root, *arguments):
+    """Run the notebooks without building pages; returns those that were run, and what was said."""
+    before = toybook.copies(root)
+    code, said = toybook.build(root, *NO_PAGES, *arguments)
+    assert code == 0, said
+    return toybook.rerun(before, toybook.copies(root)), said
+
+
+def test_the_first_run_made_everything(book):
+    assert set(toybook.copies(book)) == {A, B, C}
+    copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
+    assert toybook.printed(copy) == "toy [0] run\n"
+    assert "https://" not in first(book).read_text()  # nothing is loaded from elsewhere
+    assert (book / "_build" / "toy" / "html" / "_static" / "tex-svg.js").stat().st_size > 1e6
+    log = (book / "_build" / "toy" / "logs" / f"{A}.log").read_text()
+    assert f"{A}: 100%" in log  # papermill's progress bar
+
+
+def test_nothing_changed_nothing_is_run(book):
+    before, page = toybook.copies(book), index(book).stat()
+    code, said = toybook.build(book)
+    assert code == 0 and toybook.copies(book) == before
+    assert "0 notebooks ran, 3 were up to date" in said and str(index(book)) in said
+    assert index(book).stat().st_mtime_ns == page.st_mtime_ns
+
+
+def test_a_touched_file_or_an_unrelated_module_reruns_nothing(book):
+    os.utime(book / "notebooks" / f"{A}.ipynb")
+    (book / "retlib" / "unused.py").write_text("VALUE = 2\n")
+    assert run(book)[0] == set()
+
+
+def test_a_module_reruns_what_imports_it(book):
+    (book / "retlib" / "only_b.py").write_text("VALUE = 2\n")
+    assert run(book)[0] == {B}
+
+
+def test_a_parameter_reruns_what_depends_on_it(book):
+    toybook.set_profile(book, "toy", {A: {"parameters": {"wait": 0.1}}, B: {"after": [A]}})
+    assert run(book)[0] == {A, B}
+
+
+def test_some_notebooks_are_run_with_those_that_they_need(book):
+    """And the pages stay as they are."""
+    before, page = toybook.copies(book), index(book).stat()
+    for name in (A, B, C):
+        (book / "_build" / "toy" / "notebooks" / f"{name}.ipynb").unlink()
+    code = f"from retlib.workflow.build import build; raise SystemExit(build('toy', 2, only=['{B}']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=book, env=toybook.environment(book), text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 notebooks ran, 0 were up to date" in done.stdout and "The book is at" not in done.stdout
+    assert toybook.rerun(before, toybook.copies(book)) == {A, B} == set(toybook.copies(book))
+    assert index(book).stat().st_mtime_ns == page.st_mtime_ns
+    assert run(book)[0] == {C}
+
+
+def test_a_lost_copy_is_made_again(book):
+    (book / "_build" / "toy" / "notebooks" / f"{C}.ipynb").unlink()
+    assert run(book)[0] == {C}
+
+
+def test_a_failure_stops_its_dependants_only_and_is_named(book):
+    """With other seeds, so that all three are stale."""
+    toybook.set_profile(book, "toy", {A: {"parameters": {"fail": True}}, B: {"after": [A]}})
+    before, page = toybook.copies(book), first(book).read_text()
+    code, said = toybook.build(book, "--seeds", "1 2")
+    assert code == 1
+    assert f"{A} FAILED: ValueError: told to fail" in said and f"{B} was not run: it comes after {A}" in said
+    assert str(book / "_build" / "toy" / "failed" / f"{A}.ipynb") in said
+    assert toybook.rerun(before, toybook.copies(book)) == {C}
+    assert toybook.printed(book / "_build" / "toy" / "notebooks" / f"{C}.ipynb") == "toy [1, 2] run\n"
+    assert first(book).read_text() == page  # the last good book stays
+
+    toybook.set_profile(book, "toy", {B: {"after": [A]}})
+    assert run(book, "--seeds", "1 2")[0] == {A, B}
+    assert toybook.copies(book, "failed") == {}
+
+
+def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
+    change(book / "book" / "index.md", "See", "See {doc}`nowhere` and")
+    page = first(book).read_text()
+    code, said = toybook.build(book, "--seeds", "1 2")
+    assert code == 1 and "nowhere" in said and "index.md:3" in said
+    assert first(book).read_text() == page
+    change(book / "book" / "index.md", "See {doc}`nowhere` and", "Now see")
+    assert toybook.build(book, "--seeds", "1 2")[0] == 0
+    assert "Now see" in first(book).read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--profile", "quik"], "PROFILE = 'quik' is not known"),
+        (["--jobs", "many"], "JOBS = 'many' must be a positive whole number"),
+        (["--seeds", "1,2"], "SEEDS = '1,2' must be whole numbers with spaces between"),
+    ],
+)
+def test_wrong_settings_are_refused(book, arguments, message):
+    code, said = toybook.build(book, *arguments)
+    assert code == 2 and message in said and "Traceback" not in said
+
+
+def test_the_progress_line_joins_papermill_s_bar_and_the_one_within(tmp_path):
+    log = tmp_path / "12_x.log"
+    assert progress_line("12_x", log) == "12_x: starting"
+    log.write_text(
+        "12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]\repoch:   0%|\repoch:  50%|##| 1/2\n"
+    )
+    assert progress_line("12_x", log) == "12_x:  22%|## | 2/9 [00:01<00:03]  epoch:  50%|##| 1/2"
+    with log.open("a") as file:
+        file.write("\r12_x:  33%|### | 3/9")
+    assert progress_line("12_x", log) == "12_x:  33%|### | 3/9"
+
+
+STANDS_STILL_ONCE = """
+import pathlib, sys, time
+print("begun", flush=True)
+if pathlib.Path("second").exists():
+    sys.exit(3)
+pathlib.Path("second").touch()
+time.sleep(600)
+"""
+
+
+def test_a_run_that_stands_still_begins_again(tmp_path, capsys):
+    (tmp_path / "logs").mkdir()
+    assert _run([sys.executable, "-c", STANDS_STILL_ONCE], tmp_path, [], patience=2) == 3
+    assert "Nothing has happened for 2 s (no notebook was running)" in capsys.readouterr().out
+    kept = (tmp_path / "logs" / "stuck" / "snakemake.log").read_text()
+    assert kept.startswith("begun\n") and "Fatal Python error: Aborted" in kept and "line 7 in <module>" in kept
+    assert (tmp_path / "logs" / "snakemake.log").read_text() == "begun\n"
+
+
+@pytest.mark.parametrize(("work", "idle"), [("while True: pass", False), ("import time; time.sleep(60)", True)])
+def test_idle_is_who_does_not_use_the_processor(tmp_path, work, idle):
+    environment = os.environ | {processes.MARK: str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", work], env=environment)
+    time.sleep(1)
+    idleness = processes.Idleness(str(tmp_path), interval=0.2)
+    found = []
+    while len(found) < 5:
+        time.sleep(0.4)
+        found.append(idleness.seconds())
+    process.kill()
+    process.wait()
+    assert (found[-1] > 1) == idle
+    assert idle or found[-1] == 0
+
+
+def running(root):
+    return set(processes.marked(str(root / "_build" / "toy")))
+
+
+def wait_for(condition, seconds=60):
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def start_long(root):
+    """Start a run whose last notebook waits for minutes; returns once that one's kernel is at work."""
+    toybook.set_profile(root, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 120.0}}})
+    process = toybook.start(root, "--jobs", "1", *NO_PAGES)
+    wait_for(lambda: bool(kernels(root)))
+    time.sleep(0.3)
+    return process
+
+
+def kernels(root):
+    return {p for p in running(root) if "ipykernel_launcher" in " ".join(command(p))}
+
+
+def command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:  # gone meanwhile
+        return []
+
+
+def test_a_killed_papermill_takes_its_kernel_along(book):
+    process = start_long(book)
+    kernel = kernels(book).pop()
+    kernel.parent().kill()
+    assert psutil.wait_procs([kernel], timeout=20)[1] == []
+    process.kill()
+    process.communicate(timeout=300)
+    wait_for(lambda: not running(book), 20)
+
+
+@pytest.mark.parametrize("victim", ["driver", "snakemake", "everything"])
+def test_a_kill_leaves_no_process(book, victim):
+    """Whichever process is killed, those that it started go too."""
+    process = start_long(book)
+    driver = psutil.Process(process.pid)
+    snakemake = next(p for p in running(book) if p.ppid() == process.pid)
+    victims = {"driver": [driver], "snakemake": [snakemake], "everything": [driver, *running(book)]}
+    for one in victims[victim]:
+        one.kill()
+    process.communicate(timeout=300)
+    wait_for(lambda: not running(book), 20)
+
+
+def test_after_a_kill_the_next_run_needs_no_help(book):
+    """The last test left a half-run notebook."""
+    toybook.set_profile(book, "toy", {B: {"after": [A]}})
+    assert C in run(book)[0]
+    assert set(toybook.copies(book)) == {A, B, C}
+    assert toybook.copies(book, "running") == {}
+
+
+def test_an_interrupted_run_says_how_to_go_on(book):
+    process = start_long(book)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 130 and "Stopped" in said
+    assert not running(book)
+
+
+def test_a_second_run_waits_for_the_first(book):
+    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 2.0}}})
+    first = toybook.start(book, *NO_PAGES)
+    wait_for(lambda: bool(running(book)))
+    said = run(book)[1]
+    assert first.wait(300) == 0
+    assert "Another run is at work" in said and "0 notebooks ran" in said
+    first.communicate()
+
+
+def test_the_bare_build_shows_the_latest_copies_and_looks_nowhere_else(book):
+    """Copies of the two profiles differ; pages that are no pages lie where nobody should look."""
+    for folder in (".venv/lib", "_build/toy/junk", "venv", "data"):
+        (book / folder).mkdir(parents=True, exist_ok=True)
+        (book / folder / "broken.md").write_text("# x\n\n{nope}`y`\n")
+        (book / folder / "broken.ipynb").write_text("not a notebook")
+    copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
+    other = book / "_build" / "other" / "notebooks" / f"{A}.ipynb"
+    other.parent.mkdir(parents=True, exist_ok=True)
+    toybook.set_profile(book, "other", {})
+    other.write_text(copy.read_text().replace("toy [0] run", "a later run"))
+    built = toybook.jupyter_book(book)
+    assert built.returncode == 0, built.stderr
+    page = book / "_build" / "html" / "notebooks" / f"{A}.html"
+    assert "a later run" in page.read_text()
+    assert not list((book / "_build" / "html").rglob("broken*"))
+    # A profile can be asked for, and the page notices that its copy is another one.
+    built = toybook.jupyter_book(book, RETLIB_PROFILE="toy")
+    assert built.returncode == 0, built.stderr
+    assert "toy [0] run" in page.read_text()
+
+
+def test_the_bare_build_of_a_fresh_clone_draws_from_recorded_results(tmp_path):
+    toybook.make(tmp_path)
+    recorded = tmp_path / "data" / "reference" / "laptop" / B
+    recorded.mkdir(parents=True)
+    (recorded / "rows.parquet").write_bytes(b"anything")
+    toybook.set_profile(tmp_path, "laptop", {B: {"needs": ["quora"]}})
+    built = toybook.jupyter_book(tmp_path)
+    assert built.returncode == 0, built.stderr
+    pages = tmp_path / "_build" / "html" / "notebooks"
+    assert "laptop [0] reference" in (pages / f"{B}.html").read_text()
+    assert "cell_output" not in (pages / f"{C}.html").read_text()  # nothing recorded: the notebook as it is
+    drawn = tmp_path / "_build" / "reference" / "notebooks" / f"{B}.ipynb"
+    stamp = drawn.stat().st_mtime_ns
+    assert toybook.jupyter_book(tmp_path).returncode == 0
+    assert drawn.stat().st_mtime_ns == stamp
+    (recorded / "rows.parquet").write_bytes(b"something else")
+    assert toybook.jupyter_book(tmp_path).returncode == 0
+    assert drawn.stat().st_mtime_ns != stamp
+
+
+def test_snakemake_by_itself_knows_the_same_graph(book):
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "2", "--config", "profile=toy"]
+    done = subprocess.run(command, cwd=book, env=toybook.environment(book), text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert not (book / ".snakemake").exists()

@@ -1,0 +1,189 @@
+"""The real book at its smallest scale: its pages, in a browser too, and what it recorded."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+from prose import BOOK, ROOT, call, run_as_they_stand
+
+from retlib.workflow import notebooks
+
+NAMES = notebooks.names(ROOT)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """The folder in which the book was built."""
+    folder = tmp_path_factory.mktemp("book")
+    command = BOOK
+    if Path(sys.prefix) != ROOT / ".venv":  # in another environment, what `make book` calls
+        command = f'{sys.executable} -m retlib.workflow.build --profile smoke --jobs 2 --seeds "0 1"'
+    done = call(command, RETLIB_BUILD=str(folder))
+    assert done.returncode == 0, done.stdout
+    assert str(folder / "smoke" / "html" / "index.html") in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(build):
+    """Path below the html folder to parsed page."""
+    html = build / "smoke" / "html"
+    paths = [path.relative_to(html) for path in html.rglob("*.html")]
+    paths = sorted(path for path in paths if path.parts[0] != "_static")  # the theme's templates
+    return {path: BeautifulSoup((html / path).read_text(), "html.parser") for path in paths}
+
+
+def test_every_chapter_has_a_page_with_tables_and_figures(pages):
+    for name in NAMES:
+        page = pages[Path("notebooks", f"{name}.html")]
+        assert page.select(".cell_output table"), f"{name} shows no table"
+        assert page.select(".cell_output img"), f"{name} shows no figure"
+
+
+def redirection(page):
+    """Where a page leads at once, if it does."""
+    found = page.find("meta", attrs={"http-equiv": "Refresh"})
+    return found["content"].split("url=")[1] if found else None
+
+
+def test_the_first_page_is_the_ledger_of_all_claims(pages):
+    first = pages[Path(redirection(pages[Path("index.html")]))]
+    assert len(first.select("#every-claim tbody tr")) == 95
+
+
+def test_every_figure_has_a_caption_and_says_what_it_shows(pages):
+    for path, page in pages.items():
+        for image in page.select(".cell_output img"):
+            assert image.get("alt", "").strip(), f"{path}: an image without alternative text"
+            caption = image.find_parent("figure")
+            text = caption.find("figcaption").select_one(".caption-text").get_text(strip=True) if caption else ""
+            assert text and not text.startswith("caption"), f"{path}: an image without caption"
+
+
+def test_no_page_shows_an_error_a_warning_or_a_path_of_this_machine(pages, build):
+    for path, page in pages.items():
+        outputs = " ".join(output.get_text() for output in page.select(".cell_output"))
+        for sign in ("Traceback", "Warning:", "widget-view", "it/s]", str(ROOT), str(build)):
+            assert sign not in outputs, f"{path} shows {sign!r}"
+
+
+def test_links_within_the_book_lead_somewhere(pages):
+    anchors = {path: {element["id"] for element in page.find_all(id=True)} for path, page in pages.items()}
+    for path, page in pages.items():
+        for tag, attribute in (("a", "href"), ("img", "src"), ("script", "src"), ("link", "href")):
+            for element in page.find_all(tag, **{attribute: True}):
+                check_link(path, tag, element[attribute], pages, anchors)
+
+
+def check_link(path, tag, address, pages, anchors):
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https", "mailto"):
+        assert tag == "a", f"{path} loads {address} from elsewhere"
+        return
+    if parts.scheme or address in ("#", "#top"):
+        return
+    target = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
+    if target.suffix != ".html":
+        assert target.name, f"{path} links to {address}"
+        return
+    assert target in pages, f"{path} links to {address}, which is not there"
+    anchor = unquote(parts.fragment)
+    assert not anchor or anchor in anchors[target], f"{path} links to {address}, which has no such place"
+
+
+def test_files_that_pages_use_are_there(pages, build):
+    html = build / "smoke" / "html"
+    for path, page in pages.items():
+        for element in page.select("img[src], script[src], link[rel=stylesheet][href]"):
+            address = urlsplit(element.get("src") or element.get("href"))
+            if address.scheme != "data":
+                file = html / path.parent / unquote(address.path)
+                assert file.is_file() and file.stat().st_size, f"{path} uses {address.path}"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, without sandbox and without traffic of its own."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    flags = (
+        "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync"
+    )
+    with playwright.sync_playwright() as session:
+        started = session.chromium.launch(executable_path=program, args=flags.split())
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_in_a_browser(browser, pages, build, width):
+    """No errors, nothing loaded from elsewhere, formulas set, and no page scrolls sideways."""
+    view = browser.new_page(viewport={"width": width, "height": 900})
+    troubles = []
+    view.on("console", lambda message: message.type == "error" and troubles.append(message.text))
+    view.on("pageerror", lambda error: troubles.append(str(error)))
+    view.on("request", lambda request: request.url.startswith("http") and troubles.append(request.url))
+    view.on("requestfailed", lambda request: troubles.append(request.url))
+    for path, page in pages.items():
+        if redirection(page):
+            continue
+        view.goto((build / "smoke" / "html" / path).as_uri(), wait_until="load")
+        if page.select("script[src*='tex-svg']"):
+            view.wait_for_function("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
+            view.evaluate("() => MathJax.startup.promise.then(() => null)")
+        assert not view.query_selector_all("mjx-merror"), f"{path}: a formula cannot be set"
+        wide = view.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{path} is {wide} wide at {width}"
+        assert troubles == [], f"{path} at {width}"
+    view.close()
+
+
+def test_the_ledgers_filters(browser, pages, build):
+    first = redirection(pages[Path("index.html")])
+    view = browser.new_page()
+    view.goto((build / "smoke" / "html" / first).as_uri(), wait_until="load")
+    rows = pages[Path(first)].select("#every-claim tbody tr")
+    heads = [cell.text for cell in pages[Path(first)].select("#every-claim thead th")]
+
+    def shown():
+        return view.locator("#every-claim tbody tr:visible").count()
+
+    assert shown() == len(rows)
+    for name in ("part", "verdict"):
+        value = rows[-1].select("td")[heads.index(name)].text
+        rows = [row for row in rows if row.select("td")[heads.index(name)].text == value]
+        view.get_by_label(name, exact=True).select_option(value)
+        assert shown() == len(rows) > 0
+    words = rows[-1].select("td")[heads.index("claim")].text.lower().split()[:4]
+    view.get_by_label("words").fill(" ".join(reversed(words)).upper())
+    rows = [row for row in rows if all(word in row.text.lower() for word in words)]
+    assert shown() == len(rows) > 0
+    assert f"{shown()} of 95" in view.locator(".filters").text_content()
+    view.close()
+
+
+@pytest.mark.parametrize("command", run_as_they_stand(of_a_book=True))
+def test_a_command_that_asks_for_results(build, command):
+    done = call(command, RETLIB_BUILD=str(build))
+    assert done.returncode == 0, done.stdout
+    if "results" in command:
+        header = "experiment,system,collection,split,measure,value,seed,profile,source"
+        assert done.stdout.startswith(header)
+        assert {line.split(",")[0] for line in done.stdout.splitlines()[1:]} == set(NAMES)
+
+
+def test_the_bare_build(build, tmp_path):
+    """`jupyter-book build .`: the copies just made, without warnings; only the output goes elsewhere."""
+    command = f".venv/bin/jupyter-book build . --path-output {tmp_path} -W -n --keep-going"
+    done = call(command, RETLIB_BUILD=str(build))
+    assert done.returncode == 0, done.stdout
+    for name in NAMES:
+        page = BeautifulSoup((tmp_path / "_build" / "html" / "notebooks" / f"{name}.html").read_text(), "html.parser")
+        assert page.select(".cell_output")

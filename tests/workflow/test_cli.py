@@ -1,0 +1,192 @@
+"""The command line: what it prints, and how it ends."""
+
+import io
+import subprocess
+import sys
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from retlib.core import runtime
+from retlib.data.datasets import catalogue
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import claims
+from retlib.workflow.cli import main
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """An own run of one experiment and a reference of another, with the real claims."""
+    root = runtime.root()
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "papers").symlink_to(root / "data" / "papers")
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    for experiment, folder in (("11", results.own_folder), ("12", results.reference_folder)):
+        made = Results()
+        for seed in (0, 1):
+            made.add_row(
+                experiment=experiment, system="BM25", collection="quora", split="test", measure="AP@100", value=0.5,
+                seed=seed, profile="quick", steps=None, parameters="{}",
+            )  # fmt: skip
+        made.save(folder("quick", experiment))
+    return tmp_path
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, arguments)
+
+
+def test_help_lists_the_commands():
+    found = call("--help")
+    assert found.exit_code == 0
+    for command in ("claims", "datasets", "fetch", "rerun", "results", "sweep", "verify"):
+        assert command in found.output
+        assert call(command, "-h").exit_code == 0
+
+
+def test_results_as_csv_have_the_promised_columns_first(places):
+    found = call("results", "--profile", "quick", "--format", "csv")
+    assert found.exit_code == 0
+    assert found.output.splitlines()[0].startswith(
+        "experiment,system,collection,split,measure,value,seed,profile,source,"
+    )
+    frame = pd.read_csv(io.StringIO(found.output))
+    assert frame["source"].tolist() == ["run", "run", "reference", "reference"]
+    assert frame["seed"].tolist() == [0, 1, 0, 1] and (frame["value"] == 0.5).all()
+
+
+@pytest.mark.parametrize("form", ["text", "md"])
+def test_results_can_be_read_by_eye(places, form):
+    found = call("results", "--format", form)
+    assert found.exit_code == 0
+    assert "BM25" in found.output and "reference" in found.output and "parameters" not in found.output
+
+
+@pytest.mark.parametrize("command", ["results", "claims"])
+def test_nothing_recorded_ends_with_two_and_says_what_to_do(places, command):
+    found = call(command, "--profile", "laptop")
+    assert found.exit_code == 2
+    assert "error: nothing is recorded at profile 'laptop'. Run: make book PROFILE=laptop" in found.stderr
+    assert found.stdout == "" and "Traceback" not in found.output
+
+
+@pytest.mark.parametrize("command", ["results", "claims"])
+def test_unreadable_results_end_with_two_and_name_the_folder(places, command):
+    folder = results.own_folder("quick", "11")
+    (folder / "rows.parquet").write_bytes(b"rubbish")
+    found = call(command)
+    assert found.exit_code == 2
+    assert str(folder) in found.stderr and "Traceback" not in found.output
+
+
+def test_claims_end_with_nought_whatever_the_verdicts(places):
+    found = call("claims", "--format", "csv")
+    assert found.exit_code == 0
+    frame = pd.read_csv(io.StringIO(found.output))
+    assert frame.columns.tolist() == ["claim", "tier", "verdict", "p", "seeds", "closeness", "evidence"]
+    table = claims.papers_table("claims")
+    assert frame["claim"].tolist() == [
+        name for paper in table["paper"].unique() for name in table["id"][table["paper"] == paper]
+    ]
+    assert set(frame["verdict"]) == {"not tested"} and frame["evidence"].notna().all()
+
+
+def test_claims_in_a_terminal_are_lines_of_bearable_length(places):
+    lines = call("claims").output.splitlines()
+    assert len(lines) == 96 and max(map(len, lines)) < 220
+
+
+def test_datasets_lists_the_catalogue():
+    found = call("datasets", "--format", "csv")
+    assert found.exit_code == 0
+    assert {"quora", "askubuntu", "paralex"} <= set(pd.read_csv(io.StringIO(found.output)).iloc[:, 0])
+    assert "http" not in call("datasets").output
+
+
+def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
+    monkeypatch.setattr(catalogue, "fetch", lambda name: iter([f"{name}: here"]))
+    found = call("fetch", "quora")
+    assert (found.exit_code, found.output) == (0, "quora: here\n")
+    monkeypatch.undo()
+    found = call("fetch", "quroa")
+    assert found.exit_code == 2 and found.stderr.startswith("error: ") and "quora" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("results", "--format", "xml"), ("nope",), ("fetch",)])
+def test_a_wrong_call_ends_with_two(arguments):
+    assert call(*arguments).exit_code == 2
+
+
+def test_it_runs_as_a_module():
+    found = subprocess.run(
+        [sys.executable, "-m", "retlib", "--help"], cwd=runtime.root(), capture_output=True, text=True
+    )
+    assert found.returncode == 0 and "Usage: python -m retlib" in found.stdout
+
+
+# --- one claim -------------------------------------------------------------------------------------
+
+CLAIM = "gillick2018-softmax-over-pairwise-ce"
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """What `rerun` asks the book for; nothing is run, and the book ends with `built["code"]`."""
+    asked = {"code": 0}
+
+    def build(profile, jobs, seeds, options=(), only=()):
+        asked.update(profile=profile, jobs=jobs, seeds=seeds, only=list(only))
+        return asked["code"]
+
+    monkeypatch.setattr(build, "build", build)
+    return asked
+
+
+def test_a_claim_is_rerun_by_its_notebooks_and_judged(places, built):
+    pair = Results()
+    queries = [f"q{i}" for i in range(30)]
+    for seed, (system, value) in product((0, 1, 2), [("in_batch_softmax", 0.9), ("pairwise_cross_entropy", 0.2)]):
+        values = pd.DataFrame(
+            {"query_id": queries, "measure": "AP@100", "value": value + np.arange(30) % 3 * 0.01 * seed}
+        )
+        pair.add_queries("pydocs-numeric", "test", system, seed, values, pd.Series(queries, queries))
+    pair.save(results.own_folder("quick", "12_dual_encoder_losses"))
+    found = call("rerun", CLAIM, "--jobs", "3", "--seeds", "0 1 2")
+    assert found.exit_code == 0, found.output
+    assert built == {"code": 0, "profile": "quick", "jobs": 3, "seeds": [0, 1, 2], "only": ["12_dual_encoder_losses"]}
+    statement = claims.papers_table("claims").set_index("id")["statement"][CLAIM]
+    assert statement in found.output and "✓ holds" in found.output
+    assert (
+        "seeds: 3, on a stand-in for the paper's data" in found.output
+        and "in_batch_softmax vs pairwise_cross_entropy, on pydocs-numeric: +70" in found.output
+    )
+
+
+def test_a_claim_without_results_says_why(places, built):
+    found = call("rerun", CLAIM)
+    assert built["seeds"] is None and found.exit_code == 0
+    assert "· not tested" in found.output and "12_dual_encoder_losses" in found.output
+
+
+def test_a_failed_notebook_leaves_no_verdict(places, built):
+    built["code"] = 1
+    found = call("rerun", CLAIM)
+    assert found.exit_code == 1 and "not tested" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gillick2018-softmax"], "CLAIM = 'gillick2018-softmax' is not known. Did you mean 'gillick2018-softmax-"),
+        ([CLAIM, "--seeds", "one"], "SEEDS = 'one' must be whole numbers"),
+    ],
+)
+def test_a_claim_that_is_none_is_refused_before_any_work(places, built, arguments, message):
+    found = call("rerun", *arguments)
+    assert found.exit_code == 2 and message in found.output and "only" not in built

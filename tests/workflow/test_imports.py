@@ -1,0 +1,83 @@
+"""The static import closure, on a small package written here and on the real one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from retlib.core import runtime
+from retlib.core.errors import DataError
+from retlib.workflow.imports import closure
+
+MODULES = {
+    "__init__.py": "",
+    "plain.py": "import os",
+    "uses_plain.py": "from retlib import plain",
+    "late.py": "def f():\n    import retlib.uses_plain as u\n    return u",
+    "circle_a.py": "from retlib.circle_b import x",
+    "circle_b.py": "from retlib import circle_a",
+    "many/__init__.py": "import pkgutil  # imports its members in a loop",
+    "many/one.py": "from ..plain import y",
+    "many/two.py": "from . import one",
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name, text in MODULES.items():
+        path = tmp_path / "retlib" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def imported_by(root: Path, *cells: str) -> set[str]:
+    notebook = root / "n.ipynb"
+    code = [{"cell_type": "code", "source": cell, "metadata": {}} for cell in cells]
+    notebook.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": "import retlib.plain"}, *code]}))
+    return {path.relative_to(root / "retlib").as_posix() for path in closure(notebook, root)}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import retlib.plain", {"plain.py"}),
+        ("import retlib.plain as p, json", {"plain.py"}),
+        ("from retlib import plain", {"plain.py"}),
+        ("from retlib.plain import something", {"plain.py"}),
+        ("from retlib import late", {"late.py", "uses_plain.py", "plain.py"}),
+        ("from retlib import circle_a", {"circle_a.py", "circle_b.py"}),
+        ("from retlib import many", {"many/__init__.py", "many/one.py", "many/two.py", "plain.py"}),
+        ("from retlib.many.two import x", {"many/__init__.py", "many/one.py", "many/two.py", "plain.py"}),
+        ("if True:\n    from retlib.plain import *", {"plain.py"}),
+        ("%matplotlib inline\nimport retlib.plain\n!ls", {"plain.py"}),
+    ],
+)
+def test_forms_of_import(root, code, expected):
+    assert imported_by(root, code) == expected | {"__init__.py"}
+
+
+def test_cells_are_joined_and_markdown_is_not_code(root):
+    assert imported_by(root, "x = 1", "import retlib.circle_b") == {"__init__.py", "circle_a.py", "circle_b.py"}
+
+
+def test_a_notebook_without_the_package(root):
+    assert imported_by(root, "import os, retlibrary") == set()
+
+
+def test_a_syntax_error_names_notebook_cell_and_line(root):
+    with pytest.raises(DataError, match=r"n\.ipynb, cell 3, line 2"):
+        imported_by(root, "x = 1", "y = 2\nz = = 3")
+
+
+def test_a_file_that_is_no_notebook(root):
+    (root / "x.ipynb").write_text("[1, 2")
+    with pytest.raises(DataError, match="not a notebook"):
+        closure(root / "x.ipynb", root)
+
+
+def test_the_real_package():
+    """Against what Python itself loads, in the module that everything must be able to import."""
+    root = runtime.root()
+    found = {path.name for path in closure(root / "retlib" / "data" / "collection.py", root)}
+    assert found == {"__init__.py", "errors.py"}

@@ -1,0 +1,169 @@
+"""The notebooks' own form, the profiles, and how parameters are resolved."""
+
+import json
+import os
+
+import pytest
+import toybook
+import yaml
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.workflow import notebooks
+from retlib.workflow.execute import NotebookError, execute, summary
+from retlib.workflow.imports import cells
+
+ROOT = runtime.root()
+NAMES = notebooks.names(ROOT)
+
+
+@pytest.fixture
+def toy(tmp_path):
+    toybook.make(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_has_the_common_form(name):
+    """No outputs, no traces of a run, one parameters cell with what every notebook has, a title, ids."""
+    notebook = ROOT / "notebooks" / f"{name}.ipynb"
+    code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+    assert {"profile", "seeds", "source"} <= set(notebooks.declared(notebook))
+    declared = notebooks.declared(notebook)
+    assert (declared["profile"], declared["seeds"], declared["source"]) == ("explore", [0], "run")
+    assert "".join(cells(notebook)[0]["source"]).startswith("# ")
+    metadata = json.loads(notebook.read_text())["metadata"]
+    assert metadata["kernelspec"]["name"] == "python3"
+    assert set(metadata) <= {"kernelspec", "language_info"}
+
+
+def test_every_notebook_is_in_the_book():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    chapters = [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
+    assert [file.removeprefix("notebooks/") for file in chapters if file.startswith("notebooks/")] == NAMES
+    for file in chapters:
+        assert (ROOT / f"{file}.md").exists() or (ROOT / f"{file}.ipynb").exists()
+
+
+@pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
+def test_a_profile_can_be_planned(profile):
+    for plan in notebooks.plan(ROOT, profile).values():
+        assert plan.parameters["profile"] == profile
+
+
+def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
+    toybook.set_profile(toy, "toy", {"2_b": {"parameters": {"wait": 2.0}}})
+    plan = notebooks.plan(toy, "toy", seeds=[3, 4])
+    assert plan["2_b"].parameters == {
+        "profile": "toy", "seeds": [3, 4], "source": "run", "wait": 2.0, "fail": False,
+    }  # fmt: skip
+    assert list(plan["2_b"].parameters) == ["profile", "seeds", "source", "wait", "fail"]
+    assert plan["1_a"].parameters["wait"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"9_z": {}}, "9_z.*Valid: 1_a, 2_b, 3_c"),
+        ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*Did you mean 'wait'"),
+        ({"2_b": {"parametres": {}}}, "parametres.*Valid: after, needs, parameters"),
+        ({"2_b": {"after": ["nobody"]}}, "nobody"),
+        ({"2_b": {"needs": ["nothing-of-the-kind"]}}, "nothing-of-the-kind.*quora"),
+        ({"2_b": [1, 2]}, "2_b"),
+    ],
+)
+def test_a_wrong_profile_is_refused(toy, entries, message):
+    toybook.set_profile(toy, "toy", entries)
+    with pytest.raises((SettingError, DataError), match=message):
+        notebooks.plan(toy, "toy")
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones(toy):
+    with pytest.raises(SettingError, match="PROFILE = 'tyo'.*Did you mean 'toy'"):
+        notebooks.plan(toy, "tyo")
+
+
+def test_a_profile_that_is_not_yaml(toy):
+    (toy / "notebooks" / "profiles" / "toy.yaml").write_text("a: [")
+    with pytest.raises(DataError, match="toy.yaml is not YAML"):
+        notebooks.plan(toy, "toy")
+
+
+@pytest.mark.parametrize("line", ["seeds = list(range(3))", "import os", "a, b = 1, 2"])
+def test_parameters_must_be_literals(toy, line):
+    notebook = toy / "notebooks" / "1_a.ipynb"
+    notebook.write_text(notebook.read_text().replace("wait = 0.0", line))
+    with pytest.raises(DataError, match="parameters cell of .*1_a"):
+        notebooks.declared(notebook)
+
+
+def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, monkeypatch):
+    monkeypatch.delenv("RETLIB_DATA", raising=False)
+    entries = {"1_a": {"needs": ["quora"]}, "2_b": {"needs": ["pydocs"]}, "3_c": {"needs": ["quora"]}}
+    toybook.set_profile(toy, "toy", entries)
+    for name in ("1_a", "2_b"):
+        (toy / "data" / "reference" / "toy" / name).mkdir(parents=True)
+    sources = {name: plan.parameters["source"] for name, plan in notebooks.plan(toy, "toy").items()}
+    # pydocs is always here; nothing is recorded for 3_c, whose own error will say what to fetch.
+    assert sources == {"1_a": "reference", "2_b": "run", "3_c": "run"}
+
+
+def test_data_that_are_here_are_used(toy, tmp_path, monkeypatch):
+    file = tmp_path / "own" / "quora" / "quora_duplicate_questions.tsv"
+    file.parent.mkdir(parents=True)
+    file.write_text("anything")
+    monkeypatch.setenv("RETLIB_DATA", str(tmp_path / "own"))
+    toybook.set_profile(toy, "toy", {"1_a": {"needs": ["quora"]}})
+    (toy / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
+    assert notebooks.plan(toy, "toy")["1_a"].parameters["source"] == "run"
+
+
+def test_the_most_telling_recorded_results_are_shown(toy):
+    for profile in ("quick", "laptop", "smoke"):
+        toybook.set_profile(toy, profile, {"1_a": {"parameters": {"wait": 0.5}}})
+        (toy / "data" / "reference" / profile / "1_a").mkdir(parents=True)
+    parameters = notebooks.reference_plan(toy, "1_a").parameters
+    assert (parameters["profile"], parameters["source"], parameters["wait"]) == ("laptop", "reference", 0.5)
+    assert notebooks.reference_plan(toy, "2_b") is None
+
+
+def test_a_run_moves_its_copy_into_place(toy, tmp_path):
+    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {"seeds": [7]})
+    assert copy == tmp_path / "out" / "notebooks" / "1_a.ipynb"
+    assert toybook.printed(copy) == "explore [7] run\n"
+    assert not list((tmp_path / "out" / "running").iterdir())
+
+
+def test_figures_go_into_the_copy_whatever_the_environment_says(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", "import os\nprint(os.environ['MPLBACKEND'])")
+    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
+    assert "inline" in toybook.printed(copy)
+    assert os.environ["MPLBACKEND"] == "Agg"
+
+
+@pytest.mark.parametrize(("fail", "message"), [(True, "ValueError: told to fail"), ("die", "DeadKernelError")])
+def test_a_failure_is_kept_with_the_error_on_top(toy, tmp_path, fail, message):
+    """The second is a kernel killed from outside, as for want of memory: papermill itself writes no word of it."""
+    with pytest.raises(NotebookError, match=f"{message}[\\s\\S]*failed/1_a.ipynb"):
+        execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {"fail": fail})
+    failed = tmp_path / "out" / "failed" / "1_a.ipynb"
+    assert message in summary(failed)
+    first = "".join(cells(failed)[0]["source"])
+    assert "Exception was encountered" in first or "stopped in cell 4" in first
+    assert not (tmp_path / "out" / "notebooks" / "1_a.ipynb").exists()
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
+def test_the_first_pages_come_after_all_verdicts(profile):
+    plans = notebooks.plan(ROOT, profile)
+    verdicts = {name for name in plans if name.endswith("_verdicts")}
+    assert verdicts <= set(plans["01_ledger"].after) and verdicts <= set(plans["02_papers"].after)
+
+
+def test_the_published_book_needs_no_data():
+    """What needs files that may be absent has recorded results to show instead."""
+    entries = yaml.safe_load((ROOT / "notebooks" / "profiles" / "laptop.yaml").read_text())
+    needy = {name for name, entry in entries.items() if entry.get("needs")}
+    assert needy and needy <= {folder.name for folder in (ROOT / "data" / "reference" / "laptop").iterdir()}

@@ -1,0 +1,111 @@
+"""The three lists of packages agree, hold all that is imported, and describe this environment."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib import metadata
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from retlib.core import runtime
+
+ROOT = runtime.root()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# What conda calls by another name.
+CONDA = {"pytorch": "torch", "snakemake-minimal": "snakemake"}
+# What comes with a declared package and is as good as declared.
+BENCHMARKS = PROJECT["optional-dependencies"]["benchmarks"]
+WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
+
+
+def direct():
+    """Name to requirement, as pyproject.toml has them."""
+    lines = PROJECT["dependencies"] + [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+    return {canonicalize_name(Requirement(line).name): Requirement(line) for line in lines}
+
+
+def pins():
+    """Name to version, as constraints.txt has them."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    found = [line.split("==") for line in lines]
+    assert len({canonicalize_name(name) for name, _ in found}) == len(found)
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def conda():
+    """Name to version, as environment.yml has them, conda's names turned to pip's."""
+    lines = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    (pip,) = [line["pip"] for line in lines if isinstance(line, dict)]
+    assert pip[0] == "-c constraints.txt" and pip[-1] == "-e ."
+    pairs = [line.split("=") for line in lines if isinstance(line, str) and line != "pip" and ">" not in line]
+    found = {canonicalize_name(CONDA.get(name, name)): version for name, version in pairs}
+    return found | {canonicalize_name(name): version for name, version in (line.split("==") for line in pip[1:-1])}
+
+
+def test_the_three_lists_agree():
+    wanted = {name: pins().get(name) for name in direct()}
+    assert conda() == wanted
+    assert PROJECT["requires-python"] == ">=3.11,<3.14"
+    assert (
+        f"python{PROJECT['requires-python']}" in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    )
+
+
+@pytest.mark.parametrize("name", sorted(direct()))
+def test_a_pin_is_in_its_range_and_installed(name):
+    version = pins()[name]
+    assert direct()[name].specifier.contains(version)
+    try:
+        installed = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        # `make test` installs what the tests need, not the rivals that benchmarks compare with.
+        assert name in {canonicalize_name(Requirement(line).name) for line in BENCHMARKS}
+        return
+    # A build for one kind of machine, such as +cpu, counts as its version.
+    assert installed.split("+")[0] == version
+
+
+def test_every_pin_is_complete():
+    """Whatever the pinned packages need in turn is pinned, within what they allow."""
+    pinned = pins()
+    for name in pinned:
+        try:
+            needs = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # of another platform or Python
+        for need in map(Requirement, needs):
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(need.name) in pinned, f"{name} needs {need}"
+                assert need.specifier.contains(pinned[canonicalize_name(need.name)]), f"{name} needs {need}"
+
+
+def test_everything_imported_is_declared():
+    owners = metadata.packages_distributions()
+    files = [path for folder in ("retlib", "tests", "book/_ext") for path in (ROOT / folder).rglob("*.py")]
+    local = {path.stem for path in files} | {"retlib"}
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in {name.split(".")[0] for name in names} - local - set(sys.stdlib_module_names):
+                owner = {canonicalize_name(dist) for dist in owners.get(name, [name])}
+                assert owner & (direct().keys() | WITH_OTHERS), f"{path} imports {name}"
+
+
+def test_versions_and_licence_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"] == "MIT"
+    assert (ROOT / "LICENSE").read_text().startswith("MIT License")
+    assert f"version = {{{PROJECT['version']}}}" in (ROOT / "book" / "about.md").read_text()
+    assert len(citation["references"]) == 4
+
+
+def test_python_is_supported():
+    assert SpecifierSet(PROJECT["requires-python"]).contains(".".join(map(str, sys.version_info[:3])))

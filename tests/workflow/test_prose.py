@@ -1,0 +1,70 @@
+"""The commands that the prose gives, but for those that ask for what a book recorded: these are in test_book.py."""
+
+import os
+import re
+import subprocess
+import time
+import urllib.request
+
+import pytest
+from prose import BIN, BOOK, ELSEWHERE, ROOT, call, commands, run_as_they_stand
+
+from retlib.workflow import notebooks
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """A build folder that the commands share."""
+    return tmp_path_factory.mktemp("prose")
+
+
+def test_every_command_of_the_prose_is_run():
+    assert BOOK in commands()
+    assert set(ELSEWHERE) <= set(commands())
+
+
+@pytest.mark.parametrize("command", run_as_they_stand(of_a_book=False))
+def test_a_command_of_the_prose(build, tmp_path, command):
+    """As it stands; papermill's among them, whose output goes to a folder of its own."""
+    cwd = ROOT
+    if "papermill" in command:
+        (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
+        cwd = tmp_path
+    done = call(command, cwd, RETLIB_BUILD=str(build))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("command", [word for word in commands() if word.startswith("make ")])
+def test_a_make_target_calls_what_is_tested(command):
+    said = call(command.replace("make ", "make --always-make --dry-run ", 1)).stdout
+    expected = {
+        "book": "-m retlib.workflow.build --profile",
+        "test": "-m pytest",
+        "lab": "jupyter lab --notebook-dir notebooks",
+    }
+    assert expected[command.split()[1]] in said
+
+
+def test_jupyterlab_opens_the_notebooks(tmp_path):
+    """The command of `make lab`, without a window, on a free port."""
+    command = [str(BIN / "jupyter"), "lab", "--notebook-dir", "notebooks", "--no-browser", "--port=0"]
+    command += ["--allow-root"] if os.getuid() == 0 else []
+    environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
+    try:
+        address = None
+        for _ in range(600):
+            address = re.search(r"http://(?:localhost|127\.0\.0\.1):(\d+)/lab\?token=(\w+)", log.read_text())
+            if address or server.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert address, log.read_text()
+        port, token = address.groups()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents?token={token}") as answer:
+            listed = answer.read().decode()
+        assert all(f"{name}.ipynb" in listed for name in notebooks.names(ROOT))
+    finally:
+        server.kill()
+        server.wait()

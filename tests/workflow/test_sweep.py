@@ -1,0 +1,168 @@
+"""Sweeps over a notebook's parameters, on a toy notebook that records a number at once."""
+
+import pandas as pd
+import pytest
+import toybook
+import yaml
+from click.testing import CliRunner
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.workflow import cli, sweep
+
+BODY = """
+from retlib.evaluation.results import Results, own_folder
+
+if rate > 5:
+    raise ValueError("too fast")
+found = Results()
+for seed in seeds:
+    for system in ("a", "b"):
+        found.add_row(experiment="1_a", system=system, collection="toy", split="test", measure="R@1",
+                      value=size * rate + seed + (system == "b"), seed=seed, profile=profile)
+found.save(own_folder(profile, "1_a"))
+"""
+PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsize = 1\nrate = 1.0'
+TOLD = {
+    "notebook": "1_a",
+    "profile": "toy",
+    "measure": "R@1",
+    "set": {"seeds": [0, 2]},
+    "vary": {"size": [1, 10], "rate": [0.5, 2.0]},
+}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch, own_build):
+    toybook.make(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(toybook, "PARAMETERS", PARAMETERS)
+        toybook.write_notebook(tmp_path / "notebooks" / "1_a.ipynb", BODY)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def written(root, **changes):
+    path = root / "mine.yaml"
+    told = {name: value for name, value in (TOLD | changes).items() if value is not None}
+    path.write_text(yaml.safe_dump(told, sort_keys=False))
+    return path
+
+
+def test_every_combination_is_run_once(root):
+    chosen = sweep.read(written(root), root)
+    frame, failed = sweep.run(chosen, root, jobs=2)
+    assert failed == []
+    table = sweep.summary(frame, chosen)
+    expected = {(s, r, n): s * r + 1 + (n == "b") for s in (1, 10) for r in (0.5, 2.0) for n in "ab"}
+    assert table.set_index(["varied size", "varied rate", "system"])["R@1"].to_dict() == expected
+    assert (table["seeds"] == 2).all() and table["deviation over seeds"].round(4).eq(1.4142).all()
+    links = list(sweep.folder_of(chosen).glob("*/cache"))
+    assert len(links) == 4 and {link.resolve() for link in links} == {runtime.cache_dir()}  # what is trained is shared
+    figure = sweep.plot(table, chosen)
+    assert len(figure.axes) == 1 and len(figure.axes[0].containers) == 4
+    assert figure.axes[0].get_xlabel() == "size" and figure.axes[0].get_ylabel() == "R@1"
+
+
+def test_what_is_there_is_not_run_again(root):
+    chosen = sweep.read(written(root, vary={"size": [1, 10]}), root)
+    sweep.run(chosen, root, jobs=2)
+    before = stamps(chosen)
+    assert len(before) == 2
+    more = sweep.read(written(root, vary={"size": [10, 100]}), root)
+    frame, _ = sweep.run(more, root, jobs=1)
+    assert sorted(frame["varied size"].unique()) == [10, 100]
+    after = stamps(chosen)
+    assert len(after) == 3 and before.items() <= after.items()
+
+
+def stamps(chosen):
+    return {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
+
+
+def test_another_notebook_or_parameter_is_another_folder(root):
+    chosen = sweep.read(written(root), root)
+    folders = {sweep._folder(chosen, root, point) for point in chosen.points}
+    assert len(folders) == 4
+    with open(root / "retlib" / "evaluation" / "results.py", "a") as module:  # which the notebook imports
+        module.write("# another\n")
+    assert not folders & {sweep._folder(chosen, root, point) for point in chosen.points}
+
+
+def test_a_failed_point_is_named_and_the_others_are_there(root):
+    done = CliRunner().invoke(cli.main, ["sweep", str(written(root, vary={"rate": [1.0, 9.0]})), "--format", "csv"])
+    assert done.exit_code == 1
+    assert "FAILED: ValueError: too fast" in done.stderr and "the error on top" in done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "varied rate,system,collection,R@1,deviation over seeds,seeds" and len(lines) == 3
+    folder = runtime.build_dir() / "sweeps" / "mine"
+    assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
+
+
+def recorded():
+    rows = pd.DataFrame({"system": ["a", "b", "b"], "split": ["test", "test", "dev"], "value": [1.0, 2.0, 9.0]})
+    return rows.assign(collection="toy", measure="R@1", seed=0, **{"varied size": 1, "varied rate": 0.5})
+
+
+def test_systems_can_be_chosen_and_other_splits_are_left_out(root):
+    table = sweep.summary(recorded(), sweep.read(written(root, systems=["b"]), root))
+    assert table[["system", "R@1", "seeds"]].to_numpy().tolist() == [["b", 2.0, 1]]
+
+
+def test_parameters_may_be_called_as_recorded_columns_are(root):
+    chosen = sweep.read(written(root, vary={"seeds": [[0], [1]]}, set=None), root)
+    cells = [sweep._cells(point) for point in chosen.points]
+    assert cells == [{"varied seeds": 0}, {"varied seeds": 1}]
+    frame = pd.concat([recorded().assign(**each) for each in cells])
+    table = sweep.summary(frame, chosen)
+    assert table[["varied seeds", "system", "seeds"]].to_numpy().tolist() == [
+        [0, "a", 1],
+        [0, "b", 1],
+        [1, "a", 1],
+        [1, "b", 1],
+    ]
+    assert sweep.plot(table, chosen).axes[0].get_xlabel() == "seeds"
+
+
+def test_without_its_data_a_notebook_is_not_swept(root):
+    toybook.set_profile(root, "toy", {"1_a": {"needs": ["quora"]}})
+    (root / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
+    (root / "data" / "reference" / "toy" / "1_a" / "rows.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="its data are not here"):
+        sweep.run(sweep.read(written(root), root), root, jobs=1)
+
+
+@pytest.mark.parametrize("changes", [{"measure": "AP@7"}, {"systems": ["c"]}])
+def test_what_nothing_recorded(root, changes):
+    with pytest.raises(SettingError, match="Valid: "):
+        sweep.summary(recorded(), sweep.read(written(root, **changes), root))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"notebook": "9_x"}, SettingError, "notebook"),
+        ({"profile": "quik"}, SettingError, "profile"),
+        ({"vary": {"sice": [1]}}, SettingError, "sice"),
+        ({"vary": {"size": 3}}, SettingError, "must be a list of values"),
+        ({"vary": {"size": []}}, SettingError, "must be a list of values"),
+        ({"set": {"size": 3}}, SettingError, "size is set and varied"),
+        ({"measure": None}, DataError, "lacks `measure`"),
+        ({"metric": "R@1"}, SettingError, "metric"),
+    ],
+)
+def test_wrong_files(root, changes, error, message):
+    with pytest.raises(error, match=message):
+        sweep.read(written(root, **changes), root)
+
+
+def test_what_is_no_mapping(root):
+    (root / "mine.yaml").write_text("- 1\n- 2\n")
+    with pytest.raises(DataError, match="must be a mapping"):
+        sweep.read(root / "mine.yaml", root)
+
+
+def test_the_sweeps_of_the_repository_can_be_read():
+    real = runtime.root()
+    files = sorted((real / "notebooks" / "sweeps").glob("*.yaml"))
+    assert files and all(sweep.read(path, real).points for path in files)
