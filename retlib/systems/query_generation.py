@@ -302,9 +302,9 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
 
     def make(folder: Path) -> None:
         generator = _copy(start)
-        training, unseen = (_tokenized(generator, pairs[pairs["split"] == split]) for split in ("train", "dev"))
+        seen, unseen = (_tokenized(generator, pairs[pairs["split"] == split]) for split in ("train", "dev"))
         unseen = unseen.take(np.sort(np.random.default_rng(0).permutation(len(unseen))[:VALIDATION]))
-        _train(generator, trainer, unseen, schedule, seed, folder, f"query generator seed {seed}")
+        _train(generator, seen, unseen, schedule, seed, folder, f"query generator seed {seed}")
 
     return Generator.load(cache.artefact("generator", settings, MODULES, make))
 
