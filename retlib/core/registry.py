@@ -1,0 +1,174 @@
+"""Registries: what chapters name (losses, negatives, tasks, encoders), wherever it is defined.
+
+A thing is registered by a decorator: in the package, in a notebook's cell, or in a file that ``RETLIB_PLUGINS`` names
+(several with the system's path separator between). From then on its name is valid wherever a chapter, the command
+line or a sweep takes one, and its source takes part in the address of all that is trained with it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from retlib.core.errors import SettingError, require_one_of
+
+PACKAGE = __name__.partition(".")[0]
+# Values that are part of what a function computes when it reads them from outside.
+LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, type(None))
+
+
+class Registry:
+    """Names of one kind of thing.
+
+    Parameters
+    ----------
+    kind : str
+        As errors call it: "loss".
+    **facts
+        What a thing may say of itself when it is registered, with its default; an attribute of the thing.
+    """
+
+    def __init__(self, kind: str, **facts: Any) -> None:
+        self.kind, self.facts = kind, facts
+        self._things: dict[str, Any] = {}
+
+    def register(self, name: str, **facts: Any) -> Callable[[Any], Any]:
+        """Make what is decorated available under `name`.
+
+        Raises
+        ------
+        SettingError
+            If another thing has the name, or a fact is none of this registry.
+        """
+        for fact in facts:
+            require_one_of(f"what a {self.kind} says of itself", fact, self.facts)
+
+        def add(thing: Any) -> Any:
+            known = self._things.get(name)
+            if known is not None and _identity(known) != _identity(thing):
+                there = f"{known.__module__}.{known.__qualname__}"
+                raise SettingError(f"{self.kind} {name!r} is there already: {there}. Choose another name.")
+            for fact, value in {**self.facts, **facts}.items():
+                setattr(thing, fact, value)
+            self._things[name] = thing
+            return thing
+
+        return add
+
+    def get(self, name: str) -> Any:
+        """The thing of that name; `SettingError` lists the valid ones."""
+        require_one_of(self.kind, name, self.names())
+        return self._things[name]
+
+    def names(self) -> list[str]:
+        """All names, in order."""
+        load_plugins()
+        return sorted(self._things)
+
+    def source(self, name: str) -> str:
+        """A hash of what the thing computes; see `source`."""
+        return source(self.get(name))
+
+
+def _identity(thing: Any) -> tuple[str, str]:
+    """A cell that runs again may give its names anew."""
+    return (thing.__module__, "" if thing.__module__ == "__main__" else thing.__qualname__)
+
+
+# --- plugins ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def load_plugins() -> None:
+    """Import the files that ``RETLIB_PLUGINS`` names, once.
+
+    Raises
+    ------
+    SettingError
+        If there is no such file.
+    """
+    for path in filter(None, os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep)):
+        file = Path(path).resolve()
+        if not file.is_file():
+            raise SettingError(f"RETLIB_PLUGINS names {path}, which is no file.")
+        name = f"plugin_{file.stem}"
+        if name not in sys.modules:
+            spec = spec_from_file_location(name, file)
+            sys.modules[name] = module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+
+
+# --- sources ---------------------------------------------------------------------------------------
+
+
+def source(thing: Any) -> str:
+    """sha256 of the source of a function or class, without docstrings and comments.
+
+    Of what is defined outside the package, the literals, functions and classes that it reads from its surroundings
+    take part as well: nobody raises a version when they change.
+
+    Raises
+    ------
+    SettingError
+        If the source cannot be read.
+    """
+    return hashlib.sha256("\n".join(_lines(thing, set())).encode()).hexdigest()[:24]
+
+
+def _lines(thing: Any, seen: set[int]) -> Iterator[str]:
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, type):
+        yield thing.__name__
+        for base in thing.__bases__:
+            if not _inside(base):
+                yield from _lines(base, seen)
+        for name, value in sorted(vars(thing).items()):
+            yield from _member(name, value, seen)
+    else:
+        yield from _function(inspect.unwrap(thing), seen)
+
+
+def _member(name: str, value: Any, seen: set[int]) -> Iterator[str]:
+    found = next((part for key in ("fget", "func", "__func__") if (part := getattr(value, key, None))), value)
+    if inspect.isfunction(found):
+        yield from _function(found, seen)
+    elif isinstance(value, LITERALS) and not name.startswith("__"):
+        yield f"{name} = {value!r}"
+
+
+def _function(function: Any, seen: set[int]) -> Iterator[str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError) as error:
+        wrong = f"the source of {function!r} cannot be read: define it with `def` in a file or a notebook's cell"
+        raise SettingError(wrong) from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            node.decorator_list = []
+    yield ast.unparse(tree)
+    if not _inside(function):
+        outside = inspect.getclosurevars(function)
+        for name, value in sorted({**outside.globals, **outside.nonlocals}.items()):
+            if isinstance(value, LITERALS):
+                yield f"{name} = {value!r}"
+            elif (inspect.isfunction(value) or isinstance(value, type)) and value.__module__ == function.__module__:
+                yield from _lines(value, seen)
+
+
+def _inside(thing: Any) -> bool:
+    """Whether something is the package's, whose versions its own tests watch, or of another installed package."""
+    module = getattr(thing, "__module__", "") or ""
+    return module != "__main__" and not module.startswith("plugin_")

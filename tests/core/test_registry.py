@@ -1,0 +1,108 @@
+"""Registries: names, facts, and sources that change when what is computed changes."""
+
+import textwrap
+
+import pytest
+
+from retlib.core import registry
+from retlib.core.errors import SettingError
+from retlib.core.registry import Registry, source
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Import a file as `RETLIB_PLUGINS` does, as often as its text changes."""
+
+    def load(text):
+        path = tmp_path / "mine.py"
+        path.write_text(textwrap.dedent(text))
+        monkeypatch.setenv("RETLIB_PLUGINS", str(path))
+        registry.sys.modules.pop("plugin_mine", None)
+        registry.inspect.linecache.clearcache()
+        registry.load_plugins.cache_clear()
+        registry.load_plugins()
+        return registry.sys.modules["plugin_mine"]
+
+    yield load
+    registry.sys.modules.pop("plugin_mine", None)
+    registry.load_plugins.cache_clear()
+
+
+LOSS = '''
+    MARGIN = {margin}
+
+    def hinge(x):
+        """{words}"""
+        return max(0, {margin_name} - x)  # {words}
+
+    class Sampler:
+        """{words}"""
+
+        depth = {margin}
+
+        def draw(self, n={margin}):
+            return hinge(n)
+'''
+
+
+def test_what_is_computed_makes_the_source(plugin):
+    def of(**changes):
+        module = plugin(LOSS.format(**{"margin": 0, "words": "a", "margin_name": "MARGIN"} | changes))
+        return source(module.hinge), source(module.Sampler)
+
+    first = of()
+    assert of(words="b") == first  # docstrings and comments compute nothing
+    assert all(a != b for a, b in zip(of(margin=50), first, strict=True))  # a value that is read from outside
+    assert of(margin_name="0")[0] != first[0]
+
+
+def test_a_plugin_s_names_are_known(plugin, monkeypatch):
+    found = Registry("loss", scaled=True)
+    monkeypatch.setattr(registry, "FOUND", found, raising=False)
+    plugin(
+        """
+        from retlib.core import registry
+
+        @registry.FOUND.register("mine", scaled=False)
+        def mine(scores):
+            return scores
+        """
+    )
+    assert found.names() == ["mine"] and found.get("mine").scaled is False
+
+
+def test_a_missing_plugin_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("RETLIB_PLUGINS", str(tmp_path / "none.py"))
+    registry.load_plugins.cache_clear()
+    with pytest.raises(SettingError, match=r"none\.py"):
+        registry.load_plugins()
+    registry.load_plugins.cache_clear()
+
+
+def test_a_name_is_one_thing_s():
+    found = Registry("loss")
+
+    @found.register("a")
+    def first():
+        return 1
+
+    def other():
+        return 2
+
+    found.register("a")(first)  # as a cell that runs again
+    with pytest.raises(SettingError, match="first"):
+        found.register("a")(other)
+    with pytest.raises(SettingError, match="Valid: a"):
+        found.get("b")
+
+
+def test_facts_are_checked_and_have_defaults():
+    found = Registry("loss", scaled=True)
+
+    @found.register("a")
+    def a():
+        return 1
+
+    assert a.scaled is True
+    with pytest.raises(SettingError, match="scaled"):
+        found.register("b", scale=False)
