@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core import runtime
+from retlib.core import rules, runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.core.rules import each_of, mapping_of, number, one_of
 from retlib.evaluation import results
@@ -20,7 +20,7 @@ RULES = {
     "margin": number(0, 1),
     "collections": each_of(collection_name),
     "tasks": mapping_of(["P", "Q"], collection_name),
-    "files": mapping_of(None, experiment.text),
+    "files": mapping_of(None, rules.text),
     "other": text_name,
 }
 ALL = {**experiment.COMMON, **RULES}
