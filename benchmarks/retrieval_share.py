@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from retlib.core import runtime
-from retlib.data.pairs import Judged
+from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable, WordPiece, offsets_of
 from retlib.models.encoders import DualEncoder, encode
 from retlib.models.transformer import Transformer
@@ -66,7 +66,7 @@ def main() -> None:
     built = two_pass.build(documents) if exact else index.build(options.index, documents, search)
     building = time.perf_counter() - start
     relevant = np.random.default_rng(2).integers(options.documents, size=(QUERIES, 1)).astype(np.int32)
-    judged = Judged(table, TokenTable.from_rows(relevant.tolist()), documents)
+    judged = LabelledQueries(table, TokenTable.from_rows(relevant.tolist()), documents)
     pieces = WordPiece((*WordPiece.SPECIAL, *(f"w{i}" for i in range(UNITS - len(WordPiece.SPECIAL)))))
     model = DualEncoder(Transformer.from_scratch(pieces, 2, DIMENSION, DIMENSION), similarity="dot")
     task = RetrievalTask(model, Retrieved(judged, options.batch, 0, built, options.retrieved), "lambdarank-mrr")

@@ -5,7 +5,7 @@ from functools import cache
 from itertools import product
 
 from retlib.data import datasets
-from retlib.data.collection import smaller
+from retlib.data.collection import subsample
 from retlib.evaluation import results
 from retlib.retrieval.index import EXACT
 from retlib.studies import ltre_study
@@ -42,7 +42,7 @@ def study():
     """The study of `SHARED`, with a second collection that is tested on alone."""
     made = ltre_study.study(SHARED)
     # A byte of a code has 256 values: an index takes no fewer documents.
-    other = replace(smaller(datasets.load("pydocs-passages-smoke"), 256, 10), name=OTHER)
+    other = replace(subsample(datasets.load("pydocs-passages-smoke"), 256, 10), name=OTHER)
     return replace(made, tested_on=(*made.tested_on, other))
 
 

@@ -20,7 +20,7 @@ from retlib.core.errors import DataError, SettingError, require
 
 SPLITS = ("train", "dev", "test")
 
-# The part of the training queries that `cold_start` holds out as dev (Chang 2020, section 4.1).
+# The part of the training queries that `low_resource` holds out as dev (Chang 2020, section 4.1).
 HELD_OUT = 0.1
 
 # The columns that each frame must have; others may stand beside them.
@@ -292,7 +292,7 @@ def split_by_position(position: pd.Series, share: float, start: float) -> np.nda
     return np.select([position < (1 - HELD_OUT) * share, position < share, position >= start], SPLITS, "")
 
 
-def cold_start(collection: Collection, share: float, test: float | None = None) -> Collection:
+def low_resource(collection: Collection, share: float, test: float | None = None) -> Collection:
     """The same task with `share` of the queries for training (Chang 2020, section 4.1).
 
     Queries are split by the column `position` of their frame, a hash in [0, 1): those below
@@ -334,58 +334,65 @@ def cold_start(collection: Collection, share: float, test: float | None = None) 
     return replace(part, name=f"{collection.name}-{share:g}", queries=queries)
 
 
-def fewer_candidates(collection: Collection, most: int, split: str = "test") -> Collection:
-    """The same task with about `most` candidates: the passages that answer a split's queries, then others.
+def subsample(collection: Collection, documents: int, queries: int | None = None) -> Collection:
+    """The same task on a part of its documents and test queries.
 
-    Passages stay whole, so that a sentence competes with its neighbours; the others are
-    taken in the order of a hash of their names.
+    Both are taken in the order of a hash of their names, so that a smaller part lies in a larger
+    one: the test queries; then the documents that are relevant to these, those that are relevant to
+    queries of the other splits, and all others, until there are `documents`. Where documents are
+    sentences of passages (column `passage`), passages stay whole, so that a sentence competes with
+    its neighbours.
 
     Parameters
     ----------
-    collection : Collection
-        Its documents have `passage`.
-    most : int
-        Passages are added until there are so many candidates, or none is left.
+    documents : int
+        At most so many, but for those that are relevant to the test queries and for the end of a passage.
+    queries : int, optional
+        At most so many test queries; training and validation queries whose relevant documents all
+        went are dropped. By default every query stays, and only the candidates become fewer: behind
+        those that are relevant to test queries, all documents are alike.
 
     Raises
     ------
-    DataError
-        If the documents are in no passages.
+    SettingError
+        If a number is not at least 1.
     """
-    require("passage" in collection.documents, f"collection {collection.name!r} has no passages", DataError)
-    passages = collection.documents["passage"]
-    needed = set(passages[collection.judgments(split)["doc_id"]])
-    sizes = passages.value_counts()
-    order = sorted(sizes.index, key=lambda name: (name not in needed, hash_position(name)))
+    for name, count in (("documents", documents), ("queries", queries)):
+        require(count is None or count >= 1, f"{count} {name}: at least 1 is needed")
+    names, is_test = collection.documents.index, collection.queries["split"] == "test"
+    wholes = collection.documents.get("passage", pd.Series(names, names))  # document to what stays whole
+    test = sorted(collection.queries.index[is_test], key=hash_position)[:queries]
+    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    is_tested = relevant["query_id"].isin(collection.queries.index[is_test])
+    needed = set(wholes[relevant["doc_id"][relevant["query_id"].isin(test)]])
+    asked = set() if queries is None else set(wholes[relevant["doc_id"][~is_tested]])
+    sizes = wholes.value_counts()
+    order = sorted(sizes.index, key=lambda name: (name not in needed, name not in asked, hash_position(name)))
     before = np.cumsum(sizes[order].to_numpy()) - sizes[order].to_numpy()
-    chosen = needed | {name for name, start in zip(order, before, strict=True) if start < most}
-    return collection.part(passages.isin(chosen))
+    chosen = needed | {name for name, start in zip(order, before, strict=True) if start < documents}
+    kept = wholes.isin(chosen)
+    if queries is None:
+        return collection.part(kept)
+    answered = relevant["query_id"][relevant["doc_id"].isin(names[kept])]
+    return collection.part(
+        kept, collection.queries.index.isin(test) | (~is_test & collection.queries.index.isin(answered))
+    )
 
 
-def smaller(collection: Collection, documents: int, questions: int) -> Collection:
-    """The same task on a part of its documents and test queries.
-
-    Both are taken in the order of a hash of their names: `questions` test queries; then the
-    documents that are relevant to these, those that are relevant to queries of the other splits,
-    and all others, until there are `documents`. Training and validation queries whose relevant
-    documents all went are dropped, and so are labelled pairs of which one document went.
+def with_distractors(collection: Collection, distractors: pd.DataFrame, name: str) -> Collection:
+    """The same task with further candidates, none of which is relevant.
 
     Parameters
     ----------
-    documents, questions : int
-        At most so many test queries, and documents, but for those that are relevant to them.
+    distractors : DataFrame
+        Passages: `text`, and `title` where the collection has one. Their ids get the prefix ``added/``.
+    name : str
+        Of the new collection.
     """
-    require(documents >= 1 and questions >= 1, f"{documents} documents and {questions} questions: at least 1 is needed")
-    test = sorted(collection.split("test").index, key=hash_position)[:questions]
-    relevant = collection.qrels[collection.qrels["relevance"] > 0]
-    needed = set(relevant["doc_id"][relevant["query_id"].isin(test)])
-    asked = set(relevant["doc_id"][~relevant["query_id"].isin(collection.split("test").index)])
-    names = collection.documents.index
-    order = sorted(names, key=lambda name: (name not in needed, name not in asked, hash_position(name)))
-    chosen = order[: max(documents, len(needed))]
-    answered = relevant["query_id"][relevant["doc_id"].isin(chosen)]
-    others, asked = collection.queries["split"] != "test", collection.queries.index
-    return collection.part(names.isin(chosen), asked.isin(test) | (others & asked.isin(answered)))
+    own = collection.documents
+    columns = [column for column in ("text", "title") if column in own]
+    documents = pd.concat([own[columns], distractors[columns].rename("added/{}".format)]).rename_axis("doc_id")
+    return replace(collection, name=name, documents=documents, pairs=None)
 
 
 def retrieval_task(

@@ -66,7 +66,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class LabelledQueries:
     """Queries, the documents that are relevant to each, and all documents.
 
     Parameters

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from retlib.core.errors import DataError, require
 
-# Rarer letters than so many become unknown units, as in BERT's own vocabulary.
+# Rarer letters than so many become unknown tokens, as in BERT's own vocabulary.
 LETTERS = 1000
 
 WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -79,8 +80,8 @@ def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
 
 
-class Piece(NamedTuple):
-    """A run of token ids for each of several rows: `ids`, and where runs start and how long they are, (rows,) each."""
+class Segment(NamedTuple):
+    """A run of token ids in each of several rows: `ids`, and where runs start and how long they are, (rows,) each."""
 
     ids: np.ndarray
     starts: np.ndarray
@@ -121,105 +122,150 @@ class TokenTable:
         return TokenTable(self.ids[_places(starts, lengths)], offsets_of(lengths))
 
     @property
-    def piece(self) -> Piece:
-        """The rows whole, to be pasted beside others."""
-        return Piece(self.ids, self.offsets[:-1], self.lengths)
+    def segment(self) -> Segment:
+        """The rows whole, to be put beside others by `concatenate`."""
+        return Segment(self.ids, self.offsets[:-1], self.lengths)
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Sequence[int]]) -> TokenTable:
-        """Build a table from lists of token ids."""
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-        ids = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=offsets[-1])
-        return cls(ids, offsets)
+    def from_rows(cls, rows: Iterable[Sequence[int]]) -> TokenTable:
+        """Build a table from rows of token ids, read once."""
+        ids, lengths = array("i"), array("q")
+        for row in rows:
+            ids.extend(row)
+            lengths.append(len(row))
+        return cls(np.array(ids, dtype=np.int32), offsets_of(np.array(lengths, dtype=np.int64)))
 
 
-def paste(pieces: Sequence[Piece], limit: int) -> TokenTable:
-    """Pieces side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
-    room = np.full(len(pieces[0].starts), limit, dtype=np.int64)  # (rows,): tokens that still fit
+def concatenate(segments: Sequence[Segment], limit: int) -> TokenTable:
+    """Segments side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
+    room = np.full(len(segments[0].starts), limit, dtype=np.int64)  # (rows,): tokens that still fit
     kept = []
-    for piece in pieces:
-        kept.append(np.minimum(piece.lengths, room))
+    for segment in segments:
+        kept.append(np.minimum(segment.lengths, room))
         room -= kept[-1]
     offsets = offsets_of(limit - room)
     ids, at = np.empty(offsets[-1], dtype=np.int32), offsets[:-1]
-    for piece, lengths in zip(pieces, kept, strict=True):
-        ids[_places(at, lengths)] = piece.ids[_places(piece.starts, lengths)]
+    for segment, lengths in zip(segments, kept, strict=True):
+        ids[_places(at, lengths)] = segment.ids[_places(segment.starts, lengths)]
         at = at + lengths
     return TokenTable(ids, offsets)
 
 
-def constant(token: int, rows: int) -> Piece:
+def constant(token: int, rows: int) -> Segment:
     """The same token in each row."""
-    return Piece(np.array([token]), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64))
+    return Segment(np.array([token]), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64))
+
+
+UNKNOWN = "[UNK]"
+# Texts that are tokenized at once.
+_CHUNK = 2000
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """Words and their ids. Id 0 stands for every word that is not in the vocabulary."""
-
-    words: tuple[str, ...]
-
-    UNKNOWN = 0
-
-    def __len__(self) -> int:
-        return len(self.words) + 1
-
-    @classmethod
-    def build(cls, texts: Iterable[str], min_count: int = 1, max_size: int | None = None) -> Vocabulary:
-        """The words of `texts` that occur at least `min_count` times, most frequent first."""
-        counts = Counter(word for text in texts for word in words(text))
-        kept = [word for word, count in counts.items() if count >= min_count]
-        kept.sort(key=lambda word: (-counts[word], word))
-        require(len(kept) > 0, "the texts hold no word that is frequent enough for a vocabulary", DataError)
-        return cls(tuple(kept[:max_size]))
-
-    def encode(self, texts: Iterable[str]) -> TokenTable:
-        """Token ids of each text; a text without any word becomes one unknown word."""
-        ids = {word: i for i, word in enumerate(self.words, start=1)}
-        return TokenTable.from_rows([[ids.get(w, 0) for w in words(text)] or [self.UNKNOWN] for text in texts])
-
-
-@dataclass(frozen=True)
-class WordPiece:
-    """Sub-word units of lowercased text, as BERT has them (Chang 2020, section 4.1).
+class Tokenizer:
+    """A vocabulary of tokens, and the way in which text is cut into them: words, or parts of words.
 
     Parameters
     ----------
-    pieces : tuple of str
-        The units; an id is a place in it. BERT's five special ones must be among them.
+    tokens : tuple of str
+        An id is a place in it. The special ones must be among them.
 
     Raises
     ------
     DataError
-        If a special unit is missing.
+        If a special token is missing.
     """
 
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
 
-    SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    SPECIAL: ClassVar[tuple[str, ...]] = (UNKNOWN,)
 
     def __post_init__(self) -> None:
-        missing = sorted(set(self.SPECIAL) - set(self.pieces))
-        require(not missing, f"a WordPiece vocabulary needs {', '.join(self.SPECIAL)}; missing: {missing}", DataError)
+        missing = sorted(set(self.SPECIAL) - set(self.tokens))
+        name = type(self).__name__
+        require(not missing, f"a {name} needs the tokens {', '.join(self.SPECIAL)}; missing: {missing}", DataError)
 
     def __len__(self) -> int:
-        return len(self.pieces)
+        return len(self.tokens)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Token to id."""
+        return {token: i for i, token in enumerate(self.tokens)}
+
+    def encode(self, texts: Iterable[str]) -> TokenTable:
+        """Token ids of each text, without special tokens; a text without any becomes one unknown token."""
+        unknown, texts = [self.ids[UNKNOWN]], iter(texts)
+        chunks = iter(lambda: list(islice(texts, _CHUNK)), [])
+        return TokenTable.from_rows(row or unknown for chunk in chunks for row in self._rows(chunk))
+
+    def _rows(self, texts: list[str]) -> Iterator[list[int]]:
+        """The token ids of each text."""
+        raise NotImplementedError
 
     @classmethod
-    def train(cls, texts: Iterable[str], size: int = 8000) -> WordPiece:
-        """Learn at most `size` units from texts; the same texts give the same units."""
+    def load(cls, path: Path) -> Self:
+        """Read one token a line, as `save` and BERT's releases (``vocab.txt``) write them."""
+        require(Path(path).is_file(), f"there is no vocabulary at {path}", DataError)
+        return cls(tuple(Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")))
+
+    def save(self, path: Path) -> None:
+        """Write one token a line."""
+        Path(path).write_text("\n".join(self.tokens) + "\n", encoding="utf-8")
+
+
+class Vocabulary(Tokenizer):
+    """Whole words (`words`); id 0 stands for every word that is not in the vocabulary."""
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> Self:
+        """The vocabulary of these words, in their order, behind the unknown one."""
+        return cls((UNKNOWN, *words))
+
+    @classmethod
+    def build(cls, texts: Iterable[str], min_count: int = 1, max_size: int | None = None) -> Self:
+        """The words of `texts` that occur at least `min_count` times, most frequent first; `max_size` at most."""
+        counts = Counter(word for text in texts for word in words(text))
+        kept = [word for word, count in counts.items() if count >= min_count]
+        kept.sort(key=lambda word: (-counts[word], word))
+        require(len(kept) > 0, "the texts hold no word that is frequent enough for a vocabulary", DataError)
+        return cls.of(kept[:max_size])
+
+    def _rows(self, texts: list[str]) -> Iterator[list[int]]:
+        # The library's WordLevel has a quarter of the speed, and other letters make its words than Python's.
+        get = self.ids.get
+        return ([get(word, 0) for word in words(text)] for text in texts)
+
+
+def _id_of(token: str, doc: str) -> property:
+    return property(lambda self: self.ids[token], doc=doc)
+
+
+class WordPiece(Tokenizer):
+    """Parts of words of lowercased text, as BERT has them (Chang 2020, section 4.1)."""
+
+    SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+
+    pad = _id_of("[PAD]", "Id of the token that fills rows up.")
+    cls = _id_of("[CLS]", "Id of the token that opens every input.")
+    sep = _id_of("[SEP]", "Id of the token between two parts, and at the end.")
+    mask = _id_of("[MASK]", "Id of the token that stands for a hidden one.")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int = 8000) -> Self:
+        """Learn at most `size` tokens from texts; the same texts give the same tokens."""
         from tokenizers import trainers
 
         texts = list(texts)
-        tokenizer = _wordpiece({unit: i for i, unit in enumerate(cls.SPECIAL)})
+        tokenizer = _wordpiece({token: i for i, token in enumerate(cls.SPECIAL)})
         counts: Counter[str] = Counter()
         for each in texts:
             counts.update(tokenizer.normalizer.normalize_str(each))
         letters = sorted((x for x in counts if not x.isspace()), key=lambda x: (-counts[x], x))[:LETTERS]
-        # The trainer breaks ties by the ids of units, and numbers the letters in the order of a
+        # The trainer breaks ties by the ids of tokens, and numbers the letters in the order of a
         # randomly seeded hash table. Given the letters, it learns the same from the same texts.
         known = [*cls.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
-        require(size >= len(known), f"size = {size}: at least {len(known)} are needed, for letters and special units")
+        require(size >= len(known), f"size = {size}: at least {len(known)} are needed, for letters and special tokens")
         trainer = trainers.WordPieceTrainer(
             vocab_size=size, special_tokens=known, limit_alphabet=len(letters), show_progress=False
         )
@@ -227,55 +273,12 @@ class WordPiece:
         ids = tokenizer.get_vocab()
         return cls(tuple(sorted(ids, key=ids.get)))
 
-    @classmethod
-    def load(cls, path: Path) -> WordPiece:
-        """Read a ``vocab.txt`` of one unit a line, as BERT's releases and `save` write it."""
-        require(Path(path).is_file(), f"there is no WordPiece vocabulary at {path}", DataError)
-        return cls(tuple(Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")))
-
-    def save(self, path: Path) -> None:
-        """Write one unit a line."""
-        Path(path).write_text("\n".join(self.pieces) + "\n", encoding="utf-8")
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """Unit to id."""
-        return {unit: i for i, unit in enumerate(self.pieces)}
-
-    @property
-    def pad(self) -> int:
-        """Id of the padding unit."""
-        return self.ids["[PAD]"]
-
-    @property
-    def cls(self) -> int:
-        """Id of the unit that opens every input."""
-        return self.ids["[CLS]"]
-
-    @property
-    def sep(self) -> int:
-        """Id of the unit between two parts, and at the end."""
-        return self.ids["[SEP]"]
-
-    @property
-    def mask(self) -> int:
-        """Id of the unit that stands for a hidden one."""
-        return self.ids["[MASK]"]
-
     @cached_property
     def _tokenizer(self):
         return _wordpiece(self.ids)
 
-    def encode(self, texts: Iterable[str]) -> TokenTable:
-        """Ids of each text, without special units; a text without any becomes one unknown unit."""
-        unknown = [self.ids["[UNK]"]]
-        ids, lengths = [np.empty(0, dtype=np.int32)], [0]
-        texts = iter(texts)
-        while chunk := list(islice(texts, 2000)):
-            rows = [found.ids or unknown for found in self._tokenizer.encode_batch_fast(chunk)]
-            ids.append(np.fromiter(chain.from_iterable(rows), dtype=np.int32))
-            lengths.extend(map(len, rows))
-        return TokenTable(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64))
+    def _rows(self, texts: list[str]) -> Iterator[list[int]]:
+        return (found.ids for found in self._tokenizer.encode_batch_fast(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, lowercased as it was read."""

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from retlib.core.errors import DataError, require
-from retlib.data.text import Piece, TokenTable, WordPiece, constant, paste
+from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant
 
 # Pairs that are padded to one length together, as in `retlib.models.transformer`.
 GROUP = 32
@@ -273,7 +273,7 @@ class Seq2Seq(nn.Module, ABC):
 
     def _group(self, passages: TokenTable, queries: TokenTable) -> Tensor:
         memory = self.encode(passages)
-        targets, mask = _padded([queries.piece, constant(self.end, len(queries))], self._pad, self.device)  # (B, T)
+        targets, mask = _padded([queries.segment, constant(self.end, len(queries))], self._pad, self.device)  # (B, T)
         first = torch.tensor(self.begin, device=self.device).expand(len(targets), -1)
         inputs = torch.cat([first, targets[:, :-1]], dim=1)
         embedded = self.bart.model.decoder.embed_tokens(inputs)
@@ -310,7 +310,7 @@ class Seq2Seq(nn.Module, ABC):
         longest = int(passages.lengths.max(initial=0))
         require(longest <= self.longest, f"a passage of {longest} units; the model takes {self.longest}", DataError)
         opening, end = constant(self._open, len(passages)), constant(self.end, len(passages))
-        units, mask = _padded([opening, passages.piece, end], self._pad, self.device)
+        units, mask = _padded([opening, passages.segment, end], self._pad, self.device)
         inner = mask.clone()
         inner[:, 0] = False
         inner[:, :-1] &= mask[:, 1:]
@@ -428,9 +428,9 @@ def _made(config) -> nn.Module:
     return BartForConditionalGeneration(config)
 
 
-def _padded(pieces: Sequence[Piece], pad: int, on: torch.device) -> tuple[Tensor, Tensor]:
+def _padded(pieces: Sequence[Segment], pad: int, on: torch.device) -> tuple[Tensor, Tensor]:
     """Pieces side by side, padded to the longest row: ids (B, S), and what is not padding."""
-    table = paste(pieces, limit=np.iinfo(np.int32).max)
+    table = concatenate(pieces, limit=np.iinfo(np.int32).max)
     mask = np.arange(table.lengths.max(initial=0)) < table.lengths[:, None]
     units = np.full(mask.shape, pad, dtype=np.int64)
     units[mask] = table.ids

@@ -45,7 +45,7 @@ class WordVectors:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save_file({"matrix": self.matrix}, folder / "vectors.safetensors")
-        content = {"words": self.vocabulary.words, "settings": dict(self.settings)}
+        content = {"words": self.vocabulary.tokens, "settings": dict(self.settings)}
         (folder / "words.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
@@ -156,7 +156,7 @@ def _from_entries(entries: Iterable[Entry], dimension: int, settings: Mapping[st
             known[word] = None
             buffer += vector.astype("<f4", copy=False).tobytes()
     matrix = np.frombuffer(buffer, dtype="<f4").reshape(-1, dimension)
-    return WordVectors(Vocabulary(tuple(known)), matrix, settings)
+    return WordVectors(Vocabulary.of(known), matrix, settings)
 
 
 def _text_entries(stream: BinaryIO, path: Path, only: Only) -> tuple[int, Iterator[Entry]]:
@@ -228,7 +228,7 @@ class AveragedVectors:
             self.weights = np.ones(len(vectors.vocabulary), dtype=np.float32)
         else:
             self.weights = inverse_document_frequency(vectors.vocabulary, idf_texts)
-        self.weights[Vocabulary.UNKNOWN] = 0
+        self.weights[0] = 0  # the unknown word
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Sentence vectors of length 1, float32, shape (n, d); zero for a text without a known word."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from retlib.core import runtime
-from retlib.data.text import TokenTable, constant, paste
+from retlib.data.text import TokenTable, concatenate, constant
 from retlib.retrieval import index
 from retlib.studies.experiment import Experiment
 from retlib.studies.reqa import Study
@@ -60,5 +60,5 @@ def _together(study: Study, architecture: Architecture, pairs: int) -> TokenTabl
     benchmark, rows = study.benchmark(architecture), np.arange(pairs)
     queries = benchmark.queries.take(rows % len(benchmark.queries))
     documents = benchmark.documents.take(rows % len(benchmark.documents))
-    pieces = [queries.piece, constant(study.prepared[0].sep, pairs), documents.piece]
-    return paste(pieces, architecture.query_length + architecture.document_length)
+    pieces = [queries.segment, constant(study.prepared[0].sep, pairs), documents.segment]
+    return concatenate(pieces, architecture.query_length + architecture.document_length)

@@ -13,7 +13,7 @@ import pandas as pd
 from retlib.core import runtime
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, one_of, some_of
 from retlib.data import datasets
-from retlib.data.collection import Collection, smaller
+from retlib.data.collection import Collection, subsample
 from retlib.data.text import WordPiece
 from retlib.retrieval.feedback import RM3
 from retlib.retrieval.lexical import BM25, LexicalSystem
@@ -206,7 +206,7 @@ def study(p: Mapping[str, Any]) -> Study:
 
 
 def _load(name: str, p: Mapping[str, Any]) -> Collection:
-    return smaller(datasets.load(name), p["documents"], p["questions"])
+    return subsample(datasets.load(name), p["documents"], p["questions"])
 
 
 # --- recording -------------------------------------------------------------------------------------

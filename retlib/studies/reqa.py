@@ -15,7 +15,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.rules import Rule, each_of, mapping_of, number, one_of
 from retlib.data import datasets
-from retlib.data.collection import Collection, cold_start, fewer_candidates
+from retlib.data.collection import Collection, low_resource, subsample
 from retlib.data.text import TokenTable, WordPiece, quick_sentences
 from retlib.models.transformer import POOLINGS
 from retlib.retrieval.lexical import BM25
@@ -117,7 +117,7 @@ class Study:
 # A study is asked for the same thing for every system and seed.
 @lru_cache(maxsize=64)
 def _part(study: Study, share: float) -> Collection:
-    return fewer_candidates(cold_start(study.collection, share, TEST), study.most)
+    return subsample(low_resource(study.collection, share, TEST), study.most)
 
 
 @lru_cache(maxsize=8)
@@ -239,7 +239,7 @@ def record_others(experiment: Experiment, collection: Collection, systems: Mappi
     for name, system in systems.items():
         run = ranked(system, collection, collection.queries)
         for share in experiment.parameters["shares"]:
-            part = cold_start(collection, share)
+            part = low_resource(collection, share)
             part = replace(part, name=f"{part.name}-others")
             mine = run[run["query_id"].isin(part.split("test").index)]
             outcome = Outcome(mine, system.settings)

@@ -19,7 +19,7 @@ from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, number, one_of, some_of
 from retlib.data import collection, datasets, passages, text
-from retlib.data.collection import Collection, fewer_candidates, hash_position, smaller
+from retlib.data.collection import Collection, hash_position, subsample, with_distractors
 from retlib.data.text import WordPiece
 from retlib.models import decoding
 from retlib.models.transformer import HEADS, POOLINGS
@@ -363,9 +363,7 @@ def _study(p: Mapping[str, Any], source: str, names: Sequence[str]) -> Study:
 
 def _cut(collection: Collection, documents: int, questions: int) -> Collection:
     """A part of a collection; where candidates are sentences of passages, these stay whole."""
-    if "passage" in collection.documents:
-        return fewer_candidates(collection, documents)
-    return smaller(collection, documents, questions)
+    return subsample(collection, documents, None if "passage" in collection.documents else questions)
 
 
 def separate(source: str, names: Sequence[str]) -> pd.DataFrame:
@@ -411,7 +409,7 @@ def tests(study: Study, added: Mapping[str, int] | None = None, articles: str = 
             others = separate(articles, [each.name for each in study.targets])
             wrong = f"{articles} has {len(others)} passages that are no target's, not {count}"
             require(len(others) >= count, wrong, DataError)
-            crowd = zero_shot.crowded(target, passages.sample(others, count))
+            crowd = with_distractors(target, passages.sample(others, count), f"{target.name}+added")
             found[crowd.name] = target, crowd
     return found
 

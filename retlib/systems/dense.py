@@ -27,7 +27,7 @@ from retlib.core.errors import DataError, require, require_one_of, require_posit
 from retlib.data import collection, datasets, text
 from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs
-from retlib.data.text import TokenTable, WordPiece, constant, paste
+from retlib.data.text import TokenTable, WordPiece, concatenate, constant
 from retlib.evaluation import measures
 from retlib.models import attention, transformer
 from retlib.models.encoders import BagOfWordsMLP, DualEncoder, encode
@@ -191,7 +191,7 @@ class Retriever:
     @property
     def fingerprint(self) -> str:
         """sha256 of architecture, vocabulary and weights."""
-        digest = hashlib.sha256(json.dumps([asdict(self.architecture), self.wordpiece.pieces]).encode())
+        digest = hashlib.sha256(json.dumps([asdict(self.architecture), self.wordpiece.tokens]).encode())
         for name, weight in sorted(self.model.named_parameters()):
             digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
         return digest.hexdigest()
@@ -203,7 +203,7 @@ class Retriever:
 
     def tokenize(self, queries: Sequence[str]) -> TokenTable:
         """Queries as this model reads them."""
-        return paste([self.wordpiece.encode(queries).piece], self.architecture.query_length)
+        return concatenate([self.wordpiece.encode(queries).segment], self.architecture.query_length)
 
     def encode_queries(self, table: TokenTable) -> np.ndarray:
         """Encodings of queries, float32, shape (rows, d)."""
@@ -300,11 +300,11 @@ class Benchmark:
         """Tokenize a collection's queries and candidates, and cut them at so many units."""
         frame = collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
-        queries = paste([wordpiece.encode(collection.queries["text"]).piece], query_length)
+        queries = concatenate([wordpiece.encode(collection.queries["text"]).segment], query_length)
         if parts:
             documents = candidates(frame[parts[0]], frame[parts[1]], wordpiece, document_length)
         else:
-            documents = paste([wordpiece.encode(frame["text"]).piece], document_length)
+            documents = concatenate([wordpiece.encode(frame["text"]).segment], document_length)
         return cls(collection, queries, documents)
 
     def pairs(self, part: Collection, split: str) -> Pairs:
@@ -323,8 +323,8 @@ def candidates(sentences: Sequence[str], contexts: Sequence[str], wordpiece: Wor
     # A passage stands behind each of its sentences, and is tokenized once.
     places, distinct = pd.factorize(np.asarray(contexts, dtype=object))
     passages = wordpiece.encode(distinct).take(places)
-    pieces = [wordpiece.encode(sentences).piece, constant(wordpiece.sep, len(places)), passages.piece]
-    return paste(pieces, length)
+    pieces = [wordpiece.encode(sentences).segment, constant(wordpiece.sep, len(places)), passages.segment]
+    return concatenate(pieces, length)
 
 
 # --- training --------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def pretrain(
     settings = {
         "architecture": asdict(architecture), "tasks": list(tasks), "schedule": asdict(schedule), "seed": seed,
         "keep": keep, "start": _checkpoint(architecture, wordpiece, seed), "corpus": corpus.fingerprint,
-        "units": cache.key(wordpiece.pieces), "threads": runtime.threads(),
+        "units": cache.key(wordpiece.tokens), "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:
@@ -446,7 +446,7 @@ def finetune(start: Retriever, benchmark: Benchmark, part: Collection, schedule:
     benchmark : Benchmark
         Of the whole collection.
     part : Collection
-        The same with its queries split, as `retlib.data.collection.cold_start` returns it.
+        The same with its queries split, as `retlib.data.collection.low_resource` returns it.
     schedule : Schedule
     seed : int
         Of the order of the pairs, and of `start` if that is fresh.

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.data.pairs import Judged
+from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
@@ -153,7 +153,7 @@ class Setting:
     Parameters
     ----------
     ranking : Ranking
-    judged : Judged
+    judged : LabelledQueries
         Its training queries.
     method : Method
     seed : int
@@ -164,14 +164,14 @@ class Setting:
     """
 
     ranking: Ranking
-    judged: Judged
+    judged: LabelledQueries
     method: Method
     seed: int
     encode: Callable[[TokenTable], np.ndarray]
     index: Callable[[], Index]
 
     @property
-    def common(self) -> tuple[Judged, int, int]:
+    def common(self) -> tuple[LabelledQueries, int, int]:
         """What every sampler takes."""
         return self.judged, self.method.batch_size, self.seed
 

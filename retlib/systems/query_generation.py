@@ -26,7 +26,7 @@ from retlib.core.errors import DataError, require, require_one_of, require_posit
 from retlib.data import pairs, text
 from retlib.data.collection import Collection, hash_position
 from retlib.data.pairs import Pairs, PairSource
-from retlib.data.text import TokenTable, WordPiece, paste
+from retlib.data.text import TokenTable, WordPiece, concatenate
 from retlib.models import decoding, seq2seq
 from retlib.models.decoding import Decoding, passage_keys
 from retlib.models.seq2seq import HEADS, BartUnits, Seq2Seq, Units
@@ -141,7 +141,7 @@ class Generator:
     def fingerprint(self) -> str:
         """sha256 of architecture and weights, and of the units."""
         made = replace(self.architecture, checkpoint="")  # wherever it came from
-        told = [asdict(made), self.units.pieces if isinstance(self.units, WordPiece) else len(self.units)]
+        told = [asdict(made), self.units.tokens if isinstance(self.units, WordPiece) else len(self.units)]
         digest = hashlib.sha256(json.dumps(told).encode())
         for name, weight in sorted(self._weights().items()):
             digest.update(name.encode() + weight.numpy().tobytes())
@@ -159,11 +159,11 @@ class Generator:
 
     def passages(self, texts: pd.Series) -> TokenTable:
         """Passages as the model reads them."""
-        return paste([self.units.encode(texts).piece], self.architecture.passage_length)
+        return concatenate([self.units.encode(texts).segment], self.architecture.passage_length)
 
     def queries(self, texts: pd.Series) -> TokenTable:
         """Queries as the model is taught to write them."""
-        return paste([self.units.encode(texts).piece], self.architecture.query_length)
+        return concatenate([self.units.encode(texts).segment], self.architecture.query_length)
 
     def save(self, folder: Path) -> None:
         """Write units, weights, architecture and history."""

@@ -16,7 +16,7 @@ from retlib.core import cache
 from retlib.core.errors import DataError, require
 from retlib.data import collection, text
 from retlib.data.collection import Collection
-from retlib.data.pairs import Judged
+from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable, WordPiece, offsets_of
 from retlib.retrieval import lexical
 from retlib.retrieval.lexical import BM25
@@ -75,7 +75,7 @@ class Ranking:
     @classmethod
     def tokenize(cls, collection: Collection, wordpiece: WordPiece, query_length: int, document_length: int) -> Ranking:
         """Tokenize a collection; see `retlib.systems.dense.Benchmark`."""
-        units = cache.key([wordpiece.pieces, query_length, document_length])
+        units = cache.key([wordpiece.tokens, query_length, document_length])
         return cls(Benchmark.tokenize(collection, wordpiece, query_length, document_length), units)
 
     @classmethod
@@ -118,7 +118,7 @@ class Ranking:
         rows = row[np.lexsort((row, query))].astype(np.int32)
         return queries[counts > 0], TokenTable(rows, offsets_of(counts[counts > 0]))
 
-    def judged(self, split: str, documents: np.ndarray | None = None) -> Judged:
+    def judged(self, split: str, documents: np.ndarray | None = None) -> LabelledQueries:
         """The queries of `relevant`, with their documents as texts, or as the given encodings.
 
         Raises
@@ -129,7 +129,9 @@ class Ranking:
         ids, relevant = self.relevant(split)
         wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"
         require(len(ids) > 0, wrong, DataError)
-        return Judged(self.queries(ids), relevant, self.benchmark.documents if documents is None else documents)
+        return LabelledQueries(
+            self.queries(ids), relevant, self.benchmark.documents if documents is None else documents
+        )
 
     def queries(self, ids: Sequence[str]) -> TokenTable:
         """Token rows of queries; `DataError` names an id that is not there."""

@@ -133,7 +133,7 @@ class Trained:
 
     def save(self, folder: Path) -> None:
         """Write vocabulary, weights and history."""
-        (folder / "vocabulary.txt").write_text("\n".join(self.vocabulary.words), encoding="utf-8")
+        self.vocabulary.save(folder / "vocabulary.txt")
         history = {"evaluations": self.history.evaluations, "best_step": self.history.best_step}
         (folder / "history.json").write_text(json.dumps(history))
         save_file({"weight": self.encoder.weight.detach().contiguous()}, folder / "encoder.safetensors")
@@ -141,7 +141,7 @@ class Trained:
     @classmethod
     def load(cls, folder: Path) -> Trained:
         """Read what `save` wrote."""
-        vocabulary = Vocabulary(tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")))
+        vocabulary = Vocabulary.load(folder / "vocabulary.txt")
         weight = load_file(folder / "encoder.safetensors")["weight"]
         encoder = BagOfWords(*weight.shape)
         encoder.load_state_dict({"weight": weight})
@@ -216,7 +216,7 @@ def fit(
         "tasks": [task.fingerprint for task in tasks],
         "recipe": asdict(recipe),
         "seed": seed,
-        "vocabulary": cache.key(vocabulary.words),
+        "vocabulary": cache.key(vocabulary.tokens),
         "start": start and start.fingerprint,
         "threads": runtime.threads(),
     }

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
-from retlib.data.pairs import Judged
-from retlib.data.text import TokenTable, WordPiece, constant, paste
+from retlib.data.pairs import LabelledQueries
+from retlib.data.text import TokenTable, WordPiece, concatenate, constant
 from retlib.models import maxsim
 from retlib.models.transformer import Transformer
 from retlib.retrieval import runs
@@ -73,8 +73,8 @@ class CrossEncoder(nn.Module):
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
         """Score B queries with B * n documents, n to each: shape (B, n)."""
         each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
-        pieces = [each.piece, constant(self._separator, len(documents)), documents.piece]
-        table = paste(pieces, self.encoder.longest)
+        pieces = [each.segment, constant(self._separator, len(documents)), documents.segment]
+        table = concatenate(pieces, self.encoder.longest)
         units = maxsim.vectors(self.encoder, self.encoder.states(table))
         asked, found = np.minimum(each.lengths, table.lengths), np.maximum(table.lengths - each.lengths - 1, 0)
         row = np.repeat(np.arange(len(table)), table.lengths)
@@ -287,18 +287,18 @@ def _fresh(start: Retriever, kind: type[nn.Module], seed: int) -> Ranker:
     return Ranker(model, start.wordpiece, start.architecture)
 
 
-def _listed(ranking: Ranking, run: pd.DataFrame, split: str) -> tuple[Judged, np.ndarray]:
+def _listed(ranking: Ranking, run: pd.DataFrame, split: str) -> tuple[LabelledQueries, np.ndarray]:
     """A split's queries that the run has and that have a relevant document; and its list for each, -1 where shorter."""
     ids, relevant = ranking.relevant(split)
     listed = np.flatnonzero(ids.isin(run["query_id"]))
     wrong = f"the run has no {split} query of {ranking.collection.name!r} that has a relevant document"
     require(len(listed) > 0, wrong, DataError)
     ids = ids[listed]
-    judged = Judged(ranking.queries(ids), relevant.take(listed), ranking.benchmark.documents)
+    judged = LabelledQueries(ranking.queries(ids), relevant.take(listed), ranking.benchmark.documents)
     return judged, runs.lists(run, ids, ranking.collection.documents.index)
 
 
-def _validation(ranker: Ranker, judged: Judged, lists: np.ndarray, most: int) -> Callable[[], float]:
+def _validation(ranker: Ranker, judged: LabelledQueries, lists: np.ndarray, most: int) -> Callable[[], float]:
     """Mean reciprocal rank of at most so many re-ranked validation lists, as a function of the weights."""
     chosen = np.sort(np.random.default_rng(0).permutation(len(judged))[:most])
     lists = lists[chosen, :CANDIDATES]

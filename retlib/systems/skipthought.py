@@ -6,7 +6,6 @@ encodes a sentence, two more generate the sentence before and the one after from
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -173,7 +172,7 @@ def fit(sentences: Iterable[str], settings: SkipThoughtSettings, seed: int, fing
 
     modules = (encoders, negatives, text, trainer, sys.modules[__name__])
     folder = cache.artefact("skip-thought", described, modules, make)
-    vocabulary = Vocabulary(tuple(json.loads((folder / "vocabulary.json").read_text())))
+    vocabulary = Vocabulary.load(folder / "vocabulary.txt")
     encoder = SkipThoughtEncoder(len(vocabulary), settings.dimension, settings.length)
     encoder.load_state_dict(load_file(folder / "encoder.safetensors"))
     return TrainedSkipThought(vocabulary, encoder)
@@ -191,5 +190,5 @@ def _train(sentences: list[str], settings: SkipThoughtSettings, seed: int, folde
     every = max(1, settings.steps // 10)
     plan = TrainingSettings(settings.steps, every, patience=3, optimizer="adam", learning_rate=settings.learning_rate)
     train(task, plan, lambda: -unseen.loss(unseen.batch(0)).item(), seed, folder, f"Skip-Thought seed {seed}")
-    (folder / "vocabulary.json").write_text(json.dumps(vocabulary.words))
+    vocabulary.save(folder / "vocabulary.txt")
     save_file({k: v.cpu().contiguous() for k, v in model.encoder.state_dict().items()}, folder / "encoder.safetensors")

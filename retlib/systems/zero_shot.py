@@ -107,20 +107,6 @@ def _asking(queries: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
 
 
-def crowded(collection: Collection, added: pd.DataFrame) -> Collection:
-    """A collection with further candidates, none of which is relevant; its name ends in ``+added``.
-
-    Parameters
-    ----------
-    added : DataFrame
-        Of passages: `text` and `title`; their ids get the prefix ``added/``.
-    """
-    documents = collection.documents
-    columns = [column for column in ("text", "title") if column in documents]
-    more = pd.concat([documents[columns], added[columns].rename("added/{}".format)]).rename_axis("doc_id")
-    return replace(collection, name=f"{collection.name}+added", documents=more, pairs=None)
-
-
 def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:
     """Documents with their generated queries behind them, for a lexical system (docT5query: Nogueira and Lin 2019).
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from retlib.core.errors import require
-from retlib.data.pairs import Judged
+from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable
 from retlib.retrieval.index import Index
 from retlib.training.hard_negatives import Encode, StaleLists
@@ -74,7 +74,7 @@ class Dynamics:
 
     Parameters
     ----------
-    judged : Judged
+    judged : LabelledQueries
     batch_size, seed : int
         Of the sampler, whose steps these are.
     encode : callable
@@ -89,7 +89,7 @@ class Dynamics:
 
     def __init__(
         self,
-        judged: Judged,
+        judged: LabelledQueries,
         batch_size: int,
         seed: int,
         encode: Encode,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from retlib.core.errors import DataError, RetlibError, require
 from retlib.core.runtime import Clock
-from retlib.data.pairs import Judged, pairs_in_batch, rows_of_step
+from retlib.data.pairs import LabelledQueries, pairs_in_batch, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval.index import Index
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
@@ -35,7 +35,7 @@ class Sampler(ABC):
 
     Parameters
     ----------
-    judged : Judged
+    judged : LabelledQueries
     batch_size : int
         B; a batch is never larger than the number of queries.
     seed : int
@@ -47,7 +47,7 @@ class Sampler(ABC):
         Seconds of the parts of its work.
     """
 
-    def __init__(self, judged: Judged, batch_size: int, seed: int) -> None:
+    def __init__(self, judged: LabelledQueries, batch_size: int, seed: int) -> None:
         self.judged, self.seed, self.clock = judged, seed, Clock()
         self.batch_size = pairs_in_batch(len(judged), batch_size)
 
@@ -110,7 +110,7 @@ class Listed(Sampler):
         Negatives of a query.
     """
 
-    def __init__(self, judged: Judged, batch_size: int, seed: int, n: int) -> None:
+    def __init__(self, judged: LabelledQueries, batch_size: int, seed: int, n: int) -> None:
         super().__init__(judged, batch_size, seed)
         require(n >= 1, f"n = {n} negatives: at least 1 is needed")
         self.n = n
@@ -179,7 +179,7 @@ class TopNegatives(FromLists):
         Rows of documents, -1 where a list is shorter.
     """
 
-    def __init__(self, judged: Judged, batch_size: int, seed: int, n: int, lists: np.ndarray) -> None:
+    def __init__(self, judged: LabelledQueries, batch_size: int, seed: int, n: int, lists: np.ndarray) -> None:
         super().__init__(judged, batch_size, seed, n)
         require(len(lists) == len(judged), f"{len(lists)} lists for {len(judged)} queries", DataError)
         inside = lists.size == 0 or (lists.min() >= -1 and lists.max() < len(judged.documents))
@@ -234,7 +234,7 @@ class StaleLists:
 
     def __init__(
         self,
-        judged: Judged,
+        judged: LabelledQueries,
         batch_size: int,
         seed: int,
         encode: Encode,
@@ -294,7 +294,7 @@ class StaleNegatives(FromLists):
 
     def __init__(
         self,
-        judged: Judged,
+        judged: LabelledQueries,
         batch_size: int,
         seed: int,
         n: int,
@@ -333,7 +333,7 @@ class Retrieved(Sampler):
         If the index is of other documents, or of vectors of another size.
     """
 
-    def __init__(self, judged: Judged, batch_size: int, seed: int, index: Index, n: int) -> None:
+    def __init__(self, judged: LabelledQueries, batch_size: int, seed: int, index: Index, n: int) -> None:
         super().__init__(judged, batch_size, seed)
         require(n >= 2, f"n = {n} retrieved documents: at least 2 are needed, a positive and a negative")
         _fits(index, judged)
@@ -358,7 +358,7 @@ class Retrieved(Sampler):
             return self._batch(queries, np.maximum(rows, 0), targets)
 
 
-def _fits(index: Index, judged: Judged) -> None:
+def _fits(index: Index, judged: LabelledQueries) -> None:
     """Whether an index is of these documents; raises `DataError`."""
     count = len(judged.documents)
     require(len(index) == count, f"the index has {len(index)} vectors; there are {count} documents", DataError)

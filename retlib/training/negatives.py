@@ -35,7 +35,7 @@ class Batch:
     log_shares : float32 Tensor, shape (N,), optional
         What a sampled softmax subtracts from the score of each document.
     rows : int array, shape (B,), optional
-        Of the queries, where they come from `retlib.data.pairs.Judged`.
+        Of the queries, where they come from `retlib.data.pairs.LabelledQueries`.
     hardest : bool
         Of the negatives of a query only the highest-scoring one takes part.
     exact : bool

@@ -23,7 +23,7 @@ import pandas as pd
 
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.pairs import Pairs
-from retlib.data.text import Piece, TokenTable, constant, offsets_of, paste, words
+from retlib.data.text import Segment, TokenTable, concatenate, constant, offsets_of, words
 
 if TYPE_CHECKING:
     from retlib.data.collection import Article
@@ -527,7 +527,7 @@ class PretrainingPairs:
         drawn, sentences = self.draw_rows(step, batch_size, seed), self.corpus.sentences
         queries = _run(sentences, drawn.query, drawn.query + 1)
         return Pairs(
-            paste([queries], self.query_length),
+            concatenate([queries], self.query_length),
             self._documents(drawn),
             groups=drawn.passage,
             log_shares=self._log_shares[drawn.passage],
@@ -544,12 +544,12 @@ class PretrainingPairs:
             _run(corpus.sentences, start, gap),
             _run(corpus.sentences, np.minimum(gap + 1, stop), stop),
         ]
-        return paste(pieces, self.document_length)
+        return concatenate(pieces, self.document_length)
 
 
-def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Piece:
+def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Segment:
     """The ids of the rows from `first` up to `last`."""
-    return Piece(table.ids, table.offsets[first], table.offsets[last] - table.offsets[first])
+    return Segment(table.ids, table.offsets[first], table.offsets[last] - table.offsets[first])
 
 
 class Masked(NamedTuple):
@@ -609,7 +609,7 @@ class MaskedPassages:
         generator, count = _draw(batch_size, len(self), seed, step)
         passage, sentences = generator.integers(len(self), size=count), self.corpus.sentences
         bounds = self.corpus.passages
-        inputs = paste([_run(sentences, bounds[passage], bounds[passage + 1])], self.length)
+        inputs = concatenate([_run(sentences, bounds[passage], bounds[passage + 1])], self.length)
         positions = self._choose(generator, inputs)
         originals = inputs.ids[positions].astype(np.int64)
         kind = generator.random(len(positions))

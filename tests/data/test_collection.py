@@ -12,11 +12,11 @@ from retlib.data.collection import (
     SPLITS,
     Collection,
     closure,
-    fewer_candidates,
     hash_position,
     retrieval_task,
-    smaller,
     split_by_cluster,
+    subsample,
+    with_distractors,
 )
 
 ITEMS = [f"i{number:02d}" for number in range(12)]
@@ -203,18 +203,18 @@ golds = st.lists(st.tuples(st.integers(0, 99), st.sampled_from(SPLITS)), min_siz
 
 
 @patient
-@given(lengths_of_passages, golds, st.integers(1, 30), st.sampled_from(("test", "dev")))
-def test_fewer_candidates_are_whole_passages_with_all_answers(lengths, golds, most, split):
+@given(lengths_of_passages, golds, st.integers(1, 30))
+def test_fewer_candidates_are_whole_passages_with_all_answers(lengths, golds, most):
     task = reading(lengths, golds)
-    fewer = fewer_candidates(task, most, split)
+    fewer = subsample(task, most)
     kept = fewer.documents["passage"].unique()
     assert fewer.documents.equals(task.documents[task.documents["passage"].isin(kept)])  # whole, in order
-    assert fewer.judgments(split).equals(task.judgments(split))
+    assert fewer.judgments("test").equals(task.judgments("test"))
     assert fewer.queries.equals(task.queries) and fewer.name == task.name
     assert fewer.qrels.equals(task.qrels[task.qrels["doc_id"].isin(fewer.documents.index)])
     # About `most`: no fewer where there are as many, and more only to end a passage or for the answers.
     count = len(fewer.documents)
-    needed = set(task.documents.loc[task.judgments(split)["doc_id"], "passage"])
+    needed = set(task.documents.loc[task.judgments("test")["doc_id"], "passage"])
     answers = task.documents["passage"].isin(needed).sum()
     assert count >= min(most, len(task.documents))
     assert count < max(most + max(lengths), answers + 1)
@@ -227,27 +227,32 @@ def test_fewer_candidates_are_whole_passages_with_all_answers(lengths, golds, mo
 def test_fewer_candidates_do_not_depend_on_the_order_of_rows(lengths, golds, most, random):
     task = reading(lengths, golds)
     order = random.sample(range(len(task.documents)), len(task.documents))
-    turned = fewer_candidates(replace(task, documents=task.documents.iloc[order]), most)
-    fewer = fewer_candidates(task, most)
+    turned = subsample(replace(task, documents=task.documents.iloc[order]), most)
+    fewer = subsample(task, most)
     assert set(turned.documents.index) == set(fewer.documents.index)
-    assert fewer_candidates(task, most).fingerprint == fewer.fingerprint
+    assert subsample(task, most).fingerprint == fewer.fingerprint
 
 
 @patient
 @given(lengths_of_passages, golds, st.integers(1, 30), st.integers(0, 10))
 def test_more_candidates_hold_the_fewer_ones(lengths, golds, most, more):
     task = reading(lengths, golds)
-    few, many = (fewer_candidates(task, size).documents.index for size in (most, most + more))
+    few, many = (subsample(task, size).documents.index for size in (most, most + more))
     assert set(few) <= set(many)
 
 
 def test_fewer_candidates_by_hand():
     task = reading([3, 2, 2, 1, 3, 2], [(4, "test"), (0, "train")])  # the fifth sentence answers: p1#1
-    assert set(fewer_candidates(task, 1).documents["passage"]) == {"p1"}
-    assert fewer_candidates(task, 1).qrels["query_id"].tolist() == ["q0"]  # p0 is gone
-    assert len(fewer_candidates(task, 99).documents) == 13
-    with pytest.raises(DataError, match="collection 'toy' has no passages"):
-        fewer_candidates(toy(), 5)
+    assert set(subsample(task, 1).documents["passage"]) == {"p1"}
+    assert subsample(task, 1).qrels["query_id"].tolist() == ["q0"]  # p0 is gone
+    assert len(subsample(task, 99).documents) == 13
+
+
+def test_fewer_candidates_of_documents_in_no_passages():
+    task = asking({("q0", "d3"): 1, ("q1", "d4"): 1, ("q2", "d5"): 0}, ["test", "train"] * 6)
+    found = subsample(task, 4)
+    assert set(found.documents.index) == {"d3"} | first(set(PAGES) - {"d3"}, 3)
+    assert found.queries.equals(task.queries)
 
 
 # A smaller task.
@@ -275,7 +280,7 @@ def first(names, count):
 @given(graded, sides, *sizes)
 def test_a_smaller_task_keeps_what_its_test_queries_need(grades, splits, documents, questions):
     task = asking(grades, splits)
-    found = smaller(task, documents, questions)
+    found = subsample(task, documents, questions)
     tested = first(task.split("test").index, questions)
     needed = {doc for (query, doc), grade in grades.items() if grade > 0 and query in tested}
     others = set(task.queries.index) - set(task.split("test").index)
@@ -297,19 +302,19 @@ def test_a_smaller_task_does_not_depend_on_the_order_of_rows_or_on_sizes_between
     grades, splits, documents, questions, random
 ):
     task = asking(grades, splits)
-    found = smaller(task, documents, questions)
+    found = subsample(task, documents, questions)
     order = [random.sample(range(len(names)), len(names)) for names in (PAGES, QUESTIONS)]
     turned = replace(task, documents=task.documents.iloc[order[0]], queries=task.queries.iloc[order[1]])
-    turned = smaller(turned, documents, questions)
+    turned = subsample(turned, documents, questions)
     assert set(turned.documents.index) == set(found.documents.index)
     assert set(turned.queries.index) == set(found.queries.index)
-    assert smaller(found, documents, questions).fingerprint == found.fingerprint
-    assert set(found.documents.index) <= set(smaller(task, documents + 1, questions).documents.index)
+    assert subsample(found, documents, questions).fingerprint == found.fingerprint
+    assert set(found.documents.index) <= set(subsample(task, documents + 1, questions).documents.index)
 
 
 def test_a_task_that_is_small_enough_loses_only_queries_without_an_answer():
     task = asking({(query, "d1"): 1 for query in QUESTIONS[1:]}, ["train", "dev", "test"] * 4)
-    found = smaller(task, 10, 4)
+    found = subsample(task, 10, 4)
     assert found.documents.equals(task.documents) and found.qrels.equals(task.qrels)
     assert found.queries.equals(task.queries.drop(index="q0"))
 
@@ -318,7 +323,7 @@ def test_a_task_that_is_small_enough_loses_only_queries_without_an_answer():
 @given(labelled_pairs.filter(any), st.integers(0, 99), st.integers(1, 13), st.integers(1, 13))
 def test_a_smaller_task_has_the_labelled_pairs_of_its_documents(rows, seed, documents, questions):
     task = make_task(rows, seed)
-    found = smaller(task, documents, questions)
+    found = subsample(task, documents, questions)
     ends = task.pairs[["left", "right"]].isin(list(found.documents.index)).all(axis=1)
     assert found.pairs.equals(task.pairs[ends])
 
@@ -327,14 +332,28 @@ def test_fewer_candidates_have_the_labelled_pairs_of_their_documents():
     task = reading([1, 1, 1], [(0, "test")])
     pairs = pd.DataFrame([("p0#0", "p0#0", 1, "train"), ("p0#0", "p1#0", 0, "train"), ("p2#0", "p1#0", 0, "train")])
     task = replace(task, pairs=pairs.set_axis(["left", "right", "label", "split"], axis=1))
-    assert fewer_candidates(task, 1).pairs.to_numpy().tolist() == [["p0#0", "p0#0", 1, "train"]]
-    assert len(fewer_candidates(task, 3).pairs) == 3
+    assert subsample(task, 1).pairs.to_numpy().tolist() == [["p0#0", "p0#0", 1, "train"]]
+    assert len(subsample(task, 3).pairs) == 3
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0)])
 def test_a_task_of_nothing_is_refused(sizes):
     with pytest.raises(SettingError, match="at least 1 is needed"):
-        smaller(asking({}, ["test"] * 12), *sizes)
+        subsample(asking({}, ["test"] * 12), *sizes)
+
+
+# Distractors.
+
+
+def test_distractors_are_relevant_to_nothing():
+    task = asking({("q0", "d3"): 1, ("q1", "d4"): 2}, ["test", "train"] * 6)
+    added = pd.DataFrame({"text": ["a", "b"], "title": "t", "article": "u"}, index=["w#0", "w#1"])
+    found = with_distractors(task, added, "asking more")
+    assert found.name == "asking more" and len(found.documents) == len(PAGES) + 2
+    assert found.qrels.equals(task.qrels) and found.queries.equals(task.queries)
+    assert found.documents.loc["added/w#1", "text"] == "b" and found.fingerprint != task.fingerprint
+    # Pages of one source may be named as the collection's own.
+    assert len(with_distractors(task, added.rename({"w#0": "d0"}), "more").documents) == len(PAGES) + 2
 
 
 # The collection.

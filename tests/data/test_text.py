@@ -1,4 +1,4 @@
-"""Words, sentences, token tables, vocabularies and sub-word units."""
+"""Words, sentences, token tables, vocabularies and sub-word tokens."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
-from retlib.data.text import Piece, TokenTable, Vocabulary, WordPiece, constant, paste, sentences, words
+from retlib.data.text import Segment, TokenTable, Vocabulary, WordPiece, concatenate, constant, sentences, words
 
 tables = st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=8)
 
@@ -71,18 +71,18 @@ def test_take_is_the_table_of_the_rows_taken(rows, data):
 
 def test_a_vocabulary_orders_by_count_then_word():
     built = Vocabulary.build(["b a d", "a B c", "a"])
-    assert built.words == ("a", "b", "c", "d")
-    assert len(built) == 5  # and the unknown word
+    assert built.tokens == ("[UNK]", "a", "b", "c", "d")
+    assert len(built) == 5
 
 
 def test_a_vocabulary_can_be_cut_by_count_and_size():
     texts = ["b a d", "a B c", "a"]
-    assert Vocabulary.build(texts, min_count=2).words == ("a", "b")
-    assert Vocabulary.build(texts, max_size=3).words == ("a", "b", "c")
+    assert Vocabulary.build(texts, min_count=2) == Vocabulary.of("ab")
+    assert Vocabulary.build(texts, max_size=3) == Vocabulary.of("abc")
 
 
 def test_encode_knows_its_words_and_gives_zero_to_others():
-    table = Vocabulary(("a", "b")).encode(["B a zzz", "?!", ""])
+    table = Vocabulary.of(("a", "b")).encode(["B a zzz", "?!", ""])
     assert [table.row(i).tolist() for i in range(3)] == [[2, 1, 0], [0], [0]]
 
 
@@ -94,27 +94,27 @@ def test_a_vocabulary_of_nothing_is_an_error():
 
 
 @given(tables.filter(len), st.integers(0, 12), st.data())
-def test_paste_is_the_rows_one_after_the_other_cut(rows, limit, data):
+def test_segments_side_by_side_are_the_rows_one_after_the_other_cut(rows, limit, data):
     others = st.lists(st.lists(st.integers(100, 199), max_size=5), min_size=len(rows), max_size=len(rows))
     parts = [rows, *data.draw(st.lists(others, max_size=3))]
-    pasted = paste([TokenTable.from_rows(part).piece for part in parts], limit)
+    joined = concatenate([TokenTable.from_rows(part).segment for part in parts], limit)
     expected = [sum(found, [])[:limit] for found in zip(*parts, strict=True)]
-    assert [pasted.row(i).tolist() for i in range(len(pasted))] == expected
-    assert pasted.ids.dtype == np.int32 and pasted.offsets.dtype == np.int64
+    assert [joined.row(i).tolist() for i in range(len(joined))] == expected
+    assert joined.ids.dtype == np.int32 and joined.offsets.dtype == np.int64
 
 
-def test_paste_of_tables_without_rows_has_none():
-    assert len(paste([TokenTable.from_rows([]).piece, TokenTable.from_rows([]).piece], 5)) == 0
+def test_tables_without_rows_have_none_together():
+    assert len(concatenate([TokenTable.from_rows([]).segment, TokenTable.from_rows([]).segment], 5)) == 0
 
 
-def test_pieces_are_runs_of_rows_and_constants():
+def test_segments_are_runs_of_rows_and_constants():
     table = TokenTable.from_rows([[1, 2, 3], [4, 5], [6]])
-    middle = Piece(table.ids, np.array([1, 3, 0]), np.array([2, 0, 1]))
-    pasted = paste([middle, constant(9, 3), table.piece], 5)
-    assert [pasted.row(i).tolist() for i in range(3)] == [[2, 3, 9, 1, 2], [9, 4, 5], [1, 9, 6]]
+    middle = Segment(table.ids, np.array([1, 3, 0]), np.array([2, 0, 1]))
+    joined = concatenate([middle, constant(9, 3), table.segment], 5)
+    assert [joined.row(i).tolist() for i in range(3)] == [[2, 3, 9, 1, 2], [9, 4, 5], [1, 9, 6]]
 
 
-# --- sub-word units --------------------------------------------------------------------------------
+# --- sub-word tokens --------------------------------------------------------------------------------
 
 PROSE = [
     "Return the sum of the array elements over the given axis.",
@@ -127,8 +127,8 @@ PROSE = [
 TRAIN = """
 import hashlib
 from retlib.data.text import WordPiece
-pieces = WordPiece.train({texts!r}, 160).pieces
-print(hashlib.sha256("\\n".join(pieces).encode()).hexdigest())
+tokens = WordPiece.train({texts!r}, 160).tokens
+print(hashlib.sha256("\\n".join(tokens).encode()).hexdigest())
 """
 
 
@@ -141,9 +141,9 @@ def rows(table):
     return [table.row(i).tolist() for i in range(len(table))]
 
 
-def test_the_same_texts_give_the_same_units_in_every_process(wordpiece):
-    # The words of the texts in another order are other texts; ties among pairs of units abound in so few.
-    digests = {hashlib.sha256("\n".join(wordpiece.pieces).encode()).hexdigest()}
+def test_the_same_texts_give_the_same_tokens_in_every_process(wordpiece):
+    # The words of the texts in another order are other texts; ties among pairs of tokens abound in so few.
+    digests = {hashlib.sha256("\n".join(wordpiece.tokens).encode()).hexdigest()}
     for seed, parallel in (("1", "false"), ("2", "true")):
         environment = {"PYTHONHASHSEED": seed, "TOKENIZERS_PARALLELISM": parallel}
         script = [sys.executable, "-c", TRAIN.format(texts=PROSE)]
@@ -153,24 +153,24 @@ def test_the_same_texts_give_the_same_units_in_every_process(wordpiece):
     assert len(digests) == 1
 
 
-def test_units_are_the_special_ones_letters_and_what_was_learned(wordpiece):
-    assert wordpiece.pieces[:5] == WordPiece.SPECIAL
-    assert len(wordpiece) == len(set(wordpiece.pieces)) == 160
+def test_tokens_are_the_special_ones_letters_and_what_was_learned(wordpiece):
+    assert wordpiece.tokens[:5] == WordPiece.SPECIAL
+    assert len(wordpiece) == len(set(wordpiece.tokens)) == 160
     assert (wordpiece.pad, wordpiece.cls, wordpiece.sep, wordpiece.mask) == (0, 2, 3, 4)
-    # Every letter of the texts, at the beginning of a word and within one; longer units were learned.
+    # Every letter of the texts, at the beginning of a word and within one; longer ones were learned.
     letters = {letter for text in PROSE for letter in text.lower() if letter.isascii() and not letter.isspace()}
     assert all(letter in wordpiece.ids and f"##{letter}" in wordpiece.ids for letter in letters)
-    assert max(len(piece.removeprefix("##")) for piece in wordpiece.pieces[5:]) > 3
+    assert max(len(token.removeprefix("##")) for token in wordpiece.tokens[5:]) > 3
 
 
-def test_units_give_back_the_text_lowercased_and_without_accents(wordpiece):
+def test_tokens_give_back_the_text_lowercased_and_without_accents(wordpiece):
     table = wordpiece.encode(["Summing ARRAYS transformed", "élan"])
     assert [wordpiece.decode(table.row(i)) for i in range(2)] == ["summing arrays transformed", "elan"]
     assert wordpiece.ids["[UNK]"] not in table.ids
     assert table.ids.dtype == np.int32 and table.offsets.dtype == np.int64
 
 
-def test_a_vocabulary_of_units_is_read_as_it_was_written(wordpiece, tmp_path):
+def test_a_vocabulary_of_tokens_is_read_as_it_was_written(wordpiece, tmp_path):
     wordpiece.save(tmp_path / "vocab.txt")
     again = WordPiece.load(tmp_path / "vocab.txt")
     assert again == wordpiece
@@ -180,7 +180,7 @@ def test_a_vocabulary_of_units_is_read_as_it_was_written(wordpiece, tmp_path):
 
 @pytest.fixture(scope="module")
 def bert(wordpiece, tmp_path_factory):
-    """BERT's own tokenizer over the same units."""
+    """BERT's own tokenizer over the same tokens."""
     from transformers import BertTokenizerFast
 
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
@@ -194,13 +194,13 @@ def expected_rows(bert, texts):
     return [bert(text, add_special_tokens=False)["input_ids"] or [bert.unk_token_id] for text in texts]
 
 
-def test_units_are_those_of_berts_tokenizer(wordpiece, bert):
+def test_tokens_are_those_of_berts_tokenizer(wordpiece, bert):
     texts = [*PROSE, *(" ".join(text.split()[::-1]) for text in PROSE), "a" * 99, "s" * 101, "日本語", "don't\tstop\n"]
     assert rows(wordpiece.encode(texts)) == expected_rows(bert, texts)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]), max_size=30), max_size=5))
-def test_units_are_those_of_berts_tokenizer_for_any_text(wordpiece, bert, texts):
+def test_tokens_are_those_of_berts_tokenizer_for_any_text(wordpiece, bert, texts):
     assert rows(wordpiece.encode(texts)) == expected_rows(bert, texts)
 
 
@@ -209,7 +209,7 @@ def test_a_marker_that_is_written_out_is_text_and_no_marker(wordpiece):
     assert not {wordpiece.sep, wordpiece.mask, wordpiece.pad} & set(found.tolist())
 
 
-def test_a_text_without_units_becomes_one_unknown_unit(wordpiece):
+def test_a_text_without_tokens_becomes_one_unknown_token(wordpiece):
     unknown = wordpiece.ids["[UNK]"]
     assert rows(wordpiece.encode(["", " \n", "☃", "\x00"])) == [[unknown]] * 4
     assert len(wordpiece.encode([])) == 0
@@ -223,9 +223,9 @@ def test_more_texts_than_are_tokenized_at_once(wordpiece):
 
 
 @pytest.mark.parametrize("missing", WordPiece.SPECIAL)
-def test_a_missing_special_unit_is_named(missing, tmp_path):
-    left = [unit for unit in WordPiece.SPECIAL if unit != missing]
-    with pytest.raises(DataError, match=rf"needs \[PAD\], .*; missing: \['\[{missing[1:-1]}\]'\]"):
+def test_a_missing_special_token_is_named(missing, tmp_path):
+    left = [token for token in WordPiece.SPECIAL if token != missing]
+    with pytest.raises(DataError, match=rf"needs the tokens \[PAD\], .*; missing: \['\[{missing[1:-1]}\]'\]"):
         WordPiece((*left, "a"))
     (tmp_path / "vocab.txt").write_text("\n".join([*left, "a"]) + "\n")
     with pytest.raises(DataError, match="missing"):
@@ -233,12 +233,12 @@ def test_a_missing_special_unit_is_named(missing, tmp_path):
 
 
 def test_no_file_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(DataError, match="no WordPiece vocabulary at .*gone.txt"):
+    with pytest.raises(DataError, match="no vocabulary at .*gone.txt"):
         WordPiece.load(tmp_path / "gone.txt")
 
 
 def test_rare_letters_become_unknown(monkeypatch):
     monkeypatch.setattr("retlib.data.text.LETTERS", 3)
     found = WordPiece.train(["aaaa bbb cc d", "ab ca"], 100)
-    assert {"a", "b", "c"} <= set(found.pieces) and "d" not in found.ids
+    assert {"a", "b", "c"} <= set(found.tokens) and "d" not in found.ids
     assert rows(found.encode(["d"])) == [[found.ids["[UNK]"]]]

@@ -189,7 +189,7 @@ def test_a_setting_that_cannot_be_is_named(changes, message):
 
 
 def test_a_model_and_a_vocabulary_of_different_sizes_do_not_go_together():
-    smaller = WordPiece(UNITS.pieces[:-1])
+    smaller = WordPiece(UNITS.tokens[:-1])
     with pytest.raises(DataError, match="the model has 60 units, its vocabulary 59"):
         Transformer(make().bert, smaller, 8)
 
@@ -265,7 +265,7 @@ def test_a_folder_without_a_checkpoint_or_without_its_weights_is_named(offline, 
 def test_a_checkpoint_of_another_vocabulary_is_refused(offline, tmp_path):
     make().bert.save_pretrained(tmp_path)
     with pytest.raises(DataError, match="the model has 60 units, its vocabulary 59"):
-        Transformer.from_checkpoint(str(tmp_path), WordPiece(UNITS.pieces[:-1]), 8)
+        Transformer.from_checkpoint(str(tmp_path), WordPiece(UNITS.tokens[:-1]), 8)
 
 
 # --- the masked language model ---------------------------------------------------------------------

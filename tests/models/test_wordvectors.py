@@ -15,12 +15,12 @@ from retlib.models import wordvectors
 from retlib.models.wordvectors import AveragedVectors, WordVectors
 
 CAT, DOG, BIRD = [3.0, 4.0], [0.0, 2.0], [-1.0, 0.0]
-THREE = WordVectors(Vocabulary(("cat", "dog", "bird")), np.array([[0, 0], CAT, DOG, BIRD], dtype=np.float32))
+THREE = WordVectors(Vocabulary.of(("cat", "dog", "bird")), np.array([[0, 0], CAT, DOG, BIRD], dtype=np.float32))
 SENTENCES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog sat"] * 5
 
 
 def entries(vectors):
-    return {word: vectors.matrix[i].tolist() for i, word in enumerate(vectors.vocabulary.words, start=1)}
+    return {word: vectors.matrix[i].tolist() for i, word in enumerate(vectors.vocabulary.tokens[1:], start=1)}
 
 
 def test_the_mean_of_known_words_at_length_one():
@@ -31,7 +31,7 @@ def test_the_mean_of_known_words_at_length_one():
 
 
 def test_words_that_cancel_out_give_zero():
-    opposite = WordVectors(Vocabulary(("up", "down")), np.array([[0, 0], [1, 2], [-1, -2]], dtype=np.float32))
+    opposite = WordVectors(Vocabulary.of(("up", "down")), np.array([[0, 0], [1, 2], [-1, -2]], dtype=np.float32))
     assert AveragedVectors(opposite).encode(["up down"]).tolist() == [[0, 0]]
 
 
@@ -58,7 +58,7 @@ def test_encoding_is_the_slow_mean(texts, weighted):
     model = AveragedVectors(THREE, idf_texts=texts + ["cat"] if weighted else None)
     encoded = model.encode(texts)
     assert encoded.shape == (len(texts), 2)
-    ids = {word: i for i, word in enumerate(THREE.vocabulary.words, start=1)}
+    ids = THREE.vocabulary.ids
     for text, row in zip(texts, encoded, strict=True):
         total = np.zeros(2)
         for word in words(text):
@@ -90,7 +90,7 @@ def test_training_is_the_same_bit_for_bit_in_every_process():
 import hashlib
 from retlib import wordvectors
 vectors = wordvectors.train(iter({SENTENCES!r}), seed=5, dimension=8)
-print(hashlib.sha256(vectors.matrix.tobytes()).hexdigest(), *vectors.vocabulary.words)
+print(hashlib.sha256(vectors.matrix.tobytes()).hexdigest(), *vectors.vocabulary.tokens[1:])
 """
     seen = {
         subprocess.run(
@@ -206,6 +206,6 @@ def test_absent_files_and_folders(tmp_path):
     with pytest.raises(DataError, match="none of the words"):
         wordvectors.load(tmp_path / "glove.txt", only={"bird"})
     THREE.save(tmp_path)
-    (tmp_path / "words.json").write_text('{"words": ["cat"], "settings": {}}')
+    (tmp_path / "words.json").write_text('{"words": ["[UNK]", "cat"], "settings": {}}')
     with pytest.raises(DataError, match="differ in number"):
         wordvectors.load(tmp_path)

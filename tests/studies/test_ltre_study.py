@@ -11,7 +11,7 @@ from ltre_slice import OTHER, SHARED, recorded, seen
 
 from retlib.core.errors import SettingError
 from retlib.data import datasets
-from retlib.data.collection import smaller
+from retlib.data.collection import subsample
 from retlib.evaluation.measures import evaluate
 from retlib.studies import ltre_study
 from retlib.studies.experiment import COMMON, check_parameters
@@ -124,7 +124,7 @@ def test_a_union_trains_and_each_part_is_tested_by_itself(study):
 def test_what_trains_is_cut_and_what_is_tested_beside_it_is_whole():
     found = ltre_study.study({**SHARED, "zero_shot": ["pydocs-reqa-smoke"]})
     assert found.trained_on == found.tested_on[:1]
-    assert found.trained_on[0].fingerprint == smaller(datasets.load(MAIN), 300, 20).fingerprint
+    assert found.trained_on[0].fingerprint == subsample(datasets.load(MAIN), 300, 20).fingerprint
     assert ltre_study.tested(found)["collection"].tolist() == [MAIN, "pydocs-reqa-smoke"]
     assert found.tested_on[1].fingerprint == datasets.load("pydocs-reqa-smoke").fingerprint
 

@@ -10,7 +10,7 @@ from realdata import real
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
-from retlib.data.collection import Collection, cold_start
+from retlib.data.collection import Collection, low_resource
 from retlib.data.datasets import natural_questions, squad
 from retlib.data.datasets._reading import sentence_spans
 
@@ -286,7 +286,7 @@ def spread(count):
 
 @pytest.mark.parametrize(("share", "counts"), [(0.05, (45, 5, 950)), (0.1, (90, 10, 900)), (0.8, (720, 80, 200))])
 def test_cold_start_without_a_test_share_tests_on_all_others(share, counts):
-    collection = cold_start(spread(1000), share)
+    collection = low_resource(spread(1000), share)
     assert collection.name == f"even-{share}"
     assert tuple(len(collection.split(split)) for split in ("train", "dev", "test")) == counts
     assert len(collection.qrels) == 1000
@@ -294,7 +294,7 @@ def test_cold_start_without_a_test_share_tests_on_all_others(share, counts):
 
 @given(st.floats(0.02, 0.4), st.floats(0.0, 0.4), st.floats(0.01, 0.2))
 def test_shares_are_nested_and_tested_on_the_same_queries(share, more, test):
-    small, large = (cold_start(spread(1000), part, test) for part in (share, share + more))
+    small, large = (low_resource(spread(1000), part, test) for part in (share, share + more))
     assert set(small.split("train").index) <= set(large.split("train").index)
     labelled = [set(part.split("train").index) | set(part.split("dev").index) for part in (small, large)]
     assert labelled[0] <= labelled[1]
@@ -305,14 +305,14 @@ def test_shares_are_nested_and_tested_on_the_same_queries(share, more, test):
 @pytest.mark.parametrize(("share", "test"), [(0.0, None), (1.0, None), (0.9, 0.2), (0.5, 0.0), (0.5, -1.0)])
 def test_impossible_shares(share, test):
     with pytest.raises(SettingError, match="above 0, and together at most 1"):
-        cold_start(spread(10), share, test)
+        low_resource(spread(10), share, test)
 
 
 def test_a_split_without_queries_is_an_error():
     with pytest.raises(SettingError, match="share = 0.06 of 10 queries in 'even' leaves none for dev"):
-        cold_start(spread(10), 0.06)
+        low_resource(spread(10), 0.06)
 
 
 def test_a_collection_without_positions_has_no_shares(toy):
     with pytest.raises(DataError, match="collection 'toy': queries have no `position`"):
-        cold_start(toy, 0.1)
+        low_resource(toy, 0.1)

@@ -9,8 +9,8 @@ import torch
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
-from retlib.data.collection import Collection, cold_start
-from retlib.data.text import TokenTable, WordPiece, paste
+from retlib.data.collection import Collection, low_resource
+from retlib.data.text import TokenTable, WordPiece, concatenate
 from retlib.evaluation.measures import evaluate
 from retlib.models.encoders import BagOfWordsMLP
 from retlib.systems import dense
@@ -50,7 +50,7 @@ def task():
 
 @pytest.fixture(scope="module")
 def part(task):
-    return cold_start(task, 0.5)
+    return low_resource(task, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -462,7 +462,7 @@ def test_two_fresh_retrievers_are_not_taken_for_one(prepared, benchmark, part):
 
 
 def test_a_share_of_the_labels_is_another_finetuning(pretrained, finetuned, benchmark, task, trainings):
-    less = finetune(pretrained, benchmark, cold_start(task, 0.3), SHORT, seed=0)
+    less = finetune(pretrained, benchmark, low_resource(task, 0.3), SHORT, seed=0)
     assert less.name != finetuned.name and len(trainings) == 1
 
 
@@ -486,7 +486,7 @@ def test_training_helps(prepared, benchmark, part, exact):
 
 def test_added_candidates_appear_and_can_only_lower_recall(finetuned, prepared, benchmark, part):
     alone = rank(finetuned, benchmark, part, DEPTH)
-    added = paste([prepared[1].sentences.take(np.arange(0, 3000, 10)).piece], SMALL.document_length)
+    added = concatenate([prepared[1].sentences.take(np.arange(0, 3000, 10)).segment], SMALL.document_length)
     among = rank(finetuned, benchmark, part, DEPTH, added)
     strangers = among["doc_id"].str.startswith("added#")
     assert 0 < strangers.sum() < len(among)

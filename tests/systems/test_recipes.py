@@ -82,10 +82,10 @@ def test_steps_follow_from_epochs_and_pairs():
 
 
 def test_the_vocabulary_is_that_of_all_candidates(toy):
-    found = set(build_vocabulary([toy]).words)
+    found = set(build_vocabulary([toy]).tokens[1:])
     assert found == {word for text in toy.documents["text"] for word in words(text)}
     halves = [make_toy("a", slice(0, 12)), make_toy("b", slice(12, None))]
-    assert set(build_vocabulary(halves).words) == found
+    assert set(build_vocabulary(halves).tokens[1:]) == found
 
 
 def test_pairs_are_those_of_the_split_with_their_clusters(toy):
@@ -98,7 +98,7 @@ def test_pairs_are_those_of_the_split_with_their_clusters(toy):
         assert (clusters == toy.queries["cluster"][chosen["right"]].to_numpy()).all()
         for i, name in enumerate(chosen["right"]):
             text = toy.documents["text"][name]
-            assert [vocabulary.words[j - 1] for j in pairs.documents.row(i)] == words(text)
+            assert [vocabulary.tokens[j] for j in pairs.documents.row(i)] == words(text)
         same = pairs.groups[:, None] == pairs.groups[None, :]
         assert (same == (clusters[:, None] == clusters[None, :])).all()
 

@@ -179,7 +179,7 @@ def validated(script, lists):
     collection = small(queries, [("q0", "b", 1), ("q1", "a", 1), ("q2", "d", 1)])
     ranker = Ranker(None, LETTERS, SMALL)
     ranker.scores = lambda queries, documents: np.array(
-        [script[LETTERS.pieces[d[0]]] for q, d in zip(tokens(queries), tokens(documents), strict=True)], np.float32
+        [script[LETTERS.tokens[d[0]]] for q, d in zip(tokens(queries), tokens(documents), strict=True)], np.float32
     )
     judged, lists = reranking._listed(ranker.tokenize(collection), listed(lists), "dev")
     return reranking._validation(ranker, judged, lists, reranking.QUERIES)()

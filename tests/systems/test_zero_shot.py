@@ -17,7 +17,7 @@ from retlib.evaluation.measures import evaluate
 from retlib.retrieval.lexical import BM25
 from retlib.systems import dense, zero_shot
 from retlib.systems.dense import Architecture, Retriever, Schedule
-from retlib.systems.zero_shot import chain, crowded, expand, fit, ict, labelled, synthetic
+from retlib.systems.zero_shot import chain, expand, fit, ict, labelled, synthetic
 from retlib.training import trainer
 from retlib.training.negatives import InBatch
 from retlib.training.pretraining import Corpus
@@ -129,16 +129,6 @@ def test_a_collection_without_labels_is_refused(task):
     unanswered = task.qrels.assign(relevance=[1, 0, 0, 0, 0, 1])
     with pytest.raises(DataError, match="'task' has 1 labelled queries"):
         labelled(replace(task, qrels=unanswered))
-
-
-def test_further_candidates_are_relevant_to_nothing(task):
-    added = pd.DataFrame({"text": ["a", "b"], "title": "t", "article": "u"}, index=["w#0", "w#1"])
-    found = crowded(task, added)
-    assert found.name == "task+added" and len(found.documents) == len(THINGS) + 2
-    assert found.qrels.equals(task.qrels) and found.queries.equals(task.queries)
-    assert found.documents.loc["added/w#1", "text"] == "b" and found.fingerprint != task.fingerprint
-    # Pages of one source may be named alike.
-    assert len(crowded(task, added.rename({"w#0": "d0"})).documents) == len(THINGS) + 2
 
 
 # --- BM25 over expanded documents ------------------------------------------------------------------

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import SettingError
-from retlib.data.pairs import Judged, rows_of_step
+from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
 from retlib.training.dynamics import Dynamics, Watching, overlap, reciprocal_rank
@@ -16,7 +16,7 @@ VECTORS = np.eye(6, dtype=np.float32)
 QUERIES = TokenTable.from_rows([[0], [1], [2], [3]])
 RELEVANT = TokenTable.from_rows([[0], [2, 3], [5], [1]])
 BM25 = np.array([[0, 1, 2], [4, 5, -1], [-1, -1, -1], [3, 0, 1]])
-JUDGED = Judged(QUERIES, RELEVANT, VECTORS)
+JUDGED = LabelledQueries(QUERIES, RELEVANT, VECTORS)
 WATCHING = Watching(interval=2, depth=2)
 
 

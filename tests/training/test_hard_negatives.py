@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError, RetlibError, SettingError
-from retlib.data.pairs import Judged, rows_of_step
+from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
 from retlib.training.hard_negatives import (
@@ -37,7 +37,7 @@ COMMON = BATCH, SEED
 def judged(texts=False, relevant=RELEVANT):
     """With documents whose only unit is their row, or whose encodings are `VECTORS`."""
     documents = TokenTable.from_rows([[row] for row in range(DOCUMENTS)]) if texts else VECTORS
-    return Judged(QUERIES, TokenTable.from_rows(relevant), documents)
+    return LabelledQueries(QUERIES, TokenTable.from_rows(relevant), documents)
 
 
 def encode(table):
@@ -174,7 +174,7 @@ def test_what_fills_a_list_is_not_the_mixture_s_other_half():
 
 
 def test_in_batch_targets_by_hand():
-    task = Judged(
+    task = LabelledQueries(
         TokenTable.from_rows([[0], [1], [2]]), TokenTable.from_rows([[0], [0], [1]]), TokenTable.from_rows([[7], [8]])
     )
     batch = InBatchJudged(task, 3, 0).batch(0)
@@ -291,7 +291,7 @@ def retrieved(scores, relevant, n, task=None):
     """The batch of one query whose documents have these scores: rows and targets."""
     vectors = np.array(scores, dtype=np.float32)[:, None]
     queries = TokenTable.from_rows([[0]])
-    task = Judged(queries, TokenTable.from_rows([relevant]), vectors)
+    task = LabelledQueries(queries, TokenTable.from_rows([relevant]), vectors)
     batch = Retrieved(task, 1, 0, index.build("Exact", vectors), n).batch(0).close(np.ones((1, 1), dtype=np.float32))
     return batch.documents[:, 0].tolist(), batch.targets[0].tolist()
 
@@ -396,6 +396,6 @@ RELEVANTS = st.lists(st.integers(0, 7), min_size=1, max_size=7, unique=True)
 @given(st.lists(RELEVANTS, min_size=6, max_size=6), st.lists(st.tuples(st.integers(0, 5), ROWS), min_size=1))
 def test_hits_are_those_of_a_look_at_every_pair(relevant, looks):
     queries = TokenTable.from_rows([[0]] * 6)
-    task = Judged(queries, TokenTable.from_rows(relevant), np.zeros((8, 1), dtype=np.float32))
+    task = LabelledQueries(queries, TokenTable.from_rows(relevant), np.zeros((8, 1), dtype=np.float32))
     found = task.hits(np.array([query for query, _ in looks]), np.array([rows for _, rows in looks]))
     assert found.tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]

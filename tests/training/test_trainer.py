@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from retlib.core import runtime
 from retlib.core.errors import SettingError
-from retlib.data.pairs import Judged, Pairs
+from retlib.data.pairs import LabelledQueries, Pairs
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.retrieval import index
@@ -103,7 +103,7 @@ def make_judged(vectors=None):
     """The queries of the pairs, and twelve documents or their encodings."""
     pairs = make_pairs()
     documents = pairs.documents.take(np.arange(12)) if vectors is None else vectors
-    return Judged(pairs.queries, TokenTable.from_rows(RELEVANT), documents)
+    return LabelledQueries(pairs.queries, TokenTable.from_rows(RELEVANT), documents)
 
 
 def make_ranked(make_sampler, loss="ranknet", vectors=None, chunk=None):

@@ -10,7 +10,7 @@ import pandas as pd
 from retlib.data.collection import Collection, hash_position, split_by_position
 from retlib.data.datasets._reading import text_id
 
-# The split that is in the frame: 80 % train (a tenth of it dev), 20 % test. `cold_start` makes the others.
+# The split that is in the frame: 80 % train (a tenth of it dev), 20 % test. `low_resource` makes the others.
 SHARE = 0.8
 
 

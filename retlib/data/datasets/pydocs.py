@@ -134,7 +134,7 @@ def load_reqa() -> Collection:
     them there would be three times as many.
 
     The `position` of a query comes from its target's cluster, so that pages that are one to a
-    reader are on one side in every split of `cold_start`, and the test queries of the
+    reader are on one side in every split of `low_resource`, and the test queries of the
     default split are those of `pydocs`.
     """
     return _reqa("pydocs-reqa", "all")
@@ -306,7 +306,7 @@ def _reqa(name: str, slice_name: str) -> Collection:
         for article, text in zip(opening["article"], opening["text"], strict=True)
     }
     clusters = tables(slice_name)["pages"].set_index("article")["cluster"]
-    # From above, because `split_by_cluster` puts the lowest positions on the test side and `cold_start` the highest.
+    # From above, because `split_by_cluster` puts the lowest positions on the test side and `low_resource` the highest.
     position = 1 - clusters[whole.queries["cluster"]].map(lambda cluster: hash_position(f"0:{cluster}"))
     targets = whole.queries["cluster"]
     queries = whole.queries.assign(
