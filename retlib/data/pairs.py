@@ -2,7 +2,7 @@
 
 A source of pairs is an object with ``draw(step, batch_size, seed)`` that returns `Pairs`, and a
 length. `Pairs` is one, over labelled pairs in shuffled epochs; `retlib.training.pretraining.PretrainingPairs`
-is another. `Judged` holds queries whose documents are chosen by a ranking of all; see
+is another. `LabelledQueries` holds queries whose documents are chosen by a ranking of all; see
 `retlib.training.hard_negatives`.
 """
 

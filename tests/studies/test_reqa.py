@@ -285,7 +285,7 @@ def spread(count):
 
 
 @pytest.mark.parametrize(("share", "counts"), [(0.05, (45, 5, 950)), (0.1, (90, 10, 900)), (0.8, (720, 80, 200))])
-def test_cold_start_without_a_test_share_tests_on_all_others(share, counts):
+def test_a_low_resource_split_without_a_test_share_tests_on_all_others(share, counts):
     collection = low_resource(spread(1000), share)
     assert collection.name == f"even-{share}"
     assert tuple(len(collection.split(split)) for split in ("train", "dev", "test")) == counts
