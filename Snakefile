@@ -2,8 +2,8 @@
 
 `make book` is the way in; `snakemake --cores 2 --config profile=quick` at the root works
 too, and takes Snakemake's other options, an executor for a cluster among them. A notebook
-is stale when it, a module that it imports, a file of data/papers, a pinned version or one
-of its parameters has changed.
+is stale when it, a module that it imports or that reads its data, a file of data/papers, a
+pinned version or one of its parameters has changed.
 """
 
 import json
@@ -34,6 +34,10 @@ def executed(names):
     return [f"{FOLDER}/notebooks/{name}.ipynb" for name in names]
 
 
+def code(name):
+    return imports.closure(ROOT / "notebooks" / f"{name}.ipynb", ROOT, PLANS[name].parameters)
+
+
 def recorded(name):
     if PLANS[name].parameters.get("source") != "reference":
         return []
@@ -49,7 +53,7 @@ rule book:
 rule notebook:
     input:
         notebook=f"{ROOT}/notebooks/{{name}}.ipynb",
-        code=lambda wildcards: imports.closure(ROOT / "notebooks" / f"{wildcards.name}.ipynb", ROOT),
+        code=lambda wildcards: code(wildcards.name),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
         papers=sorted((ROOT / "data" / "papers").glob("*.*")),

@@ -60,7 +60,9 @@ def _from_reference(root: Path, name: str) -> Path | None:
     notebook, folder = root / "notebooks" / f"{name}.ipynb", runtime.build_dir() / REFERENCE
     data = root / "data"
     recorded = sorted([*(data / "reference").rglob("*.parquet"), *(data / "papers").glob("*.*")])
-    stamp = _digest([notebook, *imports.closure(notebook, root), *recorded], json.dumps(dict(plan.parameters)))
+    stamp = _digest(
+        [notebook, *imports.closure(notebook, root, plan.parameters), *recorded], json.dumps(dict(plan.parameters))
+    )
     mark, copy = folder / f"{name}.made-of", folder / "notebooks" / f"{name}.ipynb"
     if copy.exists() and mark.exists() and mark.read_text() == stamp:
         return copy

@@ -1,4 +1,4 @@
-"""Which modules of this package a notebook or a module depends on, read from its source.
+"""Which files of this package a notebook or a module depends on, read from its source.
 
 The batch run reruns a notebook when one of these files changes, and leaves it alone when
 another one does.
@@ -7,8 +7,9 @@ another one does.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from retlib.core.errors import DataError
 from retlib.core.notebook_files import cells, source
@@ -16,7 +17,7 @@ from retlib.core.notebook_files import cells, source
 PACKAGE = "retlib"
 
 
-def closure(path: Path, root: Path) -> list[Path]:
+def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None) -> list[Path]:
     """The package's files that `path` imports, directly or through one another.
 
     Parameters
@@ -25,6 +26,8 @@ def closure(path: Path, root: Path) -> list[Path]:
         A notebook (`.ipynb`) or a module (`.py`).
     root : Path
         The folder that holds the package.
+    parameters : mapping, optional
+        The notebook's: a data set that they name brings the file that reads it.
 
     Returns
     -------
@@ -33,11 +36,10 @@ def closure(path: Path, root: Path) -> list[Path]:
 
     Notes
     -----
-    Imports inside functions count. A sub-package counts as a whole, because its
-    `__init__` may import its members in a loop, as `retlib.data.datasets` does.
+    Imports inside functions count. An `__init__` that holds no code does not.
     """
-    found: set[Path] = set()
-    waiting = [path]
+    found: set[Path] = set(_readers(parameters or {}))
+    waiting = [path, *found]
     while waiting:
         for name in _imported(waiting.pop(), root):
             for file in _files(name, root):
@@ -47,7 +49,28 @@ def closure(path: Path, root: Path) -> list[Path]:
     return sorted(found - {path})
 
 
-def _trees(path: Path) -> Iterator[ast.AST]:
+def _readers(parameters: Mapping[str, Any]) -> Iterator[Path]:
+    """The files that read the data sets which parameters name, at whatever depth."""
+    if not parameters:
+        return
+    from retlib.data import datasets
+
+    for name in _texts(parameters):
+        yield from (Path(module.__file__) for module in datasets.readers(name))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings in a value: itself, or members, keys and values of its lists and mappings."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        for member in value:
+            yield from _texts(member)
+    elif isinstance(value, str):
+        yield value
+
+
+def _trees(path: Path) -> Iterator[ast.Module]:
     if path.suffix != ".ipynb":
         yield ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         return
@@ -83,16 +106,15 @@ def _absolute(node: ast.ImportFrom, path: Path, root: Path) -> str:
 
 
 def _files(name: str, root: Path) -> Iterator[Path]:
-    """The files behind a dotted name: each package's `__init__` on the way, and the module."""
+    """The files behind a dotted name: the module, and the `__init__` with code of each package on the way."""
     folder = root
     for part in name.split("."):
         if (folder / f"{part}.py").is_file():
             yield folder / f"{part}.py"
             return
         folder /= part
-        if not (folder / "__init__.py").is_file():
+        init = folder / "__init__.py"
+        if not init.is_file():
             return
-        if folder.parent == root:
-            yield folder / "__init__.py"
-        else:
-            yield from folder.rglob("*.py")
+        if any(not isinstance(line, ast.Expr) for line in next(_trees(init)).body):
+            yield init

@@ -10,13 +10,15 @@ from retlib.core.errors import DataError
 from retlib.workflow.imports import closure
 
 MODULES = {
-    "__init__.py": "",
+    "__init__.py": '"""A package."""',
     "plain.py": "import os",
     "uses_plain.py": "from retlib import plain",
     "late.py": "def f():\n    import retlib.uses_plain as u\n    return u",
     "circle_a.py": "from retlib.circle_b import x",
     "circle_b.py": "from retlib import circle_a",
     "many/__init__.py": "import pkgutil  # imports its members in a loop",
+    "bare/__init__.py": "# nothing",
+    "bare/one.py": "",
     "many/one.py": "from ..plain import y",
     "many/two.py": "from . import one",
 }
@@ -47,18 +49,21 @@ def imported_by(root: Path, *cells: str) -> set[str]:
         ("from retlib.plain import something", {"plain.py"}),
         ("from retlib import late", {"late.py", "uses_plain.py", "plain.py"}),
         ("from retlib import circle_a", {"circle_a.py", "circle_b.py"}),
-        ("from retlib import many", {"many/__init__.py", "many/one.py", "many/two.py", "plain.py"}),
+        ("from retlib import many", {"many/__init__.py"}),
+        ("from retlib.many import one", {"many/__init__.py", "many/one.py", "plain.py"}),
         ("from retlib.many.two import x", {"many/__init__.py", "many/one.py", "many/two.py", "plain.py"}),
+        ("from retlib.bare import one", {"bare/one.py"}),
         ("if True:\n    from retlib.plain import *", {"plain.py"}),
         ("%matplotlib inline\nimport retlib.plain\n!ls", {"plain.py"}),
     ],
 )
 def test_forms_of_import(root, code, expected):
-    assert imported_by(root, code) == expected | {"__init__.py"}
+    """An `__init__` without code is nothing to depend on."""
+    assert imported_by(root, code) == expected
 
 
 def test_cells_are_joined_and_markdown_is_not_code(root):
-    assert imported_by(root, "x = 1", "import retlib.circle_b") == {"__init__.py", "circle_a.py", "circle_b.py"}
+    assert imported_by(root, "x = 1", "import retlib.circle_b") == {"circle_a.py", "circle_b.py"}
 
 
 def test_a_notebook_without_the_package(root):
@@ -80,4 +85,24 @@ def test_the_real_package():
     """Against what Python itself loads, in the module that everything must be able to import."""
     root = runtime.root()
     found = {path.name for path in closure(root / "retlib" / "data" / "collection.py", root)}
-    assert found == {"__init__.py", "errors.py"}
+    assert found == {"errors.py"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, set()),
+        ({"loss": "softmax", "steps": 3}, set()),
+        ({"collection": "quora"}, {"quora"}),
+        ({"tasks": {"P": "quora", "N": ["nfcorpus"]}}, {"quora", "nfcorpus"}),
+        ({"generators": {"nfcorpus": {}}}, {"nfcorpus"}),
+        ({"articles": "wikispeedia"}, {"wikispeedia"}),
+        ({"collections": ["squad-small"]}, {"squad", "_reqa"}),  # what a reader imports comes along
+    ],
+)
+def test_a_data_set_counts_where_parameters_name_it(parameters, expected):
+    root = runtime.root()
+    knows_all = root / "retlib" / "studies" / "experiment.py"
+    readers = {path.stem for path in closure(knows_all, root, parameters) if path.parent.name == "datasets"}
+    assert readers >= expected
+    assert not readers & ({"quora", "nfcorpus", "wikispeedia", "squad", "_reqa", "irds", "pydocs"} - expected)

@@ -113,13 +113,18 @@ def reader(name: str) -> ModuleType:
     return sys.modules[_ARTICLES[name].__module__]
 
 
+def readers(name: str) -> list[ModuleType]:
+    """The modules that register a collection, a text or articles called `name`; none where nothing is called so."""
+    _discover()
+    known = [registry[name] for registry in (_COLLECTIONS, _TEXTS, _ARTICLES) if name in registry]
+    return [sys.modules[function.__module__] for function in known]
+
+
 def provenance(name: str) -> dict[str, str]:
     """What the articles called `name` are read from: files with their checksums, or packages with their versions."""
-    from retlib.data.datasets import catalogue, pydocs
+    from retlib.data.datasets import catalogue
 
-    if name.startswith("pydocs"):
-        return pydocs.versions(pydocs.SLICES[name.partition("-")[2] or "all"])
-    return catalogue.provenance(name)
+    return getattr(reader(name), "provenance", catalogue.provenance)(name)
 
 
 def _registrar(registry: dict[str, Callable], name: str) -> Callable:

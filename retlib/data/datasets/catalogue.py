@@ -234,13 +234,14 @@ def provenance(dataset: str) -> dict[str, str]:
 
 def table() -> pd.DataFrame:
     """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no)."""
-    from retlib.data.datasets import article_names, irds, names, text_names
+    from retlib.data.datasets import article_names, names, readers, text_names
 
     loadable = {*names(), *text_names(), *article_names()}
     rows = []
     for entry in catalogue().values():
         present = [_find(file.name) is not None for file in entry.files]
-        here = "yes" if all(present) and irds.is_here(entry.ids) else "part" if any(present) else "no"
+        whole = all(module.is_here(entry.ids) for module in readers(entry.name)) if entry.ids else all(present)
+        here = "yes" if whole else "part" if any(present) else "no"
         # An archive may have the name of the collection in it.
         known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
         loader = "yes" if known_as & loadable else "no"
@@ -269,11 +270,11 @@ def fetch(dataset: str) -> list[str]:
         Without network, for a wrong address, a truncated or a wrong file, a file that is
         here but is not what the catalogue knows, and for files that must be fetched by hand.
     """
-    from retlib.data.datasets import irds
+    from retlib.data.datasets import readers
 
     entry = _entry(dataset)
     if entry.ids:
-        return irds.fetch(entry.ids)
+        return [line for module in readers(dataset) for line in module.fetch(entry.ids)]
     if not entry.files:
         return [f"{dataset} comes with the installed packages: there is nothing to fetch."]
     done = [_fetch_file(entry, file) for file in entry.files if file.url or _find(file.name)]

@@ -203,6 +203,11 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def provenance(name: str) -> dict[str, str]:
+    """What the articles called `name` are read from: packages with their versions."""
+    return versions(SLICES[name.partition("-")[2] or "all"])
+
+
 def _folder(slice_name: str) -> Path:
     """Where the tables of the installed versions, read by this code, are kept."""
     packages = SLICES[slice_name]
