@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core import runtime
+from retlib.core import rules, runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.core.rules import each_of, mapping_of, number, one_of
 from retlib.evaluation import results
