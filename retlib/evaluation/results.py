@@ -23,11 +23,14 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
-from retlib.core import runtime
+from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
+
+# The profile of what is run by hand.
+EXPLORE = "explore"
 
 # Between system and seed in the column names of per-query files.
 _SEPARATOR = " | seed "
@@ -109,16 +112,6 @@ class Results:
                 axis=1,
             )
 
-    def merge(self, other: Results) -> Results:
-        """These results with `other`'s added; where both have a value, `other`'s counts."""
-        merged = Results(_merged(self.rows, other.rows, KEY), dict(self.queries), {**self.tables, **other.tables})
-        for key, frame in other.queries.items():
-            old = merged.queries.get(key)
-            if old is not None and old.index.equals(frame.index):
-                frame = pd.concat([old.drop(columns=[c for c in old if c in frame]), frame], axis=1)
-            merged.queries[key] = frame
-        return merged
-
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -171,8 +164,11 @@ def _merged(old: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> pd.DataFram
     return pd.concat(frames, ignore_index=True).drop_duplicates(key, keep="last", ignore_index=True)
 
 
-def own_folder(profile: str, experiment: str) -> Path:
-    """Where a run records an experiment."""
+def own_folder(profile: str, experiment: str, parameters: Mapping | None = None) -> Path:
+    """Where a run records an experiment; an exploration has a folder for each choice of its parameters."""
+    if profile == EXPLORE and parameters is not None:
+        chosen = {name: value for name, value in parameters.items() if name not in ("profile", "source")}
+        experiment = f"{experiment}+{cache.key(chosen)[:8]}"
     return runtime.build_dir() / profile / "results" / experiment
 
 
@@ -187,14 +183,16 @@ def load(experiment: str, profile: str, source: str | None = None) -> Results | 
     Parameters
     ----------
     source : {"run", "reference"}, optional
-        Without it, the reader's own run where there is one, else the reference.
+        Without it, the reader's own run where there is one (of explorations the latest), else the reference.
 
     Returns
     -------
     Results or None
         None where nothing is recorded.
     """
-    folders = {"run": own_folder(profile, experiment), "reference": reference_folder(profile, experiment)}
+    own = own_folder(profile, experiment)
+    explored = sorted(own.parent.glob(f"{experiment}+*"), key=os.path.getmtime)
+    folders = {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}
     for name, folder in folders.items():
         if source in (None, name) and folder.is_dir():
             found = Results.read(folder)
@@ -211,9 +209,9 @@ def experiments(profile: str) -> list[str]:
 
 
 def rows(profile: str) -> pd.DataFrame:
-    """The rows of all experiments at a profile, the columns `FIRST` first."""
-    found = [load(experiment, profile) for experiment in experiments(profile)]
-    frames = [results.rows for results in found if results is not None and len(results.rows)]
+    """The rows of all experiments at a profile, the columns `FIRST` first; explorations by their folders' names."""
+    found = [load(name, profile).rows.assign(experiment=name) for name in experiments(profile)]
+    frames = [rows for rows in found if len(rows)]
     if not frames:
         return pd.DataFrame(columns=FIRST)
     joined = pd.concat(frames, ignore_index=True)

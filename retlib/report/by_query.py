@@ -139,7 +139,7 @@ def recorded(board: str, profile: str, source: str | None = None) -> Results:
     """
     found = results.load(board, profile, source)
     if found is None:
-        profiles = ["explore", *notebook_files.profiles(runtime.root())]
+        profiles = [results.EXPLORE, *notebook_files.profiles(runtime.root())]
         there = [name for name in profiles if results.load(board, name, source) is not None]
         instead = f", or set profile to one of: {', '.join(there)}" if there else ""
         raise DataError(f"nothing is recorded of {board!r} at profile {profile!r}: run that notebook first{instead}")

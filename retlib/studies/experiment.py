@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from typing import Any
 
 import pandas as pd
-from filelock import FileLock
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
@@ -38,7 +37,7 @@ def text_name(name: str, value: Any) -> None:
 
 def profile_name(name: str, value: Any) -> None:
     """A rule: "explore", or a profile in ``notebooks/profiles``."""
-    require_one_of(name, value, ["explore", *notebook_files.profiles(runtime.root())])
+    require_one_of(name, value, [results.EXPLORE, *notebook_files.profiles(runtime.root())])
 
 
 # Every notebook has these parameters.
@@ -144,6 +143,8 @@ class Experiment:
         pd.set_option("display.max_colwidth", None)  # pages show the papers' words whole
         pd.set_option("display.max_rows", 500)  # and tables
         self.environment = runtime.environment() if self.live else {}
+        if self.profile == results.EXPLORE:  # which is not one choice of parameters
+            self.environment["given"] = results.as_json(self.parameters)
         if self.live:
             self.results = Results()
         else:
@@ -225,17 +226,9 @@ class Experiment:
         return self.results.tables[name]
 
     def save(self) -> None:
-        """Write a run's results. Explorations add to those before; a batch run replaces them."""
-        if not self.live:
-            return
-        recorded = self.results
-        folder = results.own_folder(self.profile, self.name)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):  # two explorations may end together
-            if self.profile == "explore":
-                before = results.load(self.name, self.profile, source="run")
-                recorded = before.merge(recorded) if before else recorded
-            recorded.save(folder)
+        """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""
+        if self.live:
+            self.results.save(results.own_folder(self.profile, self.name, self.parameters))
 
     def record_latency(
         self,

@@ -1,4 +1,4 @@
-"""Recorded results: merged, replaced, written whole, read back, own before reference."""
+"""Recorded results: added, replaced, written whole, read back, own before reference."""
 
 import shutil
 
@@ -102,31 +102,6 @@ def test_several_measures_are_kept_apart():
     made.add_queries("quora", "test", "DE", 0, both, CLUSTERS)
     assert made.per_query(*KEY, "DE")[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert made.per_query("quora", "test", "R@1", "DE")[0].tolist() == [1, 0, 1]
-
-
-def test_merge_adds_and_lets_the_newer_value_count():
-    newer = Results()
-    newer.add_row(**row("DE", 1, 0.75))
-    newer.add_row(**row("DE", 2, 0.5))
-    for seed in (1, 2):
-        newer.add_queries("quora", "test", "DE", seed, values([seed, seed, seed]), CLUSTERS)
-    newer.tables["curve"] = pd.DataFrame({"step": [9]})
-    newer.tables["map"] = pd.DataFrame({"x": [0.0]})
-    merged = some().merge(newer)
-    assert merged.rows.set_index(["system", "seed"])["value"].to_dict() == pytest.approx(
-        {("BM25", 0): 0.2, ("DE", 0): 1.25 / 3, ("DE", 1): 0.75, ("DE", 2): 0.5}
-    )
-    assert merged.per_query(*KEY, "DE").loc["q1"].tolist() == [0, 1, 2]
-    assert merged.per_query(*KEY, "BM25")[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
-    assert merged.clusters(*KEY).to_dict() == CLUSTERS.to_dict()
-    assert merged.tables["curve"]["step"].tolist() == [9] and "map" in merged.tables
-
-
-def test_merge_changes_neither_part():
-    old, new = some(), some()
-    new.add_queries("quora", "test", "more", 0, values([0, 0, 0]), CLUSTERS)
-    old.merge(new)
-    assert "more" not in old.systems(*KEY) and old.rows.equals(some().rows)
 
 
 def equal(left, right):

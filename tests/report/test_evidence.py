@@ -278,8 +278,8 @@ def test_a_limit_from_above():
 )
 def test_a_limit_needs_two_values_of_its_own(change):
     made = timed([0.1, 0.2, 0.3], system="noise")
-    other = timed(**change)
-    made = made.merge(other)
+    for row in timed(**change).rows.to_dict("records"):
+        made.add_row(**row)
     with pytest.raises(DataError, match="'product' has fewer than two recorded values of 'seconds'"):
         judge("limit", {"system": "x:product", "measure": "seconds", "below": 1, "data": "D"}, x=made)
 

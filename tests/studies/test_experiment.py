@@ -200,7 +200,7 @@ def test_one_number_can_be_recorded_alone():
 
 
 def saved(profile, system, toy, seed=0, shift=0):
-    made = desk(profile=profile)
+    made = desk(profile=profile, seeds=[seed])
     made.measure(system, toy, seed, lambda: perfect(toy, shift))
     made.table("curve", lambda: pd.DataFrame({"system": [system]}, index=[9]))
     made.save()
@@ -215,14 +215,16 @@ def test_a_batch_run_replaces_what_was_there(toy):
     assert found.tables["curve"].to_dict("list") == {"system": ["T"]}
 
 
-def test_explorations_add_up(toy):
+def test_explorations_with_other_parameters_stand_side_by_side(toy):
     saved("explore", "S", toy)
-    saved("explore", "T", toy)
-    found = saved("explore", "S", toy, shift=4)  # past the cluster
-    assert sorted(found.rows["system"]) == ["S", "T"]
-    assert found.rows.set_index("system")["value"]["S"] < 0.25 == found.rows.set_index("system")["value"]["T"]
-    assert found.per_query("toy", "test", "AP@100", "S").to_numpy().mean() < 0.25
-    assert set(found.rows["source"]) == {"run"}
+    assert saved("explore", "S", toy, seed=1).rows["seed"].tolist() == [1]  # the latest
+    again = saved("explore", "S", toy, shift=4)  # past the cluster, with the parameters of the first
+    assert again.rows["value"][0] < 0.25 and set(again.rows["source"]) == {"run"}
+    listed = results.rows("explore")
+    assert len(set(listed["experiment"])) == 2 and listed["experiment"].str.startswith("12+").all()
+    seeds = [json.loads(given)["seeds"] for given in listed["given"]]
+    assert dict(zip(listed["seed"], seeds, strict=True)) == {0: [0], 1: [1]}
+    assert (listed["value"] < 0.25).tolist() == (listed["seed"] == 0).tolist()
 
 
 # The reference
