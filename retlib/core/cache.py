@@ -1,7 +1,7 @@
 """Things that are costly to make, addressed by the hash of what made them.
 
 A trained model or an index is made once, whichever notebook asks, and is found again
-only under the same settings, data and code, kind of device and versions of packages.
+only under the same settings and data, the same version of what makes its kind, kind of device and versions of packages.
 """
 
 from __future__ import annotations
@@ -10,33 +10,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 from filelock import FileLock
 
 from retlib.core import runtime
 
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-# Of the package's sources as this process imports them: what old code makes must not get the address of a file that
-# was edited in the meantime.
-_SOURCES = {path.resolve(): _hash(path) for path in Path(__file__).parents[1].rglob("*.py")}
 # Packages whose versions may change what is made.
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "faiss-cpu", "gensim", "bm25s")
-
-
-@cache
-def code_hash(*modules: str) -> str:
-    """sha256 over the source of the named modules, in order."""
-    paths = [Path(find_spec(name).origin).resolve() for name in modules]
-    hashes = [_SOURCES.get(path) or _hash(path) for path in paths]
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def key(settings: object) -> str:
@@ -44,18 +25,18 @@ def key(settings: object) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def artefact(kind: str, settings: Mapping, modules: tuple[ModuleType, ...], make: Callable[[Path], None]) -> Path:
+def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], None]) -> Path:
     """The folder of an artefact, made by `make` if it is not there yet.
 
     Parameters
     ----------
     kind : str
         What it is; the folder in the cache.
+    version : int
+        Of what makes this kind: whoever changes what is computed raises it.
     settings : mapping
-        Everything that the result depends on besides code, data fingerprints included;
-        JSON values.
-    modules : tuple of module
-        The modules whose source takes part in the address.
+        Everything else that the result depends on, data fingerprints and the sources of what was registered
+        included; JSON values.
     make : callable
         Called with an empty or half-filled folder (what an interrupted call left, so that
         it can resume); fills it. The folder gets its final name only when `make` returns.
@@ -65,8 +46,7 @@ def artefact(kind: str, settings: Mapping, modules: tuple[ModuleType, ...], make
     Processes that ask for the same artefact at once wait for the first; a lock of a killed
     process is released by the operating system.
     """
-    made_by = {"code": code_hash(*(module.__name__ for module in modules)), "on": runtime.arithmetic(PACKAGES)}
-    settings = {**settings, **made_by}
+    settings = {**settings, "version": version, "on": runtime.arithmetic(PACKAGES)}
     folder = runtime.cache_dir() / kind / key(settings)
     if folder.is_dir():
         return folder

@@ -1,9 +1,8 @@
 """Positive pairs, and the order in which training sees them.
 
 A source of pairs is an object with ``draw(step, batch_size, seed)`` that returns `Pairs`, and a
-length. `Pairs` is one, over labelled pairs in shuffled epochs; `retlib.training.pretraining.PretrainingPairs`
-is another. `LabelledQueries` holds queries whose documents are chosen by a ranking of all; see
-`retlib.training.hard_negatives`.
+length. `Pairs` is one, over labelled pairs in shuffled epochs; `LabelledQueries` another, over queries with all that
+is relevant to each; `retlib.training.pretraining.PretrainingPairs` a third.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ import numpy as np
 
 from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable
+
+# The purpose of the random numbers that choose one of a query's relevant documents; see `retlib.training.negatives`.
+RELEVANT = 0
 
 
 class PairSource(Protocol):
@@ -42,13 +44,19 @@ class Pairs:
         Pairs of one group have documents that are relevant to each other's queries.
     log_shares : float32 array, shape (pairs,), optional
         Logarithm of each document's share of the pairs from which it is drawn.
+    known : bool array, shape (pairs, pairs), optional
+        Which documents of the others are relevant to each query, where `groups` do not say it.
+    rows : int array, shape (pairs,), optional
+        Of the queries, where they come from `LabelledQueries`.
     """
 
     queries: TokenTable
-    documents: TokenTable
+    documents: TokenTable | np.ndarray
     labels: np.ndarray | None = None
     groups: np.ndarray | None = None
     log_shares: np.ndarray | None = None
+    known: np.ndarray | None = None
+    rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -102,6 +110,26 @@ class LabelledQueries:
     def __len__(self) -> int:
         return len(self.queries)
 
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+        """The queries of a training step, see `rows_of_step`, each with one of its relevant documents."""
+        rows = rows_of_step(len(self), batch_size, seed, step)
+        chosen = self.one_relevant(rows, np.random.default_rng((seed, step, RELEVANT)))
+        known = self.hits(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
+        return Pairs(
+            self.queries.take(rows),
+            take(self.documents, chosen),
+            log_shares=self._log_shares[chosen],
+            known=known,
+            rows=rows,
+        )
+
+    @cached_property
+    def _log_shares(self) -> np.ndarray:
+        """Of each document, the logarithm of its chance to be the one of a query that is drawn."""
+        each = np.repeat(1 / self.relevant.lengths, self.relevant.lengths)
+        shares = np.bincount(self.relevant.ids, each, minlength=len(self.documents)) / len(self)
+        return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
+
     @cached_property
     def _keys(self) -> np.ndarray:
         """One number for each pair of a query and a document that is relevant to it, sorted."""
@@ -118,6 +146,11 @@ class LabelledQueries:
         """A relevant document of each query, drawn uniformly: rows, shape (B,)."""
         drawn = rng.random(len(queries)) * self.relevant.lengths[queries]
         return self.relevant.ids[self.relevant.offsets[queries] + drawn.astype(np.int64)].astype(np.int64)
+
+
+def take(documents: TokenTable | np.ndarray, rows: np.ndarray) -> TokenTable | np.ndarray:
+    """Some rows of texts, or of their encodings."""
+    return documents.take(rows) if isinstance(documents, TokenTable) else documents[rows]
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,13 @@ r"""Losses: pure functions of a score matrix and a target mask.
 Every loss takes `scores`, shape (B, N): the similarity, as a logit, of each of B queries
 to each of N documents; and `targets`, int8 of the same shape: `POSITIVE`, `NEGATIVE` or
 `IGNORE` (a cell that takes no part, for instance a document that is relevant as well).
-It returns a scalar. A new loss is one decorated function.
+It returns a scalar. A new loss is one decorated function, here or anywhere (`retlib.core.registry`)::
+
+    @register("margin", scaled=False)
+    def margin(scores, targets): ...
+
+With ``encodings=True`` it is called as ``loss(scores, targets, queries, documents)``, with the float32 encodings of
+both sides, shapes (B, d) and (N, d), or (B * n, d) where each query has documents of its own.
 """
 
 from __future__ import annotations
@@ -14,33 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from retlib.core.errors import require, require_one_of
+from retlib.core.errors import require
+from retlib.core.registry import Registry
 
 POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-_LOSSES: dict[str, Loss] = {}
-
-
-def register(name: str) -> Callable[[Loss], Loss]:
-    """Make a loss available under `name`."""
-
-    def add(loss: Loss) -> Loss:
-        _LOSSES[name] = loss
-        return loss
-
-    return add
-
-
-def names() -> list[str]:
-    """The names of all losses."""
-    return sorted(_LOSSES)
-
-
-def get(name: str) -> Loss:
-    """The loss of that name; `SettingError` lists the valid ones."""
-    require_one_of("loss", name, _LOSSES)
-    return _LOSSES[name]
+# What a loss says of itself: whether it takes logits, with the learned scale, or plain similarities; whether it takes
+# one positive a row; and whether it is called with the encodings of both sides behind scores and targets.
+LOSSES = Registry("loss", scaled=True, one_positive=False, encodings=False)
+register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
 
 
 def _check(scores: Tensor, targets: Tensor) -> None:
@@ -50,7 +38,7 @@ def _check(scores: Tensor, targets: Tensor) -> None:
     )
 
 
-@register("softmax")
+@register("softmax", one_positive=True)
 def softmax(scores: Tensor, targets: Tensor) -> Tensor:
     r"""Sampled softmax over each row (Gillick 2018, section 2.1; Henderson et al. 2017).
 
@@ -83,7 +71,7 @@ def cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     return (each * counted).sum() / counted.sum()
 
 
-@register("triplet")
+@register("triplet", scaled=False, one_positive=True)
 def triplet(scores: Tensor, targets: Tensor, margin: float = 0.5) -> Tensor:
     r"""Hinge between the positive and the highest-scoring negative of the row.
 

@@ -1,144 +1,460 @@
 """Negatives: each sampler answers one question, "which documents does this batch see?".
 
-A sampler takes its positive pairs from a source, see `retlib.data.pairs`. Those that choose among all
-documents are in `retlib.training.hard_negatives`.
+All samplers draw the queries of a step and all else from (seed, step), so that they differ in their negatives alone. A
+new one is one decorated class, here or anywhere (`retlib.core.registry`), made from `Inputs` and from options of its
+own, the keyword arguments of its constructor::
+
+    @register("near-positive")
+    class NearPositive(FromLists):
+        def __init__(self, inputs, n=1, width=5): ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from retlib.core.errors import DataError, require
-from retlib.data.pairs import Pairs, PairSource, pairs_in_batch
+from retlib.core.errors import DataError, RetlibError, require, require_one_of
+from retlib.core.registry import Registry
+from retlib.core.runtime import Clock
+from retlib.data.pairs import RELEVANT, LabelledQueries, Pairs, PairSource, pairs_in_batch, rows_of_step, take
 from retlib.data.text import TokenTable
+from retlib.retrieval.index import Index
+from retlib.training.batches import Batch, DeferredBatch
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 
+# Encodes the queries of a table: float32, shape (rows, d).
+Encode = Callable[[TokenTable], np.ndarray]
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """What one training step sees.
+# Purposes that random numbers are drawn for beside RELEVANT, each with a stream of its own.
+LISTED, ANY, FILLED = range(RELEVANT + 1, RELEVANT + 4)
 
-    Parameters
-    ----------
-    queries : TokenTable of B rows
-    documents : TokenTable or float32 Tensor
-        N rows that all queries share, or B * n rows, n to each query; a tensor holds their encodings.
-    targets : int8 Tensor, shape (B, N) or (B, n)
-        See `retlib.training.losses`.
-    shared : bool
-        Whether all queries see the same documents.
-    log_shares : float32 Tensor, shape (N,), optional
-        What a sampled softmax subtracts from the score of each document.
-    rows : int array, shape (B,), optional
-        Of the queries, where they come from `retlib.data.pairs.LabelledQueries`.
-    hardest : bool
-        Of the negatives of a query only the highest-scoring one takes part.
-    exact : bool
-        Multiply in float32 whatever the precision of training: documents that rank side by
-        side differ by less than bfloat16 tells apart.
-    """
-
-    queries: TokenTable
-    documents: TokenTable | Tensor
-    targets: Tensor
-    shared: bool
-    log_shares: Tensor | None = None
-    rows: np.ndarray | None = None
-    hardest: bool = False
-    exact: bool = False
+# What negatives say of themselves: whether they depend on BM25's lists, whether on an index of the documents, and
+# whether the documents must stay as they are encoded, so that the query encoder alone is trained.
+NEGATIVES = Registry("negatives", lexical=False, indexed=False, fixed_documents=False)
+register, names = NEGATIVES.register, NEGATIVES.names
 
 
 @dataclass(frozen=True, eq=False)
-class OpenBatch:
-    """A batch whose documents depend on how this very step encodes its queries.
+class Inputs:
+    """What a sampler is made of.
 
     Parameters
     ----------
-    queries : TokenTable of B rows
-    close : callable
-        From the queries' encodings, float32 of shape (B, d), to the `Batch`.
-    rows : int array, shape (B,)
-        As for `Batch`.
+    source : PairSource
+        The pairs of a step; samplers that choose among all documents need `retlib.data.pairs.LabelledQueries`.
+    batch_size : int
+        B; a batch is never larger than the number of queries.
+    seed : int
+        Of the order of the queries and of what is drawn for them.
+    encode : callable, optional
+        Of queries, with the current weights.
+    index : callable, optional
+        The index of the documents; where these are trained too, made anew with the current weights.
+    bm25 : callable, optional
+        Depth to BM25's lists of the queries: rows, shape (Q, depth), -1 where a list is shorter.
     """
 
-    queries: TokenTable
-    close: Callable[[np.ndarray], Batch]
-    rows: np.ndarray
+    source: PairSource
+    batch_size: int
+    seed: int
+    encode: Encode | None = None
+    index: Callable[[], Index] | None = None
+    bm25: Callable[[int], np.ndarray] | None = None
 
 
-def only_hardest(scores: Tensor, targets: Tensor) -> Tensor:
-    """Targets whose negatives are ignored but for the highest-scoring one of each row; shapes (B, N)."""
-    negative = targets == NEGATIVE
-    best = scores.detach().masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
-    others = negative.scatter(1, best, False)
-    return targets.masked_fill(others, IGNORE)
+def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the negatives of that name, with their defaults.
+
+    Raises
+    ------
+    SettingError
+        If one is given that they do not have.
+    """
+    own = list(inspect.signature(NEGATIVES.get(name)).parameters.values())[1:]
+    for option in given:
+        require_one_of(f"an option of {name!r} negatives", option, [parameter.name for parameter in own])
+    return {parameter.name: given.get(parameter.name, parameter.default) for parameter in own}
 
 
-class InBatch:
+class Sampler(ABC):
+    """What the samplers have in common.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Attributes
+    ----------
+    clock : Clock
+        Seconds of the parts of its work.
+
+    Notes
+    -----
+    One whose batches depend on more than the step has `state` and `set_state`, as a task has; one that wants to see
+    what a step encoded has ``after(batch, queries, documents)``, called with both sides' encodings, detached.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.source, self.seed, self.clock = inputs.source, inputs.seed, Clock()
+        self.batch_size = pairs_in_batch(len(inputs.source), inputs.batch_size)
+
+    @property
+    def labelled(self) -> LabelledQueries:
+        """The source, where it is a collection's queries; `SettingError` where it is none."""
+        found = isinstance(self.source, LabelledQueries)
+        require(found, f"{type(self).__name__} chooses among a collection's documents; these pairs have none")
+        return self.source
+
+    @abstractmethod
+    def batch(self, step: int) -> Batch | DeferredBatch:
+        """The batch of a step."""
+
+    def _queries(self, step: int) -> np.ndarray:
+        return rows_of_step(len(self.source), self.batch_size, self.seed, step)
+
+    def _random(self, step: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, step, purpose))
+
+    def _relevant(self, queries: np.ndarray, step: int) -> np.ndarray:
+        return self.labelled.one_relevant(queries, self._random(step, RELEVANT))
+
+    def _batch(self, queries: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> Batch:
+        """The batch of some queries, with documents of (B, n) rows."""
+        documents = _tensor(take(self.labelled.documents, rows.ravel()))
+        kinds = torch.from_numpy(targets.astype(np.int8))
+        return Batch(self.labelled.queries.take(queries), documents, kinds, shared=False, rows=queries, exact=True)
+
+
+def _tensor(documents: TokenTable | np.ndarray) -> TokenTable | Tensor:
+    return documents if isinstance(documents, TokenTable) else torch.from_numpy(documents)
+
+
+@register("in-batch")
+class InBatch(Sampler):
     """Each query sees the documents of the whole batch; its own is the positive (Gillick 2018, section 2.1).
 
     Parameters
     ----------
-    pairs : PairSource
-        All positive.
-    batch_size : int
-        B; a batch is never larger than the number of pairs.
-    seed : int
-        Of the order of the pairs.
+    inputs : Inputs
+        All pairs are positive.
     mask_known : bool
-        Take known relevant documents of other pairs (`pairs.groups`) out of the negatives.
-        The paper does not.
+        Take documents of other pairs that are known to be relevant out of the negatives. Gillick 2018 does not.
     corrected : bool
         Give the loss what corrects for documents that are drawn more often than others: the
         `log_shares` of the pairs, to be subtracted from their scores, so that the
         batch stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
     """
 
-    def __init__(
-        self, pairs: PairSource, batch_size: int, seed: int, mask_known: bool = False, corrected: bool = False
-    ) -> None:
-        self.pairs, self.seed, self.mask_known, self.corrected = pairs, seed, mask_known, corrected
-        self.batch_size = pairs_in_batch(len(pairs), batch_size)
+    def __init__(self, inputs: Inputs, mask_known: bool = True, corrected: bool = False) -> None:
+        super().__init__(inputs)
+        self.mask_known, self.corrected = mask_known, corrected
         self._eye = torch.full((self.batch_size,) * 2, NEGATIVE, dtype=torch.int8).fill_diagonal_(POSITIVE)
 
     def batch(self, step: int) -> Batch:
         """The batch of a step: targets of shape (B, B)."""
-        drawn = self.pairs.draw(step, self.batch_size, self.seed)
-        targets = self._eye
-        if self.mask_known:
-            require(drawn.groups is not None, "mask_known needs pairs with groups")
-            groups = torch.from_numpy(drawn.groups)
-            known = (groups[:, None] == groups[None, :]) & (targets == NEGATIVE)
-            targets = targets.masked_fill(known, IGNORE)
-        log_shares = None
-        if self.corrected:
-            require(drawn.log_shares is not None, "the correction needs pairs with log_shares")
-            log_shares = torch.from_numpy(drawn.log_shares)
-        return Batch(drawn.queries, drawn.documents, targets, True, log_shares)
+        with self.clock("sampling"):
+            drawn = self.source.draw(step, self.batch_size, self.seed)
+            targets = self._eye
+            if self.mask_known:
+                known = torch.from_numpy(_known(drawn)) & (targets == NEGATIVE)
+                targets = targets.masked_fill(known, IGNORE)
+            log_shares = None
+            if self.corrected:
+                require(drawn.log_shares is not None, "the correction needs pairs with log_shares")
+                log_shares = torch.from_numpy(drawn.log_shares)
+            return Batch(drawn.queries, _tensor(drawn.documents), targets, True, log_shares, drawn.rows)
 
 
-class Labelled:
-    """Each query sees its own document alone, which is labelled positive or negative.
+def _known(drawn: Pairs) -> np.ndarray:
+    if drawn.known is not None:
+        return drawn.known
+    require(drawn.groups is not None, "mask_known needs pairs with groups")
+    return drawn.groups[:, None] == drawn.groups[None, :]
 
-    Parameters
-    ----------
-    pairs : Pairs
-        With labels.
-    batch_size, seed : int
-        As for `InBatch`.
-    """
 
-    def __init__(self, pairs: Pairs, batch_size: int, seed: int) -> None:
-        require(pairs.labels is not None, "the pairwise loss needs labelled pairs", DataError)
-        self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
+@register("hardest-in-batch")
+class HardestInBatch(InBatch):
+    """As `InBatch`, but only the document that scores highest is a negative (NCE Neg: Zhan 2020, section 5.2.2)."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step: targets of shape (B, B)."""
+        return replace(super().batch(step), hardest=True)
+
+
+@register("labelled")
+class Labelled(Sampler):
+    """Each query sees its own document alone, which is labelled positive or negative (Gillick 2018, section 2.1)."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+        labels = getattr(inputs.source, "labels", None)
+        require(labels is not None, "the pairwise loss needs labelled pairs", DataError)
 
     def batch(self, step: int) -> Batch:
         """The batch of a step: targets of shape (B, 1)."""
-        drawn = self.pairs.draw(step, self.batch_size, self.seed)
+        drawn = self.source.draw(step, self.batch_size, self.seed)
         targets = torch.from_numpy(drawn.labels.astype(np.int8))[:, None]
         return Batch(drawn.queries, drawn.documents, targets, shared=False)
+
+
+class HardNegatives(Sampler):
+    """Each query sees one relevant document, drawn anew at every step, and n negatives of its own.
+
+    A negative is never a document that is known to be relevant.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    n : int
+        Negatives of a query.
+    """
+
+    def __init__(self, inputs: Inputs, n: int) -> None:
+        super().__init__(inputs)
+        require(n >= 1, f"n = {n} negatives: at least 1 is needed")
+        self.n = n
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step: targets of shape (B, 1 + n), the positive first."""
+        with self.clock("sampling"):
+            queries = self._queries(step)
+            rows = np.column_stack([self._relevant(queries, step), self.negatives(queries, step)])
+            targets = np.full(rows.shape, NEGATIVE)
+            targets[:, 0] = POSITIVE
+            return self._batch(queries, rows, targets)
+
+    @abstractmethod
+    def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows of documents that are not relevant to the queries, shape (B, n)."""
+
+    def _any(self, queries: np.ndarray, step: int, purpose: int = ANY) -> np.ndarray:
+        """As `negatives`, drawn from all documents."""
+        rng, count = self._random(step, purpose), len(self.labelled.documents)
+        rows = rng.integers(0, count, (len(queries), self.n))
+        while (wrong := self.labelled.hits(queries, rows)).any():
+            rows[wrong] = rng.integers(0, count, wrong.sum())
+        return rows
+
+
+@register("random")
+class RandomNegatives(HardNegatives):
+    """Drawn from all documents (Rand Neg), with replacement: n may exceed their number."""
+
+    def __init__(self, inputs: Inputs, n: int = 1) -> None:
+        super().__init__(inputs, n)
+
+    def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows, shape (B, n)."""
+        return self._any(queries, step)
+
+
+class FromLists(HardNegatives):
+    """Drawn from a ranked list of each query, without replacement.
+
+    Where a list holds fewer than n documents that are not relevant, or none at all, random
+    documents take the free places.
+    """
+
+    @abstractmethod
+    def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows of documents, shape (B, k), -1 where a list is shorter."""
+
+    def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows, shape (B, n)."""
+        lists = self.lists(queries, step)
+        usable = (lists >= 0) & ~self.labelled.hits(queries, lists)
+        # The first n of a random order in which what cannot be used comes last.
+        order = np.where(usable, self._random(step, LISTED).random(lists.shape), 1).argsort(axis=1)[:, : self.n]
+        usable = np.take_along_axis(usable, order, axis=1)
+        rows = self._any(queries, step, FILLED)
+        rows[:, : order.shape[1]][usable] = np.take_along_axis(lists, order, axis=1)[usable]
+        return rows
+
+
+@register("bm25", lexical=True)
+class BM25Negatives(FromLists):
+    """Drawn from BM25's lists, which do not change (BM25 Neg).
+
+    Parameters
+    ----------
+    inputs : Inputs
+    n : int
+        Negatives of a query.
+    depth : int
+        Of the lists; 200 in the paper.
+    """
+
+    def __init__(self, inputs: Inputs, n: int = 1, depth: int = 200) -> None:
+        super().__init__(inputs, n)
+        lists, count = inputs.bm25(depth), len(self.labelled.documents)
+        require(len(lists) == len(self.source), f"{len(lists)} lists for {len(self.source)} queries", DataError)
+        inside = lists.size == 0 or (lists.min() >= -1 and lists.max() < count)
+        require(inside, f"a list names a document that is none of the {count}", DataError)
+        self._lists = lists
+
+    def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows, shape (B, k)."""
+        return self._lists[queries]
+
+
+@register("bm25+random", lexical=True)
+class BM25AndRandom(HardNegatives):
+    """Half of the negatives of a query from BM25's lists, half from all documents (BM25 + Rand Neg).
+
+    Parameters
+    ----------
+    inputs, n, depth
+        As for `BM25Negatives`; n is even.
+    """
+
+    def __init__(self, inputs: Inputs, n: int = 2, depth: int = 200) -> None:
+        super().__init__(inputs, n)
+        require(n % 2 == 0, f"n = {n}: a mixture of equal parts needs an even number")
+        self._halves = BM25Negatives(inputs, n // 2, depth), RandomNegatives(inputs, n // 2)
+
+    def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows, shape (B, n)."""
+        return np.column_stack([half.negatives(queries, step) for half in self._halves])
+
+
+class StaleLists:
+    """Lists that are fetched every so many steps, with the weights of that moment, for the steps up to the next time.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        The index is asked for at each refresh.
+    interval : int
+        Steps between two refreshes.
+    depth : int
+        Of the lists; cut to the number of documents.
+    every : int
+        Lists are asked for every so many steps only.
+    clock : Clock
+    """
+
+    def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:
+        for name, value in {"interval": interval, "depth": depth, "every": every}.items():
+            require(value >= 1, f"{name} = {value}: at least 1 is needed")
+        self.inputs, self.depth = inputs, depth
+        self.interval, self.every, self.clock = interval, every, clock or Clock()
+        self._rows_of_step = partial(rows_of_step, len(inputs.source), inputs.batch_size, inputs.seed)
+        self._since = -1
+        self._queries = self._lists = np.empty(0, dtype=np.int64)
+
+    def at(self, step: int) -> np.ndarray:
+        """The lists of a step's queries as the last refresh found them: rows, shape (B, depth), -1 for none."""
+        since = step - step % self.interval
+        if since != self._since:
+            self._refresh(since)
+        return self._lists[np.searchsorted(self._queries, self._rows_of_step(step))]
+
+    def _refresh(self, since: int) -> None:
+        coming = [step for step in range(since, since + self.interval) if step % self.every == 0]
+        self._since, self._queries = since, np.unique([self._rows_of_step(step) for step in coming])
+        with self.clock("encoding corpus"):
+            index = self.inputs.index()
+        _fits(index, self.inputs.source)
+        with self.clock("encoding queries"):
+            encoded = self.inputs.encode(self.inputs.source.queries.take(self._queries))
+        with self.clock("search"):
+            self._lists = index.search(encoded, self.depth)[1]
+
+    def state(self) -> dict[str, Tensor]:
+        """The lists, those of the queries to come among them."""
+        parts = {"since": np.array([self._since]), "queries": self._queries, "lists": self._lists}
+        return {f"stale/{name}": torch.from_numpy(values) for name, values in parts.items()}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._since = int(tensors["stale/since"])
+        self._queries, self._lists = (tensors[f"stale/{name}"].numpy() for name in ("queries", "lists"))
+
+
+@register("ann", indexed=True)
+class AsynchronousNegatives(FromLists):
+    """Drawn from lists that the model itself retrieved up to `interval` steps ago (ANCE: Xiong et al. 2021).
+
+    Parameters
+    ----------
+    inputs, n, depth
+        As for `BM25Negatives`; the lists are the model's.
+    interval : int
+        Steps between two refreshes.
+    """
+
+    def __init__(self, inputs: Inputs, n: int = 1, depth: int = 200, interval: int = 200) -> None:
+        super().__init__(inputs, n)
+        self._stale = StaleLists(inputs, interval, depth, clock=self.clock)
+        self.state, self.set_state = self._stale.state, self._stale.set_state
+
+    def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
+        """Rows, shape (B, depth)."""
+        return self._stale.at(step)
+
+
+@register("retrieved", indexed=True, fixed_documents=True)
+class Retrieved(Sampler):
+    """The n documents that the query encoder of this very step retrieves from all (LTRe; section 4.2, algorithm 1).
+
+    All relevant ones among them are positives. Where none is, one that is drawn takes the last place.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Its index is of the documents, row by row.
+    n : int
+        Cut to the number of documents. Places that an approximate search leaves empty are ignored.
+
+    Raises
+    ------
+    DataError
+        If the index is of other documents, or of vectors of another size.
+    """
+
+    def __init__(self, inputs: Inputs, n: int = 50) -> None:
+        super().__init__(inputs)
+        index = inputs.index()
+        require(n >= 2, f"n = {n} retrieved documents: at least 2 are needed, a positive and a negative")
+        _fits(index, self.labelled)
+        self.index, self.n = index, n
+
+    def batch(self, step: int) -> DeferredBatch:
+        """The queries of a step; closing it retrieves, and gives targets of shape (B, n)."""
+        with self.clock("sampling"):
+            queries = self._queries(step)
+            return DeferredBatch(self.labelled.queries.take(queries), partial(self._close, queries, step), queries)
+
+    def _close(self, queries: np.ndarray, step: int, encodings: np.ndarray) -> Batch:
+        with self.clock("search"):
+            wrong = f"step {step}: the queries' encodings are no numbers; lower the learning rate"
+            require(bool(np.isfinite(encodings).all()), wrong, RetlibError)
+            rows = self.index.search(encodings, self.n)[1]
+        with self.clock("sampling"):
+            hits = self.labelled.hits(queries, rows)
+            none = ~hits.any(axis=1)
+            rows[none, -1], hits[none, -1] = self._relevant(queries, step)[none], True
+            targets = np.where(hits, POSITIVE, np.where(rows < 0, IGNORE, NEGATIVE))
+            return self._batch(queries, np.maximum(rows, 0), targets)
+
+
+def _fits(index: Index, labelled: LabelledQueries) -> None:
+    """Whether an index is of these documents; raises `DataError`."""
+    count = len(labelled.documents)
+    require(len(index) == count, f"the index has {len(index)} vectors; there are {count} documents", DataError)
+    if not isinstance(labelled.documents, TokenTable):
+        size = labelled.documents.shape[1]
+        wrong = f"the index has vectors of {index.dimension} dimensions; the documents' encodings have {size}"
+        require(index.dimension == size, wrong, DataError)

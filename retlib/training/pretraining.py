@@ -1,240 +1,32 @@
 """Pre-training tasks: pairs and masked passages out of articles that nobody labelled (Chang 2020, section 3).
 
-Articles become a `Corpus`, a few flat arrays of token ids and of the places where sentences, passages
-and articles begin. A task draws rows of them: this sentence is the query, that passage the document.
-Pairs are put together batch by batch and never stored. A new task is one decorated class.
+A task draws rows of a `retlib.data.corpus.Corpus`: this sentence is the query, that passage the document. Pairs are
+put together batch by batch and never stored. A new task is one decorated class, here or anywhere
+(`retlib.core.registry`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, require
+from retlib.core.registry import Registry
+from retlib.data.collection import Article
+from retlib.data.corpus import Builder, Corpus, Split, Structure
 from retlib.data.pairs import Pairs
-from retlib.data.text import Segment, TokenTable, concatenate, constant, offsets_of, words
+from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
 
-if TYPE_CHECKING:
-    from retlib.data.collection import Article
-    from retlib.data.text import WordPiece
-
-Split = Callable[[str], list[str]]
-
-CHUNK = 2000  # texts that are in memory at once
 KEPT = -1  # in place of a sentence's row: none was removed
 
-
-@dataclass(frozen=True, eq=False)
-class Structure:
-    """Where sentences, passages and articles begin, and which articles link to which.
-
-    Parameters
-    ----------
-    names : object array, shape (A,)
-        The articles' names.
-    passages : int64 array, shape (P + 1,)
-        Passage p is the sentences ``passages[p]`` to ``passages[p + 1]``, at least one.
-    articles : int64 array, shape (A + 1,)
-        Article a is the passages ``articles[a]`` to ``articles[a + 1]``, at least one.
-    opening : int64 array, shape (A,)
-        How many passages of the article make up its first section.
-    link_starts : int64 array, shape (A + 1,)
-        Article a links to the articles ``link_targets[link_starts[a]:link_starts[a + 1]]``.
-    link_targets : int64 array, shape (L,)
-        Rows of articles; no article links to itself, nor twice to another.
-    """
-
-    names: np.ndarray
-    passages: np.ndarray
-    articles: np.ndarray
-    opening: np.ndarray
-    link_starts: np.ndarray
-    link_targets: np.ndarray
-
-    @property
-    def sentences_per_passage(self) -> np.ndarray:
-        """Shape (P,)."""
-        return np.diff(self.passages)
-
-    @property
-    def passages_per_article(self) -> np.ndarray:
-        """Shape (A,)."""
-        return np.diff(self.articles)
-
-    @property
-    def first_sections(self) -> tuple[np.ndarray, np.ndarray]:
-        """First sentence of each article's first section, and how many sentences that has; two arrays (A,)."""
-        starts = self.passages[self.articles[:-1]]
-        return starts, self.passages[self.articles[:-1] + self.opening] - starts
-
-    def article_of(self, passages: np.ndarray) -> np.ndarray:
-        """The rows of the articles that hold the passages."""
-        return np.searchsorted(self.articles, passages, side="right") - 1
-
-    def passage_of(self, sentences: np.ndarray) -> np.ndarray:
-        """The rows of the passages that hold the sentences."""
-        return np.searchsorted(self.passages, sentences, side="right") - 1
-
-
-class _Builder:
-    """Takes in articles one by one and notes their structure; their texts it hands on."""
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
-        self.rows: dict[str, int] = {}
-        self.passages, self.articles, self.opening = array("q", [0]), array("q", [0]), array("q")
-        self.numbers: dict[str, int] = {}  # of every name that is linked to, whether it is an article or not
-        self.links, self.links_per_article = array("q"), array("q")
-
-    def add(self, article: Article) -> list[str]:
-        """Note an article's structure; returns its sentences. One without any is left out."""
-        found, opening = [], 0
-        for place, passage in enumerate(article.passages):
-            sentences = [text for sentence in self.split(passage) if (text := sentence.strip())]
-            if sentences:
-                found.extend(sentences)
-                self.passages.append(self.passages[-1] + len(sentences))
-                opening += place < article.opening
-        if not found:
-            return []
-        require(article.name not in self.rows, f"two articles have the name {article.name!r}", DataError)
-        self.rows[article.name] = len(self.rows)
-        self.articles.append(len(self.passages) - 1)
-        self.opening.append(opening)
-        self.links.extend(self.numbers.setdefault(target, len(self.numbers)) for target in article.links)
-        self.links_per_article.append(len(article.links))
-        return found
-
-    def structure(self) -> Structure:
-        """What was noted, with the links that lead to a known article."""
-        count = len(self.rows)
-        require(count > 0, "the articles hold no sentence", DataError)
-        row_of = np.array([self.rows.get(name, -1) for name in self.numbers], dtype=np.int64)
-        sources = np.repeat(np.arange(count), np.array(self.links_per_article))
-        targets = row_of[np.array(self.links, dtype=np.int64)]
-        real = (targets >= 0) & (targets != sources)
-        sources, targets = np.divmod(np.unique(sources[real] * count + targets[real]), count)
-        return Structure(
-            names=np.array(list(self.rows), dtype=object),
-            passages=np.array(self.passages),
-            articles=np.array(self.articles),
-            opening=np.array(self.opening),
-            link_starts=offsets_of(np.bincount(sources, minlength=count)),
-            link_targets=targets,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Corpus(Structure):
-    """A tokenized encyclopedia in a few flat arrays, about four bytes a token.
-
-    Parameters
-    ----------
-    sentences : TokenTable of S rows
-        All sentences, in the order of the text.
-    titles : TokenTable of A rows
-    names, passages, articles, opening, link_starts, link_targets
-        See `Structure`.
-    """
-
-    sentences: TokenTable
-    titles: TokenTable
-
-    @classmethod
-    def build(cls, articles: Iterable[Article], tokenizer: WordPiece, split: Split) -> Self:
-        """Tokenize articles as they come; of their texts the titles alone are held.
-
-        Parameters
-        ----------
-        articles : iterable of Article
-            Links to articles that are not among them are dropped, and so are articles and
-            passages without a sentence.
-        tokenizer : WordPiece
-        split : callable
-            Text to sentences.
-
-        Raises
-        ------
-        DataError
-            If there is no sentence at all, or if two articles have one name.
-        """
-        builder, titles = _Builder(split), []
-
-        def texts() -> Iterator[str]:
-            for article in articles:
-                if found := builder.add(article):
-                    titles.append(article.title)
-                    yield from found
-
-        sentences = tokenizer.encode(texts())
-        structure = builder.structure()
-        parts = {part.name: getattr(structure, part.name) for part in fields(structure)}
-        return cls(**parts, sentences=sentences, titles=tokenizer.encode(titles))
-
-    def __repr__(self) -> str:
-        return (
-            f"<Corpus: {len(self.names):,} articles, {len(self.passages) - 1:,} passages, {len(self.sentences):,} "
-            f"sentences, {len(self.sentences.ids):,} tokens, {len(self.link_targets):,} links, {self.fingerprint[:12]}>"
-        )
-
-    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if isinstance(value, TokenTable):
-                yield f"{part.name}-ids", value.ids
-                yield f"{part.name}-offsets", value.offsets
-            elif part.name != "names":
-                yield part.name, value
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 of the whole content; equal content gives an equal fingerprint."""
-        digest = hashlib.sha256("\x1f".join(self.names).encode("utf-8", "surrogatepass"))
-        for name, values in self._arrays():
-            digest.update(f"\x1d{name} {values.dtype.str} {len(values)}\x1e".encode())
-            digest.update(np.ascontiguousarray(values))
-        return digest.hexdigest()
-
-    def save(self, folder: Path) -> None:
-        """Write the arrays as .npy files, and the names, which come last, as JSON."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, values in self._arrays():
-            np.save(folder / f"{name}.npy", values, allow_pickle=False)
-        (folder / "names.json").write_text(json.dumps(list(self.names)), encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """What `save` wrote; the arrays stay on disk until they are read.
-
-        Raises
-        ------
-        DataError
-            If the folder does not hold a whole corpus.
-        """
-        folder = Path(folder)
-
-        def read(name: str) -> np.ndarray:
-            return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
-
-        try:
-            names = np.array(json.loads((folder / "names.json").read_text(encoding="utf-8")), dtype=object)
-            tables = {n: TokenTable(read(f"{n}-ids"), read(f"{n}-offsets")) for n in ("sentences", "titles")}
-            rest = {part.name: read(part.name) for part in fields(Structure) if part.name != "names"}
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder} does not hold a whole corpus, as Corpus.save writes it ({error})") from error
-        return cls(names=names, **rest, **tables)
+TASKS = Registry("pre-training task")
+register, names = TASKS.register, TASKS.names
 
 
 class Task(ABC):
@@ -261,19 +53,6 @@ class Task(ABC):
     @abstractmethod
     def shares(self) -> np.ndarray:
         """The chance of each passage to be the one that is drawn, shape (P,)."""
-
-
-TASKS: dict[str, type[Task]] = {}
-
-
-def register(name: str) -> Callable[[type[Task]], type[Task]]:
-    """Make a task available under `name`."""
-
-    def add(task: type[Task]) -> type[Task]:
-        TASKS[name] = task
-        return task
-
-    return add
 
 
 @register("ict")
@@ -433,13 +212,11 @@ class Mixture:
     """
 
     def __init__(self, structure: Structure, tasks: Sequence[str], keep: float = 0.0) -> None:
-        for name in tasks:
-            require_one_of("task", name, TASKS)
-        require(len(tasks) > 0, f"no task is given. Valid: {', '.join(sorted(TASKS))}.")
+        require(len(tasks) > 0, f"no task is given. Valid: {', '.join(names())}.")
         require(len(set(tasks)) == len(tasks), f"tasks = {list(tasks)} names a task twice")
         require(0 <= keep <= 1, f"keep = {keep} is a share, and must be within 0 and 1")
         self.structure, self.keep = structure, keep
-        self.tasks = [TASKS[name](structure) for name in tasks]
+        self.tasks = [TASKS.get(name)(structure) for name in tasks]
 
     def draw(self, generator: np.random.Generator, count: int) -> Drawn:
         """Draw `count` pairs, independently of each other."""
@@ -538,13 +315,13 @@ class PretrainingPairs:
         start, stop = corpus.passages[drawn.passage], corpus.passages[drawn.passage + 1]
         # A passage is one run of ids, or two: before and after the sentence that is removed.
         gap = np.where(drawn.removed == KEPT, stop, drawn.removed)
-        pieces = [
+        segments = [
             _run(corpus.titles, article, article + 1),
             constant(self.separator, len(article)),
             _run(corpus.sentences, start, gap),
             _run(corpus.sentences, np.minimum(gap + 1, stop), stop),
         ]
-        return concatenate(pieces, self.document_length)
+        return concatenate(segments, self.document_length)
 
 
 def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Segment:
@@ -645,7 +422,7 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
     DataFrame
         Columns `task`, `query_title` (of the query's article), `query`, `document_title`, `document`.
     """
-    builder = _Builder(split)
+    builder = Builder(split)
     sentences: list[str] = []
     titles: list[str] = []
     for article in articles:
@@ -692,56 +469,3 @@ def statistics(pairs: PretrainingPairs, sample: int = 10_000, seed: int = 0) -> 
     columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("task")
     return table.round(2).astype({"#tokens": np.int64})
-
-
-def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
-    """How much of each passage stands in the texts, word for word.
-
-    Parameters
-    ----------
-    texts : iterable of str
-        The pre-training text, streamed; the memory needed depends on the passages alone.
-    passages : iterable of str
-        The passages of the test.
-    n : int
-        Length of the runs of words (`retlib.data.text.words`) that are looked for.
-
-    Returns
-    -------
-    Series
-        Of each passage, the share of its runs of `n` words that stand in a text; NaN where
-        it has fewer words. Runs are compared by 64-bit hashes.
-    """
-    require(n >= 1, f"n = {n} words: at least 1 is needed")
-    vocabulary: dict[str, int] = {}
-    rows = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in passages]
-    values = np.random.default_rng(0).integers(2**64, size=len(vocabulary) + 1, dtype=np.uint64)
-    hashes, passage = _runs(rows, values, n)
-    known = np.unique(np.append(hashes, np.uint64(2**64 - 1)))  # so that no hash is beyond the last
-    found = np.zeros(len(known), dtype=bool)
-    texts = iter(texts)
-    while chunk := list(islice(texts, CHUNK)):
-        # A word that no passage has ends a run: it cannot be part of one that is looked for.
-        seen, _ = _runs([[vocabulary.get(word, -1) for word in words(text)] for text in chunk], values, n)
-        places = np.searchsorted(known, seen)
-        found[places[known[places] == seen]] = True
-    hit = found[np.searchsorted(known, hashes)]
-    total = np.bincount(passage, minlength=len(rows))
-    share = np.full(len(rows), np.nan)
-    np.divide(np.bincount(passage, hit, minlength=len(rows)), total, out=share, where=total > 0)
-    return pd.Series(share, name="overlap")
-
-
-def _runs(rows: list[list[int]], values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of all runs of n words without a -1, and the rows they are of."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=lengths.sum())
-    row = np.repeat(np.arange(len(rows)), lengths)
-    starts = max(len(ids) - n + 1, 0)
-    unknown = offsets_of(ids < 0)
-    # A run is whole if it ends in the row where it begins, and no word of it is unknown.
-    whole = np.flatnonzero((row[:starts] == row[n - 1 :][:starts]) & (unknown[n:] == unknown[:-n]))
-    hashes = np.zeros(len(whole), dtype=np.uint64)
-    for place in range(n):
-        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + values[ids[whole + place]]
-    return hashes, row[whole]

@@ -1,0 +1,133 @@
+"""A collection as retrievers read it: token rows of its queries and documents, and which document is relevant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import cache
+from retlib.core.errors import DataError, require
+from retlib.data.collection import Collection
+from retlib.data.pairs import LabelledQueries
+from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, constant, offsets_of
+
+# The columns of documents that are read in two parts with a separator between.
+TWO_PARTS = (("sentence", "context"), ("title", "text"))
+# More tokens than any text has: where nothing is cut.
+WHOLE = 2**31 - 1
+
+
+def texts(collection: Collection) -> pd.Series:
+    """What a lexical system reads of the documents: title and text, or text where there is no title."""
+    documents = collection.documents
+    if "title" not in documents or "sentence" in documents:
+        return documents["text"]
+    return (documents["title"] + " " + documents["text"]).rename("text")
+
+
+def tokens_key(tokenizer: Tokenizer) -> str:
+    """What a vocabulary makes different, in short."""
+    return cache.key([type(tokenizer).__name__, *tokenizer.tokens])
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedCollection:
+    """A collection, tokenized: a candidate of ReQA is sentence, separator and passage; another document
+    is title, separator and text, or its text where it has no title. Words have no separator.
+
+    Parameters
+    ----------
+    collection : Collection
+        Documents of ReQA have `sentence` and `context`.
+    queries, documents : TokenTable
+        A row for each query and each document.
+    tokens : str
+        What vocabulary and lengths make different, in short.
+    """
+
+    collection: Collection
+    queries: TokenTable
+    documents: TokenTable
+    tokens: str
+
+    @classmethod
+    def of(
+        cls, collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
+    ) -> TokenizedCollection:
+        """Tokenize a collection's queries and documents, and cut them at so many tokens, if any; the last are kept."""
+        return _tokenized(collection, tokenizer, query_length, document_length)
+
+    @cached_property
+    def address(self) -> dict[str, str]:
+        """What of it takes part in the address of an artefact."""
+        return {"collection": self.collection.fingerprint, "tokens": self.tokens}
+
+    def relevant(self, split: str) -> tuple[pd.Index, TokenTable]:
+        """The ids of a split's queries, and rows of their relevant documents; queries without any are left out."""
+        queries, qrels = self.collection.split(split).index, self.collection.judgments(split)
+        qrels = qrels[qrels["relevance"] > 0]
+        query = queries.get_indexer(qrels["query_id"])
+        row = self.collection.documents.index.get_indexer(qrels["doc_id"])
+        counts = np.bincount(query, minlength=len(queries))
+        rows = row[np.lexsort((row, query))].astype(np.int32)
+        return queries[counts > 0], TokenTable(rows, offsets_of(counts[counts > 0]))
+
+    def labelled(self, split: str, documents: np.ndarray | None = None) -> LabelledQueries:
+        """The queries of `relevant`, with their documents as texts, or as the given encodings.
+
+        Raises
+        ------
+        DataError
+            If the split has no query with a relevant document.
+        """
+        ids, relevant = self.relevant(split)
+        wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"
+        require(len(ids) > 0, wrong, DataError)
+        return LabelledQueries(self.query_rows(ids), relevant, self.documents if documents is None else documents)
+
+    def query_rows(self, ids: Sequence[str]) -> TokenTable:
+        """Token rows of queries; `DataError` names an id that is not there."""
+        return self._rows("queries", ids)
+
+    def document_rows(self, ids: Sequence[str]) -> TokenTable:
+        """Token rows of documents; `DataError` names an id that is not there."""
+        return self._rows("documents", ids)
+
+    def _rows(self, kind: str, ids: Sequence[str]) -> TokenTable:
+        index = getattr(self.collection, kind).index
+        rows = index.get_indexer(pd.Index(ids, dtype=object))
+        unknown = [name for name, row in zip(ids, rows, strict=True) if row < 0]
+        require(not unknown, f"collection {self.collection.name!r} has no {kind} {unknown[:3]}", DataError)
+        return getattr(self, kind).take(rows)
+
+
+def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> TokenTable:
+    """Texts as token rows, cut at a length."""
+    table = tokenizer.encode(texts)
+    return table if length is None else concatenate([table.segment], length)
+
+
+@lru_cache(maxsize=12)  # a study asks for the same one for every system and seed
+def _tokenized(
+    collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
+) -> TokenizedCollection:
+    frame = collection.documents
+    parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
+    if parts and isinstance(tokenizer, WordPiece):
+        documents = _two_parts(frame[parts[0]], frame[parts[1]], tokenizer, document_length or WHOLE)
+    else:
+        documents = tokenize(texts(collection), tokenizer, document_length)
+    queries = tokenize(collection.queries["text"], tokenizer, query_length)
+    key = cache.key([tokens_key(tokenizer), query_length, document_length])
+    return TokenizedCollection(collection, queries, documents, key)
+
+
+def _two_parts(first: pd.Series, second: pd.Series, wordpiece: WordPiece, length: int) -> TokenTable:
+    # A passage stands behind each of its sentences, and is tokenized once.
+    places, distinct = pd.factorize(np.asarray(second, dtype=object))
+    behind = wordpiece.encode(distinct).take(places)
+    return concatenate([wordpiece.encode(first).segment, constant(wordpiece.sep, len(places)), behind.segment], length)

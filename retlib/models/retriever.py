@@ -1,0 +1,216 @@
+"""Retrievers: a dual encoder with its vocabulary, whatever its encoders are made of."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from retlib.core import runtime
+from retlib.core.errors import require, require_one_of, require_positive
+from retlib.core.history import History
+from retlib.core.registry import Registry
+from retlib.data.text import Tokenizer, TokenTable, Vocabulary, WordPiece
+from retlib.data.tokenized import TokenizedCollection, tokenize, tokens_key
+from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
+from retlib.models.transformer import HEADS, POOLINGS, Transformer
+
+TOWERS = ("siamese", "two")
+CONFIG = "bert.json"
+
+# Called with architecture, tokenizer and the folder of a saved retriever, or None; returns a module as
+# `retlib.models.encoders` describes it, its weights drawn from torch's generator.
+ENCODERS = Registry("encoder")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a retriever is made of.
+
+    Parameters
+    ----------
+    encoder : str
+        A name in `ENCODERS`.
+    layers : int
+        Of a Transformer.
+    width : int
+        Of its hidden states, or of the word embeddings of a BoW-MLP.
+    dimension : int
+        Of an encoding; 512 in Chang 2020.
+    pooling : {"mean", "cls"}
+        Of a Transformer; the papers' is [CLS].
+    head : {"linear", "normed", "tanh"}
+        Of a Transformer: a linear layer alone, or with a layer norm (Zhan 2020) or tanh (Liang 2020) behind it.
+    towers : {"siamese", "two"}
+        Whether both sides share one encoder. Two begin alike, as two copies of one BERT do (Liang 2020, section 4).
+    similarity : {"dot", "cosine"}
+        Of two encodings.
+    scale : float
+        Where the learned scale of the similarity starts.
+    query_length, document_length : int or None
+        Tokens beyond these are cut off; 64 and 288 in Chang 2020.
+    checkpoint : str
+        A folder or hub name of a pre-trained BERT, to start from; `layers` and `width` are then its own.
+    """
+
+    encoder: str = "transformer"
+    layers: int = 2
+    width: int = 128
+    dimension: int = 128
+    pooling: str = "mean"
+    head: str = "linear"
+    towers: str = "siamese"
+    similarity: str = "dot"
+    scale: float = 1.0
+    query_length: int | None = 32
+    document_length: int | None = 96
+    checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of("encoder", self.encoder, ENCODERS.names())
+        for name, valid in {"towers": TOWERS, "pooling": POOLINGS, "head": HEADS, "similarity": SIMILARITIES}.items():
+            require_one_of(name, getattr(self, name), valid)
+        require_positive(self, "layers", "width", "dimension", "scale")
+        for name in ("query_length", "document_length"):
+            length = getattr(self, name)
+            require(length is None or length >= 1, f"{name} = {length} must be at least 1, or None")
+        object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
+
+    def build(self, tokenizer: Tokenizer, folder: Path | None = None) -> DualEncoder:
+        """The model, its weights drawn from torch's generator; `folder` is that of a saved retriever."""
+        query = ENCODERS.get(self.encoder)(self, tokenizer, folder)
+        document = copy.deepcopy(query) if self.towers == "two" else None
+        return DualEncoder(query, document, self.similarity, self.scale)
+
+
+@ENCODERS.register("bag-of-words")
+def bag_of_words(architecture: Architecture, tokenizer: Tokenizer, folder: Path | None = None) -> nn.Module:
+    """The mean of token embeddings (Gillick 2018, section 2)."""
+    return BagOfWords(len(tokenizer), architecture.dimension)
+
+
+@ENCODERS.register("bow-mlp")
+def bow_mlp(architecture: Architecture, tokenizer: Tokenizer, folder: Path | None = None) -> nn.Module:
+    """The mean of token embeddings, and two layers (Chang 2020, section 4.2)."""
+    return BagOfWordsMLP(len(tokenizer), architecture.width, architecture.dimension)
+
+
+@ENCODERS.register("transformer")
+def transformer(architecture: Architecture, tokenizer: WordPiece, folder: Path | None = None) -> nn.Module:
+    """BERT (Chang 2020, section 4.1)."""
+    head = {name: getattr(architecture, name) for name in ("dimension", "pooling", "head")}
+    if folder is not None:
+        return Transformer.from_config(folder / CONFIG, tokenizer, **head)
+    if architecture.checkpoint:
+        return Transformer.from_checkpoint(architecture.checkpoint, tokenizer, **head)
+    return Transformer.from_scratch(tokenizer, architecture.layers, architecture.width, **head)
+
+
+@dataclass(eq=False)
+class Retriever:
+    """A dual encoder with its vocabulary and the history of its last training.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    tokenizer : WordPiece or Vocabulary
+    model : DualEncoder
+    history : History
+    name : str
+        The address of the artefact; "" of one that is not trained.
+    """
+
+    architecture: Architecture
+    tokenizer: Tokenizer
+    model: DualEncoder
+    history: History = field(default_factory=History)
+    name: str = ""
+
+    @classmethod
+    def fresh(cls, architecture: Architecture, tokenizer: Tokenizer, seed: int) -> Retriever:
+        """Randomly initialized, or a checkpoint as it is."""
+        runtime.set_seeds(seed)
+        return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of architecture, vocabulary and weights."""
+        return self._digest(self.model, asdict(self.architecture))
+
+    @property
+    def document_fingerprint(self) -> str:
+        """sha256 of what encodes documents: trainings of the query encoder alone share it with their start."""
+        lengths = {"length": self.architecture.document_length, "similarity": self.architecture.similarity}
+        return self._digest(self.model.document_encoder, lengths)
+
+    def _digest(self, module: nn.Module, told: dict) -> str:
+        digest = hashlib.sha256(json.dumps([told, tokens_key(self.tokenizer)]).encode())
+        for name, weight in sorted(module.named_parameters()):
+            digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has, embeddings included."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def tokenize(self, queries: Sequence[str]) -> TokenTable:
+        """Queries as this model reads them."""
+        return tokenize(queries, self.tokenizer, self.architecture.query_length)
+
+    def reads(self, collection) -> TokenizedCollection:
+        """A collection as this model reads it."""
+        lengths = self.architecture.query_length, self.architecture.document_length
+        return TokenizedCollection.of(collection, self.tokenizer, *lengths)
+
+    def encode_queries(self, table: TokenTable) -> np.ndarray:
+        """Encodings of queries, float32, shape (rows, d)."""
+        return self._encode(self.model.queries, table)
+
+    def encode_documents(self, table: TokenTable) -> np.ndarray:
+        """Encodings of documents, float32, shape (rows, d)."""
+        return self._encode(self.model.documents, table)
+
+    def _encode(self, side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
+        # Batches of texts of like length have little padding.
+        order = np.argsort(table.lengths, kind="stable")
+        # Without dropout, in the midst of a training too, in which only a part of the model may take part.
+        before = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        with runtime.autocast("bfloat16"):
+            encoded = encode(side, table.take(order), batch_size=512)
+        for module, training in before:
+            module.training = training
+        back = np.empty_like(encoded)
+        back[order] = encoded
+        return back
+
+    def save(self, folder: Path) -> None:
+        """Write vocabulary, weights, architecture and history."""
+        self.tokenizer.save(folder / "vocab.txt")
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
+        save_file(weights, folder / "model.safetensors")
+        if hasattr(self.model.query_encoder, "bert"):
+            self.model.query_encoder.bert.config.to_json_file(folder / CONFIG)
+        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
+        meta["tokens"] = type(self.tokenizer).__name__
+        (folder / "retriever.json").write_text(json.dumps(meta))
+
+    @classmethod
+    def load(cls, folder: Path) -> Retriever:
+        """Read what `save` wrote."""
+        meta = json.loads((folder / "retriever.json").read_text())
+        kind = {each.__name__: each for each in (WordPiece, Vocabulary)}[meta["tokens"]]
+        architecture, tokenizer = Architecture(**meta["architecture"]), kind.load(folder / "vocab.txt")
+        model = architecture.build(tokenizer, folder)
+        # Shared weights are in the file once.
+        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        model, history = model.to(runtime.device()).eval(), History(**meta["history"])
+        return cls(architecture, tokenizer, model, history, folder.name)

@@ -1,0 +1,203 @@
+"""Stages: one training each, of data x negatives x loss x what it trains x how long.
+
+A stage says on which data it trains as a `TrainingData`: pre-training tasks over articles, a collection's own labels,
+or queries that a generator wrote (`retlib.systems.query_generation.Generated`).
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from retlib.core import runtime
+from retlib.core.errors import require, require_one_of
+from retlib.data.collection import Collection
+from retlib.data.text import TokenTable
+from retlib.data.tokenized import TokenizedCollection
+from retlib.models.encoders import DualEncoder
+from retlib.models.retriever import Retriever
+from retlib.retrieval import index as indexes
+from retlib.retrieval.index import EXACT, Index
+from retlib.systems.ranking import bm25_lists, encode_corpus, indexed
+from retlib.training import losses, negatives
+from retlib.training.negatives import NEGATIVES, Inputs, Sampler
+from retlib.training.tasks import RetrievalTask, Task
+from retlib.training.trainer import Schedule
+
+TRAINS = ("both", "query")
+Validate = Callable[[], float]
+
+
+class TrainingData(ABC):
+    """What a stage trains on."""
+
+    @abstractmethod
+    def address(self, target: Collection) -> dict[str, Any]:
+        """What of it takes part in the address of a training; JSON values."""
+
+    @abstractmethod
+    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+        """What the loop trains, and the score of the student on validation data as a function of its weights."""
+
+    def collections(self, target: Collection) -> list[Collection]:
+        """The collections whose queries train."""
+        return []
+
+    def finish(self, student: Retriever) -> None:  # noqa: B027 - most trainings train what they are to train
+        """Called when training has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Schedule):
+    """One training of a chain.
+
+    Parameters
+    ----------
+    data : TrainingData, or sequence of it
+        With several, each has its own scale, a step takes a batch of each, and losses and validation scores are
+        averaged (Gillick 2018, section 2).
+    negatives : str
+        A name in `retlib.training.negatives.NEGATIVES`.
+    options : mapping
+        Options of these negatives.
+    loss : str
+        A name in `retlib.training.losses.LOSSES`.
+    trains : {"both", "query"}
+        Both encoders, as one where the start has one for both sides; or the query encoder alone, over the documents
+        as the start encodes them.
+    index : str
+        Factory of the index that is searched in training; see `retlib.retrieval.index.build`.
+    search : mapping
+        Its search parameters.
+    others
+        See `retlib.training.trainer.Schedule`.
+
+    Raises
+    ------
+    SettingError
+        If a name or an option is not known, or if the negatives or the loss do not fit.
+    """
+
+    data: TrainingData | Sequence[TrainingData]
+    negatives: str = "in-batch"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = "softmax"
+    trains: str = "both"
+    index: str = EXACT
+    search: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("trains", self.trains, TRAINS)
+        object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
+        kind, loss = NEGATIVES.get(self.negatives), losses.get(self.loss)
+        if kind.fixed_documents:
+            alone = f"{self.negatives!r} negatives train the query encoder alone: documents are indexed before"
+            require(self.trains == "query", alone)
+            several = f"loss = {self.loss!r} takes one positive of a query; {self.negatives!r} may find several"
+            require(not loss.one_positive, several)
+
+    @property
+    def parts(self) -> tuple[TrainingData, ...]:
+        """The data, one or several."""
+        return (self.data,) if isinstance(self.data, TrainingData) else tuple(self.data)
+
+    def __str__(self) -> str:
+        return f"{' and '.join(map(repr, self.parts))}, {self.negatives}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The stage as recorded beside results: JSON values."""
+        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        return {"data": [repr(part) for part in self.parts], **{k: v for k, v in told.items() if v not in (None, {})}}
+
+    def address(self, target: Collection) -> dict[str, Any]:
+        """What of it takes part in the address of a training, the sources of loss and negatives included."""
+        kind = NEGATIVES.get(self.negatives)
+        unused = () if self.trains == "query" or kind.indexed else ("index", "search")
+        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("data", *unused)}
+        sources = {"loss": losses.LOSSES.source(self.loss), "negatives": NEGATIVES.source(self.negatives)}
+        return {**told, "sources": sources, "data": [part.address(target) for part in self.parts]}
+
+
+class Training:
+    """A stage under way: what it starts from, what it trains, and on which collection.
+
+    Parameters
+    ----------
+    stage : Stage
+    start : Retriever
+    target : Collection
+        Whose labels, or passages, the stage may train on.
+    seed : int
+
+    Attributes
+    ----------
+    student : Retriever
+        Its weights are its own, but for what is not trained.
+    module : DualEncoder
+        What of it is trained.
+    """
+
+    def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
+        self.stage, self.start, self.target, self.seed = stage, start, target, seed
+        self.student, self.module = _student(start, stage.trains)
+        self._inputs: dict[str, Inputs] = {}
+
+    def tokenized(self, collection: Collection) -> TokenizedCollection:
+        """A collection as the student reads it."""
+        return self.student.reads(collection)
+
+    def documents(self, tokenized: TokenizedCollection) -> TokenTable | np.ndarray:
+        """Texts of the documents, or their encodings, where these stay as they are."""
+        return encode_corpus(self.start, tokenized) if self.stage.trains == "query" else tokenized.documents
+
+    def inputs(self, collection: Collection) -> Inputs:
+        """What a sampler is made of, over a collection's training queries."""
+        if collection.fingerprint not in self._inputs:
+            tokenized = self.tokenized(collection)
+            documents = self.documents(tokenized)
+            source = tokenized.labelled("train", None if isinstance(documents, TokenTable) else documents)
+            self._inputs[collection.fingerprint] = Inputs(
+                source,
+                self.stage.batch_size,
+                self.seed,
+                self.student.encode_queries,
+                self._index(tokenized),
+                lambda depth: bm25_lists(tokenized, "train", depth),
+            )
+        return self._inputs[collection.fingerprint]
+
+    def _index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
+        """Gives the index of the documents: that of the start, or one made with the weights of the moment."""
+        if self.stage.trains == "query":  # negatives that need no index do not wait for one
+            return cache(lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search))
+        encode = self.student.encode_documents
+        return lambda: indexes.build(self.stage.index, encode(tokenized.documents), self.stage.search)
+
+    def sampler(self, inputs: Inputs) -> Sampler:
+        """The stage's negatives, drawn from these inputs."""
+        return NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
+
+    def retrieval(self, module: DualEncoder, inputs: Inputs) -> RetrievalTask:
+        """The task over what the sampler draws from these inputs."""
+        return RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
+
+
+def _student(start: Retriever, trains: str) -> tuple[Retriever, DualEncoder]:
+    """A retriever with weights of its own, and what of it is trained."""
+    if trains == "both":
+        student = Retriever(start.architecture, start.tokenizer, copy.deepcopy(start.model))
+        return student, student.model
+    given = start.model
+    module = DualEncoder(copy.deepcopy(given.query_encoder), similarity=given.similarity).to(runtime.device())
+    module.alpha, module.beta = copy.deepcopy(given.alpha), copy.deepcopy(given.beta)
+    towers = DualEncoder(module.query_encoder, given.document_encoder, given.similarity)
+    towers.alpha, towers.beta = module.alpha, module.beta
+    return Retriever(replace(start.architecture, towers="two"), start.tokenizer, towers), module

@@ -1,0 +1,270 @@
+"""Systems: an encoder and the stages that train it; one fit for all of them.
+
+::
+
+    start = System(architecture, articles) + Stage(data=Pretraining(("ict", "bfs", "wlp"), articles), steps=300)
+    warm = start + Stage(data=Labels(), steps=200)
+    ltre = warm + Stage(data=Labels(), negatives="retrieved", loss="lambdarank-mrr", trains="query", steps=300)
+
+Equal beginnings of two systems are trained once, whichever notebook asks.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import cache, runtime
+from retlib.core.errors import require
+from retlib.data.articles import Articles
+from retlib.data.collection import Collection
+from retlib.data.text import Tokenizer, Vocabulary
+from retlib.data.tokenized import tokens_key
+from retlib.models.encoders import BagOfWords, DualEncoder
+from retlib.models.retriever import ENCODERS, Architecture, Retriever
+from retlib.retrieval.index import EXACT
+from retlib.systems.ranking import answering, rank
+from retlib.systems.stages import Stage, Training
+from retlib.training import trainer
+from retlib.training.negatives import Inputs
+from retlib.training.tasks import Multitask, RetrievalTask
+
+VERSION = 1  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
+KIND = "retriever"
+
+
+class Watching(Protocol):
+    """Makes what watches a training from outside; see `retlib.training.trainer.Callback`."""
+
+    def address(self) -> Mapping[str, Any]:
+        """What of it takes part in the address of a training: JSON values."""
+
+    def begin(self, inputs: Inputs, query_rows: Callable) -> trainer.Callback:
+        """The callback of a training over these inputs; `query_rows` gives token rows of queries by their ids."""
+
+    def end(self, callback: trainer.Callback, folder: Path) -> None:
+        """Called when training has ended; may write files."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What systems are trained for, and what they are tested on.
+
+    Parameters
+    ----------
+    test : Collection
+        Searched by its test queries.
+    train : Collection, optional
+        Whose labels or passages systems are trained on; by default the same.
+    """
+
+    test: Collection
+    train: Collection | None = None
+
+    @property
+    def trains(self) -> Collection:
+        """The collection that trains."""
+        return self.train or self.test
+
+
+@dataclass(frozen=True)
+class System:
+    """An encoder, what trains it, and how it is searched.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    tokens : Articles, tokenizer or None
+        Whose vocabulary it has; None for the words of all candidates of the collections that train its first stage.
+        Candidates are indexed before any query comes, so their words are known; no label is used.
+    stages : tuple of Stage
+    index : str
+        Factory of the index that is searched; see `retlib.retrieval.index.build`.
+    search : mapping
+        Its search parameters.
+    """
+
+    architecture: Architecture
+    tokens: Articles | Tokenizer | None = None
+    stages: tuple[Stage, ...] = ()
+    index: str = EXACT
+    search: Mapping[str, float] = field(default_factory=dict)
+
+    def __add__(self, stage: Stage) -> System:
+        return replace(self, stages=(*self.stages, stage))
+
+    def searching(self, index: str, **search: float) -> System:
+        """The same system, searched through another index."""
+        return replace(self, index=index, search=search)
+
+    @property
+    def trained(self) -> bool:
+        """Whether seeds make a difference."""
+        return True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The system as recorded beside its results: JSON values."""
+        tokens = self.tokens if isinstance(self.tokens, Articles) else None
+        told = {"tokens": asdict(tokens)} if tokens else {}
+        told |= {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
+        return {**asdict(self.architecture), **told, "stages": [stage.settings for stage in self.stages]}
+
+    def tokenizer(self, target: Collection) -> Tokenizer:
+        """Its vocabulary."""
+        if isinstance(self.tokens, Articles):
+            return self.tokens.tokenizer
+        if self.tokens is not None:
+            return self.tokens
+        found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
+        return words(*(found or [target]))
+
+    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """The run of a split's queries over the documents of the target's test."""
+        return rank(fit(self, target.trains, seed), target.test, split, depth, self.index, self.search)
+
+    def cost(self, target: Target, seed: int) -> tuple[int, float]:
+        """Steps of the last stage up to the weights that are kept, and seconds of training of all stages."""
+        history, seconds = fit(self, target.trains, seed).history, 0.0
+        for length in range(1, len(self.stages) + 1):
+            seconds += fit(replace(self, stages=self.stages[:length]), target.trains, seed).history.seconds
+        kept = self.stages[-1].keep if self.stages else "best"
+        return (history.best_step if kept == "best" else history.evaluations[-1]["step"]), seconds
+
+    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+        """What answers any question: from its text and k to the rows of the k best documents, best first."""
+        return answering(fit(self, target.trains, seed), target.test, self.index, self.search)
+
+
+@lru_cache(maxsize=8)
+def words(*collections: Collection) -> Vocabulary:
+    """The words of all candidates; one without a training pair keeps its random embedding, and still matches itself."""
+    return Vocabulary.build(text for each in collections for text in each.documents["text"])
+
+
+# --- training --------------------------------------------------------------------------------------
+
+
+def fit(system: System, target: Collection, seed: int, watching: Watching | None = None) -> Retriever:
+    """Train a system, or find it trained.
+
+    Parameters
+    ----------
+    system : System
+        Without stages, what comes back has random weights, or those of its checkpoint.
+    target : Collection
+        Whose labels or passages train.
+    seed : int
+        Of the initial weights, and, with the stage's place in the chain, of the order of the pairs.
+    watching : Watching, optional
+        What looks at the last stage.
+
+    Returns
+    -------
+    Retriever
+        With the weights that the last stage keeps; its history is that of the last stage. If only the
+        query encoder was trained it has two towers.
+    """
+    tokenizer = system.tokenizer(target)
+    if not system.stages:
+        return Retriever.fresh(system.architecture, tokenizer, seed)
+    return _fit(system.architecture, tokenizer, system.stages, target, seed, watching)
+
+
+def _fit(
+    architecture: Architecture,
+    tokenizer: Tokenizer,
+    stages: tuple[Stage, ...],
+    target: Collection,
+    seed: int,
+    watching: Watching | None = None,
+) -> Retriever:
+    *before, stage = stages
+    start = _fit(architecture, tokenizer, tuple(before), target, seed) if before else None
+    settings = {
+        "start": start.name if start else _fresh(architecture, tokenizer, seed),
+        "stage": stage.address(target), "seed": stage_seed(seed, len(before)),
+        "watching": dict(watching.address()) if watching else {}, "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        training = Training(stage, start or Retriever.fresh(architecture, tokenizer, seed), target, settings["seed"])
+        _train(training, folder, f"{stage}, seed {seed}", watching)
+        training.student.save(folder)
+
+    return Retriever.load(cache.artefact(KIND, VERSION, settings, make))
+
+
+def stage_seed(seed: int, place: int) -> int:
+    """The seed of a stage of a chain: no two see their pairs in the same order."""
+    return seed
+
+
+def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[str, Any]:
+    """What weights before any training are made of."""
+    told = {"architecture": asdict(architecture), "tokens": tokens_key(tokenizer), "seed": seed}
+    told["source"] = ENCODERS.source(architecture.encoder)
+    if architecture.checkpoint:  # wherever it is, its weights tell it
+        told["weights"] = Retriever.fresh(architecture, tokenizer, seed).fingerprint
+        told["architecture"]["checkpoint"] = ""
+    return told
+
+
+def _train(training: Training, folder: Path, label: str, watching: Watching | None) -> None:
+    """Train a stage's student in place."""
+    stage, module = training.stage, training.module
+    for part in module.modules():
+        if isinstance(part, BagOfWords):
+            part.sparse = stage.optimizer == "sparse_adam"
+    prepared = [
+        data.prepare(training, _likewise(module) if place else module) for place, data in enumerate(stage.parts)
+    ]
+    tasks, scores = [task for task, _ in prepared], [validate for _, validate in prepared]
+    # With several tasks, an epoch is one pass over the largest; the smaller ones come round more often.
+    pairs = max(len(task.negatives.source) if isinstance(task, RetrievalTask) else 1 for task in tasks)
+    callback = watching.begin(*_watched(training)) if watching else None
+    history = trainer.train(
+        tasks[0] if len(tasks) == 1 else Multitask(tasks),
+        stage,
+        lambda: float(np.mean([score() for score in scores])),
+        training.seed,
+        folder,
+        label,
+        callback,
+        pairs,
+    )
+    for data in stage.parts:
+        data.finish(training.student)
+    if watching:
+        watching.end(callback, folder)
+    training.student.history = history
+
+
+def _likewise(module: DualEncoder) -> DualEncoder:
+    """The same encoders with a scale of their own (Gillick 2018, section 2)."""
+    other = DualEncoder(module.query_encoder, module.document_encoder, module.similarity)
+    other.alpha, other.beta = copy.deepcopy(module.alpha), copy.deepcopy(module.beta)
+    return other
+
+
+def _watched(training: Training) -> tuple[Inputs, Callable]:
+    found = training.stage.parts[0].collections(training.target)
+    alone = training.stage.trains == "query" and len(found) == 1
+    require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
+    return training.inputs(found[0]), training.tokenized(found[0]).query_rows
+
+
+def observe(system: System, stage: Stage, target: Collection, seed: int, watching: Watching) -> list[dict]:
+    """What a callback sees of a system that is not trained on, on the batches that a stage would train on."""
+    training = Training(stage, fit(system, target, seed), target, stage_seed(seed, len(system.stages)))
+    inputs, query_rows = _watched(training)
+    callback, sampler = watching.begin(inputs, query_rows), training.sampler(inputs)
+    seen = ((step, callback(step, sampler.batch(step))) for step in range(stage.steps))
+    return [{"step": step, **found} for step, found in seen if found is not None]

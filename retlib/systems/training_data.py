@@ -1,0 +1,282 @@
+"""What stages train on: pre-training tasks over articles, labels, labelled pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, require, require_one_of
+from retlib.data import passages
+from retlib.data.articles import Articles
+from retlib.data.collection import Article, Collection, hash_position, split_by_position
+from retlib.data.corpus import Corpus
+from retlib.data.pairs import Pairs, take
+from retlib.data.text import TokenTable
+from retlib.data.tokenized import TokenizedCollection
+from retlib.evaluation import measures
+from retlib.models.encoders import DualEncoder
+from retlib.models.retriever import Retriever
+from retlib.models.transformer import MaskedLanguageModel
+from retlib.systems.stages import Training, TrainingData, Validate
+from retlib.training.negatives import Inputs
+from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs
+from retlib.training.tasks import MaskedTask, Task
+
+# Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
+# their own. So few of all that can be drawn are seen twice. A short training is not validated on more than it sees.
+UNSEEN, OTHER_SEED = 512, 1_000_003
+# Validation queries that are looked at, and candidates beside their own documents that they are ranked against.
+DEV, POOL = 500, 500
+# Of a hundredth of the labels there are at least so many queries of a split.
+FEWEST = 10
+
+
+# --- pre-training ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pretraining(TrainingData):
+    """Pairs out of text that nobody labelled (Chang 2020, section 3).
+
+    Parameters
+    ----------
+    tasks : sequence of str
+        Names in `retlib.training.pretraining.TASKS`, mixed uniformly.
+    articles : Articles, optional
+        By default the passages of the collection itself, each a page of its own.
+    keep : float
+        See `retlib.training.pretraining.Mixture`.
+    """
+
+    tasks: Sequence[str]
+    articles: Articles | None = None
+    keep: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.tasks:
+            require_one_of("a pre-training task", name, TASKS.names())
+
+    def address(self, target: Collection) -> dict[str, Any]:
+        """Tasks with their sources, and the text."""
+        sources = [TASKS.source(name) for name in self.tasks]
+        text = (
+            {"collection": target.fingerprint}
+            if self.articles is None
+            else {"corpus": self.articles.corpus.fingerprint}
+        )
+        return {"tasks": list(self.tasks), "sources": sources, "keep": self.keep, **text}
+
+    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+        """The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs."""
+        source, stage, student = self._source(training), training.stage, training.student
+        unseen = source.draw(0, min(UNSEEN, stage.seen), training.seed + OTHER_SEED)
+
+        def validate() -> float:
+            encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
+            return measures.rows_precision(*encoded, unseen.groups)
+
+        return training.retrieval(module, Inputs(source, stage.batch_size, training.seed)), validate
+
+    def _source(self, training: Training) -> PretrainingPairs:
+        made, tokenizer = training.student.architecture, training.student.tokenizer
+        corpus = _corpus(training.target, tokenizer) if self.articles is None else self.articles.corpus
+        return PretrainingPairs(corpus, self.tasks, tokenizer.sep, made.query_length, made.document_length, self.keep)
+
+
+@lru_cache(maxsize=4)
+def _corpus(collection: Collection, tokenizer) -> Corpus:
+    """A collection's passages, each a page of its own."""
+    documents = collection.documents
+    titles = documents["title"] if "title" in documents else pd.Series("", documents.index)
+    rows = zip(documents.index, titles, documents["text"], strict=True)
+    pages = (Article(name, title, (text,), opening=1) for name, title, text in rows)
+    return Corpus.build(pages, tokenizer, passages.sentences_of)
+
+
+@dataclass(frozen=True)
+class MaskedTokens(TrainingData):
+    """Passages with hidden tokens, to be predicted (MLM: Devlin et al. 2019). For a Transformer.
+
+    Parameters
+    ----------
+    articles : Articles
+    """
+
+    articles: Articles
+
+    def address(self, target: Collection) -> dict[str, Any]:
+        """The text."""
+        return {"masked": self.articles.corpus.fingerprint}
+
+    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+        """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages."""
+        student, stage = training.student, training.stage
+        wrong = "masked tokens are predicted by a Transformer: encoder = 'transformer'"
+        require(hasattr(module.query_encoder, "bert"), wrong)
+        model = MaskedLanguageModel(module.query_encoder).to(runtime.device())
+        passages = MaskedPassages(self.articles.corpus, student.tokenizer, student.architecture.document_length)
+        task = MaskedTask(model, passages, stage.batch_size, training.seed)
+        unseen = passages.draw(0, min(UNSEEN // 4, stage.seen), training.seed + OTHER_SEED)
+        return task, lambda: -task.loss(unseen).item()
+
+    def finish(self, student: Retriever) -> None:
+        """With two towers, the other gets the same weights."""
+        if student.architecture.towers == "two":
+            student.model.document_encoder.load_state_dict(student.model.query_encoder.state_dict())
+
+
+# --- labels ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Labels(TrainingData):
+    """A collection's own training queries, each with the documents that are relevant to it.
+
+    Parameters
+    ----------
+    of : Collection, optional
+        By default the one that the system is trained for.
+    share : float
+        Of its training and validation queries, by a hash of their ids.
+
+    Notes
+    -----
+    A collection without validation queries that have a relevant document lends a tenth of its training queries.
+    Validated by the reciprocal rank of the first relevant document among those of all validation queries and `POOL`
+    others; ties count against the model.
+    """
+
+    of: Collection | None = None
+    share: float = 1.0
+
+    def __repr__(self) -> str:
+        name = "labels" if self.of is None else f"labels of {self.of.name}"
+        return name if self.share == 1 else f"{name}, {self.share:g}"
+
+    def collection(self, target: Collection) -> Collection:
+        """The queries that train and validate, with all documents."""
+        return _few(_with_dev(self.of or target), self.share)
+
+    def collections(self, target: Collection) -> list[Collection]:
+        """See `TrainingData.collections`."""
+        return [self.collection(target)]
+
+    def address(self, target: Collection) -> dict[str, Any]:
+        """The collection."""
+        return {"labels": self.collection(target).fingerprint}
+
+    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+        """See `TrainingData.prepare`."""
+        collection = self.collection(training.target)
+        task = training.retrieval(module, training.inputs(collection))
+        return task, _in_pool(training, training.tokenized(collection))
+
+
+@lru_cache(maxsize=16)
+def _with_dev(collection: Collection) -> Collection:
+    """A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids."""
+    queries = collection.queries
+    judged = queries["split"][collection.qrels["query_id"][collection.qrels["relevance"] > 0].unique()]
+    count = int(judged.isin(("train", "dev")).sum())
+    require(count > 1, f"collection {collection.name!r} has {count} labelled queries to train on", DataError)
+    if "dev" in set(judged):
+        return collection
+    asked = queries["split"] != "test"
+    position = pd.Series(queries.index, queries.index).map(hash_position)
+    split = queries["split"].where(~asked, split_by_position(position, 1, 1))
+    return replace(collection, queries=queries.assign(split=split))
+
+
+@lru_cache(maxsize=16)
+def _few(collection: Collection, share: float) -> Collection:
+    """A share of the training and of the validation queries that have a relevant document, by a hash of their ids."""
+    if share == 1:
+        return collection
+    qrels = collection.qrels
+    judged = collection.queries.loc[qrels["query_id"][qrels["relevance"] > 0].unique()]
+    chosen: set[str] = set(collection.split("test").index)
+    for _, names in judged[judged["split"] != "test"].groupby("split").groups.items():
+        order = sorted(names, key=hash_position)
+        chosen |= set(order[: max(FEWEST, round(share * len(order)))])
+    queries = collection.queries[collection.queries.index.isin(chosen)]
+    return replace(collection, queries=queries, qrels=qrels[qrels["query_id"].isin(chosen)])
+
+
+def _in_pool(training: Training, tokenized: TokenizedCollection) -> Validate:
+    """See `Labels`."""
+    documents, student = training.documents(tokenized), training.student
+    labelled = tokenized.labelled("dev", None if isinstance(documents, TokenTable) else documents)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[:DEV])
+    own = np.unique(labelled.relevant.take(chosen).ids)
+    others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(documents)), own))
+    rows = np.concatenate([own, others[:POOL]])
+    queries, pool = labelled.queries.take(chosen), take(documents, rows)
+    hits = labelled.hits(chosen, np.broadcast_to(rows, (len(chosen), len(rows))))  # (B, P)
+
+    def validate() -> float:
+        encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
+        scores = student.encode_queries(queries) @ encoded.T
+        best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
+        # Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
+        return float((1 / (1 + (~(scores < best) & ~hits).sum(axis=1))).mean())
+
+    return validate
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledPairs(TrainingData):
+    """A collection's labelled pairs of items: questions that ask the same (Gillick 2018, section 3.3).
+
+    Parameters
+    ----------
+    of : Collection, optional
+        By default the one that the system is trained for.
+
+    Notes
+    -----
+    Negatives "labelled" see the pairs that are labelled negative, too. Validated by precision@1 within rows of 1000
+    validation pairs.
+    """
+
+    of: Collection | None = None
+
+    def __repr__(self) -> str:
+        return "labelled pairs" if self.of is None else f"labelled pairs of {self.of.name}"
+
+    def collections(self, target: Collection) -> list[Collection]:
+        """See `TrainingData.collections`."""
+        return [self.of or target]
+
+    def address(self, target: Collection) -> dict[str, Any]:
+        """The collection."""
+        return {"pairs": (self.of or target).fingerprint}
+
+    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+        """See `TrainingData.prepare`."""
+        stage, student, collection = training.stage, training.student, self.of or training.target
+        tokenized = training.tokenized(collection)
+        source = _pairs(tokenized, "train", None if stage.negatives == "labelled" else 1)
+        dev = _pairs(tokenized, "dev", 1)
+
+        def validate() -> float:
+            encoded = student.encode_queries(dev.queries), student.encode_documents(dev.documents)
+            return measures.rows_precision(*encoded, dev.groups)
+
+        return training.retrieval(module, Inputs(source, stage.batch_size, training.seed)), validate
+
+
+def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pairs:
+    """The labelled pairs of a split; a pair's group is its cluster."""
+    collection = tokenized.collection
+    chosen = collection.labelled(split, label)
+    require(len(chosen) > 0, f"collection {collection.name!r} has no {split} pairs", DataError)
+    tables = [tokenized.document_rows(chosen[side]) for side in ("left", "right")]
+    # An item outside every cluster (in negative pairs only) is a cluster of its own.
+    clusters = collection.queries["cluster"].reindex(chosen["left"]).fillna(chosen["left"].set_axis(chosen["left"]))
+    return Pairs(*tables, labels=chosen["label"].to_numpy(np.int8), groups=pd.factorize(clusters)[0])

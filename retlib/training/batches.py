@@ -1,0 +1,80 @@
+"""What a training step sees: queries, documents, and which document is what to which query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from retlib.core.errors import require
+from retlib.data.text import TokenTable
+from retlib.training.losses import IGNORE, NEGATIVE
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What one training step sees.
+
+    Parameters
+    ----------
+    queries : TokenTable of B rows
+    documents : TokenTable or float32 Tensor
+        N rows that all queries share, or B * n rows, n to each query; a tensor holds their encodings.
+    targets : int8 Tensor, shape (B, N) or (B, n)
+        See `retlib.training.losses`.
+    shared : bool
+        Whether all queries see the same documents.
+    log_shares : float32 Tensor, shape (N,), optional
+        What a sampled softmax subtracts from the score of each document.
+    rows : int array, shape (B,), optional
+        Of the queries, where they come from `retlib.data.pairs.LabelledQueries`.
+    hardest : bool
+        Of the negatives of a query only the highest-scoring one takes part.
+    exact : bool
+        Multiply in float32 whatever the precision of training: documents that rank side by
+        side differ by less than bfloat16 tells apart.
+    vectors : float32 Tensor, shape (M, d), optional
+        Encodings of M more documents behind the shared ones (a memory bank); `targets` then has N + M columns.
+    """
+
+    queries: TokenTable
+    documents: TokenTable | Tensor
+    targets: Tensor
+    shared: bool
+    log_shares: Tensor | None = None
+    rows: np.ndarray | None = None
+    hardest: bool = False
+    exact: bool = False
+    vectors: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        require(self.vectors is None or self.shared, "further vectors stand behind documents that all queries share")
+
+
+@dataclass(frozen=True, eq=False)
+class DeferredBatch:
+    """A batch whose documents depend on how this very step encodes its queries.
+
+    Parameters
+    ----------
+    queries : TokenTable of B rows
+    close : callable
+        From the queries' encodings, float32 of shape (B, d), to the `Batch`.
+    rows : int array, shape (B,)
+        As for `Batch`.
+    """
+
+    queries: TokenTable
+    close: Callable[[np.ndarray], Batch]
+    rows: np.ndarray
+
+
+def only_hardest(scores: Tensor, targets: Tensor) -> Tensor:
+    """Targets whose negatives are ignored but for the highest-scoring one of each row; shapes (B, N)."""
+    negative = targets == NEGATIVE
+    best = scores.detach().masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
+    others = negative.scatter(1, best, False)
+    return targets.masked_fill(others, IGNORE)

@@ -1,0 +1,306 @@
+"""What the loop trains: a module, a batch for every step, and the loss of a batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from retlib.core import runtime
+from retlib.core.errors import require
+from retlib.data.pairs import Pairs, PairSource
+from retlib.data.text import TokenTable
+from retlib.models.encoders import DualEncoder
+from retlib.models.seq2seq import Seq2Seq
+from retlib.models.transformer import MaskedLanguageModel
+from retlib.training import losses
+from retlib.training.batches import Batch, DeferredBatch, only_hardest
+from retlib.training.negatives import Sampler
+from retlib.training.pretraining import Masked, MaskedPassages
+
+# Makes the context in which a forward pass runs.
+Autocast = Callable[[], AbstractContextManager]
+
+
+class Task(ABC):
+    """What the loop trains: a module, a batch for every step, and the loss of a batch."""
+
+    module: nn.Module
+
+    @abstractmethod
+    def batch(self, step: int) -> Any:
+        """The batch of a step; depends on the step alone, so that training can resume."""
+
+    @abstractmethod
+    def loss(self, batch: Any) -> Tensor:
+        """The loss of a batch, a scalar."""
+
+    def backward(self, batch: Any, autocast: Autocast) -> float:
+        """Add the gradient of a batch's loss to the parameters; returns the loss.
+
+        Parameters
+        ----------
+        autocast : callable
+            Makes the context in which the forward pass runs.
+        """
+        with autocast():
+            loss = self.loss(batch)
+        loss.backward()
+        return loss.item()
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold beside the module, for `set_state`."""
+        return {}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most tasks have no state
+        """Go back to what `state` gave."""
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of the parts of training that the task tells apart."""
+        return {}
+
+
+@dataclass(eq=False)
+class RetrievalTask(Task):
+    """A dual encoder, its negatives and its loss.
+
+    Parameters
+    ----------
+    module : DualEncoder
+    negatives : Sampler
+        See `retlib.training.negatives`.
+    loss_name : str
+        One of `retlib.training.losses.names()`.
+    chunk : int, optional
+        Encode so many texts at a time, keeping no more than their activations: a large batch
+        in little memory, for one forward pass more (Gao et al. 2021, GradCache). The
+        gradients are those of the whole batch.
+    """
+
+    module: DualEncoder
+    negatives: Sampler
+    loss_name: str
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        self.clock: runtime.Clock = self.negatives.clock
+
+    def batch(self, step: int) -> Batch | DeferredBatch:
+        """The batch of a step."""
+        return self.negatives.batch(step)
+
+    def loss(self, batch: Batch | DeferredBatch) -> Tensor:
+        """The loss of a batch."""
+        with self.clock("encoding queries"):
+            queries = self.module.queries(batch.queries)
+        batch = _closed(batch, queries)
+        with self.clock("encoding documents"):
+            encoded = isinstance(batch.documents, Tensor)
+            documents = batch.documents.to(queries.device) if encoded else self.module.documents(batch.documents)
+        return self._loss(batch, queries, documents)
+
+    def _loss(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
+        loss = losses.get(self.loss_name)
+        if batch.vectors is not None:
+            documents = torch.cat([documents, batch.vectors.to(documents)])
+        if hasattr(self.negatives, "after"):
+            self.negatives.after(batch, queries.detach().float(), documents.detach().float())
+        with torch.autocast(queries.device.type, enabled=False) if batch.exact else nullcontext():
+            scores = self.module.score(queries, documents, batch.shared, loss.scaled).float()
+        if batch.log_shares is not None:
+            scores = scores - batch.log_shares.to(scores.device)
+        targets = batch.targets.to(scores.device)
+        targets = only_hardest(scores, targets) if batch.hardest else targets
+        return loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
+
+    def backward(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
+        """Add the gradient of a batch's loss to the parameters; returns the loss."""
+        with self.clock("loss and backward"):
+            return super().backward(batch, autocast) if self.chunk is None else self._in_chunks(batch, autocast)
+
+    def _in_chunks(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
+        sides = [_Cached(self.module.queries, batch.queries, self.chunk, autocast)]
+        queries = sides[0].encoded
+        batch = _closed(batch, queries)
+        if isinstance(batch.documents, Tensor):
+            documents = batch.documents.to(queries.device)
+        else:
+            sides.append(_Cached(self.module.documents, batch.documents, self.chunk, autocast))
+            documents = sides[1].encoded
+        with autocast():
+            loss = self._loss(batch, queries, documents)
+        loss.backward()
+        for side in sides:
+            side.backward()
+        return loss.item()
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of encoding, of searching and of what else the negatives count, and of the loss."""
+        return dict(self.clock.seconds)
+
+    def state(self) -> dict[str, Tensor]:
+        """The state of the negatives, and the seconds of the parts."""
+        seconds = {f"seconds/{part}": torch.tensor(taken, dtype=torch.float64) for part, taken in self.parts.items()}
+        return seconds | (self.negatives.state() if hasattr(self.negatives, "state") else {})
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        seconds = below(tensors, "seconds/")
+        self.clock.seconds.update({part: taken.item() for part, taken in seconds.items()})
+        if hasattr(self.negatives, "set_state"):
+            self.negatives.set_state({k: v for k, v in tensors.items() if not k.startswith("seconds/")})
+
+
+def _closed(batch: Batch | DeferredBatch, queries: Tensor) -> Batch:
+    if isinstance(batch, Batch):
+        return batch
+    return batch.close(queries.detach().float().cpu().numpy())
+
+
+def below(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """What is kept under names that begin with a prefix, under the rest of these names."""
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+class _Cached:
+    """Encodings of a batch, made chunk by chunk without their graphs, which are made again to go backward."""
+
+    def __init__(self, encode: Callable, table: TokenTable, chunk: int, autocast: Autocast) -> None:
+        require(chunk >= 1, f"chunk = {chunk} must be at least 1")
+        rows = np.arange(len(table))
+        self._chunks = [table.take(rows[start : start + chunk]) for start in rows[::chunk]]
+        self._encode, self._autocast, self._states = encode, autocast, []
+        with torch.no_grad():
+            self.encoded = torch.cat([self._forward(part) for part in self._chunks]).requires_grad_()
+
+    def _forward(self, part: TokenTable) -> Tensor:
+        # The second pass must drop what the first one dropped.
+        self._states.append(runtime.random_state())
+        with self._autocast():
+            return self._encode(part)
+
+    def backward(self) -> None:
+        """Carry the gradient of the encodings on to the parameters."""
+        states, self._states = self._states, []
+        gradients = self.encoded.grad.split([len(part) for part in self._chunks])
+        for part, state, gradient in zip(self._chunks, states, gradients, strict=True):
+            runtime.set_random_state(state)
+            encoded = self._forward(part)
+            encoded.backward(gradient.to(encoded.dtype))
+
+
+class Multitask(Task):
+    """Several tasks that share parameters; the loss is their mean (Gillick 2018, section 2: uniform weights)."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        require(len(tasks) > 0, "a multi-task needs at least one task")
+        whole = all(getattr(task, "chunk", None) is None for task in tasks)
+        require(whole, "the tasks of a multi-task cannot be trained in chunks")
+        self.tasks = list(tasks)
+        self.module = nn.ModuleList(task.module for task in tasks)
+
+    def batch(self, step: int) -> list[Any]:
+        """One batch of each task."""
+        return [task.batch(step) for task in self.tasks]
+
+    def loss(self, batch: list[Any]) -> Tensor:
+        """The mean of the tasks' losses."""
+        return torch.stack([task.loss(part) for task, part in zip(self.tasks, batch, strict=True)]).mean()
+
+    def state(self) -> dict[str, Tensor]:
+        """The states of the tasks."""
+        return {f"{i}/{name}": tensor for i, task in enumerate(self.tasks) for name, tensor in task.state().items()}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        for i, task in enumerate(self.tasks):
+            task.set_state(below(tensors, f"{i}/"))
+
+
+@dataclass(eq=False)
+class MaskedTask(Task):
+    """Predict hidden tokens (Devlin et al. 2019).
+
+    Parameters
+    ----------
+    module : MaskedLanguageModel
+    passages : MaskedPassages
+    batch_size, seed : int
+    """
+
+    module: MaskedLanguageModel
+    passages: MaskedPassages
+    batch_size: int
+    seed: int
+
+    def batch(self, step: int) -> Masked:
+        """Passages with hidden tokens."""
+        return self.passages.draw(step, self.batch_size, self.seed)
+
+    def loss(self, batch: Masked) -> Tensor:
+        """Mean cross-entropy over the hidden tokens."""
+        logits = self.module(batch.inputs, batch.positions).float()
+        return F.cross_entropy(logits, torch.from_numpy(batch.originals).to(logits.device))
+
+
+@dataclass(eq=False)
+class WritingTask(Task):
+    """Write the queries of pairs, given their documents.
+
+    Parameters
+    ----------
+    module : Seq2Seq
+    source : PairSource
+    batch_size, seed : int
+    """
+
+    module: Seq2Seq
+    source: PairSource
+    batch_size: int
+    seed: int
+
+    def batch(self, step: int) -> Pairs:
+        """The pairs of a step."""
+        return self.source.draw(step, self.batch_size, self.seed)
+
+    def loss(self, batch: Pairs) -> Tensor:
+        r""":math:`-\frac{1}{n} \sum_t \log p(w_t \mid w_{<t}, passage)` over the n tokens, with ends."""
+        tokens = len(batch.queries.ids) + len(batch)
+        return -self.module.log_likelihoods(batch.documents, batch.queries).sum() / tokens
+
+
+@dataclass(eq=False)
+class PairTask(Task):
+    """A model that reads query and document together, the documents that each query sees, and a loss over them.
+
+    Parameters
+    ----------
+    module : Module
+        From B queries and B * n documents to scores (B, n).
+    negatives : Sampler
+        Of documents of their own to each query.
+    loss_name : str
+        One of `retlib.training.losses.names()`.
+    """
+
+    module: nn.Module
+    negatives: Sampler
+    loss_name: str
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step."""
+        return self.negatives.batch(step)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of a batch."""
+        scores = self.module(batch.queries, batch.documents).float()
+        return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
