@@ -1,0 +1,85 @@
+"""A study: systems x targets x seeds, trained or found, evaluated and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from retlib.core import runtime
+from retlib.core.errors import require_one_of
+from retlib.core.rules import Rule
+from retlib.data.collection import Collection
+from retlib.studies.experiment import Experiment, Outcome
+from retlib.systems.compose import Ranks
+from retlib.systems.system import Target
+
+ALL = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a chapter compares.
+
+    Parameters
+    ----------
+    systems : mapping of str to Ranks
+        Their names are labels.
+    targets : sequence of Target or Collection
+        A collection alone trains and tests.
+    measures : sequence of str
+        As ir-measures names them.
+    depth : int
+        Of the runs.
+    """
+
+    systems: Mapping[str, Ranks]
+    targets: Sequence[Target | Collection]
+    measures: Sequence[str]
+    depth: int = 1000
+
+    def run(self, experiment: Experiment, only: Mapping[str, Sequence[str]] | None = None) -> None:
+        """Record every system on every target with every seed; what is trained is found again.
+
+        Parameters
+        ----------
+        only : mapping, optional
+            System to the names of the tests that it is recorded on, where these are not all.
+        """
+        if not experiment.live:
+            return
+        targets = [each if isinstance(each, Target) else Target(each) for each in self.targets]
+        # Seed by seed, so that a study that is stopped has whole seeds. What is not trained has none.
+        seeds = experiment.parameters["seeds"]
+        jobs = [
+            (seed if system.trained else 0, name, target)
+            for place, (seed, (name, system), target) in enumerate(product(seeds, self.systems.items(), targets))
+            if (system.trained or seed == seeds[0])
+            and (only is None or name not in only or target.test.name in only[name])
+        ]
+        for seed, name, target in runtime.progress(jobs, desc=experiment.name, unit="run"):
+
+            def make(name: str = name, target: Target = target, seed: int = seed) -> Outcome:
+                system = self.systems[name]
+                run = system.run(target, seed, depth=self.depth)
+                return Outcome(run, system.settings, *system.cost(target, seed))
+
+            experiment.measure(name, target.test, seed, make, measures=self.measures)
+
+
+def names_of(valid: Mapping[str, Any] | Sequence[str]) -> Rule:
+    """A rule: "all", one of these names, or several."""
+    valid = list(valid)
+
+    def check(name: str, value: Any) -> None:
+        for each in value if isinstance(value, list) and value else [value]:
+            require_one_of(name, each, [ALL, *valid])
+
+    return check
+
+
+def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, Any]:
+    """The systems that a parameter names: "all", one or several, in the order of their declaration."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}

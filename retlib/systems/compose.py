@@ -1,0 +1,166 @@
+"""Systems made of others: words instead of vectors, two lists fused, a list in another's order.
+
+Whatever ranks has `run`, `cost`, `answer`, `settings` and `trained`, as `retlib.systems.system.System` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from retlib.data.collection import Collection
+from retlib.data.tokenized import texts
+from retlib.evaluation import measures
+from retlib.retrieval import fusion
+from retlib.retrieval.lexical import LexicalSystem
+from retlib.systems.ranking import reorder
+from retlib.systems.system import System, Target, fit
+
+
+class Ranks(Protocol):
+    """What a study compares."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether seeds make a difference."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The system as recorded beside its results: JSON values."""
+
+    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """The run of a split's queries over the documents of the target's test."""
+
+    def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
+        """Training steps and seconds of training, where there is any."""
+
+    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+        """What answers any question: from its text and k to the rows of the k best documents, best first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lexical:
+    """A system that compares words; it is not trained.
+
+    Parameters
+    ----------
+    system : LexicalSystem
+    read : callable, optional
+        From a collection to the texts of its documents; by default title and text.
+    """
+
+    system: LexicalSystem
+    read: Callable[[Collection], pd.Series] = texts
+
+    @property
+    def trained(self) -> bool:
+        """See `Ranks`."""
+        return False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Ranks`."""
+        return self.system.settings
+
+    def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """See `Ranks`."""
+        return _lexical_run(self, target.test, split, depth)
+
+    def cost(self, target: Target, seed: int) -> tuple[None, None]:
+        """See `Ranks`."""
+        return None, None
+
+    def answer(self, target: Target, seed: int = 0) -> Callable[[str, int], np.ndarray]:
+        """See `Ranks`."""
+        fitted = replace(self.system).fit(self.read(target.test).tolist())
+        return lambda text, k: fitted.search([text], k)[1][0]
+
+
+@lru_cache(maxsize=16)  # every seed of a system that is fused with it asks for it
+def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: int) -> pd.DataFrame:
+    queries, _ = measures.held_out(collection, split)
+    return lexical.system.rank(lexical.read(collection), queries["text"], depth)
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """Several systems' lists as one, by reciprocal ranks; see `retlib.retrieval.fusion.fuse`.
+
+    Parameters
+    ----------
+    systems : tuple of Ranks
+    """
+
+    systems: tuple[Ranks, ...]
+
+    @property
+    def trained(self) -> bool:
+        """See `Ranks`."""
+        return any(system.trained for system in self.systems)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Ranks`."""
+        return {"fused": [system.settings for system in self.systems]}
+
+    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """See `Ranks`."""
+        ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
+        return fusion.fuse([system.run(target, seed, split, depth) for system in self.systems], *ids, depth=depth)
+
+    def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
+        """See `Ranks`."""
+        costs = [system.cost(target, seed) for system in self.systems]
+        steps, seconds = ([value for value in values if value is not None] for values in zip(*costs, strict=True))
+        return (steps[0] if steps else None), (sum(seconds) if seconds else None)
+
+    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+        """See `Ranks`."""
+        answers = [system.answer(target, seed) for system in self.systems]
+        fuse = fusion.reciprocal_ranks
+        return lambda text, k: fuse([answer(text, k)[None] for answer in answers])[1][0, :k]
+
+
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """The first results of one system, in the order of a trained one (Zhan 2020, Table 1, "Rerank").
+
+    Parameters
+    ----------
+    first : Ranks
+    system : System
+    depth : int
+        Results that are put into another order; what lies deeper is left out.
+    """
+
+    first: Ranks
+    system: System
+    depth: int = 100
+
+    @property
+    def trained(self) -> bool:
+        """See `Ranks`."""
+        return True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Ranks`."""
+        return {**self.system.settings, "first": self.first.settings, "depth": self.depth}
+
+    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """See `Ranks`."""
+        run = self.first.run(target, seed, split, depth)
+        return reorder(fit(self.system, target.trains, seed), target.test, run, self.depth)
+
+    def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
+        """See `Ranks`."""
+        return self.system.cost(target, seed)
+
+    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+        """See `Ranks`; the first results alone."""
+        return self.first.answer(target, seed)
