@@ -23,6 +23,7 @@ import pandas as pd
 
 from retlib.core import cache, runtime
 from retlib.core.errors import require
+from retlib.core.history import History
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, Vocabulary
@@ -49,7 +50,7 @@ class Watching(Protocol):
     def begin(self, inputs: Inputs, query_rows: Callable) -> trainer.Callback:
         """The callback of a training over these inputs; `query_rows` gives token rows of queries by their ids."""
 
-    def end(self, callback: trainer.Callback, folder: Path) -> None:
+    def end(self, callback: trainer.Callback, folder: Path, history: History) -> None:
         """Called when training has ended; may write files."""
 
 
@@ -243,7 +244,7 @@ def _train(training: Training, folder: Path, label: str, watching: Watching | No
     for data in stage.parts:
         data.finish(training.student)
     if watching:
-        watching.end(callback, folder)
+        watching.end(callback, folder, history)
     training.student.history = history
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from retlib.core.errors import require
-from retlib.data.pairs import LabelledQueries
+from retlib.core.errors import DataError, require
+from retlib.core.history import History
 from retlib.data.text import TokenTable
-from retlib.retrieval.index import Index
-from retlib.training.hard_negatives import Encode, StaleLists
-from retlib.training.negatives import Batch, OpenBatch
+from retlib.training.batches import Batch, DeferredBatch
+from retlib.training.negatives import Inputs, StaleLists
 
 CUT = 10  # of the reciprocal rank
+PATHS = "paths.safetensors"
+VERSION = 1  # of what is seen: who changes it raises it
 
 
 @dataclass(frozen=True)
 class Watching:
-    """What to look at, and how often.
+    """What to look at in a training of the query encoder, and how often; see `Dynamics`.
 
     Parameters
     ----------
@@ -46,6 +50,33 @@ class Watching:
     def __post_init__(self) -> None:
         for name in ("every", "interval", "depth", "pace"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: at least 1 is needed")
+
+    def address(self) -> dict[str, Any]:
+        """What takes part in the address of a training."""
+        return {**asdict(self), "version": VERSION}
+
+    def begin(self, inputs: Inputs, query_rows: Callable[[Sequence[str]], TokenTable]) -> Dynamics:
+        """The callback of a training over these inputs; `query_rows` gives token rows of queries by their ids."""
+        return Dynamics(inputs, self, query_rows(self.followed))
+
+    def end(self, callback: Dynamics, folder: Path, history: History) -> None:
+        """Write the paths of the followed queries."""
+        if self.followed:
+            callback.follow(history.evaluations[-1]["step"])
+            save_file(callback.paths, folder / PATHS)
+
+
+def paths(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """How the queries moved that a training followed: steps (T,), and encodings (T, F, d).
+
+    Raises
+    ------
+    DataError
+        If none was followed.
+    """
+    require((folder / PATHS).exists(), "no queries were followed in the training of this retriever", DataError)
+    found = load_file(folder / PATHS)
+    return found["steps"].numpy(), found["encodings"].numpy()
 
 
 def reciprocal_rank(hits: np.ndarray) -> float:
@@ -74,39 +105,22 @@ class Dynamics:
 
     Parameters
     ----------
-    judged : LabelledQueries
-    batch_size, seed : int
-        Of the sampler, whose steps these are.
-    encode : callable
-        Of queries, with the current weights.
-    index : Index
-    bm25 : int array, shape (Q, k)
-        BM25's list of each query, -1 where it is shorter; cut at `watching.depth`.
+    inputs : Inputs
+        Those of the sampler, whose steps these are.
     watching : Watching
     followed : TokenTable
         The queries that `watching` follows.
     """
 
-    def __init__(
-        self,
-        judged: LabelledQueries,
-        batch_size: int,
-        seed: int,
-        encode: Encode,
-        index: Index,
-        bm25: np.ndarray,
-        watching: Watching,
-        followed: TokenTable,
-    ) -> None:
-        self.judged, self.encode, self.index, self.watching = judged, encode, index, watching
-        self.bm25, self.followed = bm25[:, : watching.depth], followed
-        self._stale = StaleLists(
-            judged, batch_size, seed, encode, lambda: index, watching.interval, watching.depth, watching.every
-        )
+    def __init__(self, inputs: Inputs, watching: Watching, followed: TokenTable) -> None:
+        self.labelled, self.encode, self.index = inputs.source, inputs.encode, inputs.index()
+        self.watching, self.followed = watching, followed
+        self.bm25 = inputs.bm25(watching.depth)
+        self._stale = StaleLists(inputs, watching.interval, watching.depth, watching.every)
         self._path: list[Tensor] = []
         self._steps: list[int] = []
 
-    def __call__(self, step: int, batch: Batch | OpenBatch) -> dict[str, float] | None:
+    def __call__(self, step: int, batch: Batch | DeferredBatch) -> dict[str, float] | None:
         """The four measures; None between two looks."""
         if step % self.watching.pace == 0:
             self.follow(step)
@@ -115,10 +129,10 @@ class Dynamics:
         # Fetched first: at a refresh both lists have the same weights.
         stale = self._stale.at(step)
         rows = self.index.search(self.encode(batch.queries), self.watching.depth)[1]
-        hits = self.judged.hits(batch.rows, rows)
+        hits = self.labelled.hits(batch.rows, rows)
         return {
             f"RR@{CUT}": reciprocal_rank(hits[:, :CUT]),
-            f"R@{self.watching.depth}": float((hits.sum(axis=1) / self.judged.relevant.lengths[batch.rows]).mean()),
+            f"R@{self.watching.depth}": float((hits.sum(axis=1) / self.labelled.relevant.lengths[batch.rows]).mean()),
             "overlap BM25": overlap(rows, self.bm25[batch.rows]),
             "overlap stale": overlap(rows, stale),
         }
