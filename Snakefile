@@ -35,7 +35,7 @@ def executed(names):
 
 
 def code(name):
-    return imports.closure(ROOT / "notebooks" / f"{name}.ipynb", ROOT, PLANS[name].parameters)
+    return imports.closure(PLANS[name].page.notebook, ROOT, PLANS[name].parameters)
 
 
 def recorded(name):
@@ -52,7 +52,7 @@ rule book:
 
 rule notebook:
     input:
-        notebook=f"{ROOT}/notebooks/{{name}}.ipynb",
+        notebook=lambda wildcards: str(PLANS[wildcards.name].page.notebook),
         code=lambda wildcards: code(wildcards.name),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
@@ -66,8 +66,10 @@ rule notebook:
         f"{FOLDER}/logs/{{name}}.log",
     params:
         given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
+        words=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].page.words)),
     shell:
-        "exec {PYTHON:q} -m retlib.workflow.execute {input.notebook:q} {FOLDER:q} --parameters {params.given:q} > {log:q} 2>&1"
+        "exec {PYTHON:q} -m retlib.workflow.execute {input.notebook:q} {FOLDER:q} --name {wildcards.name:q}"
+        " --parameters {params.given:q} --words {params.words:q} > {log:q} 2>&1"
 
 
 rule pages:

@@ -61,6 +61,19 @@ def make(root: Path) -> None:
     set_profile(root, "toy", {"2_b": {"after": ["1_a"]}})
 
 
+def add_paper(root: Path) -> None:
+    """A paper whose page `4_p` is made of the template `page`."""
+    template = root / "notebooks" / "page.ipynb"
+    write_notebook(template, 'print("of", paper)')
+    notebook = json.loads(template.read_text())
+    notebook["cells"][0]["source"] = "# Part {{ part }}\n\n{{ note }} {doc}`{{ page }}`, {{ paper }}: {{ title }}"
+    notebook["cells"][1]["source"] += '\npaper = ""'
+    template.write_text(json.dumps(notebook))
+    (root / "data" / "papers").mkdir()
+    paper = {"part": "I", "title": '"T"', "chapters": ["1_a"], "pages": {"page": "4_p"}, "notes": {"page": "Well."}}
+    (root / "data" / "papers" / "papers.yaml").write_text(yaml.safe_dump({"some2020": paper}))
+
+
 def write_notebook(path: Path, body: str) -> None:
     cells = [
         new_markdown_cell(f"# Chapter {path.stem}"),

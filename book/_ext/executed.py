@@ -4,7 +4,8 @@ The notebooks in git have no outputs. When Sphinx reads one, this extension hand
 executed copy instead: that of the profile named by `$RETLIB_PROFILE`, else the latest
 there is. Where there is none, the notebook is first run on the recorded results
 (`source="reference"`), which takes seconds and needs no data; where nothing is recorded
-either, the page shows the notebook as it is.
+either, the page shows the notebook as it is. Pages that are made of a template have no
+notebook of their own: to Sphinx their source is the template.
 
 It also serves MathJax from the book itself, so that formulas show without a network.
 """
@@ -20,12 +21,13 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
+from sphinx.project import Project
 from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 
 from retlib.core import runtime
 from retlib.workflow import imports, notebooks
-from retlib.workflow.execute import NotebookError, execute
+from retlib.workflow.execute import NotebookError, execute, fill
 
 FOLDER = "notebooks/"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -33,11 +35,44 @@ REFERENCE = "reference"  # the folder, beside those of the profiles, of pages dr
 log = logging.getLogger(__name__)
 
 
+class Templates(Project):
+    """A project in which several documents may have one source: the pages of a template, which is no page itself.
+
+    Parameters
+    ----------
+    app : Sphinx
+        Whose project's place it takes.
+    """
+
+    def __init__(self, app: Sphinx) -> None:
+        super().__init__(app.srcdir, app.project.source_suffix)
+        self.restore(app.project)
+        pages = notebooks.pages(Path(app.srcdir))
+        self.made = {FOLDER + name: page for name, page in pages.items() if page.words}
+
+    def discover(self, *given: object, **named: object) -> set[str]:
+        """Find the documents."""
+        super().discover(*given, **named)
+        self.docnames -= {FOLDER + page.notebook.stem for page in self.made.values()}
+        self.docnames |= self.made.keys()
+        return self.docnames
+
+    def doc2path(self, docname: str, absolute: bool) -> str:
+        """The file of a document."""
+        source = FOLDER + self.made[docname].notebook.stem if docname in self.made else docname
+        return super().doc2path(source, absolute)
+
+
+def know_templates(app: Sphinx) -> None:
+    """Let Sphinx know of pages that are made of templates."""
+    app.project = app.env.project = Templates(app)
+
+
 def find_copies(app: Sphinx) -> None:
     """Choose, and where needed make, the executed copy of each notebook."""
     root = Path(app.srcdir)
     app.executed_copies = {}
-    for name in notebooks.names(root):
+    for name in notebooks.pages(root):
         copy = _latest(root, name) or _from_reference(root, name)
         if copy:
             app.executed_copies[FOLDER + name] = copy
@@ -57,7 +92,7 @@ def _from_reference(root: Path, name: str) -> Path | None:
     plan = notebooks.reference_plan(root, name)
     if plan is None:
         return None
-    notebook, folder = root / "notebooks" / f"{name}.ipynb", runtime.build_dir() / REFERENCE
+    notebook, folder = plan.page.notebook, runtime.build_dir() / REFERENCE
     data = root / "data"
     recorded = sorted([*(data / "reference").rglob("*.parquet"), *(data / "papers").glob("*.*")])
     stamp = _digest(
@@ -68,7 +103,7 @@ def _from_reference(root: Path, name: str) -> Path | None:
         return copy
     log.info("[executed] drawing %s from recorded results", name)
     try:
-        copy = execute(notebook, folder, plan.parameters)
+        copy = execute(notebook, folder, plan.parameters, name, plan.page.words)
     except NotebookError as error:
         raise ExtensionError(f"{name} cannot be drawn from recorded results: {error}") from error
     mark.write_text(stamp)
@@ -96,6 +131,10 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
     Where papermill has set parameters, the cell with their defaults is folded away.
     """
     if page not in app.executed_copies:
+        if page in app.project.made:
+            template = json.loads(content[0])
+            fill(template["cells"], app.project.made[page].words)
+            content[0] = json.dumps(template)
         return
     executed = json.loads(app.executed_copies[page].read_text(encoding="utf-8"))
     metadata = [cell["metadata"] for cell in executed["cells"]]
@@ -127,6 +166,7 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the extension."""
+    app.connect("builder-inited", know_templates)
     app.connect("builder-inited", find_copies)
     app.connect("env-get-outdated", find_changed)
     app.connect("source-read", read_copy)

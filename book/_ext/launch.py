@@ -7,6 +7,8 @@ gives its address, such as ``https://github.com/OWNER/NAME``.
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -31,7 +33,17 @@ def add_buttons(app: Sphinx, config: Config) -> None:
         }
 
 
+def open_template(app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
+    """Let the buttons of a page that is made of a template open the template."""
+    source = Path(app.env.doc2path(page, base=False))
+    for group in context.get("header_buttons", ()):
+        for button in group.get("buttons", ()):
+            if "url" in button:
+                button["url"] = button["url"].replace(f"{page}.ipynb", str(source))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the extension."""
     app.connect("config-inited", add_buttons)
+    app.connect("html-page-context", open_template, priority=900)  # after the theme has made its buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,10 +4,36 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from retlib.core.errors import DataError, require
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the book, and what makes it.
+
+    Parameters
+    ----------
+    notebook : Path
+        Its file; a template makes a page for each paper.
+    parameters : mapping
+        What a template is given for this page.
+    after : tuple of str
+        Pages whose rows it reads.
+    words : mapping
+        What a template's Markdown cells name as ``{{ name }}``.
+    """
+
+    notebook: Path
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 def cells(notebook: Path) -> list[dict]:
@@ -27,6 +53,26 @@ def source(cell: dict) -> str:
 def names(root: Path) -> list[str]:
     """The notebooks of the book, in order: those whose name starts with a number."""
     return sorted(path.stem for path in (root / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def pages(root: Path) -> dict[str, Page]:
+    """The book's pages by name, in order: a notebook's, and those that ``papers.yaml`` asks of templates."""
+    found = {name: Page(root / "notebooks" / f"{name}.ipynb") for name in names(root)}
+    for key, paper in papers(root).items():
+        plain = {"paper": key, **paper["pages"]} | {k: v for k, v in paper.items() if isinstance(v, str)}
+        for template, name in paper["pages"].items():
+            notebook = root / "notebooks" / f"{template}.ipynb"
+            wrong = f"papers.yaml: {key} has a page made of {template!r}, which is no notebook"
+            require(notebook.is_file(), wrong, DataError)
+            words = plain | {"note": paper.get("notes", {}).get(template, "")}
+            found[name] = Page(notebook, {"paper": key}, tuple(paper["chapters"]), words)
+    return dict(sorted(found.items()))
+
+
+def papers(root: Path) -> dict[str, dict]:
+    """What ``data/papers/papers.yaml`` says of each paper, in its order; nothing where there is no such file."""
+    path = root / "data" / "papers" / "papers.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def profiles(root: Path) -> list[str]:

@@ -14,20 +14,14 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from retlib.core import notebook_files, runtime
 from retlib.evaluation import results
 from retlib.report.claims import SIGNS, bindings, first_few, papers_table, tested_in
 from retlib.report.evidence import Evidence
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
+from retlib.report.papers import papers
 from retlib.report.reports import as_page, data_sets, link
 
-PAPERS = {
-    "gillick2018": "I  Gillick 2018",
-    "chang2020": "II  Chang 2020",
-    "liang2020": "III  Liang 2020",
-    "zhan2020": "IV  Zhan 2020",
-}
 CLOSENESS = {"part": "on the paper's data", "stand-in": "on a stand-in"}
 MARKERS = {"holds": "o", "inconclusive": "s", "contradicted": "X"}
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
@@ -44,7 +38,7 @@ def counts(ledger: pd.DataFrame) -> pd.DataFrame:
         As `retlib.report.claims.ledger` returns it.
     """
     data = ledger["closeness"].map(CLOSENESS).fillna("")
-    table = pd.crosstab([ledger["paper"].map(PAPERS), data], ledger["verdict"])
+    table = pd.crosstab([ledger["paper"].map(labels()), data], ledger["verdict"])
     table = table.reindex(columns=list(SIGNS), fill_value=0)
     table["claims"] = table.sum(axis=1)
     table.loc[("all", ""), :] = table.sum()
@@ -54,9 +48,9 @@ def counts(ledger: pd.DataFrame) -> pd.DataFrame:
 
 def matrix(ledger: pd.DataFrame) -> Figure:
     """A tile for each claim, a row for each paper: the verdict by sign and colour, hatched on a stand-in."""
-    most = ledger.groupby("paper").size().max()
-    figure, (axis,) = styled(9.5, 0.62 * len(PAPERS) + 1.1)
-    for row, paper in enumerate(PAPERS):
+    most, names = ledger.groupby("paper").size().max(), labels()
+    figure, (axis,) = styled(9.5, 0.62 * len(names) + 1.1)
+    for row, paper in enumerate(names):
         for column, claim in enumerate(ledger[ledger["paper"] == paper].itertuples()):
             hatch = "////" if claim.closeness == "stand-in" else None
             tile = FancyBboxPatch(
@@ -69,8 +63,8 @@ def matrix(ledger: pd.DataFrame) -> Figure:
                 column + 0.5, -row, SIGNS[claim.verdict], ha="center", va="center", color=COLOURS[claim.verdict],
                 fontsize=12, fontweight=weight,
             )  # fmt: skip
-    axis.set(xlim=(0, most), ylim=(-len(PAPERS) + 0.45, 0.55), xticks=[], yticks=-np.arange(len(PAPERS)))
-    axis.set_yticklabels(PAPERS.values())
+    axis.set(xlim=(0, most), ylim=(-len(names) + 0.45, 0.55), xticks=[], yticks=-np.arange(len(names)))
+    axis.set_yticklabels(names.values())
     axis.grid(visible=False)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
@@ -106,10 +100,10 @@ def effects(ledger: pd.DataFrame) -> Figure:
     tables = papers_table("tables")
     fractions = set(tables["paper"][tables["unit"] == "fraction"])  # papers that give measures between 0 and 1
     for verdict, part in shown.groupby("verdict"):
-        papers = part["claim"].map(lambda name: paper_effect(told["paper_values"][name]))
+        theirs = part["claim"].map(lambda name: paper_effect(told["paper_values"][name]))
         ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found]))
-        papers *= np.where(part["paper"].isin(fractions), 100, 1)
-        axis.scatter(papers, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
+        theirs *= np.where(part["paper"].isin(fractions), 100, 1)
+        axis.scatter(theirs, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
     axis.axhline(0, color="0.4", linewidth=0.8)
     axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
     axis.set_xscale("symlog", linthresh=1)
@@ -126,13 +120,13 @@ def effects(ledger: pd.DataFrame) -> Figure:
 
 def table(ledger: pd.DataFrame) -> HTML:
     """Every claim: its verdict, our effects, and links to its row among the verdicts and to the pages that test it."""
-    pages, bound = verdict_pages(), bindings()["claims"]
+    known, bound = papers(), bindings()["claims"]
     lines = [
         {
             "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
-            "part": PAPERS[row.paper].split()[0],
+            "part": known[row.paper].part,
             "data": row.closeness,
-            "claim": statement(row, pages.get(row.paper)),
+            "claim": statement(row, known[row.paper].pages["verdicts"]),
             "effect, 95 % interval": _effect(row.evidence) or row.reason,
             "seeds": row.seeds or "",
             "tested in": chapters(bound.get(row.claim, {})),
@@ -144,7 +138,7 @@ def table(ledger: pd.DataFrame) -> HTML:
     return HTML(f'<div data-filters="verdict,part,data">{shown.data}</div>')
 
 
-def statement(row: Any, page: str | None) -> str:
+def statement(row: Any, page: str) -> str:
     """What a claim says; with evidence, a link to its row among the verdicts; and the claim's name."""
     said = link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
     return f"{said}\n<code>{row.claim}</code>"
@@ -159,13 +153,9 @@ def chapters(claim: Mapping) -> str:
     return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(claim))
 
 
-def verdict_pages() -> dict[str, str]:
-    """Paper to the notebook that judges its claims."""
-    root = runtime.root()
-    declared = {
-        name: notebook_files.declared(root / "notebooks" / f"{name}.ipynb") for name in notebook_files.names(root)
-    }
-    return {each["paper"]: name for name, each in declared.items() if name.endswith("_verdicts")}
+def labels() -> dict[str, str]:
+    """Paper to what tables and figures call it."""
+    return {key: paper.label for key, paper in papers().items()}
 
 
 def made_on(profile: str, source: str | None) -> pd.DataFrame:
@@ -188,7 +178,8 @@ def _rows(profile: str, source: str | None) -> pd.DataFrame:
 
 def collections(profile: str) -> pd.DataFrame:
     """Which collection plays each data set of each paper at a profile; see `retlib.report.reports.data_sets`."""
-    parts = {PAPERS[paper]: data_sets(paper, profile) for paper in bindings()["collections"]}
+    names = labels()
+    parts = {names[paper]: data_sets(paper, profile) for paper in bindings()["collections"]}
     return pd.concat(parts, names=["paper", None]).reset_index(level=0)
 
 

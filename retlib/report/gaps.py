@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,8 @@ from retlib.report.claims import (
 )
 from retlib.report.evidence import Evidence
 from retlib.report.figures import VERDICT_COLOURS, styled
-from retlib.report.front import PAPERS, chapters, statement, verdict_pages
+from retlib.report.front import chapters, labels, statement
+from retlib.report.papers import papers
 from retlib.report.reports import as_page
 
 OPEN = (CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
@@ -29,8 +31,10 @@ PLACES = "contradictions within the paper"
 
 
 def inconsistencies(paper: str) -> HTML:
-    """Where a paper contradicts itself or another one of the four, and in what."""
-    return as_page(papers_table("inconsistencies").query("paper == @paper")[["where", "what"]])
+    """Where a paper contradicts itself or another one, and in what, under its part and authors."""
+    known = papers()[paper]
+    table = as_page(papers_table("inconsistencies").query("paper == @paper")[["where", "what"]])
+    return HTML(f"<h3>Part {known.part}: {escape(known.authors)}</h3>\n{table.data}")
 
 
 def counts(ledger: pd.DataFrame) -> pd.DataFrame:
@@ -41,7 +45,7 @@ def counts(ledger: pd.DataFrame) -> pd.DataFrame:
     ledger : DataFrame
         As `retlib.report.claims.ledger` returns it; likewise below.
     """
-    table = pd.crosstab(ledger["paper"], ledger["verdict"]).reindex(index=list(PAPERS), fill_value=0)
+    table = pd.crosstab(ledger["paper"], ledger["verdict"]).reindex(index=list(papers()), fill_value=0)
     table = table.reindex(columns=[*OPEN, HOLDS], fill_value=0)
     table.insert(0, PLACES, papers_table("inconsistencies")["paper"].value_counts().reindex(table.index, fill_value=0))
     return table.rename_axis(index="paper", columns=None)
@@ -55,7 +59,7 @@ def bars(table: pd.DataFrame) -> Figure:
         label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
         drawn = axis.barh(np.arange(len(table)) + 0.2 * i, table[kind], height=0.18, color=colour, label=label)
         axis.bar_label(drawn, padding=3, fontsize=8)
-    axis.set(yticks=np.arange(len(table)) + 0.3, yticklabels=[PAPERS[paper] for paper in table.index], xlabel="number")
+    axis.set(yticks=np.arange(len(table)) + 0.3, yticklabels=table.index.map(labels()), xlabel="number")
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
@@ -64,12 +68,12 @@ def bars(table: pd.DataFrame) -> Figure:
 
 def unheld(ledger: pd.DataFrame, verdict: str, profile: str) -> HTML:
     """The claims with a verdict: what decided it or why there is none, on which data, and the chapters that tried."""
-    bound, pages = bindings(), verdict_pages()
+    bound, known = bindings(), papers()
     columns = ["part", "claim", "not tested because" if verdict == NOT_TESTED else "what decided", "data", "tested in"]
     lines = [
         (
-            PAPERS[row.paper].split()[0],
-            statement(row, pages.get(row.paper)),
+            known[row.paper].part,
+            statement(row, known[row.paper].pages["verdicts"]),
             deciding(row.evidence, verdict) if row.evidence else row.reason,
             played(bound, row.paper, row.claim, profile),
             chapters(bound["claims"].get(row.claim, {})),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from html import escape
@@ -16,7 +16,7 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from retlib.core import runtime
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require
 from retlib.evaluation import results
 from retlib.evaluation.measures import Comparison, average
@@ -33,6 +33,42 @@ NOTHING = {
     "ours": float("nan"), "half": float("nan"), "seeds": 0, "queries": 0, "candidates": float("nan"),
     "collection": "", "closeness": "",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What ``data/papers/papers.yaml`` says of a paper.
+
+    Parameters
+    ----------
+    key, part, name, authors, title, link : str
+    chapters : sequence of str
+        The notebooks whose rows test its claims.
+    pages : mapping
+        Template to the page that is made of it for this paper.
+    notes : mapping
+        Template to what that page says of this paper alone.
+    """
+
+    key: str
+    part: str
+    name: str
+    authors: str
+    title: str
+    link: str
+    chapters: Sequence[str]
+    pages: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Part and name, as tables and figures call it."""
+        return f"{self.part}  {self.name}"
+
+
+def papers() -> dict[str, Paper]:
+    """The papers by key, in the order of the book's parts."""
+    return {key: Paper(key, **each) for key, each in notebook_files.papers(runtime.root()).items()}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,23 @@ class NotebookError(Exception):
     """A notebook failed; the message says how, and where its executed copy is."""
 
 
-def execute(notebook: Path, folder: Path, parameters: Mapping[str, Any]) -> Path:
+def execute(
+    notebook: Path,
+    folder: Path,
+    parameters: Mapping[str, Any],
+    name: str | None = None,
+    words: Mapping[str, str] | None = None,
+) -> Path:
     """Run a notebook with the given parameters; returns the path of its executed copy.
+
+    Parameters
+    ----------
+    notebook, folder : Path
+    parameters : mapping
+    name : str, optional
+        The copy's, if it is not the notebook's.
+    words : mapping, optional
+        What takes the place of each ``{{ name }}`` in the Markdown cells of a template.
 
     Raises
     ------
@@ -35,21 +51,25 @@ def execute(notebook: Path, folder: Path, parameters: Mapping[str, Any]) -> Path
     sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
 
-    running, done, failed = (folder / state / notebook.name for state in ("running", "notebooks", "failed"))
+    book = papermill.iorw.load_notebook_node(str(notebook))
+    fill(book.cells, words or {})
+
+    name = name or notebook.stem
+    running, done, failed = (folder / state / f"{name}.ipynb" for state in ("running", "notebooks", "failed"))
     for path in (running, done, failed):
         path.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
     try:
         with _inline_figures():
             papermill.execute_notebook(
-                notebook,
+                book,
                 running,
                 parameters=dict(parameters),
                 # The same folder as in JupyterLab.
                 cwd=notebook.parent,
                 # A kernel starts in a second, but on a busy machine it may take minutes.
                 start_timeout=600,
-                progress_bar={"desc": notebook.stem, "mininterval": 0.5},
+                progress_bar={"desc": name, "mininterval": 0.5},
                 stdout_file=sys.stderr,
                 stderr_file=sys.stderr,
             )
@@ -62,6 +82,14 @@ def execute(notebook: Path, folder: Path, parameters: Mapping[str, Any]) -> Path
         raise
     os.replace(running, done)
     return done
+
+
+def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
+    """Put words in the place of each ``{{ name }}`` in the Markdown among a notebook's cells."""
+    for cell in cells:
+        if cell["cell_type"] == "markdown":
+            text = "".join(cell["source"])
+            cell["source"] = re.sub(r"{{ (\w+) }}", lambda found: words.get(found[1], found[0]), text)
 
 
 @contextmanager
@@ -112,11 +140,13 @@ def main() -> int:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--parameters", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--name", help="of the copy, if not the notebook's")
+    parser.add_argument("--words", type=json.loads, default={}, metavar="JSON", help="of a template")
     given = parser.parse_args()
     if processes.MARK in os.environ:
         processes.end_with_parent()
     try:
-        execute(given.notebook.resolve(), given.folder.resolve(), given.parameters)
+        execute(given.notebook.resolve(), given.folder.resolve(), given.parameters, given.name, given.words)
     except NotebookError as error:
         print(error, file=sys.stderr)
         return 1

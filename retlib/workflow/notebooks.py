@@ -4,21 +4,23 @@ A profile is a file `notebooks/profiles/<profile>.yaml`::
 
     12_dual_encoder_losses:
       needs: [quora]                # data sets to download; without them, recorded rows are shown
-      after: [11_retrieval_tasks]   # notebooks that must have run before
+      after: [11_retrieval_tasks]   # notebooks that must have run before; a template stands for all its pages
       parameters: {steps: 100}
+
+Pages that `data/papers/papers.yaml` asks for need no entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.notebook_files import declared, names, profiles
+from retlib.core.notebook_files import Page, declared, pages, profiles
 
 KEYS = ("needs", "after", "parameters")
 
@@ -28,8 +30,9 @@ TELLING = ("paper", "laptop", "quick", "smoke")
 
 @dataclass(frozen=True)
 class Plan:
-    """How a profile runs one notebook: its parameters, and the notebooks that come before."""
+    """How a profile makes one page: from which notebook, with which parameters, after which other pages."""
 
+    page: Page
     parameters: Mapping[str, Any]
     after: tuple[str, ...] = ()
 
@@ -49,7 +52,7 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     Returns
     -------
     dict
-        Notebook name to `Plan`; parameters are complete, defaults included.
+        Page name to `Plan`; parameters are complete, defaults included.
 
     Raises
     ------
@@ -57,10 +60,10 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
         If the profile, or a notebook, key or parameter in it, is unknown.
     """
     require_one_of("PROFILE", profile, profiles(root))
-    entries = _read(root / "notebooks" / "profiles" / f"{profile}.yaml")
+    entries, book = _read(root / "notebooks" / "profiles" / f"{profile}.yaml"), pages(root)
     for name in entries:
-        require_one_of(f"a notebook in {profile}.yaml", name, names(root))
-    return {name: _plan(root, profile, name, entries.get(name) or {}, seeds) for name in names(root)}
+        require_one_of(f"a notebook in {profile}.yaml", name, book)
+    return {name: _plan(root, profile, name, entries.get(name) or {}, seeds, book) for name in book}
 
 
 def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
@@ -80,7 +83,7 @@ def reference_plan(root: Path, name: str) -> Plan | None:
     for profile in TELLING:
         if _recorded(root, profile, name) and profile in profiles(root):
             chosen = plan(root, profile)[name]
-            return Plan({**chosen.parameters, "source": "reference"}, chosen.after)
+            return replace(chosen, parameters={**chosen.parameters, "source": "reference"})
     return None
 
 
@@ -93,12 +96,15 @@ def _read(path: Path) -> dict[str, dict]:
     return entries
 
 
-def _plan(root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int] | None) -> Plan:
+def _plan(
+    root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int] | None, book: Mapping[str, Page]
+) -> Plan:
     require(isinstance(entry, dict), f"{name} in {profile}.yaml must be a mapping, not {entry!r}", DataError)
     for key in entry:
         require_one_of(f"a key of {name} in {profile}.yaml", key, KEYS)
-    defaults = declared(root / "notebooks" / f"{name}.ipynb")
-    chosen = dict(entry.get("parameters") or {})
+    page = book[name]
+    defaults = declared(page.notebook)
+    chosen = {**page.parameters, **(entry.get("parameters") or {})}
     for parameter in chosen:
         require_one_of(f"a parameter of {name} in {profile}.yaml", parameter, defaults)
     chosen["profile"] = profile
@@ -107,10 +113,11 @@ def _plan(root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int]
     at_hand = _at_hand(entry.get("needs") or ())
     if _recorded(root, profile, name) and not at_hand:
         chosen["source"] = "reference"
-    after = tuple(entry.get("after") or ())
-    for other in after:
-        require_one_of(f"`after` of {name} in {profile}.yaml", other, names(root))
-    return Plan(defaults | chosen, after)
+    after, known = list(page.after), {*book, *(each.notebook.stem for each in book.values())}
+    for other in entry.get("after") or ():
+        require_one_of(f"`after` of {name} in {profile}.yaml", other, known)
+        after += [made for made, each in book.items() if other in (made, each.notebook.stem)]
+    return Plan(page, defaults | chosen, tuple(after))
 
 
 def _recorded(root: Path, profile: str, name: str) -> bool:

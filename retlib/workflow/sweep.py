@@ -29,7 +29,7 @@ import pandas as pd
 import yaml
 from matplotlib.figure import Figure
 
-from retlib.core import cache, runtime
+from retlib.core import cache, notebook_files, runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation.results import Results
 from retlib.report.figures import legend, line_style, styled
@@ -92,7 +92,7 @@ def read(path: Path, root: Path) -> Sweep:
         require_one_of(f"a key of {path.name}", key, KEYS)
     for key in ("notebook", "profile", "measure", "vary"):
         require(bool(told.get(key)), f"{path.name} lacks `{key}`", DataError)
-    require_one_of("notebook", told["notebook"], notebooks.names(root))
+    require_one_of("notebook", told["notebook"], notebook_files.names(root))
     require_one_of("profile", told["profile"], notebooks.profiles(root))
     fixed, vary = told.get("set") or {}, told["vary"]
     declared = notebooks.declared(root / "notebooks" / f"{told['notebook']}.ipynb")

@@ -18,7 +18,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, curve_evidence, evidence
+from retlib.report import claims, curve_evidence, evidence, papers
 from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
 from retlib.studies import cost, ltre_study, reqa, zero_shot_study
 from retlib.workflow import notebooks
@@ -458,12 +458,7 @@ ROOT = runtime.root()
 PAPERS = ROOT / "data" / "papers"
 BOUND = yaml.safe_load((PAPERS / "bindings.yaml").read_text())
 CLAIMS = pd.read_csv(PAPERS / "claims.csv").set_index("id")
-EXPERIMENTS = {
-    "gillick2018": ("11_retrieval_tasks", "12_dual_encoder_losses", "13_multitask", "14_ann_search"),
-    "chang2020": ("22_reqa", "23_ablation", "24_open_domain"),
-    "liang2020": ("31_query_generation", "32_zero_shot", "33_ablations"),
-    "zhan2020": ("41_training_dynamics", "42_first_stage", "43_two_stage", "44_compressed_index", "45_training_time"),
-}
+EXPERIMENTS = {key: paper.chapters for key, paper in papers.papers().items()}
 CHANG = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "chang2020"]
 # Beside `measure`: what a comparison of each test must say, and what it may.
 FORMS = {

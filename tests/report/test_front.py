@@ -10,9 +10,11 @@ from matplotlib.patches import FancyBboxPatch
 from retlib.core import runtime
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, front
+from retlib.report import claims, front, papers
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
+
+CLAIMS = len(claims.papers_table("claims"))
 
 
 def evidence(effect):
@@ -22,7 +24,7 @@ def evidence(effect):
 @pytest.fixture
 def ledger():
     """Some claims with evidence, the others of the papers without."""
-    frame = pd.concat([claims._unwritten(paper) for paper in front.PAPERS], ignore_index=True)
+    frame = pd.concat([claims._unwritten(paper) for paper in papers.papers()], ignore_index=True)
     frame["evidence"] = frame["evidence"].astype(object)
     chosen = {
         "gillick2018-softmax-over-pairwise-ce": ("holds", "part", [evidence(7.0)]),
@@ -39,17 +41,17 @@ def ledger():
 
 def test_counts_add_up(ledger):
     found = front.counts(ledger)
-    assert found.iloc[-1]["paper"] == "all" and found.iloc[-1]["claims"] == 95
-    first = found[found["paper"] == front.PAPERS["gillick2018"]].set_index("tested")
+    assert found.iloc[-1]["paper"] == "all" and found.iloc[-1]["claims"] == CLAIMS
+    first = found[found["paper"] == papers.papers()["gillick2018"].label].set_index("tested")
     assert first.loc["on a stand-in", "✗ contradicted"] == 1 and first.loc["on the paper's data", "✓ holds"] == 1
-    assert found[:-1]["claims"].sum() == 95
+    assert found[:-1]["claims"].sum() == CLAIMS
 
 
 def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
     axis = front.matrix(ledger).axes[0]
     tiles = [patch for patch in axis.patches if isinstance(patch, FancyBboxPatch)]
     signs = [text.get_text() for text in axis.texts]
-    assert len(tiles) == len(signs) == 95
+    assert len(tiles) == len(signs) == CLAIMS
     assert {sign: signs.count(sign) for sign in "✓~✗"} == {"✓": 2, "~": 1, "✗": 1}
     assert sum(tile.get_hatch() is not None for tile in tiles) == 1
 
@@ -81,13 +83,13 @@ def test_effects_are_drawn_where_both_sides_have_them(ledger):
 def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
     page = BeautifulSoup(front.table(ledger).data, "html.parser")
     rows = page.select("tbody tr")
-    assert len(rows) == 95
+    assert len(rows) == CLAIMS
     first = rows[0]
     assert [cell.text for cell in first.select("td")[:3]] == ["✓ holds", "I", "part"]
     assert "+7.00 [+6.00, +8.00]" in first.text
     assert first.a["href"] == "15_verdicts.html#gillick2018-softmax-over-pairwise-ce"
     pages = {link["href"].split("#")[0].removesuffix(".html") for link in page.select("a")}
-    assert pages <= set(notebooks.names(runtime.root()))
+    assert pages <= set(notebooks.pages(runtime.root()))
     named = page.select_one("[data-filters]")["data-filters"].split(",")
     assert set(named) <= {cell.text for cell in page.select("thead th")}
     assert [name.text for name in page.select("td > code")] == ledger["claim"].tolist()  # what `rerun` asks for
@@ -97,7 +99,7 @@ def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
 def test_what_papers_say_is_shown_as_text(ledger):
     ledger["statement"] = "<script>alert(1)</script>"
     shown = front.table(ledger).data
-    assert "<script>" not in shown and shown.count("&lt;script&gt;") == 95
+    assert "<script>" not in shown and shown.count("&lt;script&gt;") == CLAIMS
 
 
 def test_where_a_claim_is_tested():
@@ -108,7 +110,7 @@ def test_where_a_claim_is_tested():
 
 
 def test_every_tested_claim_names_a_notebook():
-    known = set(notebooks.names(runtime.root()))
+    known = set(notebooks.pages(runtime.root()))
     for name, claim in claims.bindings()["claims"].items():
         assert claims.tested_in(claim) and set(claims.tested_in(claim)) <= known, name
 

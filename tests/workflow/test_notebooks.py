@@ -14,7 +14,8 @@ from retlib.workflow.execute import NotebookError, execute, summary
 from retlib.workflow.imports import cells
 
 ROOT = runtime.root()
-NAMES = notebooks.names(ROOT)
+PAGES = notebooks.pages(ROOT)
+FILES = sorted({page.notebook for page in PAGES.values()})
 
 
 @pytest.fixture
@@ -23,10 +24,9 @@ def toy(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_has_the_common_form(name):
+@pytest.mark.parametrize("notebook", FILES, ids=lambda notebook: notebook.stem)
+def test_a_notebook_has_the_common_form(notebook):
     """No outputs, no traces of a run, one parameters cell with what every notebook has, a title, ids."""
-    notebook = ROOT / "notebooks" / f"{name}.ipynb"
     code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
     assert {"profile", "seeds", "source"} <= set(notebooks.declared(notebook))
@@ -41,9 +41,28 @@ def test_a_notebook_has_the_common_form(name):
 def test_every_notebook_is_in_the_book():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
     chapters = [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
-    assert [file.removeprefix("notebooks/") for file in chapters if file.startswith("notebooks/")] == NAMES
-    for file in chapters:
-        assert (ROOT / f"{file}.md").exists() or (ROOT / f"{file}.ipynb").exists()
+    assert [file.removeprefix("notebooks/") for file in chapters if file.startswith("notebooks/")] == list(PAGES)
+    assert all((ROOT / f"{file}.md").exists() for file in chapters if not file.startswith("notebooks/"))
+
+
+def test_a_paper_s_pages_are_made_of_templates(toy, tmp_path):
+    toybook.add_paper(toy)
+    toybook.set_profile(toy, "toy", {"3_c": {"after": ["page"]}, "4_p": {"parameters": {"wait": 0.05}}})
+    plans = notebooks.plan(toy, "toy")
+    assert list(plans) == ["1_a", "2_b", "3_c", "4_p"]  # the template itself is no page
+    assert plans["3_c"].after == ("4_p",) and plans["4_p"].after == ("1_a",)
+    plan = plans["4_p"]
+    assert (plan.parameters["paper"], plan.parameters["wait"]) == ("some2020", 0.05)
+    copy = execute(plan.page.notebook, tmp_path / "out", plan.parameters, "4_p", plan.page.words)
+    assert copy == tmp_path / "out" / "notebooks" / "4_p.ipynb" and toybook.printed(copy) == "of some2020\n"
+    assert "".join(cells(copy)[0]["source"]) == '# Part I\n\nWell. {doc}`4_p`, some2020: "T"'
+
+
+def test_a_paper_that_asks_for_no_template_is_refused(toy):
+    toybook.add_paper(toy)
+    (toy / "notebooks" / "page.ipynb").unlink()
+    with pytest.raises(DataError, match="some2020 has a page made of 'page', which is no notebook"):
+        notebooks.plan(toy, "toy")
 
 
 @pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
@@ -158,7 +177,7 @@ def test_a_failure_is_kept_with_the_error_on_top(toy, tmp_path, fail, message):
 @pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
 def test_the_first_pages_come_after_all_verdicts(profile):
     plans = notebooks.plan(ROOT, profile)
-    verdicts = {name for name in plans if name.endswith("_verdicts")}
+    verdicts = {name for name in plans if plans[name].page.notebook.stem == "verdicts"}
     assert verdicts <= set(plans["01_ledger"].after) and verdicts <= set(plans["02_papers"].after)
 
 

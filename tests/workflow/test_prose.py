@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prose import BIN, BOOK, ELSEWHERE, ROOT, call, commands, run_as_they_stand
 
-from retlib.workflow import notebooks
+from retlib.core import notebook_files
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_jupyterlab_opens_the_notebooks(tmp_path):
         port, token = address.groups()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents?token={token}") as answer:
             listed = answer.read().decode()
-        assert all(f"{name}.ipynb" in listed for name in notebooks.names(ROOT))
+        assert all(f"{name}.ipynb" in listed for name in notebook_files.names(ROOT))
     finally:
         server.kill()
         server.wait()
