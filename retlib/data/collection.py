@@ -385,12 +385,13 @@ def with_distractors(collection: Collection, distractors: pd.DataFrame, name: st
     Parameters
     ----------
     distractors : DataFrame
-        Passages: `text`, and `title` where the collection has one. Their ids get the prefix ``added/``.
+        Passages: `text`, and `title`, or `sentence` and `context`, where the collection has these. Their ids get the
+        prefix ``added/``.
     name : str
         Of the new collection.
     """
     own = collection.documents
-    columns = [column for column in ("text", "title") if column in own]
+    columns = [column for column in ("text", "title", "sentence", "context") if column in own]
     documents = pd.concat([own[columns], distractors[columns].rename("added/{}".format)]).rename_axis("doc_id")
     return replace(collection, name=name, documents=documents, pairs=None)
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
-from retlib.data.collection import Article
-from retlib.data.corpus import Builder, Corpus, Split, Structure
+from retlib.data.corpus import Corpus, Structure
 from retlib.data.pairs import Pairs
 from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
 
@@ -167,6 +165,15 @@ class WikiLink(Task):
         count = self.structure.passages_per_article
         links = np.bincount(self._sources, np.repeat(each, np.diff(self._bounds)), minlength=len(count))
         return np.repeat(links / count, count)
+
+
+def possible(name: str, structure: Structure) -> bool:
+    """Whether articles have what a task needs: links for wlp, for instance."""
+    try:
+        TASKS.get(name)(structure)
+    except DataError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,70 +409,3 @@ class MaskedPassages:
         rank = np.arange(tokens) - inputs.offsets[row]
         wanted = np.maximum(1, np.rint(lengths * self.share))
         return np.sort(shuffled[rank < wanted[row]])
-
-
-def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:
-    """Pairs of a task as texts, to be looked at (Chang 2020, Figure 2).
-
-    Parameters
-    ----------
-    articles : sequence of Article
-    split : callable
-        Text to sentences.
-    task : str
-        A name in `TASKS`.
-    count, seed : int
-        How many pairs, and the seed of their choice.
-
-    Returns
-    -------
-    DataFrame
-        Columns `task`, `query_title` (of the query's article), `query`, `document_title`, `document`.
-    """
-    builder = Builder(split)
-    sentences: list[str] = []
-    titles: list[str] = []
-    for article in articles:
-        if found := builder.add(article):
-            sentences += found
-            titles.append(article.title)
-    structure = builder.structure()
-    drawn = Mixture(structure, [task]).draw(np.random.default_rng(seed), count)
-    bounds = structure.passages
-    pairs = pd.DataFrame({"task": task}, index=range(count))
-    pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(drawn.query))]
-    pairs["query"] = [sentences[s] for s in drawn.query]
-    pairs["document_title"] = [titles[a] for a in structure.article_of(drawn.passage)]
-    pairs["document"] = [
-        " ".join(sentences[s] for s in range(bounds[passage], bounds[passage + 1]) if s != removed)
-        for passage, removed in zip(drawn.passage, drawn.removed, strict=True)
-    ]
-    return pairs
-
-
-def statistics(pairs: PretrainingPairs, sample: int = 10_000, seed: int = 0) -> pd.DataFrame:
-    """Sizes of the pre-training tasks, as Chang 2020, Table 1 gives them.
-
-    Parameters
-    ----------
-    pairs : PretrainingPairs
-        Each of its tasks is a row.
-    sample, seed : int
-        How many pairs of each task the averages are taken over (not more than it has
-        queries), and the seed of their choice.
-
-    Returns
-    -------
-    DataFrame
-        Index `task`. `#pairs` are all pairs that can be drawn, counted; `avg. #query tokens`
-        and `#doc tokens` (an average too) are measured on the sample, after cutting, the
-        document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
-    """
-    rows = {}
-    for name, task in zip(pairs.tasks, pairs.mixture.tasks, strict=True):
-        drawn = replace(pairs, tasks=(name,)).draw(0, sample, seed)
-        query, document = drawn.queries.lengths.mean(), drawn.documents.lengths.mean()
-        rows[name] = (task.pairs * (query + document), task.pairs, query, document)
-    columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("task")
-    return table.round(2).astype({"#tokens": np.int64})

@@ -1,0 +1,349 @@
+"""What only Part II needs: ReQA with shares of its labels, further candidates, BM25's settings, the cost of a score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, require
+from retlib.core.rules import Rule, each_of, mapping_of, number, one_of
+from retlib.data import datasets
+from retlib.data.collection import Article, Collection, low_resource, subsample, with_distractors
+from retlib.data.corpus import Builder, Split
+from retlib.data.text import concatenate, constant, quick_sentences
+from retlib.evaluation import measures
+from retlib.models.retriever import TOWERS, Architecture, Retriever
+from retlib.models.transformer import POOLINGS
+from retlib.report import claims
+from retlib.retrieval import index
+from retlib.retrieval.lexical import BM25
+from retlib.studies.experiment import Experiment, Outcome
+from retlib.systems.compose import Lexical
+from retlib.systems.ranking import rank
+from retlib.systems.system import System, Target, fit
+from retlib.training.pretraining import Mixture, PretrainingPairs
+
+MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
+TEST = 0.2  # the share of the queries that every system is tested on
+STEMMED = {"stop_words": "english", "stemmer": "english"}
+SAMPLE = 10_000  # queries of a collection that most of BM25's settings are tried on
+
+_POSITIVE = number(1, whole=True)
+
+# The parameters that the notebooks of this part share, so that one finds what another has trained.
+RULES: dict[str, Rule] = {
+    "articles": one_of(datasets.article_names()),
+    "units": number(100, whole=True),
+    "candidates": _POSITIVE,
+    "shares": each_of(number(0.001, 1 - TEST)),
+    "layers": _POSITIVE,
+    "width": _POSITIVE,
+    "dimension": _POSITIVE,
+    "pooling": one_of(POOLINGS),
+    "towers": one_of(TOWERS),
+    "query_length": _POSITIVE,
+    "document_length": _POSITIVE,
+    "pretraining_steps": _POSITIVE,
+    "pretraining_batch": number(2, whole=True),
+    "pretraining_rate": number(1e-7, 1),
+    "mlm_rate": number(1e-7, 1),
+    "finetuning_steps": mapping_of(None, _POSITIVE),
+    "finetuning_batch": number(2, whole=True),
+    "finetuning_rate": number(1e-7, 1),
+}
+
+
+def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
+    """The Transformer that a notebook's parameters describe, with changes."""
+    names = ("layers", "width", "dimension", "pooling", "towers", "query_length", "document_length")
+    return Architecture(**{**{name: parameters[name] for name in names}, **changes})
+
+
+def steps_of(share: float, finetuning_steps: Mapping[str, int]) -> int:
+    """Steps of the training on a share of the labels.
+
+    Raises
+    ------
+    SettingError
+        If the mapping has no number of steps for this share.
+    """
+    found = [steps for name, steps in finetuning_steps.items() if str(name).replace(".", "", 1).isdecimal()
+             and float(name) == share]  # fmt: skip
+    require(len(found) == 1, f"finetuning_steps = {dict(finetuning_steps)} lacks the share {share:g}")
+    return found[0]
+
+
+@lru_cache(maxsize=64)  # a chapter asks for the same one again and again
+def target(collection: Collection, share: float, candidates: int) -> Target:
+    """A share of the labels trains, among all candidates; the last fifth of the queries tests, among about so many."""
+    whole = low_resource(collection, share, TEST)
+    return Target(subsample(whole, candidates), whole)
+
+
+def targets(experiment: Experiment, names: Iterable[str], share: float) -> list[Target]:
+    """The targets of collections at a share of the labels; none on a page of recorded results."""
+    candidates = experiment.parameters["candidates"]
+    return [target(experiment.load(name), share, candidates) for name in names if experiment.live]
+
+
+# --- further candidates ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def further(sources: tuple[str, ...], count: int) -> pd.DataFrame:
+    """The first `count` sentences of some articles with their passages, outside the first sections, as candidates.
+
+    First sections are left out because the candidates of some collections are made of them (section 4.4).
+
+    Raises
+    ------
+    DataError
+        If there are fewer.
+    """
+    found = pd.DataFrame(islice(_sentences(sources), count), columns=["sentence", "context"])
+    require(len(found) == count, f"{', '.join(sources)} give {len(found)} candidates, not {count}", DataError)
+    return found.assign(text=found["sentence"] + " " + found["context"])
+
+
+def _sentences(sources: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for article in chain.from_iterable(map(datasets.articles, sources)):
+        for passage in article.passages[article.opening :]:
+            for sentence in quick_sentences(passage):
+                yield sentence, passage
+
+
+def crowded(targets: Iterable[Target], distractors: pd.DataFrame, suffix: str = "added") -> list[Target]:
+    """Targets whose tests have further candidates, none of which is relevant; their names end in the suffix."""
+    named = [(each, f"{each.test.name}+{suffix}") for each in targets]
+    return [Target(with_distractors(each.test, distractors, name), each.trains) for each, name in named]
+
+
+def record_many(experiment: Experiment, name: str, system: System, target: Target) -> None:
+    """A system among very many candidates, for the first seed alone.
+
+    These are read to half of a document's length, to be encoded in half of the time.
+    """
+    seed = experiment.parameters["seeds"][0]
+    trained = fit(system, target.trains, seed)
+    half = replace(trained.architecture, document_length=trained.architecture.document_length // 2)
+    run = rank(replace(trained, architecture=half), target.test, depth=100)
+    experiment.measure(name, target.test, seed, Outcome(run, system.settings), measures=MEASURES)
+
+
+# --- BM25 ------------------------------------------------------------------------------------------
+
+# Lucene's defaults; then what others use (Anserini's defaults, a high k1), and a candidate's parts alone. Settings,
+# column that is indexed, and whether only the first `SAMPLE` queries are asked.
+BM25_SETTINGS: dict[str, tuple[BM25, str, bool]] = {
+    "k1 1.2, b 0.75": (BM25(), "text", False),
+    "k1 1.2, b 0.75, stop words, stemmed": (BM25(**STEMMED), "text", False),
+    "k1 0.9, b 0.4": (BM25(k1=0.9, b=0.4), "text", True),
+    "k1 2, b 0.75, stop words, stemmed": (BM25(k1=2.0, **STEMMED), "text", True),
+    "k1 1.2, b 0.75, passage alone": (BM25(), "context", True),
+    "k1 1.2, b 0.75, sentence alone": (BM25(), "sentence", True),
+}
+
+
+def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
+    """Recall of BM25 at several settings, all queries against all candidates.
+
+    Returns
+    -------
+    DataFrame
+        Columns `collection`, `settings`, `queries`, `candidates`, the recalls in points of 100,
+        and `seconds`. With the passage alone its sentences are equal, and the first one wins.
+    """
+    rows = []
+    for collection in collections:
+        jobs = runtime.progress(BM25_SETTINGS.items(), desc=f"{collection.name}: BM25", unit="setting")
+        for name, (system, column, sampled) in jobs:
+            queries = collection.queries.nsmallest(SAMPLE if sampled else len(collection.queries), "position")
+            with runtime.Stopwatch() as watch:
+                run = system.rank(collection.documents[column], queries["text"])
+            qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
+            values = measures.evaluate(run, qrels, MEASURES).groupby("measure")["value"].mean() * 100
+            found = {measure: float(values[measure]) for measure in MEASURES}
+            size = {"queries": len(queries), "candidates": len(collection.documents)}
+            rows.append({"collection": collection.name, "settings": name, **size, **found, "seconds": watch.seconds})
+    return pd.DataFrame(rows)
+
+
+def closest(table: pd.DataFrame, printed: Mapping[str, float], measure: str = "R@1") -> pd.DataFrame:
+    """For each printed number, the settings of `bm25_table` that come closest on its first collection."""
+    mine = table[table["collection"] == table["collection"].iloc[0]]
+    rows = []
+    for source, value in printed.items():
+        best = mine.loc[(mine[measure] - value).abs().idxmin()]
+        gives = round(float(best[measure]), 2)
+        rows.append({"printed in": source, measure: value, "closest here": best["settings"], "gives": gives})
+    return pd.DataFrame(rows)
+
+
+def record_others(experiment: Experiment, collections: Iterable[Collection], name: str, system: Lexical) -> None:
+    """A lexical system over all candidates, on all queries but the share that would train: the paper's test sets."""
+    for collection in collections:
+        everything = replace(collection, queries=collection.queries.assign(split="test"))
+        run = system.run(Target(everything), depth=100)
+        for share in experiment.parameters["shares"]:
+            part = low_resource(collection, share)
+            part = replace(part, name=f"{part.name}-others")
+            mine = run[run["query_id"].isin(part.split("test").index)]
+            experiment.measure(name, part, 0, Outcome(mine, system.settings), measures=["R@1"])
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+
+def sizes(targets: Iterable[Target]) -> pd.DataFrame:
+    """Sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
+    rows = []
+    for part in (each.test for each in targets):
+        documents = part.documents
+        lengths = {
+            "words/query": part.queries["text"],
+            "words/sentence": documents["sentence"],
+            "words/passage": documents.drop_duplicates("passage")["context"],
+        }
+        rows.append(
+            {
+                "collection": part.name,
+                **{f"{split} queries": len(part.split(split)) for split in ("train", "dev", "test")},
+                "candidates": len(documents),
+                **{name: round(float(texts.str.split().str.len().mean()), 1) for name, texts in lengths.items()},
+                "ambiguous %": round(100 * float(part.queries["ambiguous"].mean()), 1),
+                "fingerprint": part.fingerprint[:12],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def weights(systems: Mapping[str, System]) -> pd.DataFrame:
+    """How many weights each system has, embeddings included."""
+    fresh = {name: Retriever.fresh(each.architecture, each.tokens.tokenizer, 0) for name, each in systems.items()}
+    return pd.DataFrame({"system": fresh.keys(), "weights": [retriever.parameters for retriever in fresh.values()]})
+
+
+def reported(artefact: str, data_set: str, share: float, rows: Mapping[str, str]) -> dict[tuple[str, str], float]:
+    """What the paper reports for a share of labels: (our system, measure) to its number, if any."""
+    table = claims.reported("chang2020", artefact)
+    mine = table[(table["dataset"] == data_set) & table["split"].str.startswith(f"{100 * share:g}%/")]
+    named = {theirs: our for our, theirs in rows.items()}
+    return {
+        (named[row.row], row.metric): float(row.value) for row in mine.itertuples() if row.row in named and row.value
+    }
+
+
+def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:
+    """Pairs of a pre-training task as texts, to be looked at (Chang 2020, Figure 2).
+
+    Parameters
+    ----------
+    articles : sequence of Article
+    split : callable
+        Text to sentences.
+    task : str
+        A name in `retlib.training.pretraining.TASKS`.
+    count, seed : int
+        How many pairs, and the seed of their choice.
+
+    Returns
+    -------
+    DataFrame
+        Columns `task`, `query_title` (of the query's article), `query`, `document_title`, `document`.
+    """
+    builder = Builder(split)
+    sentences: list[str] = []
+    titles: list[str] = []
+    for article in articles:
+        if found := builder.add(article):
+            sentences += found
+            titles.append(article.title)
+    structure = builder.structure()
+    drawn = Mixture(structure, [task]).draw(np.random.default_rng(seed), count)
+    bounds = structure.passages
+    pairs = pd.DataFrame({"task": task}, index=range(count))
+    pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(drawn.query))]
+    pairs["query"] = [sentences[s] for s in drawn.query]
+    pairs["document_title"] = [titles[a] for a in structure.article_of(drawn.passage)]
+    pairs["document"] = [
+        " ".join(sentences[s] for s in range(bounds[passage], bounds[passage + 1]) if s != removed)
+        for passage, removed in zip(drawn.passage, drawn.removed, strict=True)
+    ]
+    return pairs
+
+
+def statistics(pairs: PretrainingPairs, sample: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """Sizes of the pre-training tasks, as Chang 2020, Table 1 gives them.
+
+    Parameters
+    ----------
+    pairs : PretrainingPairs
+        Each of its tasks is a row.
+    sample, seed : int
+        How many pairs of each task the averages are taken over (not more than it has
+        queries), and the seed of their choice.
+
+    Returns
+    -------
+    DataFrame
+        Index `task`. `#pairs` are all pairs that can be drawn, counted; `avg. #query tokens`
+        and `#doc tokens` (an average too) are measured on the sample, after cutting, the
+        document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
+    """
+    rows = {}
+    for name, task in zip(pairs.tasks, pairs.mixture.tasks, strict=True):
+        drawn = replace(pairs, tasks=(name,)).draw(0, sample, seed)
+        query, document = drawn.queries.lengths.mean(), drawn.documents.lengths.mean()
+        rows[name] = (task.pairs * (query + document), task.pairs, query, document)
+    columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("task")
+    return table.round(2).astype({"#tokens": np.int64})
+
+
+# --- cost ------------------------------------------------------------------------------------------
+
+UNIT = "seconds for 1000 x 1 million"
+
+
+def record_cost(
+    experiment: Experiment, system: System, target: Target, queries: int, documents: int, pairs: int, repeats: int
+) -> None:
+    """Time inner products and cross-attention, scaled to 1000 queries and a million documents (section 2).
+
+    Parameters
+    ----------
+    queries, documents : int
+        Random encodings that are multiplied, and searched for the top 100.
+    pairs : int
+        Queries and candidates of the target that the system's Transformer reads together.
+    repeats : int
+        Each is recorded as a seed of its own.
+    """
+    generator, made = np.random.default_rng(0), system.architecture
+    vectors = generator.standard_normal((documents, made.dimension), dtype=np.float32)
+    asked = generator.standard_normal((queries, made.dimension), dtype=np.float32)
+    exact = index.build("Exact", vectors)
+    fresh = Retriever.fresh(made, system.tokens.tokenizer, 0)
+    read, rows = fresh.reads(target.test), np.arange(pairs)
+    both = [table.take(rows % len(table)).segment for table in (read.queries, read.documents)]
+    separator = constant(system.tokens.tokenizer.sep, pairs)
+    together = concatenate([both[0], separator, both[1]], made.query_length + made.document_length)
+    for repeat in range(repeats):
+        with runtime.Stopwatch() as products:
+            exact.search(asked, 100)
+        with runtime.Stopwatch() as attention, torch.no_grad(), runtime.autocast("bfloat16"):
+            fresh.model.query_encoder(together)
+        scaled = {
+            "inner product": products.seconds * 1000 * 1_000_000 / (queries * documents),
+            "cross-attention": attention.seconds * 1000 * 1_000_000 / pairs,
+        }
+        for name, seconds in scaled.items():
+            experiment.record(name, target.test.name, UNIT, seconds, repeat)
