@@ -6,8 +6,7 @@ import pytest
 
 from retlib.data.collection import Collection
 from retlib.data.text import WordPiece
-from retlib.systems.dense import Architecture, Retriever
-from retlib.systems.ranking import Ranking
+from retlib.models.retriever import Architecture, Retriever
 
 PAGES = 40
 WORDS = [f"{first}{second}" for first in "abcdefgh" for second in "uvwxyz"]
@@ -48,5 +47,5 @@ def start():
 
 @pytest.fixture(scope="module")
 def ranking(collection, start):
-    """The task as the retriever sees it."""
-    return Ranking.of(collection, start)
+    """The task as the retriever reads it."""
+    return start.reads(collection)

@@ -391,7 +391,8 @@ def with_distractors(collection: Collection, distractors: pd.DataFrame, name: st
         Of the new collection.
     """
     own = collection.documents
-    columns = [column for column in ("text", "title", "sentence", "context") if column in own]
+    read = ("text", "sentence", "context") if "sentence" in own else ("text", "title")
+    columns = [column for column in read if column in own]
     documents = pd.concat([own[columns], distractors[columns].rename("added/{}".format)]).rename_axis("doc_id")
     return replace(collection, name=name, documents=documents, pairs=None)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import samplers
 import torch
 import torch.nn.functional as F
 from hypothesis import given
@@ -12,8 +13,7 @@ from retlib.data.pairs import Pairs, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
-from retlib.training.negatives import InBatch, Labelled
-from retlib.training.trainer import RetrievalTask
+from retlib.training.tasks import RetrievalTask
 
 
 def pairs_of(count, **extra):
@@ -69,18 +69,18 @@ def test_a_batch_size_below_one_is_named(size):
 @pytest.mark.parametrize("size", [0, -5])
 def test_a_sampler_refuses_a_batch_size_below_one(size):
     with pytest.raises(SettingError, match=f"batch_size = {size}"):
-        InBatch(pairs_of(10), size, seed=0).batch(0)
+        samplers.in_batch(pairs_of(10), size, seed=0).batch(0)
 
 
 def test_no_pairs_is_an_error_of_the_data():
     with pytest.raises(DataError, match="no training pairs"):
         rows_of_step(0, 4, 0, 0)
     with pytest.raises(DataError, match="no training pairs"):
-        InBatch(pairs_of(0), 4, seed=0).batch(0)
+        samplers.in_batch(pairs_of(0), 4, seed=0).batch(0)
 
 
 def test_in_batch_puts_each_query_against_the_documents_of_all():
-    batch = InBatch(pairs_of(9), 4, seed=1).batch(step=1)
+    batch = samplers.in_batch(pairs_of(9), 4, seed=1).batch(step=1)
     rows = rows_of_step(9, 4, 1, 1)
     assert batch.shared
     assert [batch.queries.row(i).tolist() for i in range(4)] == [[row] for row in rows]
@@ -89,13 +89,13 @@ def test_in_batch_puts_each_query_against_the_documents_of_all():
 
 
 def test_a_batch_larger_than_the_data_is_the_data():
-    batch = InBatch(pairs_of(3), 1000, seed=0).batch(5)
+    batch = samplers.in_batch(pairs_of(3), 1000, seed=0).batch(5)
     assert len(batch.queries) == len(batch.documents) == 3
     assert batch.targets.shape == (3, 3)
 
 
 def test_mask_known_ignores_other_documents_of_the_group():
-    sampler = InBatch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2, mask_known=True)
+    sampler = samplers.in_batch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2, mask_known=True)
     rows = rows_of_step(4, 4, 2, 0).tolist()
     targets = sampler.batch(0).targets
     for i, left in enumerate(rows):
@@ -104,13 +104,13 @@ def test_mask_known_ignores_other_documents_of_the_group():
             expected = POSITIVE if i == j else IGNORE if same else NEGATIVE
             assert targets[i, j] == expected
     # What one batch masks, the next one has again.
-    plain = InBatch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2)
+    plain = samplers.in_batch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2)
     assert (plain.batch(0).targets == IGNORE).sum() == 0
 
 
 def test_mask_known_changes_with_the_rows_of_each_batch():
     groups = np.arange(6) // 2
-    sampler = InBatch(pairs_of(6, groups=groups), 3, seed=0, mask_known=True)
+    sampler = samplers.in_batch(pairs_of(6, groups=groups), 3, seed=0, mask_known=True)
     for step in range(6):
         rows = rows_of_step(6, 3, 0, step)
         known = groups[rows][:, None] == groups[rows][None, :]
@@ -120,12 +120,12 @@ def test_mask_known_changes_with_the_rows_of_each_batch():
 
 def test_mask_known_without_groups_is_an_error():
     with pytest.raises(SettingError, match="groups"):
-        InBatch(pairs_of(4), 2, seed=0, mask_known=True).batch(0)
+        samplers.in_batch(pairs_of(4), 2, seed=0, mask_known=True).batch(0)
 
 
 def test_labelled_gives_each_query_its_own_document_and_label():
     labels = np.array([1, 0, 0, 1, 1])
-    batch = Labelled(pairs_of(5, labels=labels), 3, seed=4).batch(1)
+    batch = samplers.labelled(pairs_of(5, labels=labels), 3, seed=4).batch(1)
     rows = rows_of_step(5, 3, 4, 1)
     assert not batch.shared
     assert batch.targets.dtype == torch.int8
@@ -136,7 +136,7 @@ def test_labelled_gives_each_query_its_own_document_and_label():
 
 def test_labelled_needs_labels():
     with pytest.raises(DataError, match="labelled pairs"):
-        Labelled(pairs_of(4), 2, seed=0)
+        samplers.labelled(pairs_of(4), 2, seed=0)
 
 
 # --- sources of pairs ------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ class Source:
 
 def test_any_source_of_pairs_is_asked_for_the_step():
     source = Source(10)
-    batch = InBatch(source, 4, seed=3, mask_known=True).batch(7)
+    batch = samplers.in_batch(source, 4, seed=3, mask_known=True).batch(7)
     assert source.asked == [(7, 4, 3)]
     # The same document four times: no query has a negative.
     assert batch.targets.tolist() == np.where(np.eye(4), POSITIVE, IGNORE).tolist()
-    InBatch(source, 99, seed=3).batch(0)
+    samplers.in_batch(source, 99, seed=3).batch(0)
     assert source.asked[-1] == (0, 10, 3)
 
 
@@ -189,15 +189,15 @@ def test_any_source_of_pairs_is_asked_for_the_step():
 
 def test_a_corrected_batch_has_the_shares_of_its_documents():
     pairs = pairs_of(9, log_shares=np.log(np.arange(1, 10) / 45).astype(np.float32))
-    batch = InBatch(pairs, 4, seed=1, corrected=True).batch(1)
+    batch = samplers.in_batch(pairs, 4, seed=1, corrected=True).batch(1)
     assert batch.log_shares.dtype == torch.float32
     assert batch.log_shares.tolist() == pairs.log_shares[rows_of_step(9, 4, 1, 1)].tolist()
-    assert InBatch(pairs, 4, seed=1).batch(1).log_shares is None
+    assert samplers.in_batch(pairs, 4, seed=1).batch(1).log_shares is None
 
 
 def test_the_correction_without_shares_is_an_error():
     with pytest.raises(SettingError, match="correction needs pairs with log_shares"):
-        InBatch(pairs_of(4), 2, seed=0, corrected=True).batch(0)
+        samplers.in_batch(pairs_of(4), 2, seed=0, corrected=True).batch(0)
 
 
 def test_a_corrected_loss_by_hand():
@@ -205,7 +205,7 @@ def test_a_corrected_loss_by_hand():
     encoder.weight.data = torch.tensor([[1.0], [2.0], [3.0], [0.5]])
     queries, documents = TokenTable.from_rows([[0], [1]]), TokenTable.from_rows([[2], [3]])
     pairs = Pairs(queries, documents, log_shares=np.log([0.9, 0.1]).astype(np.float32))
-    sampler = InBatch(pairs, 2, seed=0, corrected=True)
+    sampler = samplers.in_batch(pairs, 2, seed=0, corrected=True)
     task = RetrievalTask(DualEncoder(encoder, similarity="dot"), sampler, "softmax")
     # Scores are 3 and 0.5 of the first query, 6 and 1 of the second; each document's log share is taken away.
     scores = np.array([[3, 0.5], [6, 1]]) - np.log([0.9, 0.1])
@@ -219,7 +219,7 @@ def test_equal_shares_change_nothing():
     model = DualEncoder(BagOfWords(120, 6), scale=5.0)
     losses = []
     for corrected in (True, False):
-        sampler = InBatch(pairs, 5, seed=0, corrected=corrected)
+        sampler = samplers.in_batch(pairs, 5, seed=0, corrected=corrected)
         losses.append(RetrievalTask(model, sampler, "softmax").loss(sampler.batch(0)))
     torch.testing.assert_close(*losses)
 
@@ -242,7 +242,7 @@ def bias(batch_size, corrected, mask_known, batches=250):
     F.cross_entropy(model(queries, every), torch.from_numpy(own)).backward()
     full, encoder.weight.grad = encoder.weight.grad, None
 
-    sampler = InBatch(pairs, batch_size, 0, mask_known, corrected)
+    sampler = samplers.in_batch(pairs, batch_size, 0, mask_known, corrected)
     task = RetrievalTask(model, sampler, "softmax")
     for step in range(batches):
         (task.loss(sampler.batch(step)) / batches).backward()

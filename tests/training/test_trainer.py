@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import samplers
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -24,11 +25,11 @@ from retlib.data.text import TokenTable, WordPiece
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.retrieval import index
 from retlib.training import losses, trainer
-from retlib.training.hard_negatives import HardestInBatch, Retrieved, StaleNegatives
+from retlib.training.batches import Batch, only_hardest
 from retlib.training.losses import POSITIVE
-from retlib.training.negatives import Batch, InBatch, Labelled, only_hardest
 from retlib.training.optimizers import OPTIMIZERS
-from retlib.training.trainer import Multitask, RetrievalTask, Task, TrainingSettings, train
+from retlib.training.tasks import Multitask, RetrievalTask, Task
+from retlib.training.trainer import Schedule, train
 from retlib.workflow import imports
 
 WORDS, PAIRS = 40, 24
@@ -74,7 +75,7 @@ def make_pairs(seed=5):
 def make_task(loss="softmax", sparse=False, seed=0, encoder=None, mask=False):
     torch.manual_seed(seed)
     module = DualEncoder(encoder or Dropping(WORDS, 6, sparse=sparse), scale=5.0)
-    return RetrievalTask(module, InBatch(make_pairs(), 6, seed, mask), loss)
+    return RetrievalTask(module, samplers.in_batch(make_pairs(), 6, seed, mask), loss)
 
 
 def make_multitask():
@@ -127,7 +128,7 @@ def make_ranked(make_sampler, loss="ranknet", vectors=None, chunk=None):
 
 def make_stale():
     """Both encoders are trained; lists are fetched every four steps."""
-    return make_ranked(lambda j, encode, found: StaleNegatives(j, 6, 0, 2, encode, found, 4, 5))
+    return make_ranked(lambda j, encode, found: samplers.ann(j, 6, 0, 2, encode, found, 4, 5))
 
 
 VECTORS = np.random.default_rng(8).normal(size=(12, 6)).astype(np.float32)
@@ -135,7 +136,7 @@ VECTORS = np.random.default_rng(8).normal(size=(12, 6)).astype(np.float32)
 
 def make_retrieved(chunk=None):
     """The query encoder is trained over documents that stay as they are."""
-    return make_ranked(lambda j, _, found: Retrieved(j, 6, 0, found(), 5), vectors=VECTORS, chunk=chunk)
+    return make_ranked(lambda j, _, found: samplers.retrieved(j, 6, 0, found(), 5), vectors=VECTORS, chunk=chunk)
 
 
 def scorer(task):
@@ -145,7 +146,7 @@ def scorer(task):
 
 
 def settings(**changes):
-    return TrainingSettings(**{"steps": 20, "evaluate_every": 3, "patience": 99, "learning_rate": 0.05, **changes})
+    return Schedule(**{"steps": 20, "evaluate_every": 3, "patience": 99, "learning_rate": 0.05, **changes})
 
 
 def weights(task):
@@ -422,7 +423,7 @@ def test_the_triplet_of_one_pair_by_hand():
 def test_the_pairwise_loss_sees_one_document_a_row():
     torch.manual_seed(0)
     module = DualEncoder(BagOfWords(WORDS, 6), scale=5.0)
-    task = RetrievalTask(module, Labelled(make_pairs(), 6, seed=0), "cross_entropy")
+    task = RetrievalTask(module, samplers.labelled(make_pairs(), 6, seed=0), "cross_entropy")
     batch = task.batch(0)
     cosines = (module.queries(batch.queries) * module.documents(batch.documents)).sum(dim=1)
     expected = F.binary_cross_entropy_with_logits(5 * cosines, (batch.targets[:, 0] == POSITIVE).float())
@@ -476,9 +477,9 @@ def test_an_unknown_loss_fails_at_the_first_batch():
 # --- large batches in chunks -----------------------------------------------------------------------
 
 NEGATIVES = {
-    "in batch": lambda: InBatch(make_pairs(), 10, seed=0),
-    "masked and corrected": lambda: InBatch(shared_out(), 10, seed=0, mask_known=True, corrected=True),
-    "own document": lambda: Labelled(make_pairs(), 10, seed=0),
+    "in batch": lambda: samplers.in_batch(make_pairs(), 10, seed=0),
+    "masked and corrected": lambda: samplers.in_batch(shared_out(), 10, seed=0, mask_known=True, corrected=True),
+    "own document": lambda: samplers.labelled(make_pairs(), 10, seed=0),
 }
 LOSSES = {"in batch": "softmax", "masked and corrected": "softmax", "own document": "cross_entropy"}
 ENCODERS = {
@@ -628,7 +629,7 @@ def test_chunks_keep_the_activations_of_a_chunk_alone():
     for chunk in (None, 12, 3):
         torch.manual_seed(0)
         module = DualEncoder(small_transformer(dropout=0.1), scale=5.0)
-        task = RetrievalTask(module, InBatch(make_pairs(), PAIRS, seed=0), "softmax", chunk)
+        task = RetrievalTask(module, samplers.in_batch(make_pairs(), PAIRS, seed=0), "softmax", chunk)
         kept = Kept(module)
         with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda waiting: waiting.tensor):
             task.backward(task.batch(0), nullcontext)
@@ -748,7 +749,7 @@ def test_an_open_batch_in_chunks_has_the_gradients_of_the_whole():
 
 
 def test_only_the_hardest_negative_of_the_batch_is_trained_on():
-    task = make_ranked(lambda j, *_: HardestInBatch(j, 6, 0), loss="softmax")
+    task = make_ranked(lambda j, *_: samplers.hardest(j, 6, 0), loss="softmax")
     task.module.eval()
     batch = task.batch(0)
     scores = task.module(batch.queries, batch.documents)
@@ -803,7 +804,7 @@ def look(folder=None, killed=None):
         return inner(batch)
 
     task.loss = loss
-    chosen = TrainingSettings(steps=4, evaluate_every=1, patience=9, optimizer="momentum", learning_rate=0.5)
+    chosen = Schedule(steps=4, evaluate_every=1, patience=9, optimizer="momentum", learning_rate=0.5)
     return train(task, chosen, lambda: float(task), 0, folder, watch=Looking(task))
 
 
@@ -835,7 +836,7 @@ def test_the_time_of_a_watch_is_left_out(monkeypatch):
         return watch(step, batch)
 
     looking.state = watch.state
-    chosen = TrainingSettings(steps=4, evaluate_every=2, patience=9, optimizer="momentum", learning_rate=0.5)
+    chosen = Schedule(steps=4, evaluate_every=2, patience=9, optimizer="momentum", learning_rate=0.5)
     assert train(task, chosen, lambda: 0.0, 0, watch=looking).seconds == 4
 
 

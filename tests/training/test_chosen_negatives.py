@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import samplers
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,18 +11,8 @@ from retlib.core.errors import DataError, RetlibError, SettingError
 from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
-from retlib.training.hard_negatives import (
-    HardestInBatch,
-    InBatchJudged,
-    MixedNegatives,
-    RandomNegatives,
-    Retrieved,
-    StaleLists,
-    StaleNegatives,
-    TopNegatives,
-)  # fmt: skip
+from retlib.training.batches import only_hardest
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
-from retlib.training.negatives import only_hardest
 
 DOCUMENTS, BATCH, SEED, N = 9, 4, 3, 2
 RELEVANT = [[0], [1, 2], [3], [4, 5, 6], [0], [8], [7]]
@@ -46,19 +37,19 @@ def encode(table):
 
 
 def make_stale(judged, seed=SEED):
-    return StaleNegatives(judged, BATCH, seed, N, encode, lambda: index.build("Exact", VECTORS), 3, 4)
+    return samplers.ann(judged, BATCH, seed, N, encode, lambda: index.build("Exact", VECTORS), 3, 4)
 
 
 SAMPLERS = {
-    "in batch": lambda j, seed=SEED: InBatchJudged(j, BATCH, seed),
-    "hardest": lambda j, seed=SEED: HardestInBatch(j, BATCH, seed),
-    "random": lambda j, seed=SEED: RandomNegatives(j, BATCH, seed, N),
-    "lists": lambda j, seed=SEED: TopNegatives(j, BATCH, seed, N, LISTS),
-    "mixed": lambda j, seed=SEED: MixedNegatives(
-        TopNegatives(j, BATCH, seed, 1, LISTS), RandomNegatives(j, BATCH, seed, 1)
+    "in batch": lambda j, seed=SEED: samplers.in_batch(j, BATCH, seed),
+    "hardest": lambda j, seed=SEED: samplers.hardest(j, BATCH, seed),
+    "random": lambda j, seed=SEED: samplers.random(j, BATCH, seed, N),
+    "lists": lambda j, seed=SEED: samplers.bm25(j, BATCH, seed, N, LISTS),
+    "mixed": lambda j, seed=SEED: samplers.bm25_and_random(
+        samplers.bm25(j, BATCH, seed, 1, LISTS), samplers.random(j, BATCH, seed, 1)
     ),
     "stale": make_stale,
-    "retrieved": lambda j, seed=SEED: Retrieved(j, BATCH, seed, index.build("Exact", VECTORS), 4),
+    "retrieved": lambda j, seed=SEED: samplers.retrieved(j, BATCH, seed, index.build("Exact", VECTORS), 4),
 }
 
 
@@ -110,7 +101,7 @@ def test_encoded_documents_are_those_of_the_texts(make):
 
 
 def test_random_negatives_are_all_others_equally_often():
-    sampler = RandomNegatives(judged(), *COMMON, 50)  # more than there are documents
+    sampler = samplers.random(judged(), *COMMON, 50)  # more than there are documents
     counts = np.zeros((len(RELEVANT), DOCUMENTS))
     for step in range(300):
         queries = sampler._queries(step)
@@ -122,13 +113,13 @@ def test_random_negatives_are_all_others_equally_often():
 
 
 def test_one_of_several_relevant_documents_is_drawn_anew():
-    sampler = RandomNegatives(judged(texts=True), *COMMON, 1)
+    sampler = samplers.random(judged(texts=True), *COMMON, 1)
     drawn = {step: documents_of(closed(sampler, step))[sampler._queries(step) == 3, 0].tolist() for step in range(60)}
     assert {row for rows in drawn.values() for row in rows} == {4, 5, 6}
 
 
 def test_lists_are_drawn_without_replacement_and_random_documents_fill_the_rest():
-    sampler = TopNegatives(judged(), *COMMON, 3, LISTS)
+    sampler = samplers.bm25(judged(), *COMMON, 3, LISTS)
     every = np.arange(len(RELEVANT))
     found = [sampler.negatives(every, step) for step in range(200)]
     usable = [{1, 2, 3, 4}, {5, 6, 7}, {8}, set(), set(), {0, 1, 2, 3}, {8, 0, 1}]
@@ -142,33 +133,33 @@ def test_lists_are_drawn_without_replacement_and_random_documents_fill_the_rest(
 
 
 def test_more_negatives_than_a_list_is_long():
-    rows = TopNegatives(judged(), *COMMON, 20, LISTS).negatives(np.array([0]), 0)
+    rows = samplers.bm25(judged(), *COMMON, 20, LISTS).negatives(np.array([0]), 0)
     assert rows.shape == (1, 20) and set(rows[0, :4]) == {1, 2, 3, 4}
 
 
 def test_lists_without_any_column_leave_random_documents():
     task, queries = judged(), np.array([0, 3])
-    rows = TopNegatives(task, *COMMON, 2, np.empty((7, 0), dtype=int)).negatives(queries, 0)
+    rows = samplers.bm25(task, *COMMON, 2, np.empty((7, 0), dtype=int)).negatives(queries, 0)
     assert rows.shape == (2, 2) and not task.hits(queries, rows).any()
 
 
 def test_a_mixture_has_the_negatives_of_both():
     task = judged()
-    listed, free = TopNegatives(task, *COMMON, 2, LISTS), RandomNegatives(task, *COMMON, 3)
-    mixed, queries = MixedNegatives(listed, free), np.array([0, 5])
+    listed, free = samplers.bm25(task, *COMMON, 2, LISTS), samplers.random(task, *COMMON, 3)
+    mixed, queries = samplers.bm25_and_random(listed, free), np.array([0, 5])
     rows = mixed.negatives(queries, 4)
     assert rows[:, :2].tolist() == listed.negatives(queries, 4).tolist()
     assert rows[:, 2:].tolist() == free.negatives(queries, 4).tolist()
     assert mixed.batch(0).targets.tolist() == [[POSITIVE] + [NEGATIVE] * 5] * BATCH
     with pytest.raises(SettingError, match="same queries"):
-        MixedNegatives(listed, RandomNegatives(judged(), *COMMON, 3))
+        samplers.bm25_and_random(listed, samplers.random(judged(), *COMMON, 3))
 
 
 def test_what_fills_a_list_is_not_the_mixture_s_other_half():
     """Without any list both halves are random, and drawn apart."""
     task = judged()
-    listed = TopNegatives(task, BATCH, SEED, 2, np.full((len(task), 3), -1))
-    mixed = MixedNegatives(listed, RandomNegatives(task, BATCH, SEED, 2))
+    listed = samplers.bm25(task, BATCH, SEED, 2, np.full((len(task), 3), -1))
+    mixed = samplers.bm25_and_random(listed, samplers.random(task, BATCH, SEED, 2))
     halves = [mixed.negatives(np.arange(BATCH), step) for step in range(20)]
     assert not all((rows[:, :2] == rows[:, 2:]).all() for rows in halves)
 
@@ -177,14 +168,14 @@ def test_in_batch_targets_by_hand():
     task = LabelledQueries(
         TokenTable.from_rows([[0], [1], [2]]), TokenTable.from_rows([[0], [0], [1]]), TokenTable.from_rows([[7], [8]])
     )
-    batch = InBatchJudged(task, 3, 0).batch(0)
+    batch = samplers.in_batch(task, 3, 0).batch(0)
     order = batch.rows.tolist()
     assert batch.documents.ids.tolist() == [[7, 7, 8][query] for query in order]
     for i, left in enumerate(order):
         for j, right in enumerate(order):
             known = {left, right} <= {0, 1}
             assert batch.targets[i, j] == (POSITIVE if i == j else IGNORE if known else NEGATIVE)
-    assert not batch.hardest and HardestInBatch(task, 3, 0).batch(0).hardest
+    assert not batch.hardest and samplers.hardest(task, 3, 0).batch(0).hardest
 
 
 def test_only_the_hardest_negative_stays():
@@ -212,7 +203,9 @@ class Drifting:
         return index.build("Exact", VECTORS)
 
     def lists(self, **changes):
-        return StaleLists(judged(), BATCH, SEED, self.encode, self.index, **{"interval": 3, "depth": 4, **changes})
+        return samplers.stale_lists(
+            judged(), BATCH, SEED, self.encode, self.index, **{"interval": 3, "depth": 4, **changes}
+        )
 
 
 def steps_of(lists, drifting, steps):
@@ -292,7 +285,11 @@ def retrieved(scores, relevant, n, task=None):
     vectors = np.array(scores, dtype=np.float32)[:, None]
     queries = TokenTable.from_rows([[0]])
     task = LabelledQueries(queries, TokenTable.from_rows([relevant]), vectors)
-    batch = Retrieved(task, 1, 0, index.build("Exact", vectors), n).batch(0).close(np.ones((1, 1), dtype=np.float32))
+    batch = (
+        samplers.retrieved(task, 1, 0, index.build("Exact", vectors), n)
+        .batch(0)
+        .close(np.ones((1, 1), dtype=np.float32))
+    )
     return batch.documents[:, 0].tolist(), batch.targets[0].tolist()
 
 
@@ -310,7 +307,7 @@ def test_n_is_cut_to_the_number_of_documents():
 
 def test_several_relevant_documents_take_the_last_place_in_turn():
     task = judged(relevant=[[4, 5, 6]] * len(RELEVANT))
-    sampler = Retrieved(task, BATCH, SEED, index.build("Exact", VECTORS), 2)
+    sampler = samplers.retrieved(task, BATCH, SEED, index.build("Exact", VECTORS), 2)
     found = np.concatenate([closed(sampler, step).documents.reshape(BATCH, 2, 3)[:, 1] for step in range(30)])
     rows = {int(np.flatnonzero((row == VECTORS).all(axis=1))[0]) for row in found}
     assert {4, 5, 6} <= rows
@@ -336,19 +333,19 @@ class Empty:
 )
 def test_places_that_a_search_leaves_empty_are_ignored(rows, expected):
     task = judged(relevant=[[3]] * len(RELEVANT))
-    batch = closed(Retrieved(task, *COMMON, Empty(rows), 3), 0)
+    batch = closed(samplers.retrieved(task, *COMMON, Empty(rows), 3), 0)
     assert batch.targets.tolist() == [expected] * BATCH
 
 
 def test_an_index_that_does_not_fit_is_an_error():
     for vectors, match in ((VECTORS[:-1], "8 vectors; there are 9"), (VECTORS[:, :2], "2 dimensions.* have 3")):
         with pytest.raises(DataError, match=match):
-            Retrieved(judged(), *COMMON, index.build("Exact", vectors), 3)
+            samplers.retrieved(judged(), *COMMON, index.build("Exact", vectors), 3)
     with pytest.raises(DataError, match="8 vectors"):
-        StaleLists(judged(), *COMMON, encode, lambda: index.build("Exact", VECTORS[:-1]), 3, 4).at(0)
+        samplers.stale_lists(judged(), *COMMON, encode, lambda: index.build("Exact", VECTORS[:-1]), 3, 4).at(0)
     narrow = judged(texts=True)  # what the query encoder gives is known only when it is asked
     with pytest.raises(SettingError, match="3 dimensions; the index has 2"):
-        closed(Retrieved(narrow, *COMMON, index.build("Exact", VECTORS[:, :2]), 3), 0)
+        closed(samplers.retrieved(narrow, *COMMON, index.build("Exact", VECTORS[:, :2]), 3), 0)
 
 
 def test_encodings_that_are_no_numbers_are_an_error():
@@ -360,10 +357,10 @@ def test_encodings_that_are_no_numbers_are_an_error():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: RandomNegatives(judged(), *COMMON, 0), "n = 0"),
-        (lambda: Retrieved(judged(), *COMMON, index.build("Exact", VECTORS), 1), "n = 1"),
-        (lambda: TopNegatives(judged(), *COMMON, 1, LISTS[:-1]), "6 lists for 7 queries"),
-        (lambda: TopNegatives(judged(), *COMMON, 1, LISTS + 1), "none of the 9"),
+        (lambda: samplers.random(judged(), *COMMON, 0), "n = 0"),
+        (lambda: samplers.retrieved(judged(), *COMMON, index.build("Exact", VECTORS), 1), "n = 1"),
+        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS[:-1]), "6 lists for 7 queries"),
+        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS + 1), "none of the 9"),
     ],
 )
 def test_what_cannot_be_is_an_error(make, match):
