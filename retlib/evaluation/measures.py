@@ -264,6 +264,22 @@ def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarra
     return sum(hits) / len(queries)
 
 
+def rows_reciprocal_rank(scores: np.ndarray, hits: np.ndarray) -> float:
+    """Mean over rows of candidates of 1 / rank of the first hit; 0 for a row without one.
+
+    Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
+
+    Parameters
+    ----------
+    scores : float array, shape (Q, n)
+        -inf where a row has fewer candidates.
+    hits : bool array, shape (Q, n)
+    """
+    best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
+    ranks = 1 + (~(scores < best) & ~hits).sum(axis=1)
+    return float(np.where(hits.any(axis=1), 1 / ranks, 0).mean())
+
+
 def held_out(collection: Collection, split: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Queries and judgments of a split; `DataError` if it has none."""
     queries, qrels = collection.split(split), collection.judgments(split)

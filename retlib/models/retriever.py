@@ -1,4 +1,4 @@
-"""Retrievers: a dual encoder with its vocabulary, whatever its encoders are made of."""
+"""Models with their vocabulary, saved and loaded; retrievers: dual encoders, whatever their encoders are made of."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from safetensors.torch import load_file, save_file
@@ -17,13 +18,14 @@ from retlib.core import runtime
 from retlib.core.errors import require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.core.registry import Registry
+from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, TokenTable, Vocabulary, WordPiece
 from retlib.data.tokenized import TokenizedCollection, tokenize, tokens_key
 from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.models.transformer import HEADS, POOLINGS, Transformer
 
 TOWERS = ("siamese", "two")
-CONFIG = "bert.json"
+CONFIG, META = "bert.json", "model.json"
 
 # Called with architecture, tokenizer and the folder of a saved retriever, or None; returns a module as
 # `retlib.models.encoders` describes it, its weights drawn from torch's generator.
@@ -114,14 +116,14 @@ def transformer(architecture: Architecture, tokenizer: WordPiece, folder: Path |
 
 
 @dataclass(eq=False)
-class Retriever:
-    """A dual encoder with its vocabulary and the history of its last training.
+class Trained:
+    """What all models have: a module with its vocabulary and the history of its last training; saved and loaded.
 
     Parameters
     ----------
     architecture : Architecture
     tokenizer : WordPiece or Vocabulary
-    model : DualEncoder
+    model : Module
     history : History
     name : str
         The address of the artefact; "" of one that is not trained.
@@ -129,9 +131,60 @@ class Retriever:
 
     architecture: Architecture
     tokenizer: Tokenizer
-    model: DualEncoder
+    model: nn.Module
     history: History = field(default_factory=History)
     name: str = ""
+    # Further fields that `build` needs: JSON values.
+    own: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def build(cls, architecture: Architecture, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
+        """The module of a saved model, its weights yet to be read."""
+        return architecture.build(tokenizer, folder)
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has, embeddings included."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def tokenize(self, queries: Sequence[str]) -> TokenTable:
+        """Queries as this model reads them."""
+        return tokenize(queries, self.tokenizer, self.architecture.query_length)
+
+    def reads(self, collection: Collection) -> TokenizedCollection:
+        """A collection as this model reads it."""
+        lengths = self.architecture.query_length, self.architecture.document_length
+        return TokenizedCollection.of(collection, self.tokenizer, *lengths)
+
+    def save(self, folder: Path) -> None:
+        """Write vocabulary, weights, architecture and history."""
+        self.tokenizer.save(folder / "vocab.txt")
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
+        save_file(weights, folder / "model.safetensors")
+        bert = next((module.bert for module in self.model.modules() if hasattr(module, "bert")), None)
+        if bert is not None:
+            bert.config.to_json_file(folder / CONFIG)
+        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
+        meta |= {"tokens": type(self.tokenizer).__name__, "own": {name: getattr(self, name) for name in self.own}}
+        (folder / META).write_text(json.dumps(meta))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote."""
+        meta = json.loads((folder / META).read_text())
+        kind = {each.__name__: each for each in (WordPiece, Vocabulary)}[meta["tokens"]]
+        architecture, tokenizer = Architecture(**meta["architecture"]), kind.load(folder / "vocab.txt")
+        model = cls.build(architecture, tokenizer, folder, **meta["own"])
+        # Shared weights are in the file once.
+        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        model, history = model.to(runtime.device()).eval(), History(**meta["history"])
+        return cls(architecture, tokenizer, model, history, folder.name, **meta["own"])
+
+
+class Retriever(Trained):
+    """A dual encoder, whatever its encoders are made of."""
+
+    model: DualEncoder
 
     @classmethod
     def fresh(cls, architecture: Architecture, tokenizer: Tokenizer, seed: int) -> Retriever:
@@ -156,20 +209,6 @@ class Retriever:
             digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    @property
-    def parameters(self) -> int:
-        """How many weights it has, embeddings included."""
-        return sum(weight.numel() for weight in self.model.parameters())
-
-    def tokenize(self, queries: Sequence[str]) -> TokenTable:
-        """Queries as this model reads them."""
-        return tokenize(queries, self.tokenizer, self.architecture.query_length)
-
-    def reads(self, collection) -> TokenizedCollection:
-        """A collection as this model reads it."""
-        lengths = self.architecture.query_length, self.architecture.document_length
-        return TokenizedCollection.of(collection, self.tokenizer, *lengths)
-
     def encode_queries(self, table: TokenTable) -> np.ndarray:
         """Encodings of queries, float32, shape (rows, d)."""
         return self._encode(self.model.queries, table)
@@ -191,26 +230,3 @@ class Retriever:
         back = np.empty_like(encoded)
         back[order] = encoded
         return back
-
-    def save(self, folder: Path) -> None:
-        """Write vocabulary, weights, architecture and history."""
-        self.tokenizer.save(folder / "vocab.txt")
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
-        save_file(weights, folder / "model.safetensors")
-        if hasattr(self.model.query_encoder, "bert"):
-            self.model.query_encoder.bert.config.to_json_file(folder / CONFIG)
-        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
-        meta["tokens"] = type(self.tokenizer).__name__
-        (folder / "retriever.json").write_text(json.dumps(meta))
-
-    @classmethod
-    def load(cls, folder: Path) -> Retriever:
-        """Read what `save` wrote."""
-        meta = json.loads((folder / "retriever.json").read_text())
-        kind = {each.__name__: each for each in (WordPiece, Vocabulary)}[meta["tokens"]]
-        architecture, tokenizer = Architecture(**meta["architecture"]), kind.load(folder / "vocab.txt")
-        model = architecture.build(tokenizer, folder)
-        # Shared weights are in the file once.
-        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        model, history = model.to(runtime.device()).eval(), History(**meta["history"])
-        return cls(architecture, tokenizer, model, history, folder.name)

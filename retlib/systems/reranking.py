@@ -1,326 +1,256 @@
-"""Models that score a query with a document, and re-rank what a first stage found (Nogueira and Cho 2019)."""
+"""Models of pairs as systems: trained on a first stage's results, they re-rank another's, or search by themselves.
+
+::
+
+    reader = PairSystem(warm, Stage(data=Labels(), negatives="bm25", options={"n": 7, "depth": 50}, steps=200))
+    Reranked(Lexical(BM25()), reader, 30)
+    MaxSimSearch(replace(reader, model="late-interaction"))
+"""
 
 from __future__ import annotations
 
-import copy
-import json
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
 
 from retlib.core import cache, runtime
-from retlib.core.errors import DataError, require
+from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.collection import Collection
-from retlib.data.pairs import LabelledQueries
-from retlib.data.text import TokenTable, WordPiece, concatenate, constant
-from retlib.models import maxsim
-from retlib.models.transformer import Transformer
+from retlib.data.text import TokenTable
+from retlib.data.tokenized import TokenizedCollection
+from retlib.evaluation import measures
+from retlib.models.pair_models import PAIR_MODELS, PairModel
+from retlib.models.retriever import Retriever
 from retlib.retrieval import runs
-from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems import dense
-from retlib.systems import ranking as rankings
-from retlib.systems.dense import CONFIG, Architecture, Retriever, Schedule
-from retlib.systems.ranking import Ranking
-from retlib.training import hard_negatives, losses
-from retlib.training.hard_negatives import TopNegatives
-from retlib.training.negatives import Batch
-from retlib.training.trainer import History, Task, train
+from retlib.retrieval.index import Index
+from retlib.retrieval.late_index import TokenIndex
+from retlib.systems.compose import Ranks
+from retlib.systems.ranking import bm25_lists, indexed
+from retlib.systems.stages import Stage, Training, Validate
+from retlib.systems.system import System, Target, fit, stage_seed, train_stage
+from retlib.training.negatives import Inputs
+from retlib.training.tasks import PairTask
 
-# Whose source takes part in the address of what is made here.
-MODULES = (*dense.MODULES, maxsim, hard_negatives, rankings, runs, sys.modules[__name__])
-
-# Pairs that are scored in one call.
-BLOCK = 512
-# Results of each query that negatives are drawn from.
-LISTED = 50
-# Validation queries, and the candidates of each that they are validated on: reading is slow.
-QUERIES, CANDIDATES = 100, 20
-
-
-class CrossEncoder(nn.Module):
-    """BERT over query, [SEP] and document (Nogueira and Cho 2019), whose units are then compared.
-
-    Scored by `retlib.models.maxsim.score`; the vectors are those of query and document read together.
-
-    Parameters
-    ----------
-    encoder : Transformer
-        Of a retriever; its BERT is trained in place, under a linear layer of its own.
-    wordpiece : WordPiece
-        Of the token tables.
-
-    Notes
-    -----
-    The paper's BERT, pre-trained on billions of words, reads a logit off [CLS]. Similarities of jointly read units
-    are what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each unit of the
-    query counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than
-    the model takes is cut off at the end of the document.
-    """
-
-    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
-        super().__init__()
-        self.encoder = Transformer(encoder.bert, wordpiece, maxsim.DIMENSION)
-        self._separator = wordpiece.sep
-
-    def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
-        """Score B queries with B * n documents, n to each: shape (B, n)."""
-        each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
-        pieces = [each.segment, constant(self._separator, len(documents)), documents.segment]
-        table = concatenate(pieces, self.encoder.longest)
-        units = maxsim.vectors(self.encoder, self.encoder.states(table))
-        asked, found = np.minimum(each.lengths, table.lengths), np.maximum(table.lengths - each.lengths - 1, 0)
-        row = np.repeat(np.arange(len(table)), table.lengths)
-        place = np.arange(len(row)) - table.offsets[row]
-        left, right = (
-            units[torch.from_numpy(np.flatnonzero(inside)).to(units.device)]
-            for inside in (place < each.lengths[row], place > each.lengths[row])
-        )
-        return maxsim.score(left, asked, right, found).view(len(queries), -1)
+VERSION = 1  # of what trains models of pairs: who changes a loss curve raises it (tests/systems/test_reranking.py)
+RUN, TOKENS = 1, 1  # versions of what is made with them
+KIND = "pair-model"
+# Validation queries, BM25's lists that they are validated on, and how much of each list: reading is slow.
+QUERIES, LISTED, CANDIDATES = 100, 50, 20
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """How a model that scores pairs is trained.
+class PairSystem:
+    """A model that scores a query with a document: what it starts from, and how it is trained.
 
     Parameters
     ----------
-    schedule : Schedule
-        Its batches are of queries, and its chunks are not used.
-    negatives : int
-        Beside the relevant document of each query.
-    loss : str
-        One of `retlib.training.losses.names()`, over the documents of a query.
+    start : System
+        Whose query encoder, a Transformer, it starts from. Its lengths apply.
+    stage : Stage
+        Its negatives are documents of their own to each query; where they are searched for, the start searches. The
+        loss is over the documents of a query.
+    model : str
+        A name in `retlib.models.pair_models.PAIR_MODELS`.
 
     Raises
     ------
     SettingError
-        If there are no negatives, the loss is not known, or the schedule asks for what is not done here.
+        If the stage asks for what is not done here.
     """
 
-    schedule: Schedule
-    negatives: int = 7
-    loss: str = "softmax"
+    start: System
+    stage: Stage
+    model: str = "cross-encoder"
 
     def __post_init__(self) -> None:
-        require(self.negatives >= 1, f"negatives = {self.negatives}: at least 1 is needed")
-        losses.get(self.loss)
-        whole = self.schedule.chunk is None and not self.schedule.corrected
-        require(whole, "models that read pairs are trained without chunks and without correction")
-
-
-@dataclass(eq=False)
-class PairTask(Task):
-    """A model of pairs, the documents that each query sees, and a loss over them.
-
-    Parameters
-    ----------
-    module : Module
-        From B queries and B * n documents to scores (B, n).
-    negatives : object
-        With a method ``batch(step) -> Batch``, of documents of their own to each query.
-    loss_name : str
-        One of `retlib.training.losses.names()`.
-    """
-
-    module: nn.Module
-    negatives: Any
-    loss_name: str
-
-    def batch(self, step: int) -> Batch:
-        """The batch of a step."""
-        return self.negatives.batch(step)
-
-    def loss(self, batch: Batch) -> Tensor:
-        """The loss of a batch."""
-        scores = self.module(batch.queries, batch.documents).float()
-        return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
-
-
-@dataclass(eq=False)
-class Ranker:
-    """A trained model of pairs, with what it takes to use it.
-
-    Parameters
-    ----------
-    model : Module
-        See `PairTask`.
-    wordpiece : WordPiece
-    architecture : Architecture
-        Of the retriever that it starts from; its lengths apply.
-    history : History
-    name : str
-        The address of the artefact.
-    """
-
-    model: nn.Module
-    wordpiece: WordPiece
-    architecture: Architecture
-    history: History = field(default_factory=History)
-    name: str = ""
+        require_one_of("model", self.model, PAIR_MODELS.names())
+        whole = self.stage.chunk is None and self.stage.trains == "both"
+        require(whole, "models of pairs are trained without chunks, and as a whole: trains = 'both'")
 
     @property
-    def parameters(self) -> int:
-        """How many weights it has, embeddings included."""
-        return sum(weight.numel() for weight in self.model.parameters())
+    def settings(self) -> dict[str, Any]:
+        """The model as recorded beside its results: JSON values."""
+        return {"model": self.model, "start": self.start.settings, "stage": self.stage.settings}
 
-    def tokenize(self, collection: Collection) -> Ranking:
-        """A collection's queries and documents as this model reads them."""
-        lengths = self.architecture.query_length, self.architecture.document_length
-        return Ranking.tokenize(collection, self.wordpiece, *lengths)
+    def fit(self, target: Collection, seed: int) -> PairModel:
+        """Train it, or find it trained; what it starts from as well.
 
-    @torch.no_grad()
-    def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:
-        """The score of each query with the document in the same row: float32, shape (rows,)."""
-        scores = np.empty(len(queries), dtype=np.float32)
-        order = np.argsort(queries.lengths + documents.lengths, kind="stable")  # like lengths need little padding
-        with runtime.autocast("bfloat16"):
-            for start in range(0, len(order), BLOCK):
-                rows = order[start : start + BLOCK]
-                found = self.model(queries.take(rows), documents.take(rows))
-                scores[rows] = found[:, 0].float().cpu().numpy()
-        return scores
+        Parameters
+        ----------
+        target : Collection
+            Whose labels train.
+        seed : int
+            Of what the start draws, of what is new in the model, and of the batches.
+        """
+        start = fit(self.start, target, seed)
+        settings = {
+            "start": start.name or start.fingerprint,
+            "model": [self.model, PAIR_MODELS.source(self.model)],
+            "stage": self.stage.address(target), "seed": stage_seed(seed, len(self.start.stages)),
+            "threads": runtime.threads(),
+        }  # fmt: skip
 
-    def order(self, query: TokenTable, documents: TokenTable, rows: np.ndarray) -> np.ndarray:
-        """These rows of the documents, in the order of their scores with the one query, best first."""
-        if not len(rows):
-            return rows
-        queries = query.take(np.zeros(len(rows), dtype=np.int64))
-        return rows[np.argsort(-self.scores(queries, documents.take(rows)), kind="stable")]
+        def make(folder: Path) -> None:
+            training = PairTraining(self, start, target, settings["seed"])
+            train_stage(training, folder, f"{self.model}, {self.stage}, seed {seed}")
+            training.student.save(folder)
 
-    def save(self, folder: Path) -> None:
-        """Write vocabulary, weights, architecture and history."""
-        self.wordpiece.save(folder / "vocab.txt")
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
-        save_file(weights, folder / "model.safetensors")
-        self.model.encoder.bert.config.to_json_file(folder / CONFIG)
-        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
-        (folder / "ranker.json").write_text(json.dumps(meta))
-
-    @classmethod
-    def load(cls, folder: Path, kind: type[nn.Module]) -> Ranker:
-        """Read what `save` wrote of a model of that kind."""
-        meta, wordpiece = json.loads((folder / "ranker.json").read_text()), WordPiece.load(folder / "vocab.txt")
-        architecture, history = Architecture(**meta["architecture"]), History(**meta["history"])
-        model = kind(architecture.build(wordpiece, folder / CONFIG).query_encoder, wordpiece)
-        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # buffers are not in the file
-        return cls(model.to(runtime.device()).eval(), wordpiece, architecture, history, folder.name)
+        return PairModel.load(cache.artefact(KIND, VERSION, settings, make))
 
 
-# --- training --------------------------------------------------------------------------------------
+class PairTraining(Training):
+    """The training of a model of pairs; see `retlib.systems.stages.Training`."""
+
+    def __init__(self, system: PairSystem, start: Retriever, target: Collection, seed: int) -> None:
+        self.system = system
+        super().__init__(system.stage, start, target, seed)
+
+    def begin(self) -> tuple[PairModel, Any]:
+        """A model made from the start, all of which is trained."""
+        student = PairModel.fresh(self.system.model, self.start, self.seed)
+        return student, student.model
+
+    @property
+    def searching(self) -> Retriever:
+        """The start, which stays as it is."""
+        return self.start
+
+    def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
+        """Gives the index of the documents as the start encodes them."""
+        return lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search)
+
+    def task(self, module: Any, inputs: Inputs) -> PairTask:
+        """The task over what the sampler draws from these inputs."""
+        return PairTask(module, self.sampler(inputs), self.stage.loss)
+
+    def validation(self, collection: Collection) -> Validate:
+        """The mean reciprocal rank of the first relevant document in re-ranked lists of BM25, as far as these go.
+
+        Of at most `QUERIES` validation queries, no more than training sees.
+        """
+        tokenized, most = self.tokenized(collection), self.stage.seen or QUERIES
+        labelled, lists = tokenized.labelled("dev"), bm25_lists(tokenized, "dev", LISTED)
+        chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[: min(QUERIES, most)])
+        lists = lists[chosen, :CANDIDATES]
+        place, column = np.nonzero(lists >= 0)
+        queries, documents = labelled.queries.take(chosen[place]), labelled.documents.take(lists[place, column])
+        hits = labelled.hits(chosen, lists)
+
+        def validate() -> float:
+            scores = np.full(lists.shape, -np.inf, dtype=np.float32)
+            scores[place, column] = self.student.scores(queries, documents)
+            return measures.rows_reciprocal_rank(scores, hits)
+
+        return validate
 
 
-def listed(system: LexicalSystem, ranking: Ranking) -> pd.DataFrame:
-    """A lexical system's best results for the training and validation queries: what `fit` learns from."""
-    queries = ranking.collection.queries
-    return system.rank(ranking.texts, queries["text"][queries["split"] != "test"], LISTED)
+# --- systems ---------------------------------------------------------------------------------------
 
 
-def fit(
-    start: Retriever,
-    collection: Collection,
-    run: pd.DataFrame,
-    lesson: Lesson,
-    seed: int,
-    kind: type[nn.Module] = CrossEncoder,
-) -> Ranker:
-    """Train a model of pairs on a collection's training queries, or find it trained.
+@dataclass(frozen=True, eq=False)
+class Reranked:
+    """The first results of one system, in the order of a model that reads them with the query.
+
+    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3).
 
     Parameters
     ----------
-    start : Retriever
-        Whose query encoder, a Transformer, the model starts from. Its lengths apply.
-    collection : Collection
-    run : DataFrame
-        Of the training and validation queries, by the system whose results are the negatives.
-    lesson : Lesson
-    seed : int
-        Of what is new in the model, and of the batches.
-    kind : type
-        The model: made from a Transformer and its vocabulary.
-
-    Raises
-    ------
-    DataError
-        If the run has no training or no validation query that has a relevant document.
-    SettingError
-        If `start` is no Transformer.
-
-    Notes
-    -----
-    The weights that are kept are the best on `QUERIES` validation queries, no more than training sees, by
-    the reciprocal rank of their first relevant document among the first `CANDIDATES` of the run.
+    first : Ranks
+    reader : PairSystem
+    depth : int
+        Results of each query that the model reads.
     """
-    require(start.architecture.encoder == "transformer", "a model of pairs starts from encoder = 'transformer'")
-    settings = {
-        "kind": kind.__name__, "start": start.name or start.fingerprint, "collection": collection.fingerprint,
-        "run": runs.digest(run), "lesson": asdict(lesson), "seed": seed, "threads": runtime.threads(),
-    }  # fmt: skip
 
-    def make(folder: Path) -> None:
-        ranker = _fresh(start, kind, seed)
-        ranking = ranker.tokenize(collection)
-        judged, lists = _listed(ranking, run, "train")
-        sampler = TopNegatives(judged, lesson.schedule.batch_size, seed, lesson.negatives, lists)
-        task = PairTask(ranker.model, sampler, lesson.loss)
-        most = min(QUERIES, lesson.schedule.seen)
-        validate = _validation(ranker, *_listed(ranking, run, "dev"), most)
-        label = f"{kind.__name__} {collection.name} seed {seed}"
-        ranker.history = train(task, lesson.schedule.settings(), validate, seed, folder, label)
-        ranker.save(folder)
+    first: Ranks
+    reader: PairSystem
+    depth: int
 
-    folder = cache.artefact("ranker", settings, (*MODULES, sys.modules[kind.__module__]), make)
-    return Ranker.load(folder, kind)
+    @property
+    def trained(self) -> bool:
+        """See `Ranks`."""
+        return True
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Ranks`."""
+        return {"reader": self.reader.settings, "first": self.first.settings, "depth": self.depth}
 
-def _fresh(start: Retriever, kind: type[nn.Module], seed: int) -> Ranker:
-    """A model made from a copy of the query encoder."""
-    runtime.set_seeds(seed)
-    model = kind(copy.deepcopy(start.model.query_encoder), start.wordpiece).to(runtime.device())
-    return Ranker(model, start.wordpiece, start.architecture)
+    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """See `Ranks`."""
+        run = self.first.run(target, seed, split, depth)
+        return rerank(run, self.depth, self.reader.fit(target.trains, seed), target.test)
 
+    def cost(self, target: Target, seed: int) -> tuple[int, float]:
+        """See `Ranks`; of the reader alone."""
+        return _cost(self.reader, target, seed)
 
-def _listed(ranking: Ranking, run: pd.DataFrame, split: str) -> tuple[LabelledQueries, np.ndarray]:
-    """A split's queries that the run has and that have a relevant document; and its list for each, -1 where shorter."""
-    ids, relevant = ranking.relevant(split)
-    listed = np.flatnonzero(ids.isin(run["query_id"]))
-    wrong = f"the run has no {split} query of {ranking.collection.name!r} that has a relevant document"
-    require(len(listed) > 0, wrong, DataError)
-    ids = ids[listed]
-    judged = LabelledQueries(ranking.queries(ids), relevant.take(listed), ranking.benchmark.documents)
-    return judged, runs.lists(run, ids, ranking.collection.documents.index)
+    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+        """See `Ranks`."""
+        model, first = self.reader.fit(target.trains, seed), self.first.answer(target, seed)
+        documents = model.reads(target.test).documents
+
+        def find(text: str, k: int) -> np.ndarray:
+            rows = first(text, max(k, self.depth))
+            rows = rows[rows >= 0]
+            ordered = model.order(model.tokenize([text]), documents, rows[: self.depth])
+            return np.concatenate([ordered, rows[self.depth :]])[:k]
+
+        return find
 
 
-def _validation(ranker: Ranker, judged: LabelledQueries, lists: np.ndarray, most: int) -> Callable[[], float]:
-    """Mean reciprocal rank of at most so many re-ranked validation lists, as a function of the weights."""
-    chosen = np.sort(np.random.default_rng(0).permutation(len(judged))[:most])
-    lists = lists[chosen, :CANDIDATES]
-    place, column = np.nonzero(lists >= 0)
-    queries, documents = judged.queries.take(chosen[place]), judged.documents.take(lists[place, column])
-    hits = judged.hits(chosen, lists)
+@dataclass(frozen=True, eq=False)
+class MaxSimSearch:
+    """A late-interaction model that searches all documents by itself, exhaustively (Khattab and Zaharia 2020).
 
-    def score() -> float:
-        scores = np.full(lists.shape, -np.inf, dtype=np.float32)
-        scores[place, column] = ranker.scores(queries, documents)
-        best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
-        # Ties count against the model, and so do scores that are no numbers.
-        rank = 1 + (~(scores < best) & ~hits & (lists >= 0)).sum(axis=1)
-        return float(np.where(hits.any(axis=1), 1 / rank, 0).mean())
+    Parameters
+    ----------
+    reader : PairSystem
+        Of a model that gives tokens of query and document vectors of their own, read apart.
+    """
 
-    return score
+    reader: PairSystem
+
+    @property
+    def trained(self) -> bool:
+        """See `Ranks`."""
+        return True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `Ranks`."""
+        return self.reader.settings
+
+    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """See `Ranks`."""
+        return _search(self.reader.fit(target.trains, seed), target.test, split, depth)
+
+    def cost(self, target: Target, seed: int) -> tuple[int, float]:
+        """See `Ranks`."""
+        return _cost(self.reader, target, seed)
+
+    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+        """See `Ranks`."""
+        model = self.reader.fit(target.trains, seed)
+        index = token_index(model, target.test)
+
+        def find(text: str, k: int) -> np.ndarray:
+            table: TokenTable = model.tokenize([text])
+            return index.search(model.encode_tokens(table), table.offsets, k)[1][0]
+
+        return find
 
 
-# --- ranking ---------------------------------------------------------------------------------------
+def _cost(reader: PairSystem, target: Target, seed: int) -> tuple[int, float]:
+    history = reader.fit(target.trains, seed).history
+    before = reader.start.cost(target, seed)[1] if reader.start.stages else 0.0
+    return history.best_step, before + history.seconds
 
 
-def rerank(run: pd.DataFrame, depth: int, ranker: Ranker, collection: Collection) -> pd.DataFrame:
+def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:
     """A run whose first results are put into the order of a model of pairs; made once.
 
     Parameters
@@ -329,7 +259,7 @@ def rerank(run: pd.DataFrame, depth: int, ranker: Ranker, collection: Collection
         Of queries and documents of the collection.
     depth : int
         Results of each query that the model reads.
-    ranker : Ranker
+    model : PairModel
         Trained: it has a name.
 
     Returns
@@ -337,15 +267,42 @@ def rerank(run: pd.DataFrame, depth: int, ranker: Ranker, collection: Collection
     DataFrame
         As `retlib.retrieval.runs.reordered` returns it.
     """
-    require(ranker.name != "", "only a trained model can be asked for a run", DataError)
+    require(model.name != "", "only a trained model can be asked for a run", DataError)
     settings = {
-        "ranker": ranker.name, "collection": collection.fingerprint, "run": runs.digest(run), "depth": depth,
+        "model": model.name, "collection": collection.fingerprint, "run": runs.digest(run), "depth": depth,
         "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:
-        ranking, first = ranker.tokenize(collection), run[runs.places(run) < depth]
-        queries, documents = ranking.queries(first["query_id"]), ranking.documents(first["doc_id"])
-        runs.reordered(run, depth, ranker.scores(queries, documents)).to_parquet(folder / "run.parquet")
+        tokenized, first = model.reads(collection), run[runs.places(run) < depth]
+        queries, documents = tokenized.query_rows(first["query_id"]), tokenized.document_rows(first["doc_id"])
+        runs.reordered(run, depth, model.scores(queries, documents)).to_parquet(folder / "run.parquet")
 
-    return pd.read_parquet(cache.artefact("run", settings, MODULES, make) / "run.parquet")
+    return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")
+
+
+def token_index(model: PairModel, collection: Collection) -> TokenIndex:
+    """The vectors of all tokens of a collection's documents; made once."""
+    settings = {"model": model.name, "collection": collection.fingerprint, "threads": runtime.threads()}
+
+    def make(folder: Path) -> None:
+        documents = model.reads(collection).documents
+        TokenIndex(model.encode_tokens(documents), documents.offsets).save(folder / "tokens.safetensors")
+
+    return TokenIndex.load(cache.artefact("tokens", TOKENS, settings, make) / "tokens.safetensors")
+
+
+def _search(model: PairModel, collection: Collection, split: str, depth: int) -> pd.DataFrame:
+    """The run of a split's queries against all documents; made once."""
+    settings = {
+        "model": model.name, "collection": collection.fingerprint, "split": split, "depth": depth,
+        "threads": runtime.threads(),
+    }  # fmt: skip
+
+    def make(folder: Path) -> None:
+        ids = measures.held_out(collection, split)[0].index
+        table = model.reads(collection).query_rows(ids)
+        scores, rows = token_index(model, collection).search(model.encode_tokens(table), table.offsets, depth)
+        runs.make_run(ids, collection.documents.index, scores, rows).to_parquet(folder / "run.parquet")
+
+    return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")

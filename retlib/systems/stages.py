@@ -14,14 +14,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from retlib.core import runtime
 from retlib.core.errors import require, require_one_of
 from retlib.data.collection import Collection
+from retlib.data.pairs import take
 from retlib.data.text import TokenTable
 from retlib.data.tokenized import TokenizedCollection
+from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
-from retlib.models.retriever import Retriever
+from retlib.models.retriever import Retriever, Trained
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
 from retlib.systems.ranking import bm25_lists, encode_corpus, indexed
@@ -31,6 +34,8 @@ from retlib.training.tasks import RetrievalTask, Task
 from retlib.training.trainer import Schedule
 
 TRAINS = ("both", "query")
+# Validation queries that are looked at, and candidates beside their own documents that they are ranked against.
+DEV, POOL = 500, 500
 Validate = Callable[[], float]
 
 
@@ -42,14 +47,14 @@ class TrainingData(ABC):
         """What of it takes part in the address of a training; JSON values."""
 
     @abstractmethod
-    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+    def prepare(self, training: Training, module: nn.Module) -> tuple[Task, Validate]:
         """What the loop trains, and the score of the student on validation data as a function of its weights."""
 
     def collections(self, target: Collection) -> list[Collection]:
         """The collections whose queries train."""
         return []
 
-    def finish(self, student: Retriever) -> None:  # noqa: B027 - most trainings train what they are to train
+    def finish(self, student: Trained) -> None:  # noqa: B027 - most trainings train what they are to train
         """Called when training has ended."""
 
 
@@ -139,16 +144,25 @@ class Training:
 
     Attributes
     ----------
-    student : Retriever
+    student : Retriever or other model
         Its weights are its own, but for what is not trained.
-    module : DualEncoder
+    module : Module
         What of it is trained.
     """
 
     def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
         self.stage, self.start, self.target, self.seed = stage, start, target, seed
-        self.student, self.module = _student(start, stage.trains)
+        self.student, self.module = self.begin()
         self._inputs: dict[str, Inputs] = {}
+
+    def begin(self) -> tuple[Trained, nn.Module]:
+        """A model with weights of its own, and what of it is trained."""
+        return _student(self.start, self.stage.trains)
+
+    @property
+    def searching(self) -> Retriever:
+        """What encodes where negatives are searched for."""
+        return self.student
 
     def tokenized(self, collection: Collection) -> TokenizedCollection:
         """A collection as the student reads it."""
@@ -168,13 +182,13 @@ class Training:
                 source,
                 self.stage.batch_size,
                 self.seed,
-                self.student.encode_queries,
-                self._index(tokenized),
+                self.searching.encode_queries,
+                self.index(tokenized),
                 lambda depth: bm25_lists(tokenized, "train", depth),
             )
         return self._inputs[collection.fingerprint]
 
-    def _index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
+    def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
         """Gives the index of the documents: that of the start, or one made with the weights of the moment."""
         if self.stage.trains == "query":  # negatives that need no index do not wait for one
             return cache(lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search))
@@ -185,9 +199,31 @@ class Training:
         """The stage's negatives, drawn from these inputs."""
         return NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
 
-    def retrieval(self, module: DualEncoder, inputs: Inputs) -> RetrievalTask:
+    def task(self, module: nn.Module, inputs: Inputs) -> Task:
         """The task over what the sampler draws from these inputs."""
         return RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
+
+    def validation(self, collection: Collection) -> Validate:
+        """The score of the student on a collection's validation queries.
+
+        The reciprocal rank of the first relevant document among those of all validation queries and `POOL` others.
+        Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
+        """
+        tokenized, student = self.tokenized(collection), self.student
+        documents = self.documents(tokenized)
+        labelled = tokenized.labelled("dev", None if isinstance(documents, TokenTable) else documents)
+        chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[:DEV])
+        own = np.unique(labelled.relevant.take(chosen).ids)
+        others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(documents)), own))
+        rows = np.concatenate([own, others[:POOL]])
+        queries, pool = labelled.queries.take(chosen), take(documents, rows)
+        hits = labelled.hits(chosen, np.broadcast_to(rows, (len(chosen), len(rows))))  # (B, P)
+
+        def validate() -> float:
+            encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
+            return measures.rows_reciprocal_rank(student.encode_queries(queries) @ encoded.T, hits)
+
+        return validate
 
 
 def _student(start: Retriever, trains: str) -> tuple[Retriever, DualEncoder]:

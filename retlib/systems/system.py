@@ -35,7 +35,7 @@ from retlib.systems.ranking import answering, rank
 from retlib.systems.stages import Stage, Training
 from retlib.training import trainer
 from retlib.training.negatives import Inputs
-from retlib.training.tasks import Multitask, RetrievalTask
+from retlib.training.tasks import Multitask
 
 VERSION = 1  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
 KIND = "retriever"
@@ -197,7 +197,7 @@ def _fit(
 
     def make(folder: Path) -> None:
         training = Training(stage, start or Retriever.fresh(architecture, tokenizer, seed), target, settings["seed"])
-        _train(training, folder, f"{stage}, seed {seed}", watching)
+        train_stage(training, folder, f"{stage}, seed {seed}", watching)
         training.student.save(folder)
 
     return Retriever.load(cache.artefact(KIND, VERSION, settings, make))
@@ -218,8 +218,8 @@ def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[
     return told
 
 
-def _train(training: Training, folder: Path, label: str, watching: Watching | None) -> None:
-    """Train a stage's student in place."""
+def train_stage(training: Training, folder: Path, label: str, watching: Watching | None = None) -> None:
+    """Train a stage's student in place, and give it its history."""
     stage, module = training.stage, training.module
     for part in module.modules():
         if isinstance(part, BagOfWords):
@@ -229,7 +229,7 @@ def _train(training: Training, folder: Path, label: str, watching: Watching | No
     ]
     tasks, scores = [task for task, _ in prepared], [validate for _, validate in prepared]
     # With several tasks, an epoch is one pass over the largest; the smaller ones come round more often.
-    pairs = max(len(task.negatives.source) if isinstance(task, RetrievalTask) else 1 for task in tasks)
+    pairs = max(len(task.negatives.source) if hasattr(task, "negatives") else 1 for task in tasks)
     callback = watching.begin(*_watched(training)) if watching else None
     history = trainer.train(
         tasks[0] if len(tasks) == 1 else Multitask(tasks),

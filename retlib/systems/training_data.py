@@ -16,8 +16,7 @@ from retlib.data import passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Article, Collection, hash_position, split_by_position
 from retlib.data.corpus import Corpus
-from retlib.data.pairs import Pairs, take
-from retlib.data.text import TokenTable
+from retlib.data.pairs import Pairs
 from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
@@ -31,8 +30,6 @@ from retlib.training.tasks import MaskedTask, Task
 # Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
 # their own. So few of all that can be drawn are seen twice. A short training is not validated on more than it sees.
 UNSEEN, OTHER_SEED = 512, 1_000_003
-# Validation queries that are looked at, and candidates beside their own documents that they are ranked against.
-DEV, POOL = 500, 500
 # Of a hundredth of the labels there are at least so many queries of a split.
 FEWEST = 10
 
@@ -81,7 +78,7 @@ class Pretraining(TrainingData):
             encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
             return measures.rows_precision(*encoded, unseen.groups)
 
-        return training.retrieval(module, Inputs(source, stage.batch_size, training.seed)), validate
+        return training.task(module, Inputs(source, stage.batch_size, training.seed)), validate
 
     def _source(self, training: Training) -> PretrainingPairs:
         made, tokenizer = training.student.architecture, training.student.tokenizer
@@ -148,8 +145,7 @@ class Labels(TrainingData):
     Notes
     -----
     A collection without validation queries that have a relevant document lends a tenth of its training queries.
-    Validated by the reciprocal rank of the first relevant document among those of all validation queries and `POOL`
-    others; ties count against the model.
+    Validated as `retlib.systems.stages.Training.validation` says.
     """
 
     of: Collection | None = None
@@ -174,8 +170,7 @@ class Labels(TrainingData):
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         """See `TrainingData.prepare`."""
         collection = self.collection(training.target)
-        task = training.retrieval(module, training.inputs(collection))
-        return task, _in_pool(training, training.tokenized(collection))
+        return training.task(module, training.inputs(collection)), training.validation(collection)
 
 
 @lru_cache(maxsize=16)
@@ -206,27 +201,6 @@ def _few(collection: Collection, share: float) -> Collection:
         chosen |= set(order[: max(FEWEST, round(share * len(order)))])
     queries = collection.queries[collection.queries.index.isin(chosen)]
     return replace(collection, queries=queries, qrels=qrels[qrels["query_id"].isin(chosen)])
-
-
-def _in_pool(training: Training, tokenized: TokenizedCollection) -> Validate:
-    """See `Labels`."""
-    documents, student = training.documents(tokenized), training.student
-    labelled = tokenized.labelled("dev", None if isinstance(documents, TokenTable) else documents)
-    chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[:DEV])
-    own = np.unique(labelled.relevant.take(chosen).ids)
-    others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(documents)), own))
-    rows = np.concatenate([own, others[:POOL]])
-    queries, pool = labelled.queries.take(chosen), take(documents, rows)
-    hits = labelled.hits(chosen, np.broadcast_to(rows, (len(chosen), len(rows))))  # (B, P)
-
-    def validate() -> float:
-        encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
-        scores = student.encode_queries(queries) @ encoded.T
-        best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
-        # Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
-        return float((1 / (1 + (~(scores < best) & ~hits).sum(axis=1))).mean())
-
-    return validate
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +242,7 @@ class LabelledPairs(TrainingData):
             encoded = student.encode_queries(dev.queries), student.encode_documents(dev.documents)
             return measures.rows_precision(*encoded, dev.groups)
 
-        return training.retrieval(module, Inputs(source, stage.batch_size, training.seed)), validate
+        return training.task(module, Inputs(source, stage.batch_size, training.seed)), validate
 
 
 def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pairs:

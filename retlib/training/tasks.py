@@ -301,6 +301,8 @@ class PairTask(Task):
         return self.negatives.batch(step)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The loss of a batch."""
+        """The loss of a batch; `SettingError` where the documents are not each query's own."""
+        own = isinstance(batch, Batch) and not batch.shared
+        require(own, f"{type(self.negatives).__name__} gives no documents of their own to each query, as pairs need")
         scores = self.module(batch.queries, batch.documents).float()
         return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))

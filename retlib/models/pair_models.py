@@ -1,0 +1,204 @@
+"""Models that score a query with a document: read together, or token by token.
+
+A model of pairs is a module that is made from a `retlib.models.transformer.Transformer`, whose BERT is trained in
+place, and its vocabulary; called with B queries and B * n documents, n to each, it gives scores (B, n). A new one is
+one decorated class, here or anywhere (`retlib.core.registry`).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, require
+from retlib.core.registry import Registry
+from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, constant
+from retlib.models.retriever import Architecture, Retriever, Trained
+from retlib.models.transformer import Transformer
+
+# Of a token's vector; 128 in Khattab and Zaharia 2020, who try 24 to 128.
+DIMENSION = 32
+# Pairs that are scored, and texts that are encoded, in one call.
+BLOCK = 512
+
+PAIR_MODELS = Registry("pair model")
+
+
+class TokenVectors(nn.Module):
+    """What models of pairs have in common: a Transformer that gives each token a vector.
+
+    Parameters
+    ----------
+    encoder : Transformer
+        Of a retriever; its BERT is trained in place, under a linear layer of its own.
+    wordpiece : WordPiece
+        Of the token tables.
+    """
+
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
+        super().__init__()
+        self.encoder = Transformer(encoder.bert, wordpiece, DIMENSION)
+
+    def vectors(self, table: TokenTable) -> Tensor:
+        """The vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32, of unit length."""
+        return F.normalize(self.encoder.project(self.encoder.states(table)), dim=-1)
+
+
+@PAIR_MODELS.register("cross-encoder")
+class CrossEncoder(TokenVectors):
+    """BERT over query, [SEP] and document (Nogueira and Cho 2019), whose tokens are then compared by `maxsim`.
+
+    Notes
+    -----
+    The paper's BERT, pre-trained on billions of words, reads a logit off [CLS]. Similarities of jointly read tokens
+    are what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each token of the
+    query counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than
+    the model takes is cut off at the end of the document.
+    """
+
+    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
+        super().__init__(encoder, wordpiece)
+        self._separator = wordpiece.sep
+
+    def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
+        """Score B queries with B * n documents, n to each: shape (B, n)."""
+        each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
+        parts = [each.segment, constant(self._separator, len(documents)), documents.segment]
+        table = concatenate(parts, self.encoder.longest)
+        vectors = self.vectors(table)
+        asked, found = np.minimum(each.lengths, table.lengths), np.maximum(table.lengths - each.lengths - 1, 0)
+        row = np.repeat(np.arange(len(table)), table.lengths)
+        place = np.arange(len(row)) - table.offsets[row]
+        left, right = (
+            vectors[torch.from_numpy(np.flatnonzero(inside)).to(vectors.device)]
+            for inside in (place < each.lengths[row], place > each.lengths[row])
+        )
+        return maxsim(left, asked, right, found).view(len(queries), -1)
+
+
+@PAIR_MODELS.register("late-interaction")
+class LateInteraction(TokenVectors):
+    """ColBERT: the tokens of query and document, read apart, are compared by `maxsim` (Khattab and Zaharia 2020).
+
+    Notes
+    -----
+    Slower than one vector a text and faster than reading query and document together: documents can be encoded
+    beforehand. Query and document share the encoder, as in the paper. Of its smaller parts there are none: no marker
+    before queries and documents, no queries filled up with [MASK], no punctuation left out. [CLS] and [SEP] have no
+    vector.
+    """
+
+    def vectors(self, table: TokenTable) -> Tensor:
+        """See `TokenVectors`; `DataError` if a text has no token."""
+        require(bool((table.lengths > 0).all()), "a text without any token has no vector", DataError)
+        return super().vectors(table)
+
+    def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
+        """Score B queries against B * n documents, n to each: shape (B, n)."""
+        return maxsim(self.vectors(queries), queries.lengths, self.vectors(documents), documents.lengths)
+
+
+def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, found: np.ndarray) -> Tensor:
+    r"""Score B queries against B * n documents, n to each, as sets of tokens: shape (B, n).
+
+    .. math:: s(q, d) = \sum_i \max_j \; \hat{q}_i \cdot \hat{d}_j
+
+    over the tokens i of the query and j of the document (Khattab and Zaharia 2020, section 3.3).
+
+    Parameters
+    ----------
+    query_tokens, document_tokens : tensors, shape (tokens, d)
+        Vectors of unit length of all tokens, one text after the other.
+    asked, found : integer arrays, shapes (B,) and (B * n,)
+        How many tokens each text has. A document without any is as unlike as can be: every token of the query
+        counts -1.
+    """
+    left, is_asked = _padded(query_tokens, asked)  # (B, S, d), (B, S)
+    right, is_found = _padded(document_tokens, found)  # (B * n, T, d), (B * n, T)
+    right, is_found = (part.view(len(asked), -1, *part.shape[1:]) for part in (right, is_found))
+    # What ranks stays exact where the layers ran in bfloat16.
+    with torch.autocast(right.device.type, enabled=False):
+        products = torch.einsum("bsd,bntd->bnst", left, right)
+    best = products.masked_fill(~is_found[:, :, None], -1.0).amax(dim=-1)  # (B, n, S)
+    return (best * is_asked[:, None]).sum(dim=-1)
+
+
+def _padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The vectors of each text, filled up with zeros, (rows, longest, d); and where there are some, (rows, longest)."""
+    places = torch.arange(max(1, int(lengths.max(initial=0))), device=tokens.device)
+    mask = places < torch.from_numpy(lengths).to(tokens.device)[:, None]
+    padded = tokens.new_zeros(*mask.shape, tokens.shape[-1])
+    padded[mask] = tokens
+    return padded, mask
+
+
+@dataclass(eq=False)
+class PairModel(Trained):
+    """A model of pairs with its vocabulary and the history of its training.
+
+    Parameters
+    ----------
+    kind : str
+        A name in `PAIR_MODELS`.
+    others
+        See `retlib.models.retriever.Trained`; architecture and lengths are those of the retriever that it starts from.
+    """
+
+    kind: str = field(kw_only=True)
+    own: ClassVar[tuple[str, ...]] = ("kind",)
+
+    @classmethod
+    def build(cls, architecture: Architecture, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
+        """See `Trained`."""
+        return PAIR_MODELS.get(own["kind"])(architecture.build(tokenizer, folder).query_encoder, tokenizer)
+
+    @classmethod
+    def fresh(cls, kind: str, start: Retriever, seed: int) -> PairModel:
+        """One made from a copy of a retriever's query encoder.
+
+        Raises
+        ------
+        SettingError
+            If that is no Transformer.
+        """
+        encoder = start.model.query_encoder
+        require(isinstance(encoder, Transformer), "a model of pairs starts from encoder = 'transformer'")
+        runtime.set_seeds(seed)
+        model = PAIR_MODELS.get(kind)(copy.deepcopy(encoder), start.tokenizer).to(runtime.device())
+        return cls(start.architecture, start.tokenizer, model, kind=kind)
+
+    @torch.no_grad()
+    def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:
+        """The score of each query with the document in the same row: float32, shape (rows,)."""
+        scores = np.empty(len(queries), dtype=np.float32)
+        order = np.argsort(queries.lengths + documents.lengths, kind="stable")  # like lengths need little padding
+        with runtime.autocast("bfloat16"):
+            for start in range(0, len(order), BLOCK):
+                rows = order[start : start + BLOCK]
+                scores[rows] = self.model(queries.take(rows), documents.take(rows))[:, 0].float().cpu().numpy()
+        return scores
+
+    def order(self, query: TokenTable, documents: TokenTable, rows: np.ndarray) -> np.ndarray:
+        """These rows of the documents, in the order of their scores with the one query, best first."""
+        if not len(rows):
+            return rows
+        queries = query.take(np.zeros(len(rows), dtype=np.int64))
+        return rows[np.argsort(-self.scores(queries, documents.take(rows)), kind="stable")]
+
+    @torch.no_grad()
+    def encode_tokens(self, table: TokenTable) -> np.ndarray:
+        """The vectors of all tokens of texts that are read by themselves: float32, shape (tokens, d)."""
+        parts = []
+        with runtime.autocast("bfloat16"):
+            for start in range(0, len(table), BLOCK):
+                rows = np.arange(start, min(start + BLOCK, len(table)))
+                parts.append(self.model.vectors(table.take(rows)).float().cpu().numpy())
+        return np.concatenate(parts)
