@@ -1,4 +1,4 @@
-"""A source of articles with a WordPiece vocabulary learned from it: what pre-training reads."""
+"""Sources of articles: their text with a vocabulary learned from it, and their passages that no target holds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
+import pandas as pd
+
 from retlib.core import cache, runtime
 from retlib.core.errors import require_one_of, require_positive
-from retlib.data import datasets, text
+from retlib.data import datasets, passages, text
 from retlib.data.collection import Article
 from retlib.data.corpus import Corpus
 from retlib.data.text import WordPiece
 
-VERSION = 1
+VERSION, PASSAGES = 1, 1  # of what is made here
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,64 @@ class Articles:
 @lru_cache(maxsize=4)
 def _made(articles: Articles) -> tuple[WordPiece, Corpus]:
     name = articles.name
-    reader = sha256(inspect.getsource(datasets.reader(name)).encode()).hexdigest()
-    settings = {"source": name, "tokens": articles.vocabulary, "reader": reader, **datasets.provenance(name)}
-
-    def read(label: str) -> Iterator[Article]:
-        return runtime.progress(datasets.articles(name), desc=f"{name}: {label}")
 
     def make(folder: Path) -> None:
-        passages = (part for article in read("vocabulary") for part in article.passages)
-        wordpiece = WordPiece.train(passages, articles.vocabulary)
+        paragraphs = (part for article in _read(name, "vocabulary") for part in article.passages)
+        wordpiece = WordPiece.train(paragraphs, articles.vocabulary)
         wordpiece.save(folder / "vocab.txt")
-        Corpus.build(read("articles"), wordpiece, text.quick_sentences).save(folder / "corpus")
+        Corpus.build(_read(name, "articles"), wordpiece, text.quick_sentences).save(folder / "corpus")
 
-    folder = cache.artefact("corpus", VERSION, settings, make)
+    folder = cache.artefact("corpus", VERSION, {"tokens": articles.vocabulary, **_address(name)}, make)
     return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus")
+
+
+def _address(name: str) -> dict[str, str]:
+    """What a source of articles is read from, and how."""
+    reader = sha256(inspect.getsource(datasets.reader(name)).encode()).hexdigest()
+    return {"source": name, "reader": reader, **datasets.provenance(name)}
+
+
+def _read(name: str, label: str) -> Iterator[Article]:
+    return runtime.progress(datasets.articles(name), desc=f"{name}: {label}")
+
+
+@dataclass(frozen=True)
+class OutOfTarget:
+    """Passages of a source of articles that none of some collections holds, in whole or in part.
+
+    See `retlib.data.passages.passages` and `retlib.data.passages.unseen`.
+
+    Parameters
+    ----------
+    articles : str
+        A name in `retlib.data.datasets.article_names()`.
+    targets : tuple of str
+        Names of collections.
+    most : int
+        So many of them, where there are more: those whose ids come first in the order of a hash.
+    """
+
+    articles: str
+    targets: tuple[str, ...]
+    most: int
+
+    def __post_init__(self) -> None:
+        require_one_of("articles", self.articles, datasets.article_names())
+        require_positive(self, "most")
+
+    @property
+    def documents(self) -> pd.DataFrame:
+        """Index `passage_id`; `text`, `title` and `article`."""
+        return passages.sample(_out_of_target(self.articles, self.targets), self.most)
+
+
+@lru_cache(maxsize=4)
+def _out_of_target(name: str, targets: tuple[str, ...]) -> pd.DataFrame:
+    collections = [datasets.load(target) for target in targets]
+    settings = {**_address(name), "targets": [collection.fingerprint for collection in collections]}
+
+    def make(folder: Path) -> None:
+        found = passages.passages(_read(name, "passages"))
+        passages.unseen(found, *collections).to_parquet(folder / "passages.parquet")
+
+    return pd.read_parquet(cache.artefact("passages", PASSAGES, settings, make) / "passages.parquet")

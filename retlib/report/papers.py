@@ -110,6 +110,26 @@ def named(paper: str, artefact: str, experiment: str) -> dict[str, str]:
     return {name.split(":", 1)[1]: row for row, name in pairs if name.startswith(f"{experiment}:")}
 
 
+def beside(paper: str, experiment: str, collection: str, profile: str) -> dict[tuple[str, str], float]:
+    """What a paper reports for the data set that a collection plays: (our system, measure) to its number.
+
+    Empty where the collection stands for several data sets. What follows a comma in the name of a data set is a
+    variant of it.
+    """
+    places = bindings()["collections"].get(paper, {})
+    mine = [name for name, place in places.items() if place.get(profile, {}).get("collection") == collection]
+    if len(mine) != 1:
+        return {}
+    values, wanted = told(paper)["value"], mine[0].partition(",")[0]
+    return {
+        (each.system, each.measure): float(values[line])
+        for line, each in counterparts(paper).items()
+        if each.experiment == experiment
+        and values[line]
+        and [name.partition(",")[0] for name in each.data_sets] == [wanted]
+    }
+
+
 def counterparts(paper: str) -> dict[int, Counterpart]:
     """Which of our numbers stands beside which of a paper's: index of `told` to counterpart.
 

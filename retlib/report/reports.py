@@ -158,6 +158,27 @@ def every_pair(
     return frame
 
 
+def against(results: Results, collections: Sequence[str], measure: str, rival: str = "BM25") -> pd.DataFrame:
+    """Every system against one, on every collection.
+
+    Returns
+    -------
+    DataFrame
+        Columns `collection`, `system`, `effect` (system minus rival, points of a hundred) and `p`, of paired
+        tests, Holm-corrected over all of them.
+    """
+    rows = []
+    for name in collections:
+        clusters, theirs = results.clusters(name, "test", measure), results.per_query(name, "test", measure, rival)
+        for system in systems(results, name, measure):
+            if system != rival:
+                ours = results.per_query(name, "test", measure, system)
+                found = compare(*same_seeds(ours * 100, theirs * 100), clusters)
+                rows.append((name, system, found.effect, found.p_value()))
+    frame = pd.DataFrame(rows, columns=["collection", "system", "effect", "p"])
+    return frame.assign(p=holm(frame["p"]))
+
+
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts as a page shows them: sign, claim and its name, evidence."""
     rows = []

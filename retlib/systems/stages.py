@@ -1,7 +1,7 @@
 """Stages: one training each, of data x negatives x loss x what it trains x how long.
 
 A stage says on which data it trains as a `TrainingData`: pre-training tasks over articles, a collection's own labels,
-or queries that a generator wrote (`retlib.systems.query_generation.Generated`).
+or queries that a generator wrote (`retlib.systems.generated.Generated`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ Validate = Callable[[], float]
 
 class TrainingData(ABC):
     """What a stage trains on."""
+
+    @property
+    def settings(self) -> Any:
+        """What is recorded of it beside results: a JSON value."""
+        return repr(self)
 
     @abstractmethod
     def address(self, target: Collection) -> dict[str, Any]:
@@ -120,7 +125,10 @@ class Stage(Schedule):
     def settings(self) -> dict[str, Any]:
         """The stage as recorded beside results: JSON values."""
         told = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
-        return {"data": [repr(part) for part in self.parts], **{k: v for k, v in told.items() if v not in (None, {})}}
+        return {
+            "data": [part.settings for part in self.parts],
+            **{k: v for k, v in told.items() if v not in (None, {})},
+        }
 
     def address(self, target: Collection) -> dict[str, Any]:
         """What of it takes part in the address of a training, the sources of loss and negatives included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -131,33 +132,17 @@ class MaskedTokens(TrainingData):
 # --- labels ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Labels(TrainingData):
-    """A collection's own training queries, each with the documents that are relevant to it.
-
-    Parameters
-    ----------
-    of : Collection, optional
-        By default the one that the system is trained for.
-    share : float
-        Of its training and validation queries, by a hash of their ids.
+class CollectionQueries(TrainingData):
+    """Queries of a collection, each with the documents that are relevant to it; the subclass says of which.
 
     Notes
     -----
-    A collection without validation queries that have a relevant document lends a tenth of its training queries.
     Validated as `retlib.systems.stages.Training.validation` says.
     """
 
-    of: Collection | None = None
-    share: float = 1.0
-
-    def __repr__(self) -> str:
-        name = "labels" if self.of is None else f"labels of {self.of.name}"
-        return name if self.share == 1 else f"{name}, {self.share:g}"
-
+    @abstractmethod
     def collection(self, target: Collection) -> Collection:
         """The queries that train and validate, with all documents."""
-        return _few(_with_dev(self.of or target), self.share)
 
     def collections(self, target: Collection) -> list[Collection]:
         """See `TrainingData.collections`."""
@@ -171,6 +156,34 @@ class Labels(TrainingData):
         """See `TrainingData.prepare`."""
         collection = self.collection(training.target)
         return training.task(module, training.inputs(collection)), training.validation(collection)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels(CollectionQueries):
+    """A collection's own training queries.
+
+    Parameters
+    ----------
+    of : Collection, optional
+        By default the one that the system is trained for.
+    share : float
+        Of its training and validation queries, by a hash of their ids.
+
+    Notes
+    -----
+    A collection without validation queries that have a relevant document lends a tenth of its training queries.
+    """
+
+    of: Collection | None = None
+    share: float = 1.0
+
+    def __repr__(self) -> str:
+        name = "labels" if self.of is None else f"labels of {self.of.name}"
+        return name if self.share == 1 else f"{name}, {self.share:g}"
+
+    def collection(self, target: Collection) -> Collection:
+        """See `CollectionQueries.collection`."""
+        return _few(_with_dev(self.of or target), self.share)
 
 
 @lru_cache(maxsize=16)

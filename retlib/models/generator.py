@@ -1,0 +1,151 @@
+"""Generators: a sequence-to-sequence model with its vocabulary, which writes queries (Liang 2020, section 2.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from retlib.core import runtime
+from retlib.core.errors import require, require_one_of, require_positive
+from retlib.core.history import History
+from retlib.data.text import TokenTable, WordPiece
+from retlib.data.tokenized import tokenize
+from retlib.models.seq2seq import HEADS, BartUnits, Seq2Seq
+
+CONFIG = "bart.json"
+
+
+@dataclass(frozen=True)
+class GeneratorArchitecture:
+    """What a generator is made of.
+
+    Parameters
+    ----------
+    head : {"pointer", "bart"}
+        See `retlib.models.seq2seq`.
+    layers : int
+        Of the encoder, and of the decoder.
+    width : int
+        Of their hidden states.
+    passage_length, query_length : int
+        Tokens beyond these are cut off; no longer query is written. Not stated in the paper.
+    checkpoint : str
+        A folder or hub name of a pre-trained BART, to start from; `layers` and `width` are then its own,
+        and so is its vocabulary. The paper's is BART-large, whose head is "bart".
+    """
+
+    head: str = "pointer"
+    layers: int = 2
+    width: int = 192
+    passage_length: int = 128
+    query_length: int = 32
+    checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of("head", self.head, HEADS)
+        require_positive(self, "layers", "width", "passage_length", "query_length")
+
+    def build(self, tokenizer: WordPiece | BartUnits, config: Path | None = None) -> Seq2Seq:
+        """The model, what is new of its weights drawn from torch's generator.
+
+        `config` is a file that describes a BART whose weights are not wanted.
+        """
+        kind, longest = HEADS[self.head], max(self.passage_length, self.query_length)
+        if config:
+            model = kind.from_config(config, tokenizer)
+        elif self.checkpoint:
+            model = kind.from_checkpoint(self.checkpoint, tokenizer)
+        else:
+            model = kind.from_scratch(tokenizer, self.layers, self.width, longest)
+        require(longest <= model.longest, f"texts of {longest} tokens are asked for; the model takes {model.longest}")
+        return model
+
+
+@dataclass(eq=False)
+class Generator:
+    """A model that writes queries, with what it takes to use it.
+
+    Parameters
+    ----------
+    architecture : GeneratorArchitecture
+    tokenizer : WordPiece or BartUnits
+    model : Seq2Seq
+    history : History
+        Its scores are held-out log-likelihoods, the mean of a token.
+    name : str
+        The address of the artefact; "" of one that is not trained.
+    """
+
+    architecture: GeneratorArchitecture
+    tokenizer: WordPiece | BartUnits
+    model: Seq2Seq
+    history: History = field(default_factory=History)
+    name: str = ""
+
+    @classmethod
+    def fresh(cls, architecture: GeneratorArchitecture, tokenizer: WordPiece | None, seed: int) -> Generator:
+        """Randomly initialized, or a checkpoint as it is.
+
+        Raises
+        ------
+        SettingError
+            If there is neither a vocabulary nor a checkpoint, or both.
+        """
+        both = "a generator has the vocabulary that it is given or that of its checkpoint: give one of them"
+        require((tokenizer is None) == bool(architecture.checkpoint), both)
+        runtime.set_seeds(seed)
+        tokenizer = BartUnits(architecture.checkpoint) if tokenizer is None else tokenizer
+        return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of architecture, vocabulary and weights."""
+        made, own = replace(self.architecture, checkpoint=""), self.tokenizer  # wherever it came from
+        told = [asdict(made), own.tokens if isinstance(own, WordPiece) else len(own)]
+        digest = hashlib.sha256(json.dumps(told).encode())
+        for name, weight in sorted(self._weights().items()):
+            digest.update(name.encode() + weight.numpy().tobytes())
+        return digest.hexdigest()
+
+    def _weights(self) -> dict[str, Tensor]:
+        """All that a checkpoint of BART holds, shared weights once."""
+        bias = "bart.final_logits_bias", self.model.bart.final_logits_bias  # a buffer, learned all the same
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in (*self.model.named_parameters(), bias)}
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has, embeddings included."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def passages(self, texts: Iterable[str]) -> TokenTable:
+        """Passages as the model reads them."""
+        return tokenize(texts, self.tokenizer, self.architecture.passage_length)
+
+    def queries(self, texts: Iterable[str]) -> TokenTable:
+        """Queries as the model is taught to write them."""
+        return tokenize(texts, self.tokenizer, self.architecture.query_length)
+
+    def save(self, folder: Path) -> None:
+        """Write vocabulary, weights, architecture and history."""
+        self.tokenizer.save(folder / "vocab.txt" if isinstance(self.tokenizer, WordPiece) else folder / "tokens")
+        save_file(self._weights(), folder / "model.safetensors")
+        self.model.bart.config.to_json_file(folder / CONFIG)
+        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
+        (folder / "generator.json").write_text(json.dumps(meta))
+
+    @classmethod
+    def load(cls, folder: Path) -> Generator:
+        """Read what `save` wrote."""
+        meta = json.loads((folder / "generator.json").read_text())
+        architecture, words = GeneratorArchitecture(**meta["architecture"]), folder / "vocab.txt"
+        tokenizer = WordPiece.load(words) if words.exists() else BartUnits(folder / "tokens")
+        model = architecture.build(tokenizer, folder / CONFIG)
+        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # shared weights are there once
+        model, history = model.to(runtime.device()).eval(), History(**meta["history"])
+        return cls(architecture, tokenizer, model, history, folder.name)

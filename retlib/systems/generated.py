@@ -1,0 +1,153 @@
+"""What is made of generated queries: training data for retrievers, and documents that hold more words (Liang 2020).
+
+::
+
+    start + Stage(data=Generated(generator), steps=300)  # on queries that it wrote for the target's own passages
+    Lexical(BM25(), read=Expanded(generator))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from retlib.core.errors import DataError, require
+from retlib.data import passages
+from retlib.data.collection import Collection, hash_position
+from retlib.models.decoding import Decoding
+from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.training_data import CollectionQueries
+
+# Passages whose queries are held out to choose the weights: a share, and at most so many.
+HELD_OUT, MOST_HELD_OUT = 0.1, 200
+
+
+class Passages(Protocol):
+    """Whatever has passages: a `Collection`, or `retlib.data.articles.OutOfTarget`."""
+
+    @property
+    def documents(self) -> pd.DataFrame:
+        """Index `passage_id`; `text`, and `title` where there is one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Generated(CollectionQueries):
+    """Queries that a generator wrote, each with the passage that it was written for.
+
+    Parameters
+    ----------
+    generator : QueryGenerator
+    passages : Passages, optional
+        By default the documents of the collection that the system is trained for; of it no label is seen.
+    share : float
+        Of the passages, by a hash of their ids.
+    how : Decoding, optional
+        By default the generator's own.
+    """
+
+    generator: QueryGenerator
+    passages: Passages | None = None
+    share: float = 1.0
+    how: Decoding | None = None
+
+    def __repr__(self) -> str:
+        name = "generated" if self.passages is None else "generated out of target"
+        return name if self.share == 1 else f"{name}, {self.share:g}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was written by whom and how."""
+        how = self.how or self.generator.decoding
+        return {"data": repr(self), **self.generator.settings, **how.settings}
+
+    def collection(self, target: Collection) -> Collection:
+        """The passages, and their queries as `synthetic` divides them."""
+        return _collection(self.generator, self.passages or target, self.share, self.how)
+
+
+@lru_cache(maxsize=16)  # asked for with every system and seed
+def _collection(generator: QueryGenerator, source: Passages, share: float, how: Decoding | None) -> Collection:
+    documents = source.documents
+    # Of a share, too, all queries are written: they are the same, and another share finds them.
+    written = generator.queries(documents, how)
+    if share < 1:
+        documents = passages.sample(documents, max(2, round(share * len(documents))))
+        written = written[written["passage_id"].isin(documents.index)]
+    return synthetic("generated", written.reset_index(drop=True), documents)
+
+
+def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame) -> Collection:
+    """Passages and the queries that were generated from them, as a collection to train on.
+
+    Parameters
+    ----------
+    name : str
+        Of the collection.
+    generated : DataFrame
+        Columns `passage_id` and `query`, as `retlib.systems.query_generation.generate` returns them. Queries of
+        equal text are kept as they come; see `retlib.evaluation.query_measures.distinct`.
+    documents : DataFrame
+        The passages: index `passage_id`; `text`, and `title` where there is one.
+
+    Returns
+    -------
+    Collection
+        A query is relevant to its passage, its `cluster`. The queries of a tenth of the
+        passages, of 200 at most, are dev, the others train.
+
+    Raises
+    ------
+    DataError
+        If there are queries for fewer than two passages, or for one that is not there.
+    """
+    _known(generated, documents.index)
+    sources = sorted(generated["passage_id"].unique(), key=hash_position)
+    require(len(sources) > 1, f"{name!r}: queries of {len(sources)} passages; some train, others validate", DataError)
+    held_out = sources[: max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(sources))))]
+    number = generated.groupby("passage_id", sort=False).cumcount()
+    queries = pd.DataFrame(
+        {
+            "text": generated["query"].to_numpy(),
+            "cluster": generated["passage_id"].to_numpy(),
+            "split": np.where(generated["passage_id"].isin(held_out), "dev", "train"),
+        },
+        index=(generated["passage_id"] + "?" + number.astype(str)).to_numpy(),
+    ).rename_axis("query_id")
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
+    columns = [column for column in ("text", "title") if column in documents]
+    return Collection(name, documents[columns].rename_axis("doc_id"), queries, qrels)
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """Reads a collection's documents with their generated queries behind them (docT5query: Nogueira and Lin 2019).
+
+    For `retlib.systems.compose.Lexical`.
+
+    Parameters
+    ----------
+    generator : QueryGenerator
+    """
+
+    generator: QueryGenerator
+
+    def __call__(self, collection: Collection) -> pd.Series:
+        """The texts under their ids."""
+        return expand(collection.documents["text"], self.generator.queries(collection.documents))
+
+
+def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:
+    """Texts with the queries that were generated from them behind each; one without queries stays as it is."""
+    _known(generated, documents.index)
+    joined = generated.groupby("passage_id")["query"].agg(" ".join).reindex(documents.index, fill_value="")
+    return (documents + " " + joined).str.rstrip()
+
+
+def _known(generated: pd.DataFrame, documents: pd.Index) -> None:
+    """Whether queries are of these documents; raises `DataError`."""
+    unknown = generated["passage_id"][~generated["passage_id"].isin(documents)].unique()[:3].tolist()
+    require(not unknown, f"queries were generated from {unknown}, which are no documents here", DataError)
