@@ -11,7 +11,8 @@ from retlib.core.errors import DataError, RetlibError, SettingError
 from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
-from retlib.training.batches import only_hardest
+from retlib.training import negatives
+from retlib.training.batches import Batch, only_hardest
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 
 DOCUMENTS, BATCH, SEED, N = 9, 4, 3, 2
@@ -41,13 +42,11 @@ def make_stale(judged, seed=SEED):
 
 
 SAMPLERS = {
-    "in batch": lambda j, seed=SEED: samplers.in_batch(j, BATCH, seed),
+    "in batch": lambda j, seed=SEED: samplers.in_batch(j, BATCH, seed, mask_known=True),
     "hardest": lambda j, seed=SEED: samplers.hardest(j, BATCH, seed),
     "random": lambda j, seed=SEED: samplers.random(j, BATCH, seed, N),
     "lists": lambda j, seed=SEED: samplers.bm25(j, BATCH, seed, N, LISTS),
-    "mixed": lambda j, seed=SEED: samplers.bm25_and_random(
-        samplers.bm25(j, BATCH, seed, 1, LISTS), samplers.random(j, BATCH, seed, 1)
-    ),
+    "mixed": lambda j, seed=SEED: samplers.bm25_and_random(j, BATCH, seed, 2, LISTS),
     "stale": make_stale,
     "retrieved": lambda j, seed=SEED: samplers.retrieved(j, BATCH, seed, index.build("Exact", VECTORS), 4),
 }
@@ -145,21 +144,20 @@ def test_lists_without_any_column_leave_random_documents():
 
 def test_a_mixture_has_the_negatives_of_both():
     task = judged()
-    listed, free = samplers.bm25(task, *COMMON, 2, LISTS), samplers.random(task, *COMMON, 3)
-    mixed, queries = samplers.bm25_and_random(listed, free), np.array([0, 5])
+    listed, free = samplers.bm25(task, *COMMON, 2, LISTS), samplers.random(task, *COMMON, 2)
+    mixed, queries = samplers.bm25_and_random(task, *COMMON, 4, LISTS), np.array([0, 5])
     rows = mixed.negatives(queries, 4)
     assert rows[:, :2].tolist() == listed.negatives(queries, 4).tolist()
     assert rows[:, 2:].tolist() == free.negatives(queries, 4).tolist()
-    assert mixed.batch(0).targets.tolist() == [[POSITIVE] + [NEGATIVE] * 5] * BATCH
-    with pytest.raises(SettingError, match="same queries"):
-        samplers.bm25_and_random(listed, samplers.random(judged(), *COMMON, 3))
+    assert mixed.batch(0).targets.tolist() == [[POSITIVE] + [NEGATIVE] * 4] * BATCH
+    with pytest.raises(SettingError, match="even"):
+        samplers.bm25_and_random(task, *COMMON, 3, LISTS)
 
 
 def test_what_fills_a_list_is_not_the_mixture_s_other_half():
     """Without any list both halves are random, and drawn apart."""
     task = judged()
-    listed = samplers.bm25(task, BATCH, SEED, 2, np.full((len(task), 3), -1))
-    mixed = samplers.bm25_and_random(listed, samplers.random(task, BATCH, SEED, 2))
+    mixed = samplers.bm25_and_random(task, BATCH, SEED, 4, np.full((len(task), 3), -1))
     halves = [mixed.negatives(np.arange(BATCH), step) for step in range(20)]
     assert not all((rows[:, :2] == rows[:, 2:]).all() for rows in halves)
 
@@ -168,7 +166,7 @@ def test_in_batch_targets_by_hand():
     task = LabelledQueries(
         TokenTable.from_rows([[0], [1], [2]]), TokenTable.from_rows([[0], [0], [1]]), TokenTable.from_rows([[7], [8]])
     )
-    batch = samplers.in_batch(task, 3, 0).batch(0)
+    batch = samplers.in_batch(task, 3, 0, mask_known=True).batch(0)
     order = batch.rows.tolist()
     assert batch.documents.ids.tolist() == [[7, 7, 8][query] for query in order]
     for i, left in enumerate(order):
@@ -272,9 +270,9 @@ def test_stale_negatives_have_the_lists_for_their_state_and_count_their_seconds(
     sampler, resumed = make_stale(judged()), make_stale(judged())
     expected = [sampler.batch(step).documents.tolist() for step in range(3)]
     resumed.set_state(sampler.state())
-    resumed._stale.encode = None
+    resumed._stale.inputs = None
     assert resumed.batch(2).documents.tolist() == expected[2]
-    assert set(sampler.seconds) == {"sampling", "encoding corpus", "encoding queries", "search"}
+    assert set(sampler.clock.seconds) == {"sampling", "encoding corpus", "encoding queries", "search"}
 
 
 # --- retrieval in every step -----------------------------------------------------------------------
@@ -396,3 +394,14 @@ def test_hits_are_those_of_a_look_at_every_pair(relevant, looks):
     task = LabelledQueries(queries, TokenTable.from_rows(relevant), np.zeros((8, 1), dtype=np.float32))
     found = task.hits(np.array([query for query, _ in looks]), np.array([rows for _, rows in looks]))
     assert found.tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]
+
+
+def test_further_vectors_stand_behind_shared_documents():
+    with pytest.raises(SettingError, match="share"):
+        Batch(QUERIES, VECTORS, torch.zeros(1, 1), shared=False, vectors=torch.zeros(2, 3))
+
+
+def test_options_have_defaults_and_are_checked():
+    assert negatives.options("bm25", {"n": 3}) == {"n": 3, "depth": 200}
+    with pytest.raises(SettingError, match="Valid: depth, n"):
+        negatives.options("bm25", {"width": 3})
