@@ -91,7 +91,7 @@ class RetrievalTask(Task):
     chunk: int | None = None
 
     def __post_init__(self) -> None:
-        self.clock: runtime.Clock = self.negatives.clock
+        self.clock: runtime.Clock = getattr(self.negatives, "clock", None) or runtime.Clock()
 
     def batch(self, step: int) -> Batch | DeferredBatch:
         """The batch of a step."""

@@ -9,8 +9,9 @@ from retlib.core.errors import SettingError
 from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
+from retlib.training.batches import DeferredBatch
 from retlib.training.dynamics import Dynamics, Watching, overlap, reciprocal_rank
-from retlib.training.negatives import OpenBatch
+from retlib.training.negatives import Inputs
 
 VECTORS = np.eye(6, dtype=np.float32)
 QUERIES = TokenTable.from_rows([[0], [1], [2], [3]])
@@ -34,12 +35,14 @@ class Turning:
 
 def make(encode, watching=WATCHING, followed=()):
     rows = TokenTable.from_rows([[row] for row in followed])
-    return Dynamics(JUDGED, 4, 0, encode, index.build("Exact", VECTORS), BM25, watching, rows)
+    found = index.build("Exact", VECTORS)
+    inputs = Inputs(JUDGED, 4, 0, encode, lambda: found, lambda depth: BM25[:, :depth])
+    return Dynamics(inputs, watching, rows)
 
 
 def batch(step):
     rows = rows_of_step(4, 4, 0, step)
-    return OpenBatch(QUERIES.take(rows), None, rows)
+    return DeferredBatch(QUERIES.take(rows), None, rows)
 
 
 def test_the_four_measures_by_hand():

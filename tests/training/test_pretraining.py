@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Article
+from retlib.data.corpus import Corpus
+from retlib.data.overlap import overlap
 from retlib.data.text import TokenTable
-from retlib.training.pretraining import (
-    KEPT,
-    TASKS,
-    Corpus,
-    MaskedPassages,
-    Mixture,
-    PretrainingPairs,
-    examples,
-    overlap,
-    statistics,
-)
+from retlib.studies.part2 import examples, statistics
+from retlib.training.pretraining import KEPT, TASKS, MaskedPassages, Mixture, PretrainingPairs
 
 
 class Tokenizer:
@@ -216,7 +209,7 @@ def test_wlp_pairs_a_first_section_sentence_with_a_passage_of_an_article_that_li
     assert (drawn.removed == KEPT).all()
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
+@pytest.mark.parametrize("task", TASKS.names())
 @given(articles=encyclopedias())
 def test_queries_and_pairs_are_counted_as_they_can_be_drawn(task, articles):
     corpus, _ = build(articles)
@@ -490,7 +483,7 @@ TEXTS = st.lists(st.text("abcd ", max_size=25).map(" ".join), max_size=6)
 @given(texts=TEXTS, passages=TEXTS, n=st.integers(1, 4), chunk=st.integers(1, 3))
 def test_overlap_is_the_share_of_runs_that_stand_in_a_text(texts, passages, n, chunk):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("retlib.training.pretraining.CHUNK", chunk)
+        patch.setattr("retlib.data.overlap.CHUNK", chunk)
         shares = overlap(iter(texts), iter(passages), n)
     known = {run for text in texts for run in runs(text, n)}
     assert len(shares) == len(passages)

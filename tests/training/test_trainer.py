@@ -30,7 +30,6 @@ from retlib.training.losses import POSITIVE
 from retlib.training.optimizers import OPTIMIZERS
 from retlib.training.tasks import Multitask, RetrievalTask, Task
 from retlib.training.trainer import Schedule, train
-from retlib.workflow import imports
 
 WORDS, PAIRS = 40, 24
 
@@ -145,8 +144,9 @@ def scorer(task):
     return lambda: float(torch.sin(1000 * parameters[-1].detach().double().sum()))
 
 
-def settings(**changes):
-    return Schedule(**{"steps": 20, "evaluate_every": 3, "patience": 99, "learning_rate": 0.05, **changes})
+def settings(evaluate_every=3, **changes):
+    plain = {"steps": 20, "learning_rate": 0.05, "warmup": 0.0, "decay": False, "precision": "float32", **changes}
+    return Schedule(**{"evaluations": -(-plain["steps"] // evaluate_every), **plain})
 
 
 def weights(task):
@@ -329,11 +329,11 @@ def test_a_checkpoint_holds_shared_weights_once(tmp_path, monkeypatch):
 
 SCRIPT = """
 import os, signal, sys
-sys.path[:0] = [{tests!r}]
-from test_training import run, training
+sys.path[:0] = [{tests!r}, {here!r}]
+from test_trainer import run, trainer
 from pathlib import Path
 
-training.CHECKPOINT_SECONDS = 0
+trainer.CHECKPOINT_SECONDS = 0
 
 def wrap(task, validate):
     calls = iter(range(100))
@@ -344,8 +344,8 @@ run("bfloat16", Path({folder!r}), wrap)
 
 
 def test_a_process_killed_for_good_is_resumed_by_another(tmp_path):
-    script = SCRIPT.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path))
-    ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[1].parent, capture_output=True)
+    script = SCRIPT.format(tests=f"{Path(__file__).parents[1]}", here=f"{Path(__file__).parent}", folder=str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert os.listdir(tmp_path) == ["checkpoint.safetensors"]
     history, resumed = run("bfloat16", tmp_path)
@@ -454,9 +454,9 @@ def test_a_multitask_without_tasks_is_refused():
     [
         ({"optimizer": "adm"}, "optimizer = 'adm'.*Did you mean 'adam'.*adam, adamw, lamb, momentum, sparse_adam"),
         ({"precision": "float16"}, "precision = 'float16'.*bfloat16, float32"),
-        ({"steps": 0}, "steps = 0 must be positive"),
-        ({"evaluate_every": -1}, "evaluate_every = -1 must be positive"),
-        ({"patience": 0}, "patience = 0 must be positive"),
+        ({"steps": 0}, "steps = 0, epochs = 0.0: give one"),
+        ({"evaluations": -1}, "evaluations = -1 must be positive"),
+        ({"patience": 0}, "patience = 0 must be positive, or None"),
         ({"learning_rate": -0.1}, "learning_rate = -0.1 must be positive"),
         ({"learning_rate": float("nan")}, "learning_rate = nan must be positive"),
         ({"warmup": -0.1}, "warmup = -0.1 is not a share, between 0 and 1"),
@@ -650,7 +650,7 @@ def test_a_chunk_below_one_is_named(chunk):
 
 def rates(**changes):
     chosen = settings(**{"learning_rate": 0.8, **changes})
-    return [chosen.rate(step) for step in range(chosen.steps)]
+    return [chosen.rate(step, chosen.steps) for step in range(chosen.steps)]
 
 
 def test_rates_by_hand():
@@ -804,8 +804,8 @@ def look(folder=None, killed=None):
         return inner(batch)
 
     task.loss = loss
-    chosen = Schedule(steps=4, evaluate_every=1, patience=9, optimizer="momentum", learning_rate=0.5)
-    return train(task, chosen, lambda: float(task), 0, folder, watch=Looking(task))
+    chosen = settings(steps=4, evaluate_every=1, optimizer="momentum", learning_rate=0.5)
+    return train(task, chosen, lambda: float(task), 0, folder, callback=Looking(task))
 
 
 def test_a_watch_is_called_before_each_step():
@@ -836,8 +836,8 @@ def test_the_time_of_a_watch_is_left_out(monkeypatch):
         return watch(step, batch)
 
     looking.state = watch.state
-    chosen = Schedule(steps=4, evaluate_every=2, patience=9, optimizer="momentum", learning_rate=0.5)
-    assert train(task, chosen, lambda: 0.0, 0, watch=looking).seconds == 4
+    chosen = settings(steps=4, evaluate_every=2, optimizer="momentum", learning_rate=0.5)
+    assert train(task, chosen, lambda: 0.0, 0, callback=looking).seconds == 4
 
 
 def test_the_last_weights_are_kept_where_asked_for():
@@ -847,10 +847,3 @@ def test_the_last_weights_are_kept_where_asked_for():
         assert float(task) == seen[expected] and history.best_step == 1
     with pytest.raises(SettingError, match="keep = 'first'.*best, last"):
         settings(keep="first")
-
-
-def test_whatever_the_loop_imports_takes_part_in_the_address():
-    imported = imports.closure(Path(trainer.__file__), runtime.root())
-    apart = {"__init__", "errors"}  # what changes no weight
-    own = {module.__name__.split(".")[-1] for module in trainer.MODULES}
-    assert {path.stem for path in imported} - apart == own - {"training"} and "training" in own
