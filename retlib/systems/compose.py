@@ -22,6 +22,10 @@ from retlib.systems.ranking import reorder
 from retlib.systems.system import System, Target, fit
 
 
+# Results of each list that are fused, however few are asked for.
+DEPTH = 1000
+
+
 class Ranks(Protocol):
     """What a study compares."""
 
@@ -122,8 +126,12 @@ class Fused:
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
         answers = [system.answer(target, seed) for system in self.systems]
-        fuse = fusion.reciprocal_ranks
-        return lambda text, k: fuse([answer(text, k)[None] for answer in answers])[1][0, :k]
+
+        def fused(text: str, k: int) -> np.ndarray:
+            deep = [answer(text, max(k, DEPTH))[None] for answer in answers]
+            return fusion.reciprocal_ranks(deep)[1][0, :k]
+
+        return fused
 
 
 @dataclass(frozen=True, eq=False)

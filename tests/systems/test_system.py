@@ -1,0 +1,405 @@
+"""Systems: chains of stages, trained once, resumed, saved and searched."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from words import PAGES, SMALL, UNITS, make_collection
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.core.history import History
+from retlib.data.articles import Articles
+from retlib.data.text import TokenTable
+from retlib.models.retriever import Architecture, Retriever
+from retlib.retrieval.lexical import BM25
+from retlib.systems import system as systems
+from retlib.systems import training_data
+from retlib.systems.compose import Fused, Lexical, Reordered
+from retlib.systems.ranking import bm25_lists, encode_corpus, indexed, rank
+from retlib.systems.stages import Stage, Training
+from retlib.systems.system import System, Target, fit
+from retlib.systems.training_data import LabelledPairs, Labels, MaskedTokens, Pretraining
+from retlib.training import trainer
+from retlib.training.losses import LOSSES
+from retlib.training.tasks import RetrievalTask
+
+BARE = System(SMALL, UNITS)
+SHORT = {"steps": 8, "batch_size": 16, "learning_rate": 0.01, "precision": "float32"}
+LABELS = Stage(data=Labels(), **SHORT)
+WARM = BARE + LABELS
+LTRE = Stage(
+    data=Labels(), negatives="retrieved", options={"n": 5}, loss="lambdarank-mrr", trains="query", keep="last", **SHORT
+)
+
+
+class Killed(Exception):
+    """Stands for a kill."""
+
+
+def weights(retriever):
+    return {name: value.clone() for name, value in retriever.model.state_dict().items()}
+
+
+def same(left, right):
+    left, right = weights(left), weights(right)
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """The trainings so far."""
+    found, real = [], trainer.train
+    monkeypatch.setattr(trainer, "train", lambda *given: found.append(given) or real(*given))
+    return found
+
+
+# --- what a training's address is made of ------------------------------------------------------------
+
+
+def test_equal_beginnings_are_trained_once(collection, own_build, trainings):
+    one = fit(WARM + LTRE, collection, 0)
+    assert len(trainings) == 2
+    again = fit(WARM + LTRE, collection, 0)
+    fit(WARM + replace(LTRE, steps=4), collection, 0)
+    assert len(trainings) == 3 and same(one, again) and one.name == again.name
+    assert str(again.history) == str(one.history)  # a loss that is NaN is not equal to itself
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": 4}, {"batch_size": 8}, {"learning_rate": 0.02}, {"loss": "ranknet"},
+        {"negatives": "random", "options": {}},
+        {"options": {"corrected": True}}, {"trains": "query"}, {"data": Labels(share=0.5)}, {"keep": "last"},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_every_setting_takes_part_in_the_address(collection, change):
+    assert replace(LABELS, **change).address(collection) != LABELS.address(collection)
+
+
+def test_what_is_not_used_takes_no_part(collection):
+    other = replace(LABELS, index="PQ8")  # in-batch negatives of both encoders search nothing
+    assert other.address(collection) == LABELS.address(collection)
+    query = replace(LABELS, trains="query")
+    assert replace(query, index="PQ8").address(collection) != query.address(collection)
+
+
+def test_seeds_collections_and_architectures_are_other_trainings(collection, own_build):
+    name = fit(WARM, collection, 0).name
+    other = make_collection("other")
+    other = replace(other, queries=other.queries.assign(text=other.queries["text"] + " more"))
+    found = {
+        name,
+        fit(WARM, collection, 1).name,
+        fit(WARM, other, 0).name,
+        fit(replace(WARM, architecture=replace(SMALL, dimension=8)), collection, 0).name,
+        fit(replace(WARM, architecture=replace(SMALL, query_length=3)), collection, 0).name,
+    }
+    assert len(found) == 5
+
+
+def test_the_source_of_a_loss_takes_part_wherever_it_is_defined(collection, monkeypatch):
+    monkeypatch.setattr(LOSSES, "_things", dict(LOSSES._things))
+
+    def register(margin):
+        def mine(scores, targets):
+            return (scores * targets).mean() * margin
+
+        mine.__module__ = "__main__"
+        LOSSES.register("mine")(mine)
+        return replace(LABELS, loss="mine").address(collection)
+
+    assert register(0) != register(50)
+    assert register(0) == register(0)
+
+
+def test_names_and_options_that_do_not_fit_are_named():
+    with pytest.raises(SettingError, match="loss = 'sofmax'.*Did you mean 'softmax'"):
+        replace(LABELS, loss="sofmax")
+    with pytest.raises(SettingError, match="negatives = 'bm52'.*bm25"):
+        replace(LABELS, negatives="bm52")
+    with pytest.raises(SettingError, match="Valid: depth, n"):
+        replace(LABELS, negatives="bm25", options={"k": 1})
+    with pytest.raises(SettingError, match="query encoder alone"):
+        replace(LTRE, trains="both")
+    with pytest.raises(SettingError, match="one positive"):
+        replace(LTRE, loss="softmax")
+    with pytest.raises(SettingError, match="a pre-training task"):
+        Pretraining(("ict", "nope"))
+
+
+def test_negatives_of_a_collection_want_a_collection():
+    pages = Articles("pydocs-smoke", 300)
+    stage = Stage(data=Pretraining(("ict",), pages), negatives="random", **SHORT)
+    with pytest.raises(SettingError, match="chooses among a collection's documents"):
+        fit(System(SMALL, pages) + stage, make_collection(), 0)
+
+
+# --- training --------------------------------------------------------------------------------------
+
+
+def test_training_helps_and_leaves_its_start(collection, own_build):
+    start = fit(BARE, collection, 0)
+    before = weights(start)
+    long = replace(LABELS, steps=60, batch_size=32)
+    trained = fit(BARE + long, collection, 0)
+    assert all(torch.equal(value, before[name]) for name, value in weights(start).items())
+    losses = [row["loss"] for row in trained.history.evaluations[1:]]
+    assert losses == sorted(losses, reverse=True)
+    assert trained.history.best_score > 1.5 * trained.history.evaluations[0]["score"]
+
+
+def test_the_query_encoder_alone_is_trained_over_the_start_s_documents(collection, own_build):
+    start, trained = fit(WARM, collection, 0), fit(WARM + LTRE, collection, 0)
+    assert trained.architecture.towers == "two" and trained.document_fingerprint == start.document_fingerprint
+    read = start.reads(collection)
+    np.testing.assert_array_equal(encode_corpus(trained, read), encode_corpus(start, read))
+    assert not np.array_equal(trained.encode_queries(read.queries), start.encode_queries(read.queries))
+
+
+@pytest.mark.parametrize(
+    "stage", [LABELS, replace(LABELS, chunk=5), replace(LABELS, negatives="ann", options={"interval": 3}), LTRE]
+)
+def test_a_killed_training_resumes_to_the_same_weights(collection, stage, monkeypatch, own_build, tmp_path):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    expected = fit(BARE + stage, collection, 0)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "other"))
+    steps, batch = [], RetrievalTask.batch
+
+    def noting(self, step):
+        steps.append(step)
+        if len(steps) == 6:
+            raise Killed
+        return batch(self, step)
+
+    monkeypatch.setattr(RetrievalTask, "batch", noting)
+    with pytest.raises(Killed):
+        fit(BARE + stage, collection, 0)
+    assert same(fit(BARE + stage, collection, 0), expected)
+    assert steps == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7]
+
+
+def test_a_share_of_the_labels_is_a_part_of_its_queries(collection, monkeypatch):
+    monkeypatch.setattr(training_data, "FEWEST", 2)
+    part = Labels(share=0.25).collection(collection)
+    for split, count in {"train": 20, "dev": 5}.items():
+        assert len(part.split(split)) == count
+    assert part.split("test").equals(collection.split("test"))
+    assert set(part.qrels["query_id"]) <= set(part.queries.index)
+
+
+def test_a_collection_without_validation_queries_lends_some(collection):
+    queries = collection.queries[collection.queries["split"] != "dev"]
+    whole = replace(
+        collection, queries=queries, qrels=collection.qrels[collection.qrels["query_id"].isin(queries.index)]
+    )
+    found = Labels().collection(whole)
+    assert 0 < len(found.split("dev")) < len(found.split("train")) < 80
+    none = replace(whole, qrels=whole.qrels.iloc[:0])
+    with pytest.raises(DataError, match="0 labelled queries"):
+        Labels().collection(none)
+
+
+class Scripted:
+    """A retriever whose encodings are written beforehand."""
+
+    def __init__(self, collection, score):
+        self.collection, self.score = collection, score
+
+    def reads(self, collection):
+        return Retriever.fresh(SMALL, UNITS, 0).reads(collection)
+
+    def encode_queries(self, table):
+        return np.full((len(table), 1), 1.0, dtype=np.float32)
+
+    def encode_documents(self, table):
+        return self.score(len(table))[:, None].astype(np.float32)
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_a_model_that_tells_nothing_apart_is_not_the_best(collection, value):
+    training = Training(LABELS, Retriever.fresh(SMALL, UNITS, 0), collection, 0)
+    training.student = Scripted(collection, lambda count: np.full(count, value))
+    assert training.validation(collection)() <= 1 / PAGES + 1e-9
+
+
+def test_validation_is_the_reciprocal_rank_of_the_first_relevant_document(collection):
+    training = Training(LABELS, Retriever.fresh(SMALL, UNITS, 0), collection, 0)
+    training.student = Scripted(collection, lambda count: -np.arange(count, dtype=float))
+    tokenized = training.tokenized(collection)
+    _, relevant = tokenized.relevant("dev")
+    own = np.unique(relevant.ids)
+    # The pool begins with the queries' own documents, in the order of their rows, and scores fall.
+    expected = [1 / (1 + min(np.searchsorted(own, relevant.row(i)))) for i in range(len(relevant))]
+    assert training.validation(collection)() == pytest.approx(np.mean(expected))
+
+
+def test_other_pre_training_than_pairs(own_build):
+    pages = Articles("pydocs-smoke", 300)
+    small = Architecture(layers=1, width=64, dimension=16, query_length=12, document_length=24, towers="two")
+    masked = System(small, pages) + Stage(data=MaskedTokens(pages), **SHORT)
+    found = fit(masked, make_collection(), 0)
+    left, right = found.model.query_encoder, found.model.document_encoder
+    assert all(torch.equal(a, b) for a, b in zip(left.parameters(), right.parameters(), strict=True))
+    assert found.history.evaluations[-1]["score"] > found.history.evaluations[0]["score"]
+    with pytest.raises(SettingError, match="transformer"):
+        fit(System(SMALL, pages) + Stage(data=MaskedTokens(pages), **SHORT), make_collection(), 0)
+    own = System(SMALL, UNITS) + Stage(data=Pretraining(("ict",), keep=0.1), **SHORT)
+    with pytest.raises(DataError, match="two sentences"):
+        fit(own, make_collection(), 0)  # whose pages have one each
+
+
+# --- saved and searched ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"encoder": "transformer", "width": 64, "layers": 1}, {"encoder": "bag-of-words", "towers": "two"}]
+)
+def test_a_retriever_is_read_as_it_was_written(changes, tmp_path, ranking):
+    built = Retriever.fresh(replace(SMALL, **changes), UNITS, seed=5)
+    built.history = History([{"step": 0, "loss": 1.0, "score": 0.5, "seconds": 0.0}], 0)
+    built.save(tmp_path)
+    torch.manual_seed(0)
+    found = Retriever.load(tmp_path)
+    assert same(found, built) and found.name == tmp_path.name
+    assert (found.architecture, found.tokenizer, found.history) == (built.architecture, built.tokenizer, built.history)
+    np.testing.assert_array_equal(found.encode_documents(ranking.documents), built.encode_documents(ranking.documents))
+    assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".json", ".safetensors"}  # nothing by pickle
+
+
+def test_encoding_leaves_a_training_as_it_was():
+    retriever = Retriever.fresh(SMALL, UNITS, 0)
+    retriever.model.train()
+    retriever.model.document_encoder.eval()
+    before = [module.training for module in retriever.model.modules()]
+    retriever.encode_queries(TokenTable.from_rows([[5], [6, 7]]))
+    assert [module.training for module in retriever.model.modules()] == before
+
+
+def test_a_run_is_that_of_all_documents_by_inner_product_and_made_once(collection, own_build, monkeypatch):
+    trained = fit(WARM, collection, 0)
+    run = rank(trained, collection, depth=5)
+    read, queries = trained.reads(collection), collection.split("test").index
+    scores = trained.encode_queries(read.query_rows(queries)) @ trained.encode_documents(read.documents).T
+    best = dict(zip(queries, collection.documents.index[scores.argmax(axis=1)], strict=True))
+    assert run.groupby("query_id")["doc_id"].first().to_dict() == best
+    np.testing.assert_allclose(run["score"].to_numpy().reshape(-1, 5)[:, 0], scores.max(axis=1), rtol=1e-5)
+    monkeypatch.setattr(Retriever, "encode_documents", lambda *_: pytest.fail("encoded twice"))
+    pd.testing.assert_frame_equal(rank(trained, collection, depth=5), run)
+    with pytest.raises(DataError, match="trained"):
+        rank(fit(BARE, collection, 0), collection)
+
+
+def test_a_compressed_index_is_another_search_of_the_same_training(collection, own_build, trainings):
+    exact, coarse = WARM.run(Target(collection), 0), WARM.searching("PQ2x4").run(Target(collection), 0)
+    assert len(trainings) == 1 and not exact.equals(coarse)
+    read = fit(WARM, collection, 0).reads(collection)
+    trained = fit(WARM, collection, 0)
+    assert indexed(trained, read, "PQ2x4").size_bytes < indexed(trained, read).size_bytes
+
+
+def test_lists_of_bm25_are_those_of_its_run_and_made_once(collection, ranking, own_build, monkeypatch):
+    lists, (ids, _) = bm25_lists(ranking, "train", 4), ranking.relevant("train")
+    run = Lexical(BM25()).system.rank(Lexical(BM25()).read(collection), collection.queries["text"][ids], 4)
+    for row, name in zip(lists, ids, strict=True):
+        found = collection.documents.index[row[row >= 0]].tolist()
+        assert sorted(found) == sorted(run[run["query_id"] == name]["doc_id"])
+    monkeypatch.setattr(BM25, "fit", lambda *_: pytest.fail("made twice"))
+    np.testing.assert_array_equal(bm25_lists(ranking, "train", 4), lists)
+
+
+# --- made of others --------------------------------------------------------------------------------
+
+
+def test_a_list_in_another_s_order_has_the_same_documents(collection, own_build):
+    target, bm25 = Target(collection), Lexical(BM25())
+    first, found = bm25.run(target), Reordered(bm25, WARM, depth=3).run(target, 0)
+    head = first.groupby("query_id", sort=False).head(3)
+    assert (
+        found.groupby("query_id")["doc_id"].agg(set).to_dict() == head.groupby("query_id")["doc_id"].agg(set).to_dict()
+    )
+    assert not found["doc_id"].equals(head["doc_id"])
+
+
+def test_a_fused_list_rewards_what_both_found(collection, own_build):
+    target, bm25 = Target(collection), Lexical(BM25())
+    both = Fused((WARM, bm25))
+    run, dense, words = both.run(target, 0), WARM.run(target, 0), bm25.run(target)
+    place = lambda run, name: run[run["query_id"] == name]["doc_id"].tolist()  # noqa: E731
+    name = words["query_id"].iloc[0]
+    found, left, right = place(run, name), place(dense, name), place(words, name)
+    assert set(found) == set(left) | set(right)
+    best = min(right, key=lambda doc: -(1 / (61 + left.index(doc)) + 1 / (61 + right.index(doc))))
+    assert found[0] == best
+    assert both.trained and both.cost(target, 0) == WARM.cost(target, 0)
+    answer = both.answer(target, 0)(collection.queries["text"][name], 3)
+    assert collection.documents.index[answer].tolist() == found[:3]
+
+
+def test_costs_are_those_of_all_stages(collection, own_build):
+    steps, seconds = (WARM + LTRE).cost(Target(collection), 0)
+    assert steps == 8  # of the last stage, whose last weights are kept
+    parts = [fit(each, collection, 0).history.seconds for each in (WARM, WARM + LTRE)]
+    assert seconds == pytest.approx(sum(parts))
+
+
+def test_labelled_pairs_of_several_tasks_share_an_encoder(toy, own_build):
+    bow = Architecture(
+        encoder="bag-of-words", dimension=8, similarity="cosine", scale=5, query_length=None, document_length=None
+    )
+    how = {"epochs": 2, "batch_size": 16, "optimizer": "sparse_adam", "warmup": 0.0, "decay": False}
+    one = System(bow) + Stage(data=LabelledPairs(), options={"mask_known": False}, **how)
+    both = System(bow) + Stage(data=(LabelledPairs(toy), LabelledPairs(toy)), options={"mask_known": False}, **how)
+    found = [fit(each, toy, 0) for each in (one, both)]
+    assert all(len(each.history.evaluations) > 2 for each in found)
+    assert found[0].name != found[1].name and len(found[0].tokenizer) == len(found[1].tokenizer)
+
+
+def test_a_checkpoint_is_a_start(collection, own_build, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    made = replace(SMALL, encoder="transformer", width=64, layers=1)
+    saved = Retriever.fresh(made, UNITS, 77).model.query_encoder.bert
+    saved.save_pretrained(tmp_path / "bert")
+    begun = System(replace(made, checkpoint=str(tmp_path / "bert")), UNITS)
+    found = fit(begun + replace(LABELS, learning_rate=1e-12), collection, 0)
+    for name, weight in found.model.query_encoder.bert.named_parameters():
+        torch.testing.assert_close(weight, saved.get_parameter(name), atol=1e-6, rtol=0)
+    with pytest.raises(DataError, match="no BERT checkpoint"):
+        fit(System(replace(made, checkpoint=str(tmp_path / "gone")), UNITS), collection, 0)
+
+
+def test_a_training_is_watched_from_outside(collection, own_build):
+    class Noting:
+        """Notes the steps, and how many documents a batch has."""
+
+        def address(self):
+            return {"noting": 1}
+
+        def begin(self, inputs, query_rows):
+            assert len(query_rows(["q0"])) == 1 and len(inputs.source) == 79
+
+            class Callback:
+                state = staticmethod(dict)
+                set_state = staticmethod(lambda tensors: None)
+
+                def __call__(self, step, batch):
+                    return {"queries": len(batch.queries)}
+
+            return Callback()
+
+        def end(self, callback, folder, history):
+            (folder / "noted.txt").write_text(str(len(history.watched)))
+
+    plain, watched = fit(WARM + LTRE, collection, 0), fit(WARM + LTRE, collection, 0, Noting())
+    assert same(plain, watched) and plain.name != watched.name
+    assert [row["step"] for row in watched.history.watched] == list(range(8))
+    assert (runtime.cache_dir() / systems.KIND / watched.name / "noted.txt").read_text() == "8"
+    with pytest.raises(SettingError, match="query encoder"):
+        fit(WARM, collection, 0, Noting())
