@@ -1,0 +1,291 @@
+"""Studies over ReQA: what is recorded for whom under which name, their rules and tables; on NumPy's docstrings."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.data import datasets
+from retlib.data.articles import Articles
+from retlib.data.collection import Article, Collection
+from retlib.evaluation import results
+from retlib.models.retriever import Retriever
+from retlib.retrieval.lexical import BM25
+from retlib.studies import part2
+from retlib.studies.experiment import COMMON, Experiment, check_parameters
+from retlib.studies.part2 import MEASURES
+from retlib.studies.study import Study, chosen, names_of
+from retlib.systems.compose import Lexical
+from retlib.systems.stages import Stage
+from retlib.systems.system import System
+from retlib.systems.training_data import Labels, Pretraining
+
+PARAMETERS = {
+    "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "units": 300, "candidates": 150,
+    "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "pooling": "mean", "towers": "siamese",
+    "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
+    "pretraining_rate": 0.001, "mlm_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
+    "finetuning_rate": 0.01,
+}  # fmt: skip
+NAME = "pydocs-reqa-smoke"
+FEW = f"{NAME}-0.05"
+PAGES = Articles("pydocs-smoke", 300)
+PLAIN = System(part2.architecture(PARAMETERS, encoder="bow-mlp", width=32), PAGES)
+PRETRAINED = System(part2.architecture(PARAMETERS), PAGES) + Stage(
+    data=Pretraining(("ict",), PAGES), steps=2, batch_size=8
+)
+LABELS = Stage(data=Labels(), steps=2, batch_size=8)
+
+
+def experiment():
+    return Experiment("22_reqa", dict(PARAMETERS), **part2.RULES)
+
+
+@pytest.fixture(scope="module")
+def targets():
+    return {share: part2.targets(experiment(), [NAME], share) for share in PARAMETERS["shares"]}
+
+
+@pytest.fixture(scope="module")
+def recorded(targets):
+    """Three systems among own and further candidates, as a chapter records them."""
+    desk, tests = experiment(), targets[0.05]
+    tests = tests + part2.crowded(tests, part2.further(("pydocs-smoke",), 40))
+    systems = {"BM25": Lexical(BM25()), "plain": PLAIN + LABELS, "pre-trained": PRETRAINED + LABELS}
+    Study(systems, tests, MEASURES, depth=100).run(desk)
+    part2.record_others(desk, [datasets.load(NAME)], "BM25", Lexical(BM25()))
+    return desk
+
+
+def rows(desk, measure="R@1"):
+    return desk.results.rows[desk.results.rows["measure"] == measure]
+
+
+# --- what is recorded ------------------------------------------------------------------------------
+
+
+def test_every_system_is_recorded_on_every_target_with_every_seed(recorded):
+    found = set(rows(recorded, "R@10")[["system", "collection", "seed"]].itertuples(index=False, name=None))
+    seeds = {"BM25": [0], "plain": [0, 1], "pre-trained": [0, 1]}  # words are not trained
+    assert found == {
+        (system, name, seed) for system in seeds for name in (FEW, f"{FEW}+added") for seed in seeds[system]
+    }
+
+
+def test_further_candidates_can_only_push_others_down(recorded):
+    for system in ("BM25", "plain"):
+        alone, among = (recorded.results.per_query(name, "test", "R@100", system) for name in (FEW, f"{FEW}+added"))
+        assert (among.to_numpy() <= alone.to_numpy()).all()
+    counts = rows(recorded).drop_duplicates("collection").set_index("collection")["candidates"]
+    assert counts[f"{FEW}+added"] == counts[FEW] + 40
+
+
+def test_settings_and_cost_stand_beside_the_results(recorded):
+    row = rows(recorded)[rows(recorded)["system"] == "pre-trained"].iloc[0]
+    settings = results.json.loads(row["parameters"])
+    assert settings["layers"] == 1 and len(settings["stages"]) == 2
+    assert settings["stages"][1]["steps"] == 2 and row["seconds"] > 0
+
+
+def test_the_shares_are_tested_on_the_same_queries_and_candidates(targets):
+    few, many = targets[0.05][0], targets[0.8][0]
+    assert few.test.split("test").index.equals(many.test.split("test").index)
+    assert few.test.documents.index.equals(many.test.documents.index)
+    assert set(few.trains.split("train").index) < set(many.trains.split("train").index)
+
+
+def test_the_others_are_all_queries_but_those_that_would_train(recorded):
+    found = rows(recorded).query("collection.str.endswith('-others')").set_index("collection")["queries"]
+    whole = len(datasets.load(NAME).queries)
+    assert found[f"{FEW}-others"] > found[f"{NAME}-0.8-others"] > 0 and found.max() < whole
+
+
+def test_very_many_candidates_are_read_to_half_of_the_length(targets, monkeypatch):
+    seen, real = [], part2.rank
+    monkeypatch.setattr(
+        part2, "rank", lambda retriever, *given, **k: seen.append(retriever) or real(retriever, *given, **k)
+    )
+    desk, (many,) = experiment(), part2.crowded(targets[0.05], part2.further(("pydocs-smoke",), 60), "many")
+    part2.record_many(desk, "plain", PLAIN + LABELS, many)
+    assert [each.architecture.document_length for each in seen] == [12]
+    assert rows(desk)[["collection", "seed"]].to_numpy().tolist() == [[f"{FEW}+many", 0]]
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Two sources of articles, written here."""
+    sources = {
+        "one": [
+            Article("a", "A", ("Opening one.", "Opening two.", "First here. Second here.", "Third here."), 2),
+            Article("b", "B", ("All of it is opening.",), 1),
+            Article("c", "C", (), 0),
+        ],
+        "two": [Article("d", "D", ("Opening.", "Fourth here."), 1)],
+        "none": [Article("e", "E", ("Opening.",), 1)],
+    }
+    monkeypatch.setattr(datasets, "articles", lambda name: iter(sources[name]))
+
+
+def test_sentences_are_added_with_their_passages_from_outside_the_first_sections(written):
+    found = part2.further(("one", "two"), 4)
+    assert found["sentence"].tolist() == ["First here.", "Second here.", "Third here.", "Fourth here."]
+    assert found["context"].tolist()[:2] == ["First here. Second here."] * 2
+    assert found["text"][1] == "Second here. First here. Second here."
+
+
+@pytest.mark.parametrize(("sources", "has"), [(("one",), 3), (("two", "one"), 4), (("none",), 0)])
+def test_too_few_sentences_are_an_error(written, sources, has):
+    with pytest.raises(DataError, match=f"{', '.join(sources)} give {has} candidates, not 5"):
+        part2.further(sources, 5)
+
+
+# --- parameters ------------------------------------------------------------------------------------
+
+
+def test_one_system_several_or_all_can_be_chosen():
+    systems = {"a": 1, "b": 2, "c": 3}
+    assert chosen(systems, "all") == systems
+    assert chosen(systems, "b") == {"b": 2} and list(chosen(systems, ["c", "a"])) == ["a", "c"]
+    rule = names_of(systems)
+    for valid in ("all", "a", ["a", "c"]):
+        rule("system", valid)
+    for wrong in ("d", ["a", "d"], []):
+        with pytest.raises(SettingError, match="Valid: a, all, b, c"):
+            rule("system", wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("shares", [0.9], "shares = 0.9 must be a number of at least 0.001 and at most 0.8"),
+        ("shares", [0], "shares = 0 must be a number"),
+        ("shares", [], "shares = .* at least one value"),
+        ("shares", [0.05, 0.05], "names a value twice"),
+        ("shares", 0.05, "must be a list"),
+        ("pooling", "max", "pooling = 'max' is not known.*Valid: cls, mean"),
+        ("towers", "three", "towers = 'three' is not known.*Valid: siamese, two"),
+        ("articles", "pydoc", "articles = 'pydoc' is not known. Did you mean 'pydocs'"),
+        ("units", 99, "units = 99 must be a whole number of at least 100"),
+        ("candidates", 0, "candidates = 0 must be a whole number of at least 1"),
+        ("layers", 1.5, "layers = 1.5 must be a whole number"),
+        ("pretraining_batch", 1, "pretraining_batch = 1 must be a whole number of at least 2"),
+        ("finetuning_rate", 2.0, "finetuning_rate = 2.0 must be a number"),
+        ("finetuning_steps", {"0.05": 0, "0.8": 3}, r"finetuning_steps\['0.05'\] = 0 must be a whole number"),
+        ("finetuning_steps", [2, 3], "finetuning_steps = .* must be a mapping"),
+    ],
+)
+def test_an_impossible_parameter_is_refused(name, value, message):
+    with pytest.raises(SettingError, match=message):
+        check_parameters({**PARAMETERS, name: value}, {**COMMON, **part2.RULES})
+
+
+def test_a_share_without_finetuning_steps_is_refused():
+    steps = {"0.05": 4, "0.8": 9, "few": 1}
+    assert part2.steps_of(0.8, steps) == 9
+    with pytest.raises(SettingError, match=r"finetuning_steps = .* lacks the share 0.1"):
+        part2.steps_of(0.1, steps)
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+
+def tiny(name="tiny"):
+    """Two passages of two sentences and one of one."""
+    fox, cat = "A dog sleeps. The red fox.", "A green bird sings. A cat eats."
+    rows = [
+        ("p#0", "A dog sleeps.", fox), ("p#1", "The red fox.", fox),
+        ("q#0", "A green bird sings.", cat), ("q#1", "A cat eats.", cat),
+    ]  # fmt: skip
+    documents = pd.DataFrame(rows, columns=["doc_id", "sentence", "context"]).set_index("doc_id")
+    documents["text"] = documents["sentence"] + " " + documents["context"]
+    asked = {"1": ("red fox", "p#1"), "2": ("dog", "p#0"), "3": ("foxes", "p#1"), "4": ("zebra", "q#0")}
+    queries = pd.DataFrame({"text": {q: text for q, (text, _) in asked.items()}, "split": "test"})
+    queries["position"] = [0.4, 0.3, 0.1, 0.2]
+    qrels = pd.DataFrame([(q, doc, 1) for q, (_, doc) in asked.items()], columns=["query_id", "doc_id", "relevance"])
+    return Collection(name, documents, queries, qrels)
+
+
+LUCENE, STEMMED, ALONE = "k1 1.2, b 0.75", "k1 1.2, b 0.75, stop words, stemmed", "k1 1.2, b 0.75, passage alone"
+
+
+@pytest.fixture(scope="module")
+def table():
+    more = tiny("more")
+    judged_once = Collection("more", more.documents, more.queries, more.qrels.iloc[:1])
+    return part2.bm25_table([tiny(), judged_once])
+
+
+def test_bm25_is_tabled_at_every_setting(table):
+    count = len(part2.BM25_SETTINGS)
+    assert table["collection"].tolist() == ["tiny"] * count + ["more"] * count
+    found = table[table["collection"] == "tiny"].set_index("settings")
+    assert found.index.tolist() == list(part2.BM25_SETTINGS)
+    assert (found["queries"] == 4).all() and (found["candidates"] == 4).all() and (found["seconds"] > 0).all()
+    # "red fox" and "dog" find their sentences, which stand twice in their own candidate and once in the other.
+    # Only a stemmer finds "foxes"; nothing finds "zebra".
+    for settings in found.index.drop(ALONE):
+        assert found.loc[settings, MEASURES].tolist() == [75 if "stemmed" in settings else 50] * 5
+    # The passage alone is the same for both sentences, and the first one wins.
+    assert found.loc[ALONE, MEASURES].tolist() == [25, 50, 50, 50, 50]
+    only = table[table["collection"] == "more"].set_index("settings")["R@1"]
+    assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in part2.BM25_SETTINGS}
+
+
+def test_most_settings_are_tried_on_the_first_queries_by_position(monkeypatch):
+    monkeypatch.setattr(part2, "SAMPLE", 2)
+    found = part2.bm25_table([tiny()]).set_index("settings")
+    assert found["queries"].tolist() == [4, 4, 2, 2, 2, 2]
+    assert found["R@1"].tolist() == [50, 75, 0, 50, 0, 0]  # of "foxes" and "zebra"
+
+
+def test_the_closest_settings_are_found_on_the_first_collection(table):
+    found = part2.closest(table, {"Paper A": 70.0, "Paper B": 26.0, "Paper C": 100.0, "Paper D": 49.0})
+    assert found["printed in"].tolist() == ["Paper A", "Paper B", "Paper C", "Paper D"]
+    assert found["R@1"].tolist() == [70, 26, 100, 49] and found["gives"].tolist() == [75, 25, 75, 50]
+    assert found["closest here"].tolist() == [STEMMED, ALONE, STEMMED, LUCENE]  # the first of equals
+    assert part2.closest(table, {"Paper": 26}, "R@5")["gives"].tolist() == [50]
+
+
+def test_the_papers_numbers_are_found_by_share():
+    rows = {"ours": "BM-25 | No Pretraining", "full": "Transformer | ICT+BFS+WLP"}
+    found = part2.reported("table-3", "ReQA SQuAD", 0.01, rows)
+    assert set(found) == {(system, measure) for system in rows for measure in MEASURES}
+    assert found["ours", "R@1"] == 41.86
+    assert part2.reported("table-3", "ReQA SQuAD", 0.8, rows)["full", "R@1"] > found["full", "R@1"]
+    last = part2.reported("table-5", "ReQA NQ", 0.1, {"7": "Index 7 | 12 layers | ICT+BFS+WLP | emb-dim 128"})
+    assert list(last) == [("7", "R@100")]
+    assert part2.reported("table-3", "ReQA SQuAD", 0.1, rows) == {}  # 10 % is not in that table
+    assert part2.reported("table-3", "ReQA SQuAD", 0.01, {"ours": "nobody"}) == {}
+
+
+# --- sizes and costs -------------------------------------------------------------------------------
+
+
+def test_sizes_are_counted(targets):
+    part = targets[0.05][0].test
+    (found,) = part2.sizes(targets[0.05]).to_dict("records")
+    assert found["collection"] == FEW and found["candidates"] == len(part.documents)
+    for split in ("train", "dev", "test"):
+        assert found[f"{split} queries"] == len(part.split(split)) > 0
+    passages = dict(zip(part.documents["passage"], part.documents["context"], strict=True))
+    assert found["words/passage"] == round(np.mean([len(text.split()) for text in passages.values()]), 1)
+
+
+def test_weights_are_counted():
+    two = System(part2.architecture(PARAMETERS, encoder="bow-mlp", width=32, towers="two"), PAGES)
+    found = part2.weights({"plain": PLAIN, "two": two}).set_index("system")["weights"]
+    model = Retriever.fresh(PLAIN.architecture, PAGES.tokenizer, 0).model
+    assert found["plain"] == sum(p.numel() for p in model.parameters()) > 300 * 32
+    assert found["two"] == 2 * found["plain"] - 2  # both towers have one scale and one shift
+
+
+def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(targets, monkeypatch):
+    monkeypatch.setattr(runtime.Stopwatch, "seconds", property(lambda self: 2.0))
+    desk = experiment()
+    part2.record_cost(desk, PRETRAINED, targets[0.05][0], queries=5, documents=200, pairs=3, repeats=2)
+    values = desk.results.rows.set_index(["system", "seed"])["value"].to_dict()
+    assert values == {
+        ("inner product", 0): 2e9 / 1000, ("inner product", 1): 2e9 / 1000,
+        ("cross-attention", 0): 2e9 / 3, ("cross-attention", 1): 2e9 / 3,
+    }  # fmt: skip
