@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator
 
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS
@@ -204,6 +205,44 @@ def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
     for axis, (name, share) in zip(axes, values.items(), strict=True):
         axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
         axis.set(xlabel=xlabel, ylabel=ylabel, title=name, yscale="log", xlim=(0, 1))
+    return figure
+
+
+def tradeoff(
+    table: pd.DataFrame, families: Mapping[str, tuple[str, str]] | None = None, measure: str = "RR@10"
+) -> Figure:
+    """Quality against latency: a point for each system, a line for each family.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns `system`, `value`, `low` and `high` (points of 100: the 95 % interval is a
+        vertical bar), `median` and `p95` (milliseconds a query: a bar to the right).
+    families : mapping, optional
+        System to its family and to what stands beside its point; the others are families of their own.
+    """
+    figure, (axis,) = styled(7.5, 5.2)
+    told = {name: (families or {}).get(name, (name, name)) for name in table["system"]}
+    family = table["system"].map(lambda name: told[name][0])
+    for place, name in enumerate(dict.fromkeys(family)):
+        part = table[family == name].sort_values("median")
+        latency = [np.zeros(len(part)), part["p95"] - part["median"]]
+        quality = [part["value"] - part["low"], part["high"] - part["value"]]
+        axis.errorbar(
+            part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
+            label=name, **line_style(place),
+        )  # fmt: skip
+        for row in part.itertuples():
+            # Neighbours stand above and below.
+            text, where = told[row.system][1], (-6, 6 if place % 2 else -12)
+            axis.annotate(text, (row.median, row.value), where, textcoords="offset points", fontsize=8, ha="right")
+    axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
+    axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
+    axis.margins(x=0.2)
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.minorticks_off()
+    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from retlib.core import runtime
-from retlib.core.errors import require_one_of
+from retlib.core.errors import require, require_one_of
 from retlib.core.rules import Rule
 from retlib.data.collection import Collection
 from retlib.studies.experiment import Experiment, Outcome
@@ -68,6 +68,12 @@ class Study:
             experiment.measure(name, target.test, seed, make, measures=self.measures)
 
 
+def some_names(name: str, value: Any) -> None:
+    """A rule: a name, or a list of them; which there are is for `chosen` to say."""
+    several = value if isinstance(value, list) and value else [value]
+    require(all(isinstance(each, str) for each in several), f"{name} = {value!r} must be a name, or a list of names")
+
+
 def names_of(valid: Mapping[str, Any] | Sequence[str]) -> Rule:
     """A rule: "all", one of these names, or several."""
     valid = list(valid)
@@ -80,6 +86,13 @@ def names_of(valid: Mapping[str, Any] | Sequence[str]) -> Rule:
 
 
 def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, Any]:
-    """The systems that a parameter names: "all", one or several, in the order of their declaration."""
+    """The systems that a parameter names: "all", one or several, in the order of their declaration.
+
+    Raises
+    ------
+    SettingError
+        If there is none of a name.
+    """
+    names_of(systems)("system", names)
     wanted = [names] if isinstance(names, str) else list(names)
     return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}

@@ -20,17 +20,28 @@ from retlib.retrieval import runs, two_pass
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
-VECTORS, INDEX, RUN, LISTS = 1, 1, 1, 1  # versions of what is made here
+VECTORS, INDEX, RUN, LISTS = 2, 1, 1, 1  # versions of what is made here
 
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
     """Encodings of all documents, made once for each document encoder: float32, shape (D, d)."""
+    return _encoded(retriever, tokenized)["vectors"]
+
+
+def encoding_seconds(retriever: Retriever, tokenized: TokenizedCollection) -> float:
+    """The seconds that `encode_corpus` took."""
+    return float(_encoded(retriever, tokenized)["seconds"][0])
+
+
+def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> dict[str, np.ndarray]:
     settings = {"encoder": retriever.document_fingerprint, **tokenized.address, "threads": runtime.threads()}
 
     def make(folder: Path) -> None:
-        save_file({"vectors": retriever.encode_documents(tokenized.documents)}, folder / "vectors.safetensors")
+        with runtime.Stopwatch() as watch:
+            vectors = retriever.encode_documents(tokenized.documents)
+        save_file({"vectors": vectors, "seconds": np.array([watch.seconds])}, folder / "vectors.safetensors")
 
-    return load_file(cache.artefact("vectors", VECTORS, settings, make) / "vectors.safetensors")["vectors"]
+    return load_file(cache.artefact("vectors", VECTORS, settings, make) / "vectors.safetensors")
 
 
 def indexed(

@@ -1,7 +1,8 @@
-"""Figures of Part IV, drawn from recorded tables alone; every function returns a matplotlib figure."""
+"""Figures of trainings by retrieval: watched step by step, on maps, through indexes, against the clock."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from textwrap import fill, shorten
 
 import matplotlib.pyplot as plt
@@ -11,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator
 
 from retlib.report.figures import COLOURS, legend, line_style, style_axis, styled
 
@@ -29,30 +29,33 @@ BEFORE = {"marker": "o", "color": COLOURS[0], "markerfacecolor": "white", "marke
 AFTER = {"marker": "o", "color": COLOURS[0], "markersize": 8, "linestyle": "none"}
 
 
-def dynamics(curves: pd.DataFrame, smooth: int | None = None) -> Figure:
+def dynamics(curves: pd.DataFrame, methods: Mapping[str, str] | None = None, smooth: int | None = None) -> Figure:
     """Training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
     Parameters
     ----------
     curves : DataFrame
         Columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0
-        and 1. A system with another optimizer (its name goes on after a comma) has the colour
-        and marker of its method, and a dashed line.
+        and 1.
+    methods : mapping, optional
+        System to its method. Systems of one method have one colour and marker; all but the first, dashed lines.
     smooth : int, optional
         Recorded steps over which each seed's curve is averaged; a fiftieth of them if not given.
         Lines are the mean over seeds, bands reach from the lowest to the highest seed.
     """
     figure, axes = plt.subplots(2, 2, figsize=(9.0, 7.2), sharex=True, layout="constrained", dpi=110)
     systems = list(dict.fromkeys(curves["system"]))
-    methods = list(dict.fromkeys(system.partition(",")[0] for system in systems))
+    named = {system: (methods or {}).get(system, system) for system in systems}
+    order = list(dict.fromkeys(named.values()))
+    first = {method: system for system, method in reversed(named.items())}
     width = smooth or max(1, curves["step"].nunique() // 50)
     for place, (axis, (measure, name)) in enumerate(zip(axes.flat, DYNAMICS.items(), strict=True)):
         style_axis(axis)
         mine = curves[curves["measure"] == measure]
         for system in systems:
-            method = methods.index(system.partition(",")[0])
-            style = line_style(method) | ({"linestyle": "--"} if "," in system else {})
-            _band(axis, mine[mine["system"] == system], width, system, method / len(methods), style)
+            place_of_method = order.index(named[system])
+            style = line_style(place_of_method) | ({} if first[named[system]] == system else {"linestyle": "--"})
+            _band(axis, mine[mine["system"] == system], width, system, place_of_method / len(order), style)
         axis.set(title=f"({'abcd'[place]}) {name}", ylabel="points of 100")
         axis.title.set_fontsize(10)
     for axis in axes[-1]:
@@ -114,19 +117,17 @@ def _as_map(axis: Axes) -> None:
     axis.grid(visible=False)
 
 
-def paths(documents: pd.DataFrame, queries: pd.DataFrame, relevant: pd.DataFrame) -> Figure:
+def paths(places: pd.DataFrame) -> Figure:
     """A map of the whole corpus, and how queries move over it as training proceeds.
 
     Parameters
     ----------
-    documents : DataFrame
-        Columns `x` and `y`, a row for each document.
-    queries : DataFrame
-        Columns `query` (its text), `step`, `x` and `y`. A path begins at an open circle and
-        ends at a full one, which bears the query's number.
-    relevant : DataFrame
-        Columns `query`, `x` and `y`: a star with the number of the query to which it is relevant.
+    places : DataFrame
+        Columns `what`, `query` (its text), `step`, `x` and `y`. A row for each "document"; for each step of a
+        "query", whose path begins at an open circle and ends at a full one, which bears the query's number; and for
+        each "relevant" document, a star with the number of its query.
     """
+    documents, queries, relevant = (places[places["what"] == what] for what in ("document", "query", "relevant"))
     figure, (axis,) = styled(7.5, 7.0)
     axis.plot(documents["x"], documents["y"], "o", color="0.8", markersize=1.5, rasterized=True, zorder=0)
     texts = list(dict.fromkeys(queries["query"]))
@@ -152,43 +153,6 @@ def paths(documents: pd.DataFrame, queries: pd.DataFrame, relevant: pd.DataFrame
     ]
     _as_map(axis)
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return figure
-
-
-def tradeoff(table: pd.DataFrame, measure: str = "RR@10") -> Figure:
-    """Quality against latency: a point for each system, a line for each family.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Columns `system`, `value`, `low` and `high` (points of 100: the 95 % interval is a
-        vertical bar), `median` and `p95` (milliseconds a query: a bar to the right). Systems
-        that differ after the last comma (the depth, which stands beside the point) are a family.
-    """
-    figure, (axis,) = styled(7.5, 5.2)
-    family = table["system"].str.rpartition(", ")
-    names = family[0].where(family[0] != "", table["system"])
-    for place, name in enumerate(dict.fromkeys(names)):
-        part = table[names == name].sort_values("median")
-        latency = [np.zeros(len(part)), part["p95"] - part["median"]]
-        quality = [part["value"] - part["low"], part["high"] - part["value"]]
-        axis.errorbar(
-            part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
-            label=name, **line_style(place),
-        )  # fmt: skip
-        for row in part.itertuples():
-            # A system that is a family of its own is named where it stands; neighbours above and below.
-            text, place_of_text = row.system.rpartition(", ")[2], (-6, 6 if place % 2 else -12)
-            axis.annotate(
-                text, (row.median, row.value), place_of_text, textcoords="offset points", fontsize=8, ha="right"
-            )
-    axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
-    axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
-    axis.margins(x=0.2)
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.minorticks_off()
-    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
 
 
@@ -228,7 +192,7 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
     Parameters
     ----------
     times, beyond, parts : DataFrame
-        As `retlib.studies.time_to_quality` gives them: `to_best`, `extrapolated` and `parts`. Of what is
+        As `retlib.studies.part4_time` gives them: `to_best`, `extrapolated` and `parts`. Of what is
         extrapolated, the steps as measured are drawn, with the ratio above ("<": an upper bound).
     """
     figure, (left, right) = styled(11.0, 4.8, 2)

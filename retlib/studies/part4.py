@@ -1,0 +1,337 @@
+"""What only Part IV needs: trainings that are watched, maps of what moves in them, what indexes and trainings cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import runtime
+from retlib.core.errors import require_one_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, number, one_of, some_of
+from retlib.data import datasets
+from retlib.data.collection import Collection, hash_position, subsample
+from retlib.data.union import union
+from retlib.models.retriever import Architecture
+from retlib.retrieval.index import EXACT
+from retlib.studies.experiment import Experiment, collection_name
+from retlib.systems.compose import Ranks
+from retlib.systems.ranking import encode_corpus, indexed
+from retlib.systems.stages import Stage
+from retlib.systems.system import KIND, System, Target, fit, observe
+from retlib.systems.training_data import Labels
+from retlib.training import losses
+from retlib.training.dynamics import Watching, paths
+from retlib.training.optimizers import OPTIMIZERS
+
+MEASURES = ["RR@10", "R@1000", "nDCG@10", "Judged@10"]
+# Documents that a query retrieves, before and after, around which its map is drawn; documents on the map of all
+# (t-SNE of more takes minutes).
+NEAREST, MOST = 40, 3000
+
+# The parameters that the notebooks of this part share, so that one finds what another has trained.
+RULES: dict[str, Rule] = {
+    "collections": each_of(collection_name),
+    "zero_shot": some_of(collection_name),
+    "documents": POSITIVE,
+    "questions": POSITIVE,
+    "articles": one_of(datasets.article_names()),
+    "units": number(100, whole=True),
+    "layers": POSITIVE,
+    "width": POSITIVE,
+    "dimension": POSITIVE,
+    "query_length": POSITIVE,
+    "document_length": POSITIVE,
+    "pretraining_steps": POSITIVE,
+    "pretraining_batch": number(2, whole=True),
+    "pretraining_rate": RATE,
+    "warm_steps": POSITIVE,
+    "warm_rate": RATE,
+    "batch": number(2, whole=True),
+    "steps": POSITIVE,
+    "rate": RATE,
+    "query_rate": RATE,
+    "negatives": POSITIVE,
+    "interval": POSITIVE,
+    "query_steps": POSITIVE,
+    "retrieved": number(2, whole=True),
+    "query_loss": one_of([name for name in losses.names() if not losses.get(name).one_positive]),
+    "optimizer": one_of(OPTIMIZERS),
+}
+
+
+def stage_settings(name: str, value: Any) -> None:
+    """A rule: label to what a `Stage` has beside its data, such as ``{"Rand 4": {"negatives": "random"}}``."""
+    known = [each.name for each in fields(Stage) if each.name not in ("data", "steps", "epochs")]
+    mapping_of(None, mapping_of(None, lambda *_: None))(name, value)
+    for label, given in value.items():
+        for each in given:
+            require_one_of(f"{name}[{label!r}]", each, known)
+        Stage(data=Labels(), steps=1, **given)
+
+
+def architecture(parameters: Mapping[str, Any]) -> Architecture:
+    """The Transformer that a notebook's parameters describe."""
+    names = ("layers", "width", "dimension", "query_length", "document_length")
+    return Architecture(**{name: parameters[name] for name in names})
+
+
+def targets(experiment: Experiment) -> list[Target]:
+    """Each collection as a test of what the union of those in `collections` trained; none without data."""
+    if not experiment.live:
+        return []
+    p = experiment.parameters
+    parts = [subsample(datasets.load(name), p["documents"], p["questions"]) for name in p["collections"]]
+    whole = union(parts)
+    return [Target(part, whole) for part in (*parts, *map(datasets.load, p["zero_shot"]))]
+
+
+def sizes(targets: Sequence[Target]) -> pd.DataFrame:
+    """What trains, in the first row, and what is tested on: documents, questions, judgments."""
+    rows = []
+    for name, part in (("training", targets[0].trains), *((each.test.name, each.test) for each in targets)):
+        judged = part.judgments("test").query("relevance > 0").groupby("query_id").size().mean()
+        words = part.documents["text"].str.split().str.len().mean()
+        rows.append(
+            {
+                "collection": name,
+                "documents": len(part.documents),
+                **{f"{split} questions": len(part.split(split)) for split in ("train", "dev", "test")},
+                "relevant/question": round(float(judged), 2),
+                "words/document": round(float(words), 1),
+                "fingerprint": part.fingerprint[:12],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# --- trainings that are watched --------------------------------------------------------------------
+
+
+def followed(targets: Sequence[Target], count: int) -> tuple[str, ...]:
+    """The ids of some training queries, the same whenever asked: the first in the order of a hash."""
+    if not targets:
+        return ()
+    train = targets[0].trains
+    qrels = train.judgments("train")
+    ids = qrels["query_id"][qrels["relevance"] > 0].unique()
+    return tuple(sorted(ids, key=hash_position)[:count])
+
+
+def record_curves(
+    experiment: Experiment, still: System, watched: Mapping[str, System], train: Collection, watching: Watching
+) -> pd.DataFrame:
+    """What was seen of every watched training, step by step; and of the system that stands still, as "Warm-up".
+
+    Returns
+    -------
+    DataFrame
+        Columns `system`, `seed`, `step`, `measure`, `value` (between 0 and 1).
+    """
+    stage, parts = next(iter(watched.values())).stages[-1], []
+    for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
+        seen = {"Warm-up": observe(still, stage, train, seed, watching)}
+        seen |= {name: fit(system, train, seed, watching).history.watched for name, system in watched.items()}
+        for name, rows in seen.items():
+            long = pd.DataFrame(rows).melt("step", var_name="measure").astype({"value": "float32"})
+            parts.append(long.assign(system=name, seed=seed)[["system", "seed", "step", "measure", "value"]])
+    curves = pd.concat(parts, ignore_index=True)
+    last = curves[curves["step"] >= 0.8 * curves["step"].max()].groupby(["system", "measure", "seed"], sort=False)
+    for (system, measure, seed), value in last["value"].mean().items():
+        experiment.record(system, train.name, f"{measure}, last fifth", value, seed, "train")
+    return curves
+
+
+def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame:
+    """Steps between the refreshes of each watched system's lists: `system`, `interval`."""
+    found = {name: system.stages[-1].options.get("interval", watching.interval) for name, system in watched.items()}
+    return pd.DataFrame(found.items(), columns=["system", "interval"])
+
+
+# --- maps ------------------------------------------------------------------------------------------
+
+
+class Moved(NamedTuple):
+    """How followed queries moved in a training of the query encoder, and where documents stand.
+
+    `steps` (T,), `paths` (T, F, d), `documents` (D, d), and `relevant`, rows of documents for each of F queries.
+    """
+
+    steps: np.ndarray
+    paths: np.ndarray
+    documents: np.ndarray
+    relevant: list[np.ndarray]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the queries on maps."""
+        return [f"question {place + 1}" for place in range(self.paths.shape[1])]
+
+
+def moved(system: System, train: Collection, watching: Watching, seed: int) -> Moved:
+    """What a watched training moved, as `Watching.followed` says."""
+    retriever = fit(system, train, seed, watching)
+    tokenized = retriever.reads(train)
+    ids, table = tokenized.relevant("train")
+    relevant = [table.row(row) for row in ids.get_indexer(list(watching.followed))]
+    folder = runtime.cache_dir() / KIND / retriever.name
+    return Moved(*paths(folder), encode_corpus(retriever, tokenized), relevant)
+
+
+def questions(train: Collection, watching: Watching) -> pd.DataFrame:
+    """The texts of the queries that are followed, by the names that they have on maps."""
+    texts = train.queries["text"][list(watching.followed)]
+    return pd.DataFrame({"question": [f"question {i + 1}" for i in range(len(texts))], "text": texts.to_numpy()})
+
+
+def neighbourhoods(moved: Moved) -> pd.DataFrame:
+    """A map around each followed query: what it retrieves before or after training, and itself at both times.
+
+    Returns
+    -------
+    DataFrame
+        Columns `query` (its name on maps), `what` (document, relevant, before or after), `x`, `y`.
+    """
+    parts = []
+    for place, (name, relevant) in enumerate(zip(moved.names, moved.relevant, strict=True)):
+        ends = moved.paths[[0, -1], place]  # (2, d)
+        nearest = np.argsort(-(ends @ moved.documents.T), axis=1, kind="stable")[:, :NEAREST]
+        rows = np.union1d(nearest, relevant)
+        what = [*np.where(np.isin(rows, relevant), "relevant", "document"), "before", "after"]
+        x, y = _projected(np.concatenate([moved.documents[rows], ends])).T
+        parts.append(pd.DataFrame({"query": name, "what": what, "x": x, "y": y}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def whole_map(moved: Moved) -> pd.DataFrame:
+    """One map of the documents, or of a sample of them, with the path of each followed query.
+
+    Returns
+    -------
+    DataFrame
+        Columns `what` (document, relevant or query), `query` (its name on maps; "" of a document),
+        `step` (of a query), `x`, `y`.
+    """
+    sample = np.random.default_rng(0).permutation(len(moved.documents))[:MOST]
+    goals = [moved.documents[rows] for rows in moved.relevant]
+    x, y = _projected(np.concatenate([moved.documents[sample], *goals, *moved.paths])).T
+    rows = [("document", "", 0)] * len(sample)
+    rows += [("relevant", name, 0) for name, own in zip(moved.names, moved.relevant, strict=True) for _ in own]
+    rows += [("query", name, int(step)) for step, name in product(moved.steps, moved.names)]
+    return pd.DataFrame(rows, columns=["what", "query", "step"]).assign(x=x, y=y)
+
+
+def _projected(vectors: np.ndarray) -> np.ndarray:
+    """t-SNE of the vectors' directions: float32, shape (rows, 2); the same input gives the same map."""
+    from sklearn.manifold import TSNE
+
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    perplexity = min(30.0, (len(unit) - 1) / 3)
+    model = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=runtime.threads())
+    return model.fit_transform(unit).astype(np.float32)
+
+
+# --- what indexes and trainings cost ---------------------------------------------------------------
+
+
+def record_latencies(experiment: Experiment, systems: Mapping[str, Ranks], target: Target, timed: int) -> None:
+    """Record the milliseconds of `timed` questions to the first 100 results, with every seed; asked one by one."""
+    texts = target.test.split("test")["text"].tolist()
+    for seed in experiment.parameters["seeds"]:
+        answers = {name: system.answer(target, seed) for name, system in systems.items()}
+        asked = {name: partial(_asked, answer, texts) for name, answer in answers.items()}
+        experiment.record_latency(target.test, asked, timed, seed)
+
+
+def _asked(answer: Any, texts: Sequence[str], number: int) -> np.ndarray:
+    return answer(texts[number], 100)
+
+
+def record_sizes(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
+    """How large each system's index is over all training documents, under every collection that is tested on."""
+    for seed, (name, system) in _jobs(experiment, systems.items()):
+        train = targets[0].trains
+        retriever = fit(system, train, seed)
+        size = indexed(retriever, retriever.reads(train), system.index, system.search).size_bytes
+        _record(experiment, name, targets, {"index bytes": size}, seed)
+
+
+def record_costs(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
+    """What the last training of each system takes, under every collection that is tested on."""
+    for seed, (name, system) in _jobs(experiment, systems.items()):
+        history = fit(system, targets[0].trains, seed).history
+        parts = history.timed
+        numbers = {
+            "training seconds": history.seconds,
+            "search share": parts.get("search", 0.0) / history.seconds,
+            # Before the first step nothing has been seen; one batch is the least that a training sees.
+            "queries to best": max(1, history.best_step) * system.stages[-1].batch_size,
+            **{f"seconds of {part}": value for part, value in parts.items()},
+        }
+        _record(experiment, name, targets, numbers, seed)
+
+
+def _jobs(experiment: Experiment, of: Iterable) -> list[tuple]:
+    return list(product(experiment.parameters["seeds"], of)) if experiment.live else []
+
+
+def _record(
+    experiment: Experiment, name: str, targets: Sequence[Target], numbers: Mapping[str, float], seed: int
+) -> None:
+    for target, (measure, value) in product(targets, numbers.items()):
+        experiment.record(name, target.test.name, measure, value, seed)
+
+
+def _means(experiment: Experiment, collection: str) -> pd.Series:
+    """Means over seeds, by system and measure."""
+    rows = experiment.results.rows
+    return rows[rows["collection"] == collection].groupby(["system", "measure"], sort=False)["value"].mean()
+
+
+def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """Table 3 of the paper with our numbers, means over seeds.
+
+    Parameters
+    ----------
+    rows : mapping
+        Factory to the names of two systems: searched through this index before training, and trained with it.
+    """
+    mean, found = _means(experiment, collection), []
+    exact = mean[rows[EXACT][0], "index bytes"]
+    for factory, (before, after) in rows.items():
+        found.append(
+            {
+                "index": factory,
+                "MB": mean[before, "index bytes"] / 1e6,
+                "% of the uncompressed": 100 * mean[before, "index bytes"] / exact,
+                "RR@10 before training": 100 * mean[before, "RR@10"],
+                **{f"{measure} trained": 100 * mean[after, measure] for measure in MEASURES[:3]},
+                "training seconds": mean[after, "training seconds"],
+                "% in search": 100 * mean[after, "search share"],
+            }
+        )
+    return pd.DataFrame(found).round(2)
+
+
+def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:
+    """Seconds of each training and of its parts, means over seeds, and its ratio to that of one system."""
+    mean = _means(experiment, collection).unstack("measure").dropna(subset="training seconds")
+    found = mean.filter(like="seconds of ").rename(columns=lambda name: name.removeprefix("seconds of "))
+    whole = mean["training seconds"]
+    found.insert(0, "training seconds", whole)
+    found.insert(1, f"times {than}", whole / whole[than])
+    return found.round(2)
+
+
+def matrix(
+    experiment: Experiment, collection: str, names: Mapping[tuple[str, str], str], measure: str = "nDCG@10"
+) -> pd.DataFrame:
+    """Table 4: `trained`, `searched` and the mean `value` over seeds, in points; `names` of systems by their pairs."""
+    mean = _means(experiment, collection)
+    found = [(*pair, 100 * mean[name, measure]) for pair, name in names.items()]
+    return pd.DataFrame(found, columns=["trained", "searched", "value"])
