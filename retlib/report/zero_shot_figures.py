@@ -17,7 +17,7 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     Parameters
     ----------
     table : DataFrame
-        As `retlib.studies.zero_shot_tables.against` returns it.
+        As `retlib.report.reports.against` returns it.
     """
     systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
     effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()
@@ -38,7 +38,7 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        As `retlib.studies.zero_shot_tables.record_statistics` returns it; seeds are averaged.
+        As `retlib.studies.part3.record_statistics` returns it; seeds are averaged.
     shown : mapping
         Column of the table to what stands above its panel.
     """
@@ -80,7 +80,7 @@ def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        As `retlib.studies.generator_sizes.worth` returns it.
+        As `retlib.studies.part3.worth` returns it.
     levels : mapping
         Name to the value of what has no generator, a horizontal line.
     """
@@ -96,6 +96,6 @@ def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
         axis.axhline(value, color="0.4", linestyle=pattern, linewidth=1, label=name)
     axis.invert_xaxis()
     axis.margins(x=0.15, y=0.12)
-    axis.set(xlabel="held-out loss of the generator, nats a unit (lower is better)", ylabel="R@10 (points of 100)")
+    axis.set(xlabel="held-out loss of the generator, nats a token (lower is better)", ylabel="R@10 (points of 100)")
     legend(figure, [axis], 3)
     return figure

@@ -21,9 +21,7 @@ from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
 from retlib.models.transformer import POOLINGS
 from retlib.report import reports
-from retlib.retrieval.lexical import BM25
 from retlib.studies.experiment import Experiment, collection_name
-from retlib.systems.compose import Lexical
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
 
@@ -38,11 +36,6 @@ def text_alone(collection: Collection) -> pd.Series:
     """What BM25 reads in this part: the documents' texts without their titles."""
     return collection.documents["text"]
 
-
-LEXICAL = {
-    "BM25": Lexical(BM25(), read=text_alone),
-    "BM25, stemmed": Lexical(BM25(stop_words="english", stemmer="english"), read=text_alone),
-}
 
 # --- parameters ------------------------------------------------------------------------------------
 
@@ -69,8 +62,8 @@ def _checkpoint(name: str, value: Any) -> None:
     require(isinstance(value, str), f"{name} = {value!r} must be a folder or hub name of a BART, or empty")
 
 
-# The parameters of generator and retriever, which the leaderboard has, too.
-COMMON: dict[str, Rule] = {
+# The parameters of a generator.
+GENERATOR: dict[str, Rule] = {
     "generators": _generators,
     "answers": mapping_of(None, collection_name),
     "documents": number(2, whole=True),
@@ -86,26 +79,27 @@ COMMON: dict[str, Rule] = {
     "generator_batch": number(2, whole=True),
     "generator_rate": RATE,
     "passage_length": POSITIVE,
+    "query_length": POSITIVE,
+}
+
+# Those of what it writes for a retriever, and of the retriever; the leaderboard has them, too.
+COMMON: dict[str, Rule] = {
+    **GENERATOR,
     "samples": POSITIVE,
     "kept": POSITIVE,
     "layers": POSITIVE,
     "width": POSITIVE,
     "dimension": POSITIVE,
     "pooling": one_of(POOLINGS),
-    "query_length": POSITIVE,
     "document_length": POSITIVE,
     "steps": POSITIVE,
     "batch": number(2, whole=True),
     "rate": RATE,
 }
 
-# What the notebooks of this part share, so that one finds what another has made.
-RULES: dict[str, Rule] = {
-    **COMMON,
-    "out_of_target": number(50, whole=True),
-    "later_steps": POSITIVE,
-    "later_rate": RATE,
-}
+OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}
+# What the chapters on retrievers share, so that one finds what another has made.
+RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE, "later_rate": RATE}
 
 # Further candidates of what is tested on.
 ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": one_of(datasets.article_names())}
@@ -402,7 +396,7 @@ def worth(
         interval over queries and seeds).
     """
     rows = []
-    for generator, (kind, named) in product(losses, systems.items()):
+    for (generator, loss), (kind, named) in product(losses.items(), systems.items()):
         found = reports.estimate(results, named[generator], collection, "R@10")
-        rows.append((generator, losses[generator], kind, found.effect, *found.interval()))
+        rows.append((generator, loss, kind, found.effect, *found.interval()))
     return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])
