@@ -1,133 +1,31 @@
-"""The leaderboard: its systems, their settings chosen with equal budgets, their results (the last chapter)."""
+"""What only the leaderboard needs: equal budgets, questions as items for bags of words, its tables and its figure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number
-from retlib.evaluation.measures import evaluate
-from retlib.retrieval import fusion
-from retlib.retrieval.feedback import RM3
-from retlib.retrieval.lexical import BM25
-from retlib.studies import ltre_study, zero_shot_study
-from retlib.studies.board import DEPTH, LABELS, PRETRAINING, QUERIES, READS_FROM, Board, name_of
-from retlib.studies.experiment import Experiment, Outcome
-from retlib.systems import ltre, recipes, reranking, zero_shot
-from retlib.systems.dense import Schedule
-from retlib.systems.ltre import Method
-from retlib.systems.recipes import Recipe
-from retlib.systems.reranking import Lesson
+from retlib.data.collection import Collection
+from retlib.data.tokenized import texts
+from retlib.evaluation.results import Results
+from retlib.report import reports
+from retlib.report.figures import COLOURS, legend, line_style, styled
+from retlib.studies import part3, part4, study
+from retlib.systems.compose import Ranks
+from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.system import System, Target
+from retlib.systems.training_data import Labels
 
 MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
 CHOSEN_BY = "RR@10"
-STARTS = ((), (PRETRAINING,), (QUERIES,), (PRETRAINING, QUERIES))
-# What may follow a start: nothing, labels, and then Zhan's training on what is retrieved.
-ENDS = ((), (LABELS,), (LABELS, ltre.LTRE))
-# Zhan's other negatives, from the start that comes nearest to the paper's.
-RIVALS = ((PRETRAINING, LABELS, "BM25 Neg"), (PRETRAINING, LABELS, "BM25 Neg", "Async ANN"))
-LONGEST = (*READS_FROM, ltre.LTRE)
-BM25_TUNED, HYBRID = "BM25, tuned", " + BM25"
-# Gillick's losses whose negatives are in the batch; the fourth needs labelled negatives.
-WORDS = {f"BoW | {name.replace('_', ' ')}": name for name in recipes.METHODS if name.startswith("in_batch")}
-
-
-def chains() -> list[tuple[str, ...]]:
-    """The dense systems, each a tuple of links."""
-    grid = [(*start, *end) for start, end in product(STARTS, ENDS)]
-    return [*(chain for chain in grid if chain), *RIVALS]
-
-
-def _by_chain(board: Board, chain: tuple[str, ...], seed: int, split: str = "test") -> pd.DataFrame:
-    return ltre.rank(board.trained(chain, seed).retriever, board.ranking, split)
-
-
-# --- tuning ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The settings that every method may try; as many for each.
-
-    Parameters
-    ----------
-    bm25 : sequence of (float, float)
-        k1 and b.
-    words, labels, ranked, query : sequence of float
-        Learning rates of each loss of bag-of-words encoders, of training on labels, of LTRe's rivals, and of LTRe.
-
-    Raises
-    ------
-    SettingError
-        If one may try more than another.
-    """
-
-    bm25: Sequence[tuple[float, float]]
-    words: Sequence[float]
-    labels: Sequence[float]
-    ranked: Sequence[float]
-    query: Sequence[float]
-
-    def __post_init__(self) -> None:
-        counts = {name: len(values) for name, values in vars(self).items()}
-        same = len(set(counts.values())) == 1
-        require(same, f"every method must try as many settings as the others; here they try {counts}")
-
-
-def tune(board: Board, budget: Budget, seed: int) -> tuple[Board, pd.DataFrame]:
-    """Choose every method's setting on validation queries.
-
-    Returns
-    -------
-    Board
-        With what was chosen. The rate of BM25's negatives is that of asynchronous ones. Neither pre-training nor
-        generated queries are tuned.
-    DataFrame
-        The trials: `method`, `setting`, the measure that chooses, and whether it is `chosen`.
-    """
-    tables = []
-
-    def choose(method: str, boards: Mapping[str, Board], run: Callable[[Board], pd.DataFrame]) -> Board:
-        values = {setting: _validated(each, run(each)) for setting, each in boards.items()}
-        best = max(values, key=values.__getitem__)
-        rows = [(method, setting, value, setting == best) for setting, value in values.items()]
-        tables.append(pd.DataFrame(rows, columns=["method", "setting", CHOSEN_BY, "chosen"]))
-        return boards[best]
-
-    lexical = {f"k1 {k1:g}, b {b:g}": replace(board, lexical=BM25(k1=k1, b=b)) for k1, b in budget.bm25}
-    board = choose("BM25", lexical, lambda each: each.by_words(each.lexical, "dev"))
-    for name, method in WORDS.items():
-        bags = {_rate(rate): _with_words(board, method, rate) for rate in budget.words}
-        board = choose(name, bags, lambda each, method=method: each.by_bags(each.bag_of_words(method, seed), "dev"))
-    labelled = {_rate(rate): replace(board, labels=replace(board.labels, learning_rate=rate)) for rate in budget.labels}
-    board = choose("labels", labelled, lambda each: _by_chain(each, (LABELS,), seed, "dev"))
-    both = {_rate(rate): replace(board, both=replace(board.both, learning_rate=rate)) for rate in budget.ranked}
-    board = choose("BM25 Neg", both, lambda each: _by_chain(each, (LABELS, "BM25 Neg"), seed, "dev"))
-    queries = {_rate(rate): replace(board, query=replace(board.query, learning_rate=rate)) for rate in budget.query}
-    board = choose(ltre.LTRE, queries, lambda each: _by_chain(each, (LABELS, ltre.LTRE), seed, "dev"))
-    return board, pd.concat(tables, ignore_index=True)
-
-
-def _with_words(board: Board, method: str, rate: float) -> Board:
-    return replace(board, recipes={**board.recipes, method: replace(board.recipes[method], learning_rate=rate)})
-
-
-def _rate(rate: float) -> str:
-    return f"learning rate {rate:g}"
-
-
-def _validated(board: Board, run: pd.DataFrame) -> float:
-    return 100 * float(evaluate(run, board.target.judgments("dev"), [CHOSEN_BY])["value"].mean())
-
-
-# --- a notebook's parameters -----------------------------------------------------------------------
+# Before the ids of queries that become items of a task.
+ASKED = "question: "
 
 
 def _constants(name: str, value: Any) -> None:
@@ -140,8 +38,8 @@ def _constants(name: str, value: Any) -> None:
 
 # Those of Part III's generator and retriever, of Part IV's training by ranking, and of the rest.
 RULES: dict[str, Rule] = {
-    **zero_shot_study.COMMON,
-    **ltre_study.RANKED_RULES,
+    **part3.COMMON,
+    **{name: part4.RULES[name] for name in ("negatives", "interval", "query_steps", "retrieved", "query_loss", "optimizer")},
     "ranked_steps": POSITIVE,
     "words_epochs": POSITIVE,
     "words_batch": number(2, whole=True),
@@ -159,118 +57,189 @@ RULES: dict[str, Rule] = {
 }
 
 
-def boards(p: Mapping[str, Any]) -> list[Board]:
-    """The boards that a notebook's parameters describe, one for each target; nothing is tuned yet.
+def equal_budgets(**trials: Sequence) -> None:
+    """Every method must try as many settings as the others; `SettingError` counts them if not."""
+    counts = {name: len(values) for name, values in trials.items()}
+    same = len(set(counts.values())) == 1
+    require(same, f"every method must try as many settings as the others; here they try {counts}")
+
+
+def check(collection: Collection) -> Collection:
+    """A collection whose every split has judged questions: to train on, to choose settings on, and to test on.
 
     Raises
     ------
     DataError
-        If a target has no labels to train on, or none to choose settings on.
+        If one has none.
     """
-    common = {"batch_size": p["batch"], "optimizer": p["optimizer"]}
-    both = Method("BM25 Neg", p["ranked_steps"], "both", "ranknet", n=p["negatives"], interval=p["interval"], **common)
-    query = Method(ltre.LTRE, p["query_steps"], "query", p["query_loss"], n=p["retrieved"], **common)
-    recipe = Recipe(batch_size=p["words_batch"], epochs=p["words_epochs"])
-    by_method = {method: replace(recipe, method=method) for method in WORDS.values()}
-    lesson = Lesson(Schedule(p["reader_steps"], p["reader_batch"], p["reader_rate"]), p["reader_negatives"])
-    studies = zero_shot_study.studies(p)
-    labels = Schedule(p["steps"], p["batch"], p["rate"])
-    made = [(study, target) for study in studies.values() for target in study.targets]
-    for _, target in made:
-        judged = target.qrels["query_id"][target.qrels["relevance"] > 0]
-        splits = set(target.queries["split"][judged.unique()])
-        wrong = f"{target.name!r} has no {{}} questions with a relevant document; a leaderboard needs them"
-        for split in ("train", "dev", "test"):
-            require(split in splits, wrong.format(split), DataError)
-    return [Board(study, target, labels, both, query, by_method, lesson) for study, target in made]
+    judged = collection.qrels["query_id"][collection.qrels["relevance"] > 0]
+    splits = set(collection.queries["split"][judged.unique()])
+    for split in ("train", "dev", "test"):
+        wrong = f"{collection.name!r} has no {split} questions with a relevant document; a leaderboard needs them"
+        require(split in splits, wrong, DataError)
+    return collection
 
 
-def budget(p: Mapping[str, Any]) -> Budget:
-    """What every method may try."""
-    return Budget(p["bm25_trials"], p["words_rates"], p["label_rates"], p["ranked_rates"], p["query_rates"])
+def as_items(collection: Collection) -> Collection:
+    """The labels as pairs of items, as Gillick's encoders are trained: a question is an item as a document is."""
+    whole = Labels().collection(collection)
+    asked = whole.queries[whole.queries["split"] != "test"]
+    judged = whole.qrels[(whole.qrels["relevance"] > 0) & whole.qrels["query_id"].isin(asked.index)]
+    found = asked.loc[judged["query_id"], ["text", "split"]].assign(cluster=judged["doc_id"].array)
+    ids = ASKED + judged["query_id"] + "?" + judged["doc_id"]
+    queries = found.set_axis(pd.Index(ids, name="query_id"))
+    items = pd.concat([texts(collection), queries["text"]]).to_frame("text").rename_axis("doc_id")
+    pairs = {"left": queries.index, "right": queries["cluster"].array, "label": 1, "split": queries["split"].array}
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
+    return Collection(f"{collection.name}, items", items, queries, qrels, pairs=pd.DataFrame(pairs))
 
 
-# --- recording -------------------------------------------------------------------------------------
-
-
-def record(experiment: Experiment, board: Board, seeds: Sequence[int], read: int, timed: int) -> None:
-    """Record every system on the test queries, and what a question takes.
+def tune(
+    target: Target, seed: int, methods: Mapping[str, tuple[Sequence[Any], Callable[[dict[str, Any]], Ranks]]]
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Choose one setting of each method on validation queries, one method after the other.
 
     Parameters
     ----------
-    read : int
-        Results of the longest chain, fused with BM25, that the last model reads.
-    timed : int
-        Questions that are asked one by one, to take the time.
+    methods : mapping
+        Method to the values that it may try, and to what makes its system of the values chosen so far and its own, by
+        the names of the methods.
+
+    Returns
+    -------
+    dict
+        Method to the value that was chosen, the first of the best.
+    DataFrame
+        The trials: `system`, `setting`, the measure that chooses in points of 100, `chosen`, `collection`.
     """
-    _record_lexical(experiment, board)
-    for seed in seeds:
-        _record_words(experiment, board, seed)
-        for chain in runtime.progress(chains(), desc=f"chains, seed {seed}", unit="chain"):
-            _record_chain(experiment, board, chain, seed)
-        _record_reader(experiment, board, seed, read)
-        experiment.record_latency(board.target, answers(board, seed, read), timed, seed)
+    chosen: dict[str, Any] = {}
+    tables = []
+    for name, (values, make) in methods.items():
+        trials = [make({**chosen, name: value}) for value in values]
+        table = study.tune({name: trials}, target, seed, CHOSEN_BY, depth=1000)
+        chosen[name] = next(value for value, best in zip(values, table["chosen"], strict=True) if best)
+        settings = [f"k1 {v[0]:g}, b {v[1]:g}" if isinstance(v, Sequence) else f"learning rate {v:g}" for v in values]
+        tables.append(table[["system", CHOSEN_BY, "chosen", "collection"]].assign(setting=settings))
+    found = pd.concat(tables, ignore_index=True)[["system", "setting", CHOSEN_BY, "chosen", "collection"]]
+    return chosen, found.assign(**{CHOSEN_BY: 100 * found[CHOSEN_BY]})
 
 
-def _record_lexical(experiment: Experiment, board: Board) -> None:
-    """BM25 with its defaults, tuned, with feedback, and over documents expanded by their generated queries."""
-    for name, system in {"BM25": BM25(), BM25_TUNED: board.lexical, "BM25+RM3": RM3()}.items():
-        outcome = Outcome(board.by_words(system), system.settings)
-        experiment.measure(name, board.target, 0, outcome, measures=MEASURES)
-    expanded = zero_shot.expand(board.ranking.texts, board.study.generated(board.target.documents))
-    run = board.lexical.rank(expanded, board.target.split("test")["text"], depth=DEPTH)
-    outcome = Outcome(run, board.lexical.settings, seconds=board.study.generator_seconds)
-    experiment.measure(f"{BM25_TUNED}, expanded", board.target, 0, outcome, measures=MEASURES)
+def chain(start: System, links: Mapping[str, Any], names: Iterable[str]) -> System:
+    """A start with the stages of these names behind it, one after the other."""
+    for name in names:
+        start = start + links[name]
+    return start
 
 
-def _record_words(experiment: Experiment, board: Board, seed: int) -> None:
-    for name, method in WORDS.items():
-        trained = board.bag_of_words(method, seed)
-        parameters, history = asdict(board.recipes[method]), trained.history
-        outcome = Outcome(board.by_bags(trained), parameters, history.best_step, history.seconds)
-        experiment.measure(name, board.target, seed, outcome, measures=MEASURES)
+# --- tables and figures, from recorded rows --------------------------------------------------------
 
 
-def _record_chain(experiment: Experiment, board: Board, chain: tuple[str, ...], seed: int) -> None:
-    seconds, run = board.trained(chain, seed).seconds, _by_chain(board, chain, seed)
-    for name, found in {name_of(chain): run, name_of(chain) + HYBRID: board.fused(run)}.items():
-        outcome = Outcome(found, board.settings(chain), seconds=seconds)
-        experiment.measure(name, board.target, seed, outcome, measures=MEASURES)
+def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, QueryGenerator]) -> pd.DataFrame:
+    """What is ranked, and what trains: documents, questions by split, labels and generated queries."""
+    rows = []
+    for source, target in ((source, each.test) for source, tests in targets.items() for each in tests):
+        rows.append(
+            {
+                "collection": target.name,
+                "documents": len(target.documents),
+                **{f"{split} questions": len(target.split(split)) for split in ("train", "dev", "test")},
+                "generated queries": len(generators[source].queries(target.documents)),
+                "generator trained on": source,
+                "fingerprint": target.fingerprint[:12],
+            }
+        )
+    return pd.DataFrame(rows)
 
 
-def _reading(read: int) -> str:
-    return f"{name_of(LONGEST)}{HYBRID}, read {read}"
+def grid(
+    results: Results, collection: str, systems: Mapping[str, Mapping[str, str]], measure: str = CHOSEN_BY
+) -> pd.DataFrame:
+    """Systems as a table.
+
+    Parameters
+    ----------
+    systems : mapping
+        Row to column to the name of the system that stands there.
+
+    Returns
+    -------
+    DataFrame
+        Text such as ``41.3 ± 0.8``: points of 100 over questions and seeds with half of the 95 % interval;
+        empty where there is no such system.
+    """
+    known = set(results.systems(collection, "test", measure))
+
+    def cell(system: str) -> str:
+        if system not in known:
+            return ""
+        return reports.plus_minus(reports.estimate(results, system, collection, measure))
+
+    rows = {row: {column: cell(system) for column, system in columns.items()} for row, columns in systems.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 
 
-def _record_reader(experiment: Experiment, board: Board, seed: int, read: int) -> None:
-    reader, seconds = board.reader(seed), board.trained(LONGEST, seed).seconds
-    run = reranking.rerank(board.fused(_by_chain(board, LONGEST, seed)), read, reader, board.target)
-    parameters = {**board.settings(LONGEST), "lesson": asdict(board.lesson)}
-    outcome = Outcome(run, parameters, seconds=seconds + reader.history.seconds)
-    experiment.measure(_reading(read), board.target, seed, outcome, measures=MEASURES)
+def costs(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.DataFrame:
+    """Quality and training time of every system that was trained.
+
+    Returns
+    -------
+    DataFrame
+        Columns `system`, `value` (points of 100) and `seconds`, means over seeds; in the order of recording.
+    """
+    rows = results.rows
+    mine = rows[(rows["collection"] == collection) & (rows["measure"] == measure) & rows["seconds"].notna()]
+    means = mine.astype({"seconds": float}).groupby("system", sort=False)[["value", "seconds"]].mean().reset_index()
+    return means.assign(value=100 * means["value"])
 
 
-def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.ndarray]]:
-    """What answers the test query of a number, from its text to `DEPTH` rows of documents, best first; by system."""
-    questions = board.target.split("test")["text"].tolist()
-    retriever, reader = board.trained(LONGEST, seed).retriever, board.reader(seed)
-    lexical = replace(board.lexical).fit(board.ranking.texts.tolist())
-    dense = ltre.answering(retriever, board.ranking)
+def best_within(table: pd.DataFrame) -> pd.DataFrame:
+    """The systems that no quicker one equals, by training time: what is best at equal time; as `costs` returns them."""
+    order = table.sort_values(["seconds", "value"], ascending=[True, False], kind="stable")
+    before = order["value"].cummax().shift(fill_value=float("-inf"))
+    return order[order["value"] > before].reset_index(drop=True)
 
-    def by_words(number: int) -> np.ndarray:
-        return lexical.search([questions[number]], DEPTH)[1][0]
 
-    def by_vectors(number: int) -> np.ndarray:
-        return dense(questions[number], DEPTH)
+def training_time(
+    table: pd.DataFrame,
+    panels: Mapping[str, Mapping[str, Sequence[str]]],
+    apart: Iterable[str],
+    level: tuple[str, float],
+    measure: str = CHOSEN_BY,
+) -> Figure:
+    """Quality over training time.
 
-    def hybrid(number: int) -> np.ndarray:
-        return fusion.reciprocal_ranks([by_vectors(number)[None], by_words(number)[None]])[1][0, :DEPTH]
+    Parameters
+    ----------
+    table : DataFrame
+        As `costs` returns it.
+    panels : mapping
+        Title to label to the systems of a line, each of which goes on from the one before.
+    apart : iterable of str
+        Labels whose systems do not go on from one another.
+    level : (str, float)
+        Name and value of a system that is not trained.
+    """
+    known, best = table.set_index("system"), best_within(table)
+    figure, axes = styled(10.0, 5.0, len(panels))
+    for axis, (title, groups) in zip(axes, panels.items(), strict=True):
+        for place, (label, systems) in enumerate(groups.items()):
+            points = known.loc[[system for system in systems if system in known.index]]
+            style = line_style(place) | ({"linestyle": "none"} if label in set(apart) else {})
+            axis.plot(points["seconds"], points["value"], label=label, **style)
+        axis.axhline(level[1], color="0.4", linestyle=":", label=level[0])
+        axis.step(best["seconds"], best["value"], where="post", color=COLOURS[7], linewidth=1, label="best at equal time")
+        axis.set(xscale="log", xlabel="seconds of training", title=title)
+    bounds = [bound for axis in axes for bound in axis.get_ylim()]
+    for axis in axes:
+        axis.set_ylim(min(bounds), max(bounds))
+    axes[0].set_ylabel(f"{measure} (points of 100)")
+    legend(figure, axes, 3)
+    return figure
 
-    def reading(number: int) -> np.ndarray:
-        rows = hybrid(number)
-        first = rows[:read][rows[:read] >= 0]
-        ordered = reader.order(retriever.tokenize([questions[number]]), board.ranking.benchmark.documents, first)
-        return np.concatenate([ordered, rows[len(first) :]])
 
-    longest = name_of(LONGEST)
-    return {BM25_TUNED: by_words, longest: by_vectors, longest + HYBRID: hybrid, _reading(read): reading}
+def starts_by_ends(starts: Mapping[str, Sequence[str]], ends: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+    """The chains of a grid: start to end to the name of the chain, whose links are joined by `` > ``."""
+    rows: dict[str, dict[str, str]] = {}
+    for (start, first), (end, last) in product(starts.items(), ends.items()):
+        rows.setdefault(start, {})[end] = " > ".join([*first, *last])
+    return rows

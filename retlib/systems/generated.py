@@ -64,6 +64,10 @@ class Generated(CollectionQueries):
         how = self.how or self.generator.decoding
         return {"data": repr(self), **self.generator.settings, **how.settings}
 
+    def seconds(self) -> float:
+        """What the training of the generator took."""
+        return self.generator.seconds
+
     def collection(self, target: Collection) -> Collection:
         """The passages, and their queries as `synthetic` divides them."""
         return _collection(self.generator, self.passages or target, self.share, self.how)

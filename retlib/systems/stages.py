@@ -59,6 +59,10 @@ class TrainingData(ABC):
         """The collections whose queries train."""
         return []
 
+    def seconds(self) -> float:
+        """What making the data took, where a model makes it."""
+        return 0.0
+
     def finish(self, student: Trained) -> None:  # noqa: B027 - most trainings train what they are to train
         """Called when training has ended."""
 

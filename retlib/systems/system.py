@@ -132,10 +132,11 @@ class System:
         return rank(fit(self, target.trains, seed), target.test, split, depth, self.index, self.search)
 
     def cost(self, target: Target, seed: int) -> tuple[int, float]:
-        """Steps of the last stage up to the weights that are kept, and seconds of training of all stages."""
+        """Steps of the last stage up to the weights that are kept; seconds of all stages, and of making their data."""
         history, seconds = fit(self, target.trains, seed).history, 0.0
         for length in range(1, len(self.stages) + 1):
             seconds += fit(replace(self, stages=self.stages[:length]), target.trains, seed).history.seconds
+            seconds += sum(data.seconds() for data in self.stages[length - 1].parts)
         kept = self.stages[-1].keep if self.stages else "best"
         return (history.best_step if kept == "best" else history.evaluations[-1]["step"]), seconds
 
