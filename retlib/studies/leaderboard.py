@@ -39,7 +39,10 @@ def _constants(name: str, value: Any) -> None:
 # Those of Part III's generator and retriever, of Part IV's training by ranking, and of the rest.
 RULES: dict[str, Rule] = {
     **part3.COMMON,
-    **{name: part4.RULES[name] for name in ("negatives", "interval", "query_steps", "retrieved", "query_loss", "optimizer")},
+    **{
+        name: part4.RULES[name]
+        for name in ("negatives", "interval", "query_steps", "retrieved", "query_loss", "optimizer")
+    },
     "ranked_steps": POSITIVE,
     "words_epochs": POSITIVE,
     "words_batch": number(2, whole=True),
@@ -227,7 +230,9 @@ def training_time(
             style = line_style(place) | ({"linestyle": "none"} if label in set(apart) else {})
             axis.plot(points["seconds"], points["value"], label=label, **style)
         axis.axhline(level[1], color="0.4", linestyle=":", label=level[0])
-        axis.step(best["seconds"], best["value"], where="post", color=COLOURS[7], linewidth=1, label="best at equal time")
+        axis.step(
+            best["seconds"], best["value"], where="post", color=COLOURS[7], linewidth=1, label="best at equal time"
+        )
         axis.set(xscale="log", xlabel="seconds of training", title=title)
     bounds = [bound for axis in axes for bound in axis.get_ylim()]
     for axis in axes:
@@ -237,9 +242,17 @@ def training_time(
     return figure
 
 
-def starts_by_ends(starts: Mapping[str, Sequence[str]], ends: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
-    """The chains of a grid: start to end to the name of the chain, whose links are joined by `` > ``."""
-    rows: dict[str, dict[str, str]] = {}
+def name_of(links: Iterable[str]) -> str:
+    """The name of a chain: those of its links, in their order."""
+    return " > ".join(links)
+
+
+def starts_by_ends(
+    starts: Mapping[str, Sequence[str]], ends: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, tuple[str, tuple[str, ...]]]]:
+    """The chains of a grid: start to end to a chain's name and its links."""
+    rows: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {}
     for (start, first), (end, last) in product(starts.items(), ends.items()):
-        rows.setdefault(start, {})[end] = " > ".join([*first, *last])
+        links = (*first, *last)
+        rows.setdefault(start, {})[end] = name_of(links), links
     return rows
