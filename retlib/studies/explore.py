@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -12,68 +12,49 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.core.errors import require, require_one_of
+from retlib.core.errors import require
 from retlib.data.collection import Collection, hash_position
 from retlib.data.text import WORD, words
-from retlib.report import ltre_figures
+from retlib.report import training_figures
 from retlib.report.reports import as_page
-from retlib.retrieval.lexical import BM25
-from retlib.studies import ltre_maps
-from retlib.studies.ltre_study import NEGATIVES, WARM, Study
-from retlib.systems import ltre
-from retlib.systems.ranking import Ranking
+from retlib.systems.compose import Ranks
+from retlib.systems.system import Target
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-LEXICAL = "BM25"
-SYSTEMS = (LEXICAL, WARM, *NEGATIVES)
 # Letters of a document that are shown.
 LETTERS = 240
 RELEVANT = "✓"
 
 
 @dataclass(frozen=True, eq=False)
-class Desk:
+class SearchDemo:
     """Systems that answer any question over the documents of one collection.
 
     Parameters
     ----------
-    study : Study
-        Whose systems they are; those that are not trained yet are trained when they are first asked.
-    collection : Collection
-        One that the study is tested on.
-    systems : sequence of str
-        Of `SYSTEMS`.
+    systems : mapping of str to Ranks
+        Those that are not trained yet are trained when they are first asked.
+    target : Target
     seed : int
     """
 
-    study: Study
-    collection: Collection
-    systems: Sequence[str]
+    systems: Mapping[str, Ranks]
+    target: Target
     seed: int = 0
     _made: dict[str, Callable[[str, int], np.ndarray]] = field(default_factory=dict, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        for system in self.systems:
-            require_one_of("system", system, SYSTEMS)
-
     @property
-    def _ranking(self) -> Ranking:
-        return self.study.part(self.collection)
+    def collection(self) -> Collection:
+        """What is searched."""
+        return self.target.test
 
     def _answering(self, system: str) -> Callable[[str, int], np.ndarray]:
         """What answers for a system: made when it is first asked."""
         if system not in self._made:
-            self._made[system] = self._by_words() if system == LEXICAL else self._by_vectors(system)
+            self._made[system] = self.systems[system].answer(self.target, self.seed)
         return self._made[system]
-
-    def _by_words(self) -> Callable[[str, int], np.ndarray]:
-        bm25 = BM25().fit(self._ranking.texts.tolist())
-        return lambda text, k: bm25.search([text], k)[1][0]
-
-    def _by_vectors(self, system: str) -> Callable[[str, int], np.ndarray]:
-        return ltre.answering(self.study.retriever(system, self.seed), self._ranking)
 
     def questions(self, count: int) -> list[str]:
         """The texts of some test questions, the same whenever asked: the first in the order of a hash."""
@@ -125,7 +106,7 @@ def side_by_side(question: str, lists: pd.DataFrame) -> HTML:
     ----------
     question : str
     lists : DataFrame
-        As `Desk.lists` returns it.
+        As `SearchDemo.lists` returns it.
     """
     asked = set(words(question))
     cells = lists.assign(cell=[_cell(row, asked) for row in lists.itertuples()])
@@ -151,20 +132,20 @@ def marked(text: str, asked: set[str]) -> str:
     return "".join(f"<mark>{escape(piece)}</mark>" if asked & set(words(piece)) else escape(piece) for piece in pieces)
 
 
-def explorer(desk: Desk, depth: int = 5) -> Widget:
+def explorer(demo: SearchDemo, depth: int = 5) -> Widget:
     """For JupyterLab: a field for a question, a choice of systems, and their lists side by side."""
     from ipywidgets import HTML as Page
     from ipywidgets import HBox, SelectMultiple, Text, VBox
 
-    field = Text(desk.questions(1)[0], description="question", continuous_update=False, layout={"width": "40em"})
-    chosen = SelectMultiple(options=desk.systems, value=tuple(desk.systems), description="systems")
+    field = Text(demo.questions(1)[0], description="question", continuous_update=False, layout={"width": "40em"})
+    chosen = SelectMultiple(options=demo.systems, value=tuple(demo.systems), description="systems")
     page = Page()
 
     def show(*_: object) -> None:
         if not words(field.value) or not chosen.value:
             page.value = "Ask a question of one word at least, and choose a system."
             return
-        lists = desk.lists(field.value, depth, chosen.value)
+        lists = demo.lists(field.value, depth, chosen.value)
         page.value = side_by_side(field.value, lists).data if len(lists) else "Nothing was found."
 
     field.observe(show, "value")
@@ -179,29 +160,29 @@ def walk(corpus: pd.DataFrame) -> Widget:
     Parameters
     ----------
     corpus : DataFrame
-        As `retlib.studies.ltre_maps.corpus` returns it.
+        As `retlib.studies.part4.whole_map` returns it.
     """
     from ipywidgets import SelectionSlider, interactive
 
-    documents, queries, relevant = ltre_maps.layers(corpus)
-    steps = sorted(queries["step"].unique())
+    steps = sorted(corpus["step"][corpus["what"] == "query"].unique())
 
     def show(step: int) -> None:
-        ltre_figures.paths(documents, queries[queries["step"] <= step], relevant)
+        training_figures.paths(corpus[corpus["step"] <= step])
 
     return interactive(show, step=SelectionSlider(options=steps, value=steps[-1], description="step"))
 
 
-def agreement(lists: pd.DataFrame) -> pd.Series:
-    """The share of each system's documents that BM25 lists for the same question; index system, without BM25.
+def agreement(lists: pd.DataFrame, rival: str) -> pd.Series:
+    """The share of each system's documents that a rival lists for the same question; index system, without the rival.
 
     Parameters
     ----------
     lists : DataFrame
-        As `Desk.lists` returns it, of several questions, with a column `question`. Empty where BM25 is not asked.
+        As `SearchDemo.lists` returns it, of several questions, with a column `question`. Empty where the rival is not
+        asked.
     """
     found = pd.MultiIndex.from_frame(lists[["question", "doc_id"]])
-    is_theirs = (lists["system"] == LEXICAL).to_numpy()
+    is_theirs = (lists["system"] == rival).to_numpy()
     if not is_theirs.any():
         return pd.Series(dtype=float)
     same = pd.Series(found.isin(found[is_theirs]), lists.index)[~is_theirs]

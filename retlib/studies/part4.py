@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from retlib.data.union import union
 from retlib.models.retriever import Architecture
 from retlib.retrieval.index import EXACT
 from retlib.studies.experiment import Experiment, collection_name
-from retlib.systems.compose import Ranks
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
@@ -237,19 +235,6 @@ def _projected(vectors: np.ndarray) -> np.ndarray:
 
 
 # --- what indexes and trainings cost ---------------------------------------------------------------
-
-
-def record_latencies(experiment: Experiment, systems: Mapping[str, Ranks], target: Target, timed: int) -> None:
-    """Record the milliseconds of `timed` questions to the first 100 results, with every seed; asked one by one."""
-    texts = target.test.split("test")["text"].tolist()
-    for seed in experiment.parameters["seeds"]:
-        answers = {name: system.answer(target, seed) for name, system in systems.items()}
-        asked = {name: partial(_asked, answer, texts) for name, answer in answers.items()}
-        experiment.record_latency(target.test, asked, timed, seed)
-
-
-def _asked(answer: Any, texts: Sequence[str], number: int) -> np.ndarray:
-    return answer(texts[number], 100)
 
 
 def record_sizes(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -96,3 +97,18 @@ def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, 
     names_of(systems)("system", names)
     wanted = [names] if isinstance(names, str) else list(names)
     return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}
+
+
+def record_latencies(
+    experiment: Experiment, systems: Mapping[str, Ranks], target: Target, timed: int, depth: int = 100
+) -> None:
+    """Record the milliseconds of `timed` questions to the first results, with every seed; asked one by one, warm."""
+    texts = target.test.split("test")["text"].tolist()
+    for seed in experiment.parameters["seeds"]:
+        answers = {name: system.answer(target, seed) for name, system in systems.items()}
+        asked = {name: partial(_asked, answer, texts, depth) for name, answer in answers.items()}
+        experiment.record_latency(target.test, asked, timed, seed)
+
+
+def _asked(answer: Callable[[str, int], Any], texts: Sequence[str], depth: int, number: int) -> Any:
+    return answer(texts[number], depth)

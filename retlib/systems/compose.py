@@ -21,7 +21,6 @@ from retlib.retrieval.lexical import LexicalSystem
 from retlib.systems.ranking import reorder
 from retlib.systems.system import System, Target, fit
 
-
 # Results of each list that are fused, however few are asked for.
 DEPTH = 1000
 
