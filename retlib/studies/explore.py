@@ -138,7 +138,7 @@ def explorer(demo: SearchDemo, depth: int = 5) -> Widget:
     from ipywidgets import HBox, SelectMultiple, Text, VBox
 
     field = Text(demo.questions(1)[0], description="question", continuous_update=False, layout={"width": "40em"})
-    chosen = SelectMultiple(options=demo.systems, value=tuple(demo.systems), description="systems")
+    chosen = SelectMultiple(options=list(demo.systems), value=tuple(demo.systems), description="systems")
     page = Page()
 
     def show(*_: object) -> None:

@@ -1,39 +1,23 @@
-"""The leaderboard: equal budgets, what is recorded, its tables and figures; on NumPy's docstrings and by hand."""
+"""The leaderboard: equal budgets, settings chosen on validation questions, its tables and its figure."""
 
-from itertools import product
+from dataclasses import replace
 
-import board_slice
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from board_slice import PARAMETERS
+from words import SMALL, UNITS
 
 from retlib.core.errors import DataError, SettingError
-from retlib.data import datasets
 from retlib.evaluation.measures import evaluate
 from retlib.evaluation.results import Results
-from retlib.report import reports
 from retlib.retrieval.lexical import BM25
-from retlib.studies import leaderboard, leaderboard_tables
-from retlib.studies.experiment import COMMON, Experiment, check_parameters
-from retlib.studies.leaderboard import BM25_TUNED, HYBRID, LONGEST, MEASURES, Budget, chains, name_of
-from retlib.systems import reranking
-
-GIVEN = {"profile": "smoke", "seeds": [0], "source": "run", **PARAMETERS}
-READ = f"{name_of(LONGEST)}{HYBRID}, read 3"
-
-
-@pytest.fixture(scope="module")
-def tuned():
-    return leaderboard.tune(board_slice.board(), leaderboard.budget(PARAMETERS), 0)
-
-
-@pytest.fixture(scope="module")
-def results(tuned):
-    made = Experiment("51_one_leaderboard", {"profile": "smoke", "seeds": [0], "source": "run"})
-    leaderboard.record(made, tuned[0], [0], read=3, timed=3)
-    return made.results
+from retlib.studies import leaderboard
+from retlib.studies.experiment import COMMON
+from retlib.systems.compose import Lexical
+from retlib.systems.stages import Stage
+from retlib.systems.system import System, Target
+from retlib.systems.training_data import LabelledPairs, Labels
 
 
 @pytest.fixture(autouse=True)
@@ -45,117 +29,90 @@ def closed():
 # --- parameters ------------------------------------------------------------------------------------
 
 
-def test_the_parameters_are_checked():
-    check_parameters(GIVEN, {**COMMON, **leaderboard.RULES})
-    for name, wrong in {"bm25_trials": [[1.2]], "read": 0, "query_loss": "softmax", "label_rates": [2]}.items():
-        with pytest.raises(SettingError, match=name):
-            check_parameters({**GIVEN, name: wrong}, {**COMMON, **leaderboard.RULES})
-    with pytest.raises(SettingError, match="b = 1.5"):
-        check_parameters({**GIVEN, "bm25_trials": [[1.2, 1.5]]}, {**COMMON, **leaderboard.RULES})
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bm25_trials", [[1.2]], "two numbers, k1 and b"),
+        ("bm25_trials", [[1.2, 1.5]], "b = 1.5"),
+        ("query_loss", "softmax", "query_loss = 'softmax'"),
+        ("label_rates", [2], "label_rates"),
+    ],
+)
+def test_an_impossible_parameter_is_refused(name, value, message):
+    with pytest.raises(SettingError, match=message):
+        {**COMMON, **leaderboard.RULES}[name](name, value)
 
 
 def test_no_method_may_try_more_than_another():
+    leaderboard.equal_budgets(bm25=[(1, 1)], labels=[0.1])
     with pytest.raises(SettingError, match="'labels': 2"):
-        Budget([(1, 1)], [0.1], [0.1, 0.2], [0.1], [0.1])
+        leaderboard.equal_budgets(bm25=[(1, 1)], labels=[0.1, 0.2])
 
 
-def test_boards_are_of_the_targets():
-    board = board_slice.board()
-    assert board.target.name == "pydocs-target-smoke" and board.both.trained == "both" and board.query.n == 5
-    assert (board.both.interval, board.lesson.schedule.steps, board.recipes["in_batch_triplet"].batch_size) == (1, 2, 8)
-
-
-def test_a_target_without_labels_is_refused(monkeypatch):
-    load = datasets.load
-
-    def without_dev(name):
-        found = load(name)
-        return found if name != "pydocs-target-smoke" else found.part(queries=found.queries["split"] != "dev")
-
-    monkeypatch.setattr(datasets, "load", without_dev)
-    with pytest.raises(DataError, match="'pydocs-target-smoke' has no dev questions"):
-        leaderboard.boards(PARAMETERS)
+def test_a_collection_without_labels_is_refused(collection):
+    assert leaderboard.check(collection) is collection
+    queries = collection.queries.assign(split="test")
+    with pytest.raises(DataError, match="no train questions"):
+        leaderboard.check(replace(collection, queries=queries))
 
 
 # --- systems ---------------------------------------------------------------------------------------
 
 
-def test_the_chains_are_a_grid_and_the_other_negatives():
-    names = [name_of(chain) for chain in chains()]
-    assert len(names) == len(set(names)) == 4 * 3 - 1 + 2
-    assert {"labels", "GQ > labels > LTRe", name_of(LONGEST), "ICT+BFS+WLP > labels > BM25 Neg > Async ANN"} <= set(
-        names
-    )
+def test_the_chains_are_a_grid_of_starts_and_ends():
+    grid = leaderboard.starts_by_ends({"nothing": (), "GQ": ("GQ",)}, {"alone": (), "labels": ("labels", "LTRe")})
+    assert grid["nothing"] == {"alone": ("", ()), "labels": ("labels > LTRe", ("labels", "LTRe"))}
+    assert grid["GQ"]["labels"] == ("GQ > labels > LTRe", ("GQ", "labels", "LTRe"))
 
 
-# --- tuning ----------------------------------------------------------------------------------------
+def test_a_chain_has_its_links_in_their_order():
+    links = {name: Stage(data=Labels(), steps=steps) for name, steps in {"a": 1, "b": 2}.items()}
+    found = leaderboard.chain(System(SMALL, UNITS), links, ["b", "a", "b"])
+    assert [stage.steps for stage in found.stages] == [2, 1, 2]
 
 
-def test_every_method_tries_as_many_settings_and_the_best_is_chosen(tuned):
-    board, trials = tuned
-    assert (trials.groupby("method").size() == 2).all() and trials["method"].nunique() == 7
-    for _, mine in trials.groupby("method"):
-        (best,) = mine["RR@10"][mine["chosen"]]
-        assert best == mine["RR@10"].max()
-    chosen = trials[trials["chosen"]].set_index("method")["setting"]
-    assert chosen["BM25"] == f"k1 {board.lexical.k1:g}, b {board.lexical.b:g}"
-    for name, method in leaderboard.WORDS.items():
-        assert board.recipes[method].method == method
-        assert chosen[name] == f"learning rate {board.recipes[method].learning_rate:g}"
-    assert chosen["BM25 Neg"] == f"learning rate {board.both.learning_rate:g}"
-    assert chosen["labels"] == f"learning rate {board.labels.learning_rate:g}"
-    assert board.study.first.learning_rate == PARAMETERS["rate"]
-    assert chosen["LTRe"] == f"learning rate {board.query.learning_rate:g}"
+def test_questions_are_items_with_the_documents_that_are_relevant_to_them(collection):
+    items = leaderboard.as_items(collection)
+    pairs = pd.concat([items.labelled("train"), items.labelled("dev")])
+    judged = collection.qrels[collection.qrels["relevance"] > 0]
+    judged = judged[judged["query_id"].map(collection.queries["split"]).isin(["train", "dev"])]
+    expected = {(f"question: {q}?{d}", d) for q, d in zip(judged["query_id"], judged["doc_id"], strict=True)}
+    assert set(zip(pairs["left"], pairs["right"], strict=True)) == expected
+    first = pairs.iloc[0]
+    asked = first["left"].removeprefix("question: ").partition("?")[0]
+    assert items.documents["text"][first["left"]] == collection.queries["text"][asked]
+    assert set(collection.split("test").index).isdisjoint(name.partition("?")[0] for name in items.queries.index)
+    bag = System(replace(SMALL, encoder="bag-of-words", similarity="cosine", query_length=None, document_length=None))
+    trained = bag + Stage(data=LabelledPairs(items), options={"mask_known": False}, steps=3, batch_size=8)
+    run = trained.run(Target(collection), 0)
+    assert set(run["doc_id"]) <= set(collection.documents.index)
 
 
-def test_validation_questions_choose(tuned):
-    board, trials = tuned
-    mine = trials[trials["method"] == "BM25"].set_index("setting")["RR@10"]
-    for k1, b in PARAMETERS["bm25_trials"]:
-        run = board.by_words(BM25(k1=k1, b=b), "dev")
-        values = evaluate(run, board.target.judgments("dev"), ["RR@10"])["value"]
-        assert mine[f"k1 {k1:g}, b {b:g}"] == pytest.approx(100 * values.mean())
+def test_settings_are_chosen_on_validation_questions_one_method_after_the_other(collection):
+    constants, rates, seen = [(0.5, 0.1), (1.5, 0.9)], [1e-4, 0.02], []
 
+    def labels(found):
+        seen.append(dict(found))
+        return System(SMALL, UNITS) + Stage(data=Labels(), steps=8, batch_size=16, learning_rate=found["labels"])
 
-# --- recording -------------------------------------------------------------------------------------
-
-
-def test_every_system_is_recorded(results, tuned):
-    names = [name_of(chain) for chain in chains()]
-    dense = {name + suffix for name in names for suffix in ("", HYBRID)}
-    lexical = {"BM25", BM25_TUNED, "BM25+RM3", f"{BM25_TUNED}, expanded"}
-    found = set(results.systems(tuned[0].target.name, "test", "RR@10"))
-    assert found == dense | lexical | set(leaderboard.WORDS) | {READ}
-    assert set(MEASURES) <= set(results.rows["measure"])
-
-
-def test_the_reader_orders_the_first_results_alone(results, tuned):
-    rows = results.rows[results.rows["measure"] == "R@10"].set_index("system")["value"]
-    # Three of ten results are re-ordered: the same ten stay.
-    assert rows[READ] == rows[name_of(LONGEST) + HYBRID]
-
-
-def test_answers_are_the_recorded_lists(tuned):
-    board = tuned[0]
-    found = leaderboard.answers(board, 0, 3)
-    dense = leaderboard._by_chain(board, LONGEST, 0)
-    hybrid = board.fused(dense)
-    expected = {BM25_TUNED: board.by_words(board.lexical), name_of(LONGEST): dense, name_of(LONGEST) + HYBRID: hybrid}
-    expected[READ] = reranking.rerank(hybrid, 3, board.reader(0), board.target)
-    assert list(found) == list(expected)
-    ids, documents = board.target.split("test").index, board.target.documents.index
-    for (name, run), number in product(expected.items(), (0, 5)):
-        rows = found[name](number)
-        mine = run[run["query_id"] == ids[number]]
-        assert sorted(documents[rows[rows >= 0]]) == sorted(mine["doc_id"]), name
-        # Equal scores are ordered by row here, and by id there.
-        scores = mine.set_index("doc_id")["score"][documents[rows[rows >= 0]]]
-        np.testing.assert_allclose(scores, mine["score"], atol=1e-4, err_msg=name)
-
-
-def test_times_are_recorded(results, tuned):
-    rows = results.rows[results.rows["measure"] == "latency ms"].set_index("system")["value"]
-    assert rows.index.tolist() == list(leaderboard.answers(tuned[0], 0, 3)) and (rows > 0).all()
+    methods = {
+        "BM25": (constants, lambda found: Lexical(BM25(k1=found["BM25"][0], b=found["BM25"][1]))),
+        "labels": (rates, labels),
+    }
+    chosen, trials = leaderboard.tune(Target(collection), 0, methods)
+    assert trials["setting"].tolist() == [
+        "k1 0.5, b 0.1",
+        "k1 1.5, b 0.9",
+        "learning rate 0.0001",
+        "learning rate 0.02",
+    ]
+    for (name, mine), values in zip(trials.groupby("system", sort=False), (constants, rates), strict=True):
+        assert mine["chosen"].sum() == 1 and mine["RR@10"][mine["chosen"]].item() == mine["RR@10"].max()
+        assert chosen[name] == values[mine["chosen"].to_numpy().argmax()]
+    assert [found["BM25"] for found in seen] == [chosen["BM25"]] * 2
+    run = Lexical(BM25(k1=0.5, b=0.1)).run(Target(collection), split="dev")
+    values = evaluate(run, collection.judgments("dev"), ["RR@10"])["value"]
+    assert trials["RR@10"][0] == pytest.approx(100 * values.mean())
 
 
 # --- tables ----------------------------------------------------------------------------------------
@@ -175,41 +132,32 @@ def made(values, seconds=None):
     return found
 
 
-def test_the_grid_has_starts_and_ends():
-    found = leaderboard_tables.grid(made({"labels": 0.25, "GQ > labels": 0.5, "GQ + BM25": 0.75}), "c")
-    assert found.index.tolist() == ["from random weights", "ICT+BFS+WLP", "GQ", "ICT+BFS+WLP > GQ"]
-    assert found.loc["from random weights", "labels"] == "25.0 ± 0.0"
-    assert found.loc["GQ", ["labels", "nothing more + BM25"]].tolist() == ["50.0 ± 0.0", "75.0 ± 0.0"]
-    assert found.loc["GQ", "nothing more"] == ""
+def test_the_grid_has_the_systems_that_there_are():
+    cells = {"nothing": {"alone": "", "labels": "labels"}, "GQ": {"alone": "GQ", "labels": "GQ > labels"}}
+    found = leaderboard.grid(made({"labels": 0.25, "GQ > labels": 0.5}), "c", cells)
+    assert found.loc["nothing"].tolist() == ["", "25.0 ± 0.0"] and found.loc["GQ"].tolist() == ["", "50.0 ± 0.0"]
 
 
 def test_costs_are_of_what_was_trained_and_the_best_within_a_time_rise():
     results = made({"a": 0.1, "b": 0.3, "c": 0.2, "BM25": 0.9}, {"a": 1.0, "b": 2.0, "c": 3.0})
-    found = leaderboard_tables.costs(results, "c")
+    found = leaderboard.costs(results, "c")
     assert found["system"].tolist() == ["a", "b", "c"] and found["value"].tolist() == pytest.approx([10, 30, 20])
-    best = leaderboard_tables.best_within(found)
-    assert best["system"].tolist() == ["a", "b"]
+    assert leaderboard.best_within(found)["system"].tolist() == ["a", "b"]
 
 
 def test_of_equally_quick_systems_the_better_counts():
     table = pd.DataFrame({"system": ["a", "b"], "value": [1.0, 2.0], "seconds": [5.0, 5.0]})
-    assert leaderboard_tables.best_within(table)["system"].tolist() == ["b"]
+    assert leaderboard.best_within(table)["system"].tolist() == ["b"]
 
 
-def test_the_figure_has_a_line_for_every_start(results, tuned):
-    costs = leaderboard_tables.costs(results, tuned[0].target.name)
-    figure = leaderboard_tables.training_time(costs, 50.0)
+def test_the_figure_has_a_line_for_every_label():
+    costs = pd.DataFrame({"system": ["a", "b", "c"], "value": [1.0, 2.0, 3.0], "seconds": [1.0, 2.0, 4.0]})
+    panels = {"alone": {"first": ["a", "b", "gone"], "other": ["c"]}, "fused": {"first": ["c"]}}
+    figure = leaderboard.training_time(costs, panels, ["other"], ("BM25", 2.5))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    starts = ["from random weights", "ICT+BFS+WLP", "GQ", "ICT+BFS+WLP > GQ"]
-    assert labels[:4] == starts and {"bag of words", BM25_TUNED, "best at equal time"} <= set(labels)
-    line = figure.axes[0].get_lines()[0]
-    mine = costs.set_index("system").loc[["labels", "labels > LTRe"]]
-    assert line.get_xdata().tolist() == mine["seconds"].tolist() and line.get_ydata().tolist() == mine["value"].tolist()
+    assert {"first", "other", "BM25", "best at equal time"} <= set(labels)
+    line, apart = figure.axes[0].get_lines()[:2]
+    assert line.get_xdata().tolist() == [1, 2] and line.get_ydata().tolist() == [1, 2]
+    assert apart.get_linestyle() == "None"
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
     assert "RR@10" in figure.axes[0].get_ylabel() and figure.axes[1].get_xlabel() == "seconds of training"
-
-
-def test_sizes_and_latencies(results, tuned):
-    (row,) = leaderboard_tables.sizes([tuned[0]]).to_dict("records")
-    assert row["test questions"] == 12 and 0 < row["generated queries"] <= 2 * row["documents"]
-    found = reports.latencies(results, tuned[0].target.name)
-    assert len(found) == 4 and (found["low"] <= found["value"]).all() and (found["median"] <= found["p95"]).all()
