@@ -5,12 +5,19 @@ import pandas as pd
 
 from retlib.data.collection import Collection
 from retlib.data.text import WordPiece
-from retlib.systems.dense import Architecture, Schedule
-from retlib.systems.reranking import Lesson
+from retlib.models.retriever import Architecture
+from retlib.systems.reranking import PairSystem
+from retlib.systems.stages import Stage
+from retlib.systems.system import System
+from retlib.systems.training_data import Labels
 
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
 SMALL = Architecture(layers=1, width=64, dimension=8, query_length=4, document_length=6)
-LESSON = Lesson(Schedule(steps=6, batch_size=4, evaluations=2), negatives=3)
+# Trained from random weights on three of BM25's first twelve.
+LESSON = Stage(
+    data=Labels(), negatives="bm25", options={"n": 3, "depth": 12}, steps=6, batch_size=4, evaluations=2,
+)  # fmt: skip
+READER = PairSystem(System(SMALL, LETTERS), LESSON)
 
 
 def table(*texts):

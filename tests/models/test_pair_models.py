@@ -1,0 +1,291 @@
+"""MaxSim by hand and against loops; models that score pairs with it, and that they are kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from letters import LETTERS, SMALL, table, tokens
+
+from retlib.core.errors import DataError, SettingError
+from retlib.core.history import History
+from retlib.data.text import TokenTable, offsets_of
+from retlib.models import pair_models
+from retlib.models.pair_models import PAIR_MODELS, PairModel, maxsim
+from retlib.models.retriever import Retriever
+from retlib.training.batches import Batch
+from retlib.training.losses import NEGATIVE, POSITIVE
+from retlib.training.tasks import PairTask
+
+ACROSS, UP = [1.0, 0.0], [0.0, 1.0]
+
+
+def score(queries, asked, documents, found):
+    return maxsim(torch.tensor(queries), np.array(asked), torch.tensor(documents), np.array(found))
+
+
+def test_the_best_of_each_token_of_the_query_counts():
+    # The first two tokens are one document, the third another: 1 + 0.8 with the first, 0 - 0.8 with the second.
+    found = score([ACROSS, [0.6, 0.8]], [2], [UP, ACROSS, [0.0, -1.0]], [2, 1])
+    assert found.tolist() == [[pytest.approx(1.8), pytest.approx(-0.8)]]
+
+
+def test_a_document_without_tokens_counts_minus_one_for_each_token_of_the_query():
+    assert score([ACROSS, UP, UP], [2, 1], [UP], [1, 0]).tolist() == [[1.0], [-1.0]]
+    assert score([ACROSS, UP], [2], [UP], [1, 0]).tolist() == [[1.0, -2.0]]
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.integers(0, 3), min_size=n, max_size=n),
+            st.lists(st.integers(0, 4), min_size=2 * n, max_size=2 * n),
+            st.integers(0, 5),
+        )
+    )
+)
+def test_scores_are_those_of_loops(drawn):
+    asked, found, seed = drawn
+    generator = np.random.default_rng(seed)
+
+    def texts(lengths):
+        tokens = generator.normal(size=(sum(lengths), 3))
+        tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+        return tokens, np.split(tokens, offsets_of(np.array(lengths))[1:-1])
+
+    (left, queries), (right, documents) = texts(asked), texts(found)
+    scores = maxsim(torch.from_numpy(left), np.array(asked), torch.from_numpy(right), np.array(found))
+    for row, query in enumerate(queries):
+        for place, document in enumerate(documents[2 * row : 2 * row + 2]):
+            expected = sum(max((token @ other for other in document), default=-1.0) for token in query)
+            assert scores[row, place].item() == pytest.approx(expected)
+
+
+def make_model(kind, seed=1):
+    made = PairModel.fresh(kind, Retriever.fresh(SMALL, LETTERS, seed), seed)
+    torch.manual_seed(seed)
+    # As they start, layers hardly change what goes through them, and a mistake would hardly show.
+    for weight in made.model.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    made.model.eval()
+    return made
+
+
+@pytest.fixture(scope="module")
+def cross():
+    return make_model("cross-encoder").model
+
+
+@pytest.fixture(scope="module")
+def late():
+    return make_model("late-interaction").model
+
+
+QUERIES = table("a b", "c", "d e f")
+DOCUMENTS = table("d", "e f g", "a", "h i j k", "b", "c c")
+
+
+def vectors(model, row):
+    """Vectors of unit length of a row that is read by itself: (tokens, d)."""
+    found = model.encoder.head(model.encoder.states(TokenTable.from_rows([row])))
+    return found / found.norm(dim=1, keepdim=True)
+
+
+def test_vectors_are_of_unit_length_and_all_is_exact_where_the_layers_are_not(late):
+    states = late.encoder.states(DOCUMENTS).detach().bfloat16()
+    with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        patch.setattr(late.encoder, "states", lambda table: states)
+        found = late.vectors(DOCUMENTS)
+        scores = maxsim(found[:2], np.array([2]), found[2:5], np.array([3]))
+        exact = late.encoder.head.float()
+    with torch.no_grad():
+        exact = exact(states.float())
+    exact = exact / exact.norm(dim=1, keepdim=True)
+    assert found.dtype == scores.dtype == torch.float32
+    torch.testing.assert_close(found, exact)
+    torch.testing.assert_close(scores, (exact[:2] @ exact[2:5].T).amax(dim=1).sum()[None, None])
+
+
+# --- the cross-encoder -----------------------------------------------------------------------------
+
+
+def test_a_cross_encoder_reads_query_separator_and_document_of_each_pair(cross):
+    """And sums, over the query's tokens, the largest inner product with a token of the document."""
+    queries = table("a b", "c")
+    with torch.no_grad():
+        found = cross(queries, DOCUMENTS)
+        expected = []
+        for i, row in enumerate(tokens(DOCUMENTS)):
+            asked = tokens(queries)[i // 3]
+            read = vectors(cross, [*asked, LETTERS.sep, *row])
+            own = read[len(asked) + 1 :]
+            expected.append(sum(max(float(token @ other) for other in own) for token in read[: len(asked)]))
+    assert found.shape == (2, 3)
+    np.testing.assert_allclose(found.ravel(), expected, atol=1e-5)
+    assert len({round(score, 4) for score in expected}) == 6
+
+
+def test_what_is_too_long_is_cut_at_the_end_of_the_document(cross, monkeypatch):
+    monkeypatch.setattr(type(cross.encoder), "longest", 5)
+    with torch.no_grad():
+        assert cross(table("a b"), table("c d e f")).item() == cross(table("a b"), table("c d")).item()
+        assert cross(table("a b"), table("c d e f")).item() != cross(table("a b"), table("c e")).item()
+
+
+def test_a_document_that_is_cut_away_is_as_unlike_as_can_be(cross, monkeypatch):
+    monkeypatch.setattr(type(cross.encoder), "longest", 3)
+    with torch.no_grad():  # the separator of the second is cut away, too
+        assert cross(table("a b", "a b c"), table("c d", "e")).tolist() == [[-2], [-3]]
+
+
+def test_order_of_query_and_document_matters_to_it(cross):
+    with torch.no_grad():
+        assert cross(table("a b"), table("c")).item() != cross(table("c"), table("a b")).item()
+
+
+def test_query_and_document_are_read_together(cross):
+    """What stands in the document changes what the query's tokens become, unlike in late interaction."""
+    queries, documents = table("a b"), table("c d e")
+    with torch.no_grad():
+        expected = maxsim(cross.vectors(queries), queries.lengths, cross.vectors(documents), documents.lengths)
+        assert not torch.allclose(cross(queries, documents), expected, atol=1e-3)
+
+
+# --- late interaction ------------------------------------------------------------------------------
+
+
+def test_query_and_document_are_read_apart(late):
+    with torch.no_grad():
+        found = late(QUERIES, DOCUMENTS)
+        expected = []
+        for i in range(6):
+            asked, own = vectors(late, QUERIES.row(i // 2)), vectors(late, DOCUMENTS.row(i))
+            expected.append(sum(max(float(a @ b) for b in own) for a in asked))
+    assert found.shape == (3, 2)
+    np.testing.assert_allclose(found.ravel(), expected, atol=1e-5)
+
+
+def test_vectors_are_in_the_order_of_their_ids(late):
+    with torch.no_grad():
+        found = late.vectors(DOCUMENTS)
+        expected = torch.cat([vectors(late, DOCUMENTS.row(i)) for i in range(len(DOCUMENTS))])
+    assert found.shape == (len(DOCUMENTS.ids), pair_models.DIMENSION)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_text_scores_its_length_with_itself(late):
+    with torch.no_grad():
+        np.testing.assert_allclose(late(DOCUMENTS, DOCUMENTS)[:, 0], DOCUMENTS.lengths, atol=1e-5)
+
+
+def test_the_gradient_is_that_of_the_score(late):
+    weight, step = late.encoder.head.weight, 1e-3
+    late.zero_grad()
+    late(QUERIES, DOCUMENTS).sum().backward()
+    gradient = weight.grad.clone()
+    direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    around = []
+    with torch.no_grad():
+        for sign in (1, -1):
+            weight += sign * step * direction
+            around.append(late(QUERIES, DOCUMENTS).double().sum().item())
+            weight -= sign * step * direction
+    assert (around[0] - around[1]) / (2 * step) == pytest.approx((gradient * direction).sum().item(), rel=0.02)
+
+
+def test_a_text_without_tokens_is_named(late):
+    with pytest.raises(DataError, match="without any token"):
+        late(TokenTable.from_rows([[]]), table("a"))
+
+
+# --- with vocabulary and history -------------------------------------------------------------------
+
+
+class Scripted(torch.nn.Module):
+    """Scores each pair by ten times the query's first token, less the document's first."""
+
+    def forward(self, queries, documents):
+        first = [torch.tensor([float(row[0]) for row in tokens(side)]) for side in (queries, documents)]
+        return 10 * first[0][:, None] - first[1].view(len(queries), -1)
+
+
+@pytest.mark.parametrize("block", [1, 2, 512])
+def test_scores_are_those_of_each_row_in_its_place(block, monkeypatch, exact):
+    monkeypatch.setattr(pair_models, "BLOCK", block)
+    queries, documents = table("a b c", "d", "a", "b b"), table("a", "a b c d", "k", "j")
+    a, b, d, j, k = (LETTERS.ids[letter] for letter in "abdjk")
+    found = PairModel(SMALL, LETTERS, Scripted(), kind="cross-encoder").scores(queries, documents)
+    assert found.dtype == np.float32 and found.tolist() == [10 * a - a, 10 * d - a, 10 * a - k, 10 * b - j]
+    made = make_model("cross-encoder")
+    with torch.no_grad():
+        expected = [made.model(queries.take([i]), documents.take([i])).item() for i in range(4)]
+    np.testing.assert_allclose(made.scores(queries, documents), expected, atol=1e-5)
+
+
+def test_rows_are_ordered_by_their_scores():
+    made = PairModel(SMALL, LETTERS, Scripted(), kind="cross-encoder")
+    documents = table("c", "a", "k", "b")
+    assert made.order(table("a"), documents, np.array([2, 0, 1])).tolist() == [1, 0, 2]
+    assert made.order(table("a"), documents, np.array([], dtype=int)).tolist() == []
+
+
+@pytest.mark.parametrize("block", [1, 4, 512])
+def test_texts_are_encoded_in_blocks(block, monkeypatch, exact):
+    monkeypatch.setattr(pair_models, "BLOCK", block)
+    made = make_model("late-interaction")
+    with torch.no_grad():
+        np.testing.assert_allclose(made.encode_tokens(DOCUMENTS), made.model.vectors(DOCUMENTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", PAIR_MODELS.names())
+def test_a_model_is_read_as_it_was_written(kind, tmp_path):
+    made = make_model(kind)
+    made.history = History([{"step": 0, "loss": 1.0, "score": 0.5, "seconds": 0.0}])
+    made.save(tmp_path)
+    found = PairModel.load(tmp_path)
+    assert (found.kind, found.architecture, found.history, found.name) == (kind, SMALL, made.history, tmp_path.name)
+    assert found.tokenizer == LETTERS and type(found.model) is type(made.model) and not found.model.training
+    np.testing.assert_array_equal(
+        found.scores(QUERIES, DOCUMENTS.take([0, 1, 2])), made.scores(QUERIES, DOCUMENTS.take([0, 1, 2]))
+    )
+    assert found.parameters == made.parameters > 1000
+
+
+def test_a_model_starts_from_a_copy_of_the_query_encoder():
+    start = Retriever.fresh(SMALL, LETTERS, seed=3)
+    made = PairModel.fresh("cross-encoder", start, seed=0)
+    bert = start.model.query_encoder.bert
+    assert all(
+        torch.equal(weight, bert.get_parameter(name)) for name, weight in made.model.encoder.bert.named_parameters()
+    )
+    with torch.no_grad():
+        next(made.model.encoder.bert.parameters()).add_(1)
+    assert not torch.equal(next(made.model.encoder.bert.parameters()), next(bert.parameters()))
+    heads = [PairModel.fresh("cross-encoder", start, seed).model.encoder.head.weight for seed in (0, 0, 1)]
+    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+
+
+def test_only_a_transformer_is_a_start():
+    bag = Retriever.fresh(replace(SMALL, encoder="bow-mlp"), LETTERS, seed=0)
+    with pytest.raises(SettingError, match="starts from encoder = 'transformer'"):
+        PairModel.fresh("cross-encoder", bag, seed=0)
+
+
+# --- the loss --------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_over_the_documents_of_a_query():
+    targets = torch.tensor([[POSITIVE, NEGATIVE], [POSITIVE, NEGATIVE]], dtype=torch.int8)
+    batch = Batch(table("a", "b"), table("c", "d", "f", "e"), targets, shared=False)
+    # Scores differ by the ids of the documents: the positive is one above, then one below.
+    expected = (np.log(1 + np.exp(-1)) + np.log(1 + np.exp(1))) / 2
+    assert PairTask(Scripted(), None, "softmax").loss(batch).item() == pytest.approx(expected, abs=1e-5)
+    assert PairTask(Scripted(), None, "ranknet").loss(batch).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_documents_that_queries_share_are_refused():
+    batch = Batch(table("a", "b"), table("c", "d"), torch.eye(2, dtype=torch.int8), shared=True)
+    with pytest.raises(SettingError, match="no documents of their own"):
+        PairTask(Scripted(), None, "softmax").loss(batch)

@@ -1,0 +1,80 @@
+"""Exhaustive search by MaxSim, against loops over tokens."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data.text import offsets_of
+from retlib.retrieval import late_index
+from retlib.retrieval.late_index import TokenIndex
+
+
+def slow_search(documents, document_offsets, queries, query_offsets):
+    """MaxSim of all queries with all documents, one product at a time."""
+    scores = np.zeros((len(query_offsets) - 1, len(document_offsets) - 1))
+    for i in range(scores.shape[0]):
+        for j in range(scores.shape[1]):
+            own = documents[document_offsets[j] : document_offsets[j + 1]].astype(float)
+            for token in queries[query_offsets[i] : query_offsets[i + 1]].astype(float):
+                scores[i, j] += (own @ token).max()
+    return scores
+
+
+lengths = st.lists(st.integers(1, 5), min_size=1, max_size=9)
+
+
+@given(
+    of_documents=lengths,
+    of_queries=lengths,
+    k=st.integers(1, 12),
+    blocks=st.sampled_from([(1, 1), (7, 2), (100, 16)]),
+    seed=st.integers(0, 10**6),
+)
+def test_search_equals_a_slow_reference(of_documents, of_queries, k, blocks, seed):
+    rng = np.random.default_rng(seed)
+    offsets, query_offsets = offsets_of(np.array(of_documents)), offsets_of(np.array(of_queries))
+    documents = rng.normal(size=(offsets[-1], 3)).astype(np.float32)
+    queries = rng.normal(size=(query_offsets[-1], 3)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(late_index, "TOKEN_BLOCK", blocks[0])
+        patch.setattr(late_index, "QUERY_BLOCK", blocks[1])
+        scores, rows = TokenIndex(documents, offsets).search(queries, query_offsets, k)
+    expected = slow_search(documents, offsets, queries, query_offsets)
+    assert scores.shape == rows.shape == (len(of_queries), min(k, len(of_documents)))
+    assert scores.dtype == np.float32 and rows.dtype == np.int64
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
+    np.testing.assert_allclose(scores, np.take_along_axis(expected, rows, axis=1), atol=1e-4)
+
+
+def test_equal_scores_are_in_the_order_of_rows():
+    vectors = np.array([[0.0, 1], [1, 0], [1, 0], [0, 1], [1, 0]], dtype=np.float32)
+    scores, rows = TokenIndex(vectors, np.array([0, 1, 2, 4, 5])).search(
+        np.eye(2, dtype=np.float32), np.array([0, 1, 2]), 4
+    )
+    assert rows.tolist() == [[1, 2, 3, 0], [0, 2, 1, 3]] and scores.tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+    many = TokenIndex(np.repeat(vectors[:2], 50, axis=0), np.arange(101))
+    assert many.search(vectors[1:2], np.array([0, 1]), 60)[1].tolist() == [[*range(50, 100), *range(10)]]
+
+
+def test_what_cannot_be_searched_is_named():
+    index = TokenIndex(np.eye(2, dtype=np.float32), np.array([0, 1, 2]))
+    with pytest.raises(SettingError, match="k = 0"):
+        index.search(np.eye(2, dtype=np.float32), np.array([0, 2]), 0)
+    with pytest.raises(DataError, match="no queries"):
+        index.search(np.empty((0, 2), dtype=np.float32), np.array([0]), 1)
+    with pytest.raises(DataError, match="no documents"):
+        TokenIndex(np.empty((0, 2), dtype=np.float32), np.array([0]))
+    with pytest.raises(DataError, match="no token"):
+        TokenIndex(np.eye(2, dtype=np.float32), np.array([0, 2, 2]))
+
+
+def test_an_index_is_saved_and_loaded(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    index = TokenIndex(vectors, np.array([0, 2, 5, 9]))
+    index.save(tmp_path / "tokens.safetensors")
+    again = TokenIndex.load(tmp_path / "tokens.safetensors")
+    assert len(again) == 3 and again.size_bytes == 9 * 4 * 4
+    np.testing.assert_array_equal(again.vectors, vectors)
+    np.testing.assert_array_equal(again.offsets, index.offsets)

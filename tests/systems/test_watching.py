@@ -1,0 +1,143 @@
+"""Trainings of the query encoder that are watched: what is seen, that it resumes, and what stands still."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from words import SMALL, UNITS
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.data.pairs import rows_of_step
+from retlib.evaluation.measures import evaluate
+from retlib.retrieval.index import build
+from retlib.retrieval.runs import make_run
+from retlib.systems.stages import Stage
+from retlib.systems.system import KIND, System, fit, observe
+from retlib.systems.training_data import Labels
+from retlib.training import trainer
+from retlib.training.dynamics import Watching, paths
+from retlib.training.negatives import NEGATIVES
+
+LOOK = Watching(every=2, interval=4, depth=10, followed=("q1", "q0"), pace=3)
+START = System(SMALL, UNITS) + Stage(data=Labels(), steps=1, batch_size=16, learning_rate=0.01)
+SHORT = {"steps": 6, "batch_size": 16, "evaluations": 2, "learning_rate": 0.01, "trains": "query", "keep": "last"}
+LTRE = Stage(data=Labels(), negatives="retrieved", options={"n": 6}, loss="ranknet", **SHORT)
+ANN = Stage(data=Labels(), negatives="ann", options={"interval": 4, "depth": 10}, loss="ranknet", **SHORT)
+
+
+class Killed(Exception):
+    """Stands for a kill."""
+
+
+def followed(retriever):
+    return paths(runtime.cache_dir() / KIND / retriever.name)
+
+
+def same(left, right):
+    left, right = left.model.state_dict(), right.model.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("name", [name for name in NEGATIVES.names() if name != "labelled"])
+def test_all_negatives_can_train_the_query_encoder_alone_and_be_watched(name, collection):
+    loss = "ranknet" if name != "in-batch" else "softmax"
+    stage = Stage(data=Labels(), negatives=name, loss=loss, **SHORT)
+    start, found = fit(START, collection, 0), fit(START + stage, collection, 0, LOOK)
+    assert found.architecture.towers == "two" and found.history.frame()["step"].tolist() == [0, 3, 6]
+    for name, weight in start.model.document_encoder.named_parameters():
+        assert torch.equal(found.model.document_encoder.get_parameter(name), weight)
+        assert not torch.equal(found.model.query_encoder.get_parameter(name), weight)
+    assert [row["step"] for row in found.history.watched] == [0, 2, 4]
+    assert list(found.history.watched[0]) == ["step", "RR@10", "R@10", "overlap BM25", "overlap stale"]
+    assert found.history.watched[0]["overlap stale"] == 1
+
+
+def test_queries_are_followed_from_the_start_to_the_end(collection):
+    start, found = fit(START, collection, 0), fit(START + LTRE, collection, 0, LOOK)
+    steps, encodings = followed(found)
+    assert steps.tolist() == [0, 3, 6]
+    table = start.reads(collection).query_rows(LOOK.followed)
+    np.testing.assert_array_equal(encodings[0], start.encode_queries(table))
+    np.testing.assert_array_equal(encodings[-1], found.encode_queries(table))
+    alone = fit(START + LTRE, collection, 0)
+    assert alone.name != found.name and same(alone, found)
+    with pytest.raises(DataError, match="no queries were followed"):
+        followed(alone)
+
+
+def test_what_is_seen_first_is_the_start(collection):
+    seen = fit(START + LTRE, collection, 0, LOOK).history.watched[0]
+    start = fit(START, collection, 0)
+    tokenized = start.reads(collection)
+    ids, _ = tokenized.relevant("train")
+    chosen = ids[np.sort(rows_of_step(len(ids), 16, 0, 0))]
+    vectors, encoded = start.encode_documents(tokenized.documents), start.encode_queries(tokenized.query_rows(chosen))
+    run = make_run(chosen, collection.documents.index, *build("Exact", vectors).search(encoded, 10))
+    values = evaluate(run, collection.qrels[collection.qrels["query_id"].isin(chosen)], ["RR@10", "R@10"])
+    for measure, value in values.groupby("measure")["value"].mean().items():
+        assert seen[measure] == pytest.approx(value)
+
+
+def test_a_system_that_stands_still_is_seen_as_one_that_a_training_does_not_move(collection):
+    slow = replace(ANN, negatives="random", options={}, steps=10, learning_rate=1e-12)
+    found, still = observe(START, slow, collection, 3, LOOK), fit(START + slow, collection, 3, LOOK)
+    for name, weight in fit(START, collection, 3).model.query_encoder.named_parameters():
+        assert torch.equal(still.model.query_encoder.get_parameter(name), weight)  # such steps are lost in rounding
+    assert found == still.history.watched
+    assert [row["step"] for row in found] == [0, 2, 4, 6, 8] and len({row["RR@10"] for row in found}) > 1
+    assert all(row["overlap stale"] == 1 for row in found)
+    # What its sampler draws is not looked at.
+    assert found == observe(START, replace(slow, negatives="bm25"), collection, 3, LOOK)
+
+
+@pytest.mark.parametrize("stage", [LTRE, ANN], ids=["retrieved", "ann"])
+def test_a_killed_training_resumes_to_the_same_end(stage, collection, own_build, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    system = START + replace(stage, steps=10, evaluations=4)
+    whole = fit(system, collection, 0, LOOK)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "other"))
+    fit(START, collection, 0)
+    looks, real = iter(range(100)), trainer._Loop._look
+
+    def killing(*given):
+        if next(looks) == 8:  # after the checkpoint of step 6, in the middle of an interval of four
+            raise Killed
+        return real(*given)
+
+    monkeypatch.setattr(trainer._Loop, "_look", killing)
+    with pytest.raises(Killed):
+        fit(system, collection, 0, LOOK)
+    monkeypatch.setattr(trainer._Loop, "_look", real)
+    resumed = fit(system, collection, 0, LOOK)
+    assert same(resumed, whole) and resumed.history.watched == whole.history.watched
+    monkeypatch.setenv("RETLIB_BUILD", str(own_build))
+    expected = followed(whole)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "other"))
+    for left, right in zip(followed(resumed), expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_training_through_a_compressed_index_retrieves_through_it(collection):
+    exact = fit(START + LTRE, collection, 0, LOOK)
+    whole, narrow = (
+        fit(START + replace(LTRE, index="IVF4,Flat", search={"nprobe": lists}), collection, 0, LOOK) for lists in (4, 1)
+    )
+    # All lists are searched: it finds what exact search finds.
+    for name, weight in whole.model.named_parameters():
+        torch.testing.assert_close(weight, exact.model.get_parameter(name), rtol=1e-3, atol=1e-5)
+    assert not same(narrow, whole)
+    assert narrow.history.watched[0]["R@10"] < exact.history.watched[0]["R@10"]
+
+
+def test_the_parts_of_a_training_are_its_whole(collection):
+    history = fit(START + replace(LTRE, steps=20), collection, 0).history
+    parts = ["sampling", "encoding queries", "encoding documents", "search", "loss and backward", "optimizer"]
+    assert set(history.timed.index) == set(parts) and (history.timed >= 0).all()
+    assert history.timed.sum() == pytest.approx(history.seconds)
+
+
+def test_a_training_of_both_encoders_cannot_be_watched(collection):
+    with pytest.raises(SettingError, match="can be watched"):
+        fit(START + replace(ANN, trains="both"), collection, 0, LOOK)
