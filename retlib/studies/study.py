@@ -8,13 +8,16 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import pandas as pd
+
 from retlib.core import runtime
 from retlib.core.errors import require, require_one_of
 from retlib.core.rules import Rule
 from retlib.data.collection import Collection
+from retlib.evaluation.measures import evaluate, held_out
 from retlib.studies.experiment import Experiment, Outcome
 from retlib.systems.compose import Ranks
-from retlib.systems.system import Target
+from retlib.systems.system import System, Target, fit
 
 ALL = "all"
 
@@ -50,7 +53,7 @@ class Study:
         """
         if not experiment.live:
             return
-        targets = [each if isinstance(each, Target) else Target(each) for each in self.targets]
+        targets = [_target(each) for each in self.targets]
         # Seed by seed, so that a study that is stopped has whole seeds. What is not trained has none.
         seeds = experiment.parameters["seeds"]
         jobs = [
@@ -97,6 +100,74 @@ def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, 
     names_of(systems)("system", names)
     wanted = [names] if isinstance(names, str) else list(names)
     return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}
+
+
+def _target(given: Target | Collection) -> Target:
+    return given if isinstance(given, Target) else Target(given)
+
+
+# --- settings that validation chooses --------------------------------------------------------------
+
+
+def tune(
+    trials: Mapping[str, Sequence[Ranks]],
+    target: Target | Collection,
+    seed: int = 0,
+    measure: str = "AP@100",
+    depth: int = 100,
+) -> pd.DataFrame:
+    """Rank the validation queries with every trial of every system, and mark each system's best; see `best`.
+
+    Parameters
+    ----------
+    trials : mapping of str to sequence of Ranks
+        What each system may try: a budget, which a fair comparison makes equal.
+    target : Target or Collection
+        No test query takes part.
+    seed : int
+        Of what is trained.
+
+    Returns
+    -------
+    DataFrame
+        A row for each trial, in their order: `system`, `collection`, its settings (of a chain, those of its last
+        stage), the measure, `steps` and `seconds` of training, and whether it is `chosen`: the first of the best.
+    """
+    target = _target(target)
+    _, qrels = held_out(target.test, "dev")
+    rows = []
+    jobs = [(name, system) for name, each in trials.items() for system in each]
+    for name, system in runtime.progress(jobs, desc="trials", unit="trial"):
+        value = evaluate(system.run(target, seed, "dev", depth), qrels, [measure])["value"].mean()
+        steps, seconds = system.cost(target, seed)
+        cost = {"steps": steps, "seconds": seconds}
+        told = _plain(system.settings)
+        rows.append({**told, "system": name, "collection": target.test.name, measure: value, **cost})
+    table = pd.DataFrame(rows)
+    return table.assign(chosen=table.index.isin(table.groupby("system")[measure].idxmax()))
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are one value; those of a chain's last stage stand for all its stages'."""
+    *_, last = ({}, *settings.get("stages", ()))
+    return {name: value for name, value in {**settings, **last}.items() if isinstance(value, str | int | float)}
+
+
+def best(trials: Mapping[str, Sequence[Ranks]], tuned: pd.DataFrame) -> dict[str, Ranks]:
+    """Each system's chosen trial, from the table that `tune` returns."""
+    places = tuned.groupby("system", sort=False).cumcount()[tuned["chosen"]]
+    found = zip(tuned["system"][tuned["chosen"]], places, strict=True)
+    return {name: trials[name][place] for name, place in found if name in trials}
+
+
+def learning_curves(systems: Mapping[str, System], target: Target | Collection, seeds: Sequence[int]) -> pd.DataFrame:
+    """What validation saw of each system's last stage: columns of `History.frame`, `system` and `seed`."""
+    jobs, trains = product(systems.items(), seeds), _target(target).trains
+    frames = [fit(system, trains, seed).history.frame().assign(system=name, seed=seed) for (name, system), seed in jobs]
+    return pd.concat(frames, ignore_index=True)
+
+
+# --- latency ---------------------------------------------------------------------------------------
 
 
 def record_latencies(
