@@ -138,10 +138,14 @@ TRAIN = """
 import hashlib, sys
 sys.path[:0] = [{tests!r}]
 from conftest import make_toy
-from retlib import runtime
-from retlib.systems.recipes import Recipe, fit
+from retlib.core import runtime
+from retlib.models.retriever import Architecture
+from retlib.systems.stages import Stage
+from retlib.systems.system import System, fit
+from retlib.systems.training_data import LabelledPairs
 runtime.set_threads()
-trained = fit([make_toy()], Recipe(batch_size=16, epochs=4, dimension=24), seed=3)
+bow = System(Architecture(encoder="bag-of-words", dimension=24, similarity="cosine", query_length=None))
+trained = fit(bow + Stage(data=LabelledPairs(), epochs=4, batch_size=16, optimizer="sparse_adam"), make_toy(), 3)
 rows = [(row["step"], repr(row["loss"]), row["score"]) for row in trained.history.evaluations]
 print(trained.fingerprint, hashlib.sha256(repr(rows).encode()).hexdigest())
 """
