@@ -5,9 +5,9 @@ import inspect
 import re
 from functools import cache
 
-import ltre_slice
 import numpy as np
 import pandas as pd
+import part4_pages
 import pytest
 import yaml
 import zero_shot_slice
@@ -20,7 +20,7 @@ from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import claims, curve_evidence, evidence, papers
 from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
-from retlib.studies import cost, ltre_study, reqa, zero_shot_study
+from retlib.studies import cost, part4, reqa, zero_shot_study
 from retlib.workflow import notebooks
 from retlib.workflow.imports import cells, source
 
@@ -612,15 +612,7 @@ def given(profile):
 @cache
 def recorded_ranking(notebook, profile):
     """The pairs of system and measure that a notebook of part IV records at a profile."""
-    return ltre_slice.recorded(notebook, given(profile)[notebook], readers())
-
-
-@cache
-def readers():
-    """The names under which notebook 43 records its re-rankers: the keys of its mapping to numbers of layers."""
-    found = [node for node in ast.walk(code("43_two_stage")) if isinstance(node, ast.Dict)]
-    (sizes,) = (node for node in found if {ast.unparse(value) for value in node.values} == {"small", "large"})
-    return tuple(key.value for key in sizes.keys)
+    return part4_pages.recorded(notebook, given(profile)[notebook])
 
 
 def ranked_collections(notebook, profile):
@@ -659,7 +651,7 @@ def test_codes_divide_the_dimension_that_the_notebooks_of_part_four_share(profil
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_notebooks_of_part_four_share_what_they_train(profile):
     # The watched trainings of the smallest profile are too short for one interval with the others.
-    names = set(ltre_study.RULES) - ({"interval"} if profile == "smoke" else set())
+    names = set(part4.RULES) - ({"interval"} if profile == "smoke" else set())
     first, *others = ({name: given(profile)[notebook][name] for name in names} for notebook in EXPERIMENTS["zhan2020"])
     assert all(other == first for other in others)
 

@@ -192,3 +192,29 @@ def test_figures_can_be_written(tmp_path):
     found = figures.intervals({"toy": scores([1.0, 2.0])})
     found.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def timed():
+    names = ["BM25", "LTRe -> BERT small, 30", "LTRe -> BERT small, 10"]
+    columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37]}
+    return pd.DataFrame({"system": names, **columns, "median": [60.0, 150, 80], "p95": [90.0, 200, 100]})
+
+
+def test_a_tradeoff_joins_the_depths_of_a_family():
+    families = {f"LTRe -> BERT small, {depth}": ("LTRe -> BERT small", str(depth)) for depth in (10, 30)}
+    found = figures.tradeoff(timed(), families)
+    (axis,) = found.axes
+    assert axis.get_xscale() == "log" and "ms" in axis.get_xlabel() and "95th percentile" in axis.get_xlabel()
+    assert axis.get_ylabel() == "RR@10 (points of 100), 95 % interval"
+    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "LTRe -> BERT small"]
+    assert [text.get_text() for text in axis.texts] == ["BM25", "10", "30"]
+    bars = axis.containers[1]
+    assert bars.lines[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower
+    across, upright = (lines.get_segments() for lines in bars.lines[2])
+    assert [segment[:, 0].tolist() for segment in across] == [[80, 100], [150, 200]]
+    assert [segment[:, 1].tolist() for segment in upright] == [[34, 37], [36, 38]]
+
+
+def test_a_system_without_a_family_is_one_of_its_own():
+    (axis,) = figures.tradeoff(timed()).axes
+    assert [text.get_text() for text in axis.texts] == timed()["system"].tolist()

@@ -1,11 +1,11 @@
-"""Figures of Part IV say what they show: labels, units, legends, and the numbers that they were given."""
+"""Figures of trainings say what they show: labels, units, legends, and the numbers that they were given."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.report import ltre_figures as figures
+from retlib.report import training_figures as figures
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +53,14 @@ def test_dynamics_smooths_each_seed_over_a_window():
 
 
 def test_an_optimizer_changes_the_dashes_alone_and_methods_differ_without_colour():
-    bm25, lamb, adamw = figures.dynamics(training()).axes[0].get_lines()
+    methods = {"BM25 Neg": "BM25 Neg", "LTRe": "LTRe", "LTRe, AdamW": "LTRe"}
+    bm25, lamb, adamw = figures.dynamics(training(), methods).axes[0].get_lines()
     assert (lamb.get_color(), lamb.get_marker()) == (adamw.get_color(), adamw.get_marker())
     assert (lamb.get_linestyle(), adamw.get_linestyle()) == ("-", "--")
     assert bm25.get_marker() != lamb.get_marker() and bm25.get_color() != lamb.get_color()
+    # Unless it is said, every system is a method of its own, whatever its name.
+    _, lamb, adamw = figures.dynamics(training()).axes[0].get_lines()
+    assert lamb.get_color() != adamw.get_color() and adamw.get_linestyle() == "-"
 
 
 def test_a_measure_that_a_system_lacks_leaves_its_panel_without_it():
@@ -89,38 +93,20 @@ def test_a_map_shows_a_query_before_and_after_among_its_documents():
 
 
 def test_paths_begin_open_end_full_and_bear_numbers():
-    documents = pd.DataFrame({"x": range(9), "y": range(9)})
+    documents = pd.DataFrame({"query": "", "x": range(9), "y": range(9)})
     queries = pd.DataFrame({"query": ["q"] * 3 + ["r"] * 2, "step": [20, 0, 10, 0, 10], "x": [3.0, 1, 2, 5, 6], "y": 0})
     relevant = pd.DataFrame({"query": ["q", "q"], "x": [4.0, 5], "y": [1.0, 1]})
-    (axis,) = (found := figures.paths(documents, queries, relevant)).axes
+    parts = {"document": documents, "query": queries, "relevant": relevant}
+    places = pd.concat([part.assign(what=what) for what, part in parts.items()])
+    (axis,) = (found := figures.paths(places)).axes
     path, start, end, goals = axis.get_lines()[1:5]
     assert path.get_xdata().tolist() == [1, 2, 3]  # in the order of steps
     assert start.get_xdata().tolist() == [1] and start.get_markerfacecolor() == "white"
     assert end.get_xdata().tolist() == [3] and goals.get_xdata().tolist() == [4, 5]
     assert [text.get_text() for text in axis.texts] == ["1", "1", "1", "2"]
     assert legend(found) == ["1: q", "2: r", "document", "start", "end", "relevant"]
-    long = queries.assign(query="a word and " * 20)
-    assert len(legend(figures.paths(documents, long, relevant))[0]) < 70
-
-
-def systems():
-    names = ["BM25", "LTRe -> BERT small, 30", "LTRe -> BERT small, 10"]
-    columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37]}
-    return pd.DataFrame({"system": names, **columns, "median": [60.0, 150, 80], "p95": [90.0, 200, 100]})
-
-
-def test_a_tradeoff_joins_the_depths_of_a_family():
-    found = figures.tradeoff(systems())
-    (axis,) = found.axes
-    assert axis.get_xscale() == "log" and "ms" in axis.get_xlabel() and "95th percentile" in axis.get_xlabel()
-    assert axis.get_ylabel() == "RR@10 (points of 100), 95 % interval"
-    assert legend(found) == ["BM25", "LTRe -> BERT small"]
-    assert [text.get_text() for text in axis.texts] == ["BM25", "10", "30"]
-    bars = axis.containers[1]
-    assert bars.lines[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower
-    across, upright = (lines.get_segments() for lines in bars.lines[2])
-    assert [segment[:, 0].tolist() for segment in across] == [[80, 100], [150, 200]]
-    assert [segment[:, 1].tolist() for segment in upright] == [[34, 37], [36, 38]]
+    long = places.replace({"query": "q"}, "a word and " * 20)
+    assert len(legend(figures.paths(long))[0]) < 70
 
 
 def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():

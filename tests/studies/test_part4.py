@@ -1,0 +1,440 @@
+"""Part IV: what its pages declare, what is recorded of watched trainings and of costs, and its maps and tables."""
+
+import json
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import part4_pages
+import pytest
+from words import SMALL, UNITS, make_collection
+
+from retlib.core import notebook_files
+from retlib.core.errors import SettingError
+from retlib.data import datasets
+from retlib.data.collection import hash_position, subsample
+from retlib.evaluation import latency
+from retlib.evaluation.results import Results
+from retlib.report import reports
+from retlib.retrieval.index import EXACT
+from retlib.studies import part4
+from retlib.studies.experiment import COMMON, Experiment, check_parameters
+from retlib.studies.part4 import MEASURES, RULES
+from retlib.systems.ranking import encode_corpus, indexed
+from retlib.systems.stages import Stage
+from retlib.systems.system import System, Target, fit
+from retlib.systems.training_data import Labels
+from retlib.training.dynamics import Watching
+
+SHORT = {"steps": 4, "batch_size": 16, "learning_rate": 0.01, "keep": "last"}
+WARM = System(SMALL, UNITS) + Stage(data=Labels(), **SHORT)
+ALONE = {"data": Labels(), "loss": "ranknet", "trains": "query", **SHORT}
+LTRE = WARM + Stage(**ALONE | {"negatives": "retrieved", "options": {"n": 6}, "steps": 6})
+ANN = WARM + Stage(**ALONE | {"negatives": "ann", "options": {"interval": 2, "depth": 10}, "steps": 6})
+SMALL_INDEX = "IVF4,Flat"
+
+
+@pytest.fixture(scope="module")
+def targets(collection):
+    """Two collections, tested by themselves; the first trains."""
+    return [Target(collection), Target(make_collection("other"), collection)]
+
+
+def desk(seeds=(0,), source="run"):
+    """Where a notebook records."""
+    return Experiment("42_first_stage", {"profile": "smoke", "seeds": list(seeds), "source": source})
+
+
+def values(made, **where):
+    """Recorded values by system and measure."""
+    rows = made.results.rows
+    for column, value in where.items():
+        rows = rows[rows[column] == value]
+    return rows.set_index(["system", "measure"])["value"]
+
+
+# --- what the pages declare ------------------------------------------------------------------------
+
+
+def test_the_same_chain_on_two_pages_is_trained_once():
+    """Equal chains have equal settings, whichever page declares them."""
+    chains = {page: part4_pages.systems(page, part4_pages.declared(page)) for page in part4_pages.PAGES}
+    ours = chains["42_first_stage"]
+    told = {name: system.settings for name, system in ours.items()}
+    assert chains["41_training_dynamics"]["start"].settings == told["BM25 Neg"]
+    assert chains["43_two_stage"]["LTRe"].settings == told["LTRe (ANCE)"]
+    assert chains["44_compressed_index"]["ANCE"].settings == told["ANCE"]
+    assert chains["44_compressed_index"]["LTRe, Exact"].settings == told["LTRe (BM25 Neg)"]
+    for system in chains["45_training_time"].values():
+        assert replace(system, stages=system.stages[:-1]).settings == told["BM25 Neg"]
+    late = chains["43_two_stage"]["ColBERT"].reader
+    assert late.start.settings == told["In-batch"]
+
+
+def test_each_system_of_table_1_has_the_stages_of_its_name():
+    systems = part4_pages.declared("42_first_stage")["systems"]
+    chains = {name: [stage.negatives for stage in system.stages[2:]] for name, system in systems.items()}
+    assert chains == {
+        "In-batch": [], "Rand Neg": ["random"], "NCE Neg": ["hardest-in-batch"], "BM25 Neg": ["bm25"],
+        "BM25 + Rand Neg": ["bm25+random"], "BM25 -> Rand": ["bm25", "random"],
+        "BM25 -> NCE Neg": ["bm25", "hardest-in-batch"], "BM25 -> BM25 + Rand": ["bm25", "bm25+random"],
+        "ANCE": ["bm25", "ann"], "LTRe (BM25 Neg)": ["bm25", "retrieved"], "LTRe (ANCE)": ["bm25", "ann", "retrieved"],
+    }  # fmt: skip
+    for system in systems.values():
+        assert all(stage.keep == "last" for stage in system.stages[1:])
+        assert [stage.trains for stage in system.stages] == ["both"] * (len(system.stages) - 1) + (
+            ["query"] if system.stages[-1].negatives == "retrieved" else ["both"]
+        )
+
+
+def test_negatives_of_equal_parts_come_in_pairs():
+    for given, ours in ((1, 2), (4, 4)):
+        mixed = part4_pages.declared("42_first_stage", negatives=given)["systems"]["BM25 + Rand Neg"].stages[-1]
+        assert mixed.options["n"] == ours
+
+
+def test_a_system_of_ones_own_stands_beside_them():
+    further = {"Rand 4": {"negatives": "random", "options": {"n": 4}, "loss": "cross_entropy"}}
+    systems = part4_pages.declared("42_first_stage", further=further)["systems"]
+    plain = part4_pages.declared("42_first_stage")["systems"]
+    assert list(systems) == [*plain, "Rand 4"]
+    stage = systems["Rand 4"].stages[-1]
+    assert (stage.negatives, stage.options, stage.loss) == ("random", {"n": 4}, "cross_entropy")
+    assert replace(stage, options={"n": 1}, loss="ranknet").settings == plain["Rand Neg"].stages[-1].settings
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "further = .* must be a mapping"),
+        ({"A": {"negative": "random"}}, r"further\['A'\] = 'negative' is not known. Did you mean 'negatives'"),
+        ({"A": {"negatives": "randm"}}, "negatives = 'randm' is not known. Did you mean 'random'"),
+        ({"A": {"negatives": "random", "options": {"m": 4}}}, "an option of 'random' negatives = 'm' is not known"),
+    ],
+)
+def test_an_impossible_system_of_ones_own_is_refused(given, message):
+    with pytest.raises(SettingError, match=message):
+        part4_pages.declared("42_first_stage", further=given)
+
+
+def test_watched_trainings_differ_in_their_negatives_and_their_optimizer_alone():
+    names = part4_pages.declared("41_training_dynamics", interval=5)
+    assert {name for name, method in names["methods"].items() if method == "LTRe"} == {"LTRe", "LTRe, AdamW"}
+    stages = {name: system.stages[-1] for name, system in names["watched"].items()}
+    assert {stage.optimizer for name, stage in stages.items() if name.endswith(", AdamW")} == {"adamw"}
+    own = ("negatives", "options", "loss", "optimizer", "learning_rate")
+    told = {json.dumps({k: v for k, v in stage.settings.items() if k not in own}) for stage in stages.values()}
+    assert len(told) == 1 and len(stages) == 14
+    found = part4.intervals(names["watched"], Watching(interval=5)).set_index("system")["interval"]
+    assert found.pop("Async ANN (short)") == found.pop("Async ANN (short), AdamW") == 2
+    assert set(found) == {5}
+
+
+def test_every_index_is_trained_with_and_searched_through():
+    names = part4_pages.declared("44_compressed_index", factories=["SQ8", EXACT], matrix=["PQ4", EXACT])
+    assert {name: system.stages[-1].index for name, system in names["trained"].items()} == {
+        "LTRe, SQ8": "SQ8", "LTRe, Exact": EXACT,
+    }  # fmt: skip
+    crossed = {name: (system.stages[-1].index, system.index) for name, system in names["crossed"].items()}
+    assert crossed == {f"trained {a} searched {b}": (a, b) for a, b in product(["PQ4", EXACT], repeat=2)}
+
+
+def test_two_stages_read_at_every_depth():
+    names = part4_pages.declared("43_two_stage", depths=[3, 6], small=1, large=3)
+    readers = {name: system for name, system in names["systems"].items() if name in names["families"]}
+    assert len(readers) == 2 * 2 * 2 and {system.depth for system in readers.values()} == {3, 6}
+    layers = {names["families"][name][0]: system.reader.start.architecture.layers for name, system in readers.items()}
+    assert layers == {f"{first} -> BERT {size}": count for first in ("BM25", "LTRe")
+                      for size, count in (("small", 1), ("large", 3))}  # fmt: skip
+
+
+# --- parameters and collections --------------------------------------------------------------------
+
+
+def given(**changes):
+    names = notebook_files.declared(part4_pages.NOTEBOOKS / "42_first_stage.ipynb")
+    return {name: names[name] for name in (*COMMON, *RULES)} | changes
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("zero_shot", ["nope"], "zero_shot .* = 'nope' is not known"),
+        ("collections", [], "collections = .* at least one value"),
+        ("articles", "pydoc", "articles = 'pydoc' is not known. Did you mean 'pydocs'"),
+        ("query_loss", "softmax", "query_loss = 'softmax' is not known.*Valid: .*lambdarank-mrr"),
+        ("optimizer", "adamv", "optimizer = 'adamv' is not known. Did you mean 'adam'"),
+        ("retrieved", 1, "retrieved = 1 must be a whole number of at least 2"),
+        ("interval", 0, "interval = 0 must be a whole number of at least 1"),
+        ("query_rate", 0.0, "query_rate = 0.0 must be a number"),
+    ],
+)
+def test_an_impossible_parameter_is_refused(name, value, message):
+    rules = {**COMMON, **RULES}
+    assert check_parameters(given(), rules) == given()
+    with pytest.raises(SettingError, match=message):
+        check_parameters(given(**{name: value}), rules)
+
+
+def test_a_union_trains_and_each_part_is_tested_by_itself(monkeypatch):
+    monkeypatch.setattr(datasets, "load", make_collection)
+    asked = {"collections": ["a", "b"], "zero_shot": ["c"], "documents": 30, "questions": 10}
+    found = part4.targets(SimpleNamespace(live=True, parameters=asked))
+    assert [each.test.name for each in found] == ["a", "b", "c"]
+    assert {each.trains.name for each in found} == {"union"}
+    # What trains is cut, and what is tested beside it is whole.
+    cut = subsample(make_collection("a"), 30, 10)
+    assert found[0].test.fingerprint == cut.fingerprint and len(found[2].test.documents) == 40
+    sizes = part4.sizes(found).set_index("collection")
+    assert sizes.index.tolist() == ["training", "a", "b", "c"]
+    for column in ("documents", "train questions", "test questions"):
+        assert sizes[column]["training"] == sizes[column]["a"] + sizes[column]["b"]
+    alone = part4.targets(SimpleNamespace(live=True, parameters=asked | {"collections": ["a"]}))
+    assert alone[0].trains is alone[0].test and alone[1].trains is alone[0].test
+    assert part4.targets(SimpleNamespace(live=False, parameters=asked)) == []
+
+
+# --- watched trainings -----------------------------------------------------------------------------
+
+WATCHING = Watching(every=2, interval=4, depth=10)
+WATCHED = {"LTRe": LTRE, "Async": ANN}
+
+
+@pytest.fixture(scope="module")
+def watched(collection):
+    """A desk with what was seen, and the curves."""
+    made = desk([0, 1])
+    return made, part4.record_curves(made, WARM, WATCHED, collection, WATCHING)
+
+
+def test_every_watched_training_has_its_curve(watched):
+    _, curves = watched
+    assert curves.columns.tolist() == ["system", "seed", "step", "measure", "value"]
+    steps = curves.groupby(["system", "seed", "measure"])["step"].agg(list)
+    assert len(steps) == 3 * 2 * 4 and all(found == [0, 2, 4] for found in steps)
+    assert curves["value"].between(0, 1).all() and curves["value"].dtype == np.float32
+
+
+def test_all_begin_where_the_warm_up_stands(watched):
+    _, curves = watched
+    table = curves.pivot_table(index=["seed", "measure", "step"], columns="system", values="value")
+    first = table.xs(0, level="step")
+    assert first.eq(first["Warm-up"], axis=0).all(axis=None)
+    # It does not move, so its lists are never stale; the others do.
+    assert (table["Warm-up"].xs("overlap stale", level="measure") == 1).all()
+    last = table.xs(4, level="step")
+    assert last.ne(last["Warm-up"], axis=0)[list(WATCHED)].any().all()
+
+
+def test_the_mean_of_the_last_fifth_is_recorded(watched):
+    made, curves = watched
+    assert len(made.results.rows) == 3 * 2 * 4 and set(made.results.rows["split"]) == {"train"}
+    found = curves.set_index(["seed", "system", "measure", "step"])["value"]
+    assert values(made, seed=1)["LTRe", "RR@10, last fifth"] == pytest.approx(found[1, "LTRe", "RR@10", 4])
+
+
+# --- maps ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def watching(targets):
+    return replace(WATCHING, pace=4, followed=part4.followed(targets, 2))
+
+
+@pytest.fixture(scope="module")
+def moved(collection, watching):
+    return part4.moved(LTRE, collection, watching, 0)
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """Maps show the first two dimensions as they are, so that a point tells whose it is."""
+    monkeypatch.setattr(part4, "_projected", lambda vectors: vectors[:, :2])
+
+
+def points(frame):
+    return set(frame[["x", "y"]].itertuples(index=False, name=None))
+
+
+def of(vectors):
+    return {tuple(row[:2]) for row in vectors}
+
+
+def test_the_same_questions_are_followed_whenever_asked(targets, collection):
+    ids, _ = fit(WARM, collection, 0).reads(collection).relevant("train")
+    found = part4.followed(targets, 5)
+    assert found[:3] == part4.followed(targets, 3) and set(found) <= set(ids)
+    assert max(map(hash_position, found)) < min(map(hash_position, set(ids) - set(found)))
+    assert part4.followed([], 5) == ()
+
+
+def test_what_moved_is_what_was_followed(moved, collection, watching):
+    start, trained = fit(WARM, collection, 0), fit(LTRE, collection, 0)
+    tokenized = start.reads(collection)
+    np.testing.assert_array_equal(moved.documents, encode_corpus(start, tokenized))
+    table = tokenized.query_rows(watching.followed)
+    for place, retriever in ((0, start), (-1, trained)):
+        np.testing.assert_array_equal(moved.paths[place], retriever.encode_queries(table))
+    assert moved.steps.tolist() == [0, 4, 6] and moved.names == ["question 1", "question 2"]
+    for name, rows in zip(watching.followed, moved.relevant, strict=True):
+        relevant = collection.qrels[(collection.qrels["query_id"] == name) & (collection.qrels["relevance"] > 0)][
+            "doc_id"
+        ]
+        assert sorted(collection.documents.index[rows]) == sorted(relevant)
+    shown = part4.questions(collection, watching)
+    assert shown["question"].tolist() == moved.names
+    assert shown["text"].tolist() == collection.queries["text"][list(watching.followed)].tolist()
+
+
+def test_a_neighbourhood_holds_what_is_retrieved_before_or_after(moved, flat, monkeypatch):
+    monkeypatch.setattr(part4, "NEAREST", 5)
+    found = part4.neighbourhoods(moved)
+    assert found["query"].unique().tolist() == moved.names
+    for place, (_, part) in enumerate(found.groupby("query")):
+        shown = {what: points(own) for what, own in part.groupby("what")}
+        ends = moved.paths[[0, -1], place]
+        assert [shown["before"], shown["after"]] == [of([end]) for end in ends]
+        relevant = set(moved.relevant[place].tolist())
+        nearest = {int(row) for end in ends for row in np.argsort(-(moved.documents @ end))[:5]}
+        assert shown["relevant"] == of(moved.documents[sorted(relevant)])
+        assert shown["document"] == of(moved.documents[sorted(nearest - relevant)])
+        assert len(part) == len(nearest | relevant) + 2
+
+
+def test_the_whole_map_has_a_sample_and_every_path(moved, flat, monkeypatch):
+    monkeypatch.setattr(part4, "MOST", 20)
+    found = part4.whole_map(moved)
+    parts = dict(list(found.groupby("what")))
+    assert len(parts["document"]) == 20 and points(parts["document"]) <= of(moved.documents)
+    for place, name in enumerate(moved.names):
+        mine = parts["query"][parts["query"]["query"] == name]
+        assert mine["step"].tolist() == moved.steps.tolist()
+        np.testing.assert_array_equal(mine[["x", "y"]], moved.paths[:, place, :2])
+        stars = parts["relevant"][parts["relevant"]["query"] == name]
+        assert points(stars) == of(moved.documents[moved.relevant[place]])
+    assert set(parts) == {"document", "query", "relevant"}
+
+
+def test_the_projection_looks_at_directions_and_keeps_groups_together():
+    rng = np.random.default_rng(0)
+    centres = np.repeat(np.eye(8)[:3], 20, axis=0)
+    vectors = (centres + 0.1 * rng.normal(size=centres.shape)).astype(np.float32)
+    found = part4._projected(vectors)
+    assert found.shape == (60, 2) and found.dtype == np.float32
+    # Lengths do not count (powers of two change no digit), and the same input gives the same map.
+    lengths = np.exp2(rng.integers(-3, 4, (60, 1))).astype(np.float32)
+    np.testing.assert_array_equal(part4._projected(vectors * lengths), found)
+    distances = np.linalg.norm(found[:, None] - found[None], axis=2) + np.diag(np.full(60, np.inf))
+    assert (distances.argmin(axis=1) // 20 == np.arange(60) // 20).all()
+    assert np.isfinite(part4._projected(vectors[:4])).all()
+
+
+# --- costs -----------------------------------------------------------------------------------------
+
+
+def test_an_index_is_as_large_as_that_of_all_training_documents(targets, collection):
+    made = desk()
+    systems = {"Index Exact": WARM, "Index small": WARM.searching("SQ8")}
+    part4.record_sizes(made, systems, targets)
+    for target in targets:
+        found = values(made, collection=target.test.name)
+        assert found["Index Exact", "index bytes"] == 40 * 16 * 4
+        retriever = fit(WARM, collection, 0)
+        expected = indexed(retriever, retriever.reads(collection), "SQ8").size_bytes
+        assert found["Index small", "index bytes"] == expected < 40 * 16 * 4
+
+
+def test_the_costs_of_a_training_are_those_of_its_history(targets, collection):
+    made = desk()
+    part4.record_costs(made, {"LTRe": LTRE, "warm": WARM}, targets)
+    for name, system in (("LTRe", LTRE), ("warm", WARM)):
+        history, found = fit(system, collection, 0).history, values(made, collection="other")[name]
+        parts = found[found.index.str.startswith("seconds of ")]
+        assert parts.sum() == pytest.approx(found["training seconds"]) == pytest.approx(history.seconds)
+        assert found["search share"] * history.seconds == pytest.approx(history.parts.get("search", 0.0))
+        assert found["queries to best"] == max(1, history.best_step) * 16
+    reference = SimpleNamespace(live=False, parameters={"seeds": [0]})
+    part4.record_costs(reference, {"LTRe": LTRE}, [])
+    part4.record_sizes(reference, {"LTRe": LTRE}, [])
+
+
+@pytest.mark.parametrize(("timed", "count"), [(3, 3), (10_000, 20)])
+def test_so_many_questions_are_timed_as_there_are(targets, monkeypatch, timed, count):
+    asked, texts = [], targets[0].test.split("test")["text"].tolist()
+    monkeypatch.setattr(latency, "WARM_UP", 0)
+    system = SimpleNamespace(answer=lambda target, seed: lambda text, k: asked.append((seed, text, k)))
+    made = desk([0, 2])
+    part4.record_latencies(made, {"A": system}, targets[0], timed)
+    assert asked == [(seed, text, 100) for seed in (0, 2) for text in texts[:count]]
+    assert set(made.results.rows["measure"]) == {"latency ms", "latency p95 ms"}
+
+
+def test_the_times_of_a_table_are_means_over_seeds():
+    made = desk([0, 1])
+    for seed, value in ((0, 1.0), (1, 3.0)):
+        made.record("A", "words", "latency ms", value, seed)
+        made.record("A", "words", "latency p95 ms", 5.0, seed)
+        run = pd.DataFrame({"query_id": ["q0"], "doc_id": ["d0"], "score": [1.0]})
+        made.measure("A", make_collection(), seed, lambda run=run: SimpleNamespace(
+            run=run, parameters={}, steps=None, seconds=None, candidates=None), measures=["RR@10"])  # fmt: skip
+    (row,) = reports.latencies(made.results, "words").to_dict("records")
+    assert (row["median"], row["p95"]) == (2.0, 5.0)
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+
+class Written:
+    """A desk of two seeds whose values are written: rows of (system, measure, value with seed 0, with seed 1)."""
+
+    def __init__(self, *rows):
+        self.results = Results()
+        for (system, measure, *two), collection in product(rows, ["here", "there"]):
+            for seed, value in enumerate(two):
+                self.results.add_row(
+                    experiment="44", system=system, collection=collection, split="test", measure=measure, seed=seed,
+                    value=value if collection == "here" else -1.0,
+                )  # fmt: skip
+
+
+def of_factory(factory, size, before, after, seconds, share):
+    quality = [(f"LTRe, {factory}", measure, *after) for measure in MEASURES]
+    costs = [("training seconds", seconds), ("search share", share)]
+    return [
+        (f"Index {factory}", "index bytes", size, size), (f"Index {factory}", "RR@10", *before), *quality,
+        *((f"LTRe, {factory}", measure, number, number) for measure, number in costs),
+    ]  # fmt: skip
+
+
+def test_table_3_is_in_points_and_shares_means_over_seeds():
+    small = of_factory("PQ2", 3e6, (0.1, 0.2), (0.25, 0.27), 5.0, 0.2)
+    whole = of_factory(EXACT, 6e6, (0.4, 0.4), (0.5, 0.5), 10.0, 0.5)
+    rows = {name: (f"Index {name}", f"LTRe, {name}") for name in ("PQ2", EXACT)}
+    found = part4.index_table(Written(*small, *whole), "here", rows).set_index("index")
+    assert found.loc["PQ2"].tolist() == pytest.approx([3, 50, 15, 26, 26, 26, 5, 20])
+    assert found["% of the uncompressed"].tolist() == [50, 100] and found.index.tolist() == ["PQ2", EXACT]
+
+
+def test_times_are_ratios_to_one_system():
+    made = Written(
+        ("LTRe, Exact", "training seconds", 10.0, 20.0), ("LTRe, Exact", "seconds of search", 3.0, 4.0),
+        ("LTRe, Exact", "RR@10", 0.5, 0.5), ("ANCE", "training seconds", 150.0, 150.0),
+        ("ANCE", "seconds of encoding corpus", 90.0, 90.0), ("Index Exact", "RR@10", 0.1, 0.1),
+    )  # fmt: skip
+    found = part4.times(made, "here", than="LTRe, Exact")
+    assert found.columns.tolist()[:2] == ["training seconds", "times LTRe, Exact"] and len(found) == 2
+    assert found.loc["ANCE", ["training seconds", "times LTRe, Exact", "encoding corpus"]].tolist() == [150, 10, 90]
+    assert found["search"]["LTRe, Exact"] == 3.5 and np.isnan(found["search"]["ANCE"])
+
+
+def test_the_matrix_has_every_pair_in_points():
+    means = {("PQ2", "PQ2"): 0.4, ("PQ2", EXACT): 0.3, (EXACT, "PQ2"): 0.2, (EXACT, EXACT): 0.5}
+    names = {pair: f"trained {pair[0]} searched {pair[1]}" for pair in means}
+    rows = [(names[pair], "nDCG@10", value - 0.1, value + 0.1) for pair, value in means.items()]
+    rows += [(system, "RR@10", 0.0) for system, *_ in rows]
+    found = part4.matrix(Written(*rows), "here", names)
+    expected = pd.DataFrame([(*pair, 100 * value) for pair, value in means.items()], columns=found.columns)
+    assert found.columns.tolist() == ["trained", "searched", "value"]
+    pd.testing.assert_frame_equal(found, expected)

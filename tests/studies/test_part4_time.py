@@ -1,0 +1,302 @@
+"""Corpora that grow, what is seen of trainings over them, and times from histories and rates of written numbers."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from words import PAGES, SMALL, UNITS, make_collection
+
+from retlib.core.errors import DataError
+from retlib.data import datasets
+from retlib.data.collection import Article
+from retlib.evaluation.measures import evaluate
+from retlib.studies import part4_time
+from retlib.studies.experiment import Experiment
+from retlib.studies.part4_time import (
+    ANCE,
+    LTRE,
+    NEVER,
+    NO_GAIN,
+    OURS,
+    PAPERS,
+    REACHED,
+    SECONDS,
+    Rates,
+    Searched,
+    Work,
+)
+from retlib.systems.ranking import rank
+from retlib.systems.stages import Stage
+from retlib.systems.system import System, fit
+from retlib.systems.training_data import Labels
+from retlib.training import trainer
+
+# --- a growing corpus ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pages(monkeypatch):
+    """Two sources: a page of an opening and two passages, one of them known; two that repeat the other."""
+    written = {
+        "first": [Article("a", "A", ("opening", "cu cv cw", "new words"), 1)],
+        "second": [Article("b", "B", ("new words", "more words"), 1), Article("c", "C", ("x", "last words"), 1)],
+    }
+    monkeypatch.setattr(datasets, "articles", written.__getitem__)
+
+
+def test_a_grown_collection_has_new_passages_outside_the_openings_and_the_same_judgments(pages):
+    collection = make_collection()
+    assert "cu cv cw" in set(collection.documents["text"])
+    found = part4_time.grown(collection, ["first", "second"], [PAGES + 3, PAGES + 1])
+    smaller, larger = (found[PAGES + more] for more in (1, 3))
+    assert larger.documents.index[:PAGES].equals(collection.documents.index) and larger.qrels is collection.qrels
+    assert larger.documents["title"].tolist()[PAGES:] == ["A", "B", "C"]
+    assert larger.documents["text"].tolist()[PAGES:] == ["new words", "more words", "last words"]
+    assert smaller.documents["text"].tolist() == larger.documents["text"].tolist()[:-2]
+    assert smaller.fingerprint != larger.fingerprint and smaller.name != larger.name
+
+
+def test_a_corpus_that_cannot_grow_so_is_an_error(pages):
+    with pytest.raises(DataError, match="first, second give 3 passages that 'words' has not, not 4"):
+        part4_time.grown(make_collection(), ["first", "second"], [PAGES + 4])
+    with pytest.raises(DataError, match=f"'words' has {PAGES} documents, more than 7"):
+        part4_time.grown(make_collection(), ["first", "second"], [7, PAGES + 1])
+
+
+# --- measuring -------------------------------------------------------------------------------------
+
+
+def test_a_refresh_pays_for_what_an_evaluation_encoded():
+    found = Searched(lambda: "b", lambda vectors: f"index of {vectors}", "a", seconds=2.0)
+    first = found.seconds
+    assert found.take() is found and (found.index, found.owed, found.encodings) == ("index of a", first, 1)
+    found.renew()
+    assert found.owed == first  # for the evaluation alone, nothing is paid
+    found.take()
+    assert (found.index, found.encodings) == ("index of b", 2) and found.owed == first + found.seconds
+
+
+LEARNT = {"data": Labels(), "learning_rate": 0.02, "batch_size": 16, "precision": "float32", "keep": "last"}
+START = System(SMALL, UNITS) + Stage(data=Labels(), steps=2, batch_size=16)
+SYSTEMS = {
+    ANCE: START
+    + Stage(negatives="ann", options={"interval": 4, "depth": 10}, loss="ranknet", steps=12, evaluations=3, **LEARNT),
+    LTRE: START
+    + Stage(
+        negatives="retrieved",
+        options={"n": 8},
+        loss="lambdarank-mrr",
+        trains="query",
+        steps=12,
+        evaluations=4,
+        **LEARNT,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(collection):
+    start = fit(START, collection, 0)
+    return {name: part4_time.measured(start, system.stages[-1], collection, seed=0) for name, system in SYSTEMS.items()}
+
+
+def test_a_training_is_seen_at_its_evaluations(trained):
+    assert trained[ANCE]["step"].tolist() == [0, 4, 8, 12] and trained[LTRE]["step"].tolist() == [0, 3, 6, 9, 12]
+    assert trained[ANCE]["encodings"].tolist() == [0, 1, 2, 3] and set(trained[LTRE]["encodings"]) == {1}
+    assert trained[ANCE]["queries"].tolist() == [0, 64, 128, 192]
+    # 79 training queries have a relevant document: an epoch is four batches of 16, the length of an interval.
+    assert trained[ANCE]["searches"].tolist() == [0, 64, 128, 192]
+    assert trained[LTRE]["searches"].tolist() == trained[LTRE]["queries"].tolist()
+    # Both begin with the same model over the same documents, which LTRe encoded before and ANCE will encode.
+    assert trained[ANCE]["score"][0] == trained[LTRE]["score"][0]
+    assert trained[ANCE]["seconds"][0] == 0 and trained[LTRE]["seconds"][0] == trained[LTRE]["encoding corpus"][0] > 0
+    assert trained[ANCE]["encoding corpus"][1] == pytest.approx(trained[LTRE]["encoding corpus"][1], abs=0.05)
+
+
+def test_an_interval_longer_than_an_epoch_searches_each_query_once(collection):
+    stage = replace(SYSTEMS[ANCE].stages[-1], options={"interval": 12, "depth": 10}, evaluations=1)
+    found = part4_time.measured(fit(START, collection, 0), stage, collection, seed=0)
+    assert found["searches"].tolist() == [0, 79]
+
+
+def test_time_rises_and_holds_its_parts(trained):
+    for moments in trained.values():
+        assert moments["seconds"].is_monotonic_increasing
+        names = moments.columns.difference(["step", "score", "seconds", "queries", "encodings", "searches"])
+        assert (moments[names].sum(axis=1) <= moments["seconds"] + 0.002).all()  # seconds are rounded to thousandths
+        assert (moments[names].diff().iloc[1:] >= 0).all().all()
+
+
+def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
+    """What is evaluated is the training of `fit`: the last score is that of its model."""
+    for name, moments in trained.items():
+        run = rank(fit(SYSTEMS[name], collection, 0), collection, "dev", depth=10)
+        values = evaluate(run, collection.judgments("dev"), ["RR@10"])["value"]
+        assert moments["score"].iloc[-1] == pytest.approx(values.mean(), abs=1e-6)
+
+
+def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(
+    pages, collection, own_build, monkeypatch
+):
+    calls, real = [], trainer.train
+    monkeypatch.setattr(trainer, "train", lambda *given: calls.append(given[1]) or real(*given))
+    short = {name: START + replace(system.stages[-1], steps=4) for name, system in SYSTEMS.items()}
+    asked = (short, collection, ["first", "second"], [PAGES + 1, PAGES + 3], [0, 1])
+    found = part4_time.moments(*asked)
+    assert found.groupby(["documents", "seed"])["system"].unique().map(list).to_dict() == {
+        (PAGES + 1, 0): [ANCE, LTRE], (PAGES + 1, 1): [ANCE, LTRE], (PAGES + 3, 0): [ANCE, LTRE],
+    }  # fmt: skip
+    assert not found.isna().any().any() and found["score"].between(0, 1).all()
+    assert len(calls) == 2 + 6  # the start of each seed, and what is measured
+    pd.testing.assert_frame_equal(part4_time.moments(*asked), found)
+    assert len(calls) == 8
+    alone = part4_time.moments(*asked[:3], [PAGES], [0, 1])
+    assert set(alone["seed"]) == {0, 1}
+
+
+# --- the time to one quality -----------------------------------------------------------------------
+
+
+def history(system, scores, seconds, documents=100, seed=0, **columns):
+    """Moments every ten steps."""
+    frame = pd.DataFrame({"score": scores, "seconds": np.asarray(seconds, dtype=float), **columns})
+    frame["step"] = 10 * np.arange(len(frame))
+    return frame.assign(system=system, documents=documents, seed=seed)
+
+
+def compared(ance, ltre):
+    return part4_time.to_best(pd.concat([history(ANCE, *ance), history(LTRE, *ltre)])).iloc[0]
+
+
+def test_the_time_to_anc_es_best_is_that_of_the_first_moments_that_have_it():
+    row = compared(([0.1, 0.3, 0.4, 0.4, 0.2], [0, 30, 60, 90, 120]), ([0.1, 0.2, 0.5, 0.4], [5, 8, 12, 15]))
+    assert (row["outcome"], row["target"], row[ANCE], row[LTRE], row["ratio"]) == (REACHED, 0.4, 60, 12, 5)
+    assert (row["ANCE steps"], row["LTRe steps"]) == (20, 20)
+
+
+def test_an_equal_score_is_as_good():
+    assert compared(([0.1, 0.4], [0, 30]), ([0.1, 0.4, 0.5], [5, 10, 15]))[LTRE] == 10
+
+
+def test_where_ltre_never_is_as_good_its_whole_training_bounds_the_ratio():
+    row = compared(([0.1, 0.4], [0, 30]), ([0.1, 0.3, 0.2], [5, 10, 15]))
+    assert (row["outcome"], row[LTRE], row["ratio"], row["LTRe steps"]) == (NEVER, 15, 2, 20)
+
+
+def test_without_a_gain_there_is_no_ratio():
+    row = compared(([0.4, 0.4, 0.3], [0, 30, 60]), ([0.4, 0.5], [5, 10]))
+    assert row["outcome"] == NO_GAIN and np.isnan(row["ratio"])
+
+
+def test_each_size_and_seed_has_its_own_target():
+    parts = [history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])]
+    parts += [history(ANCE, [0.1, 0.2], [0, 80], 300, 1), history(LTRE, [0.1, 0.3], [15, 20], 300, 1)]
+    found = part4_time.to_best(pd.concat(parts))
+    assert found[["documents", "seed", "target", "ratio"]].to_numpy().tolist() == [[100, 0, 0.4, 3], [300, 1, 0.2, 4]]
+
+
+def test_parts_are_those_of_the_compared_moments_means_over_seeds():
+    columns = {"encoding corpus": [0, 10, 20], "search": [0, 2, 4], "encoding queries": [0, 1, 2],
+               "encoding documents": [0, 3, 6], "loss and backward": [0, 4, 8], "sampling": [0, 1, 1]}  # fmt: skip
+    ance = [history(ANCE, [0.1, 0.4, 0.2], [0, 25, 50], seed=0, **columns)]
+    ance += [history(ANCE, [0.1, 0.2, 0.4], [0, 25, 50], seed=1, **columns)]
+    ltre = [history(LTRE, [0.1, 0.5], [5, 10], seed=seed, **{"encoding corpus": [5, 5]}) for seed in (0, 1)]
+    found = part4_time.parts(pd.concat(ance + ltre).fillna(0.0)).set_index("system")
+    assert found.loc[ANCE].to_dict() == {
+        "documents": 100, "encoding the corpus": 15, "search": 3, "encoding the batch": 6, "loss and backward": 6,
+        "sampling, optimizer": 7.5,
+    }  # fmt: skip
+    assert found["sampling, optimizer"][LTRE] == 5 and found["encoding the corpus"][LTRE] == 5
+
+
+# --- beyond what is measured -----------------------------------------------------------------------
+
+
+def written(outcome=REACHED):
+    """Over 1000 documents: ANCE takes 2 s an encoding, 1 ms a search, 10 ms a query; LTRe 2 s, 2 ms and 5 ms."""
+    work = {"queries": [0, 100, 200], "searches": [0, 50, 100]}
+    ance = history(ANCE, [0.1, 0.4, 0.2], [0, 3.05, 6.1], 1000, encodings=[0, 1, 2], search=[0, 0.05, 0.1],
+                   **{"encoding corpus": [0, 2, 4]}, **work)  # fmt: skip
+    scores = [0.1, 0.2, 0.3] if outcome == NEVER else [0.1, 0.4, 0.4]
+    work["searches"] = work["queries"]
+    ltre = history(LTRE, scores, [2, 2.7, 3.4], 1000, encodings=[1, 1, 1], search=[0, 0.2, 0.4],
+                   **{"encoding corpus": [2, 2, 2]}, **work)  # fmt: skip
+    return pd.concat([ance, ltre])
+
+
+def test_rates_give_back_the_measured_time():
+    moment = written().query("system == 'ANCE'").iloc[-1]
+    rates = Rates.of(moment)
+    assert (rates.query, rates.document, rates.search) == pytest.approx((0.01, 0.002, 1e-6))
+    assert rates.seconds(Work(200, 2, 100), 1000) == pytest.approx(moment["seconds"])
+
+
+def test_only_what_touches_all_documents_grows_with_the_corpus():
+    rates = Rates(query=0.5, document=0.01, search=1e-4)
+    assert rates.seconds(Work(10, 0, 0), 10) == rates.seconds(Work(10, 0, 0), 10_000) == 5
+    assert rates.seconds(Work(10, 3, 20), 100) == pytest.approx(5 + 3 * 1 + 20 * 0.01)
+    assert rates.seconds(Work(10, 3, 20), 200) == pytest.approx(5 + 2 * (3 * 1 + 20 * 0.01))
+
+
+def test_times_beyond_follow_from_the_steps_to_the_best():
+    # ANCE's best is its second moment: one encoding, 50 searches, 100 queries; so is LTRe's, with 100 searches.
+    found = part4_time.extrapolated(written(), [1000, 1_000_000]).set_index(["steps", "documents"])
+    row = found.loc[OURS, 1000]
+    assert (row[ANCE], row[LTRE], row["ratio"]) == pytest.approx((3.05, 2.7, 3.05 / 2.7))
+    row = found.loc[OURS, 1_000_000]
+    assert (row[ANCE], row[LTRE]) == pytest.approx((1 + 2000 + 50, 0.5 + 2000 + 200))
+    assert row["ratio without LTRe's encoding"] == pytest.approx(2051 / 200.5)
+    row = found.loc[PAPERS, 1000]
+    assert row[ANCE] == pytest.approx(600_000 * 64 * 0.01 + 60 * 2 + 60 * 503_000 * 0.001)
+    assert row[LTRE] == pytest.approx(60_000 * 32 * 0.005 + 2 + 60_000 * 32 * 0.002)
+    assert set(found["outcome"]) == {REACHED}
+
+
+def test_a_bound_stays_a_bound_beyond_what_is_measured():
+    found = part4_time.extrapolated(written(NEVER), [1000]).set_index("steps")
+    assert found["outcome"].to_dict() == {OURS: NEVER, PAPERS: REACHED}
+    assert found[LTRE][OURS] == pytest.approx(3.4)  # its whole training
+
+
+def test_where_ance_never_improves_nothing_is_extrapolated():
+    flat = written().assign(score=0.2)
+    assert part4_time.extrapolated(flat).empty and part4_time.projected(flat).empty
+
+
+def test_the_largest_corpus_with_a_gain_tells_the_rates():
+    larger = written().assign(documents=5000, score=0.2)
+    pd.testing.assert_frame_equal(
+        part4_time.extrapolated(pd.concat([written(), larger])), part4_time.extrapolated(written())
+    )
+
+
+# --- what is recorded ------------------------------------------------------------------------------
+
+
+def desk():
+    return Experiment("45_training_time", {"profile": "smoke", "seeds": [0], "source": "run"})
+
+
+def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
+    parts = []
+    for size, seed, best in [(100, 0, 0.4), (100, 1, 0.4), (200, 0, 0.4), (200, 1, 0.0), (400, 0, 0.4)]:
+        parts.append(history(ANCE, [0.1, best], [0, size], size, seed))
+        parts.append(history(LTRE, [0.1, 0.5], [size / 100, size / 50], size, seed))
+    made, targets = desk(), [SimpleNamespace(test=SimpleNamespace(name=name)) for name in ("here", "there")]
+    part4_time.record(made, targets, pd.concat(parts))
+    rows = made.results.rows
+    assert set(rows["measure"]) == {SECONDS} and set(rows["candidates"]) == {200} and set(rows["seed"]) == {0}
+    assert rows.set_index(["collection", "system"])["value"].to_dict() == {
+        (place, system): value for place in ("here", "there") for system, value in ((ANCE, 200), (LTRE, 4))
+    }
+
+
+def test_tables_are_in_points_and_hours():
+    (shown,) = part4_time.table(written()).to_dict("records")
+    assert (shown["RR@10 of ANCE's best"], shown["ANCE seconds"], shown["LTRe seconds"]) == (40, 3.0, 2.7)
+    hours = part4_time.projected(written()).set_index(["steps", "documents"])
+    seconds = part4_time.extrapolated(written()).set_index(["steps", "documents"])
+    assert hours["ANCE hours"].tolist() == pytest.approx((seconds[ANCE] / 3600).tolist(), abs=0.01)
+    assert set(hours["outcome"][PAPERS]) == {""}
