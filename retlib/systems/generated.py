@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.collection import Collection, hash_position
+from retlib.data.tokenized import texts
 from retlib.models.decoding import Decoding
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.training_data import CollectionQueries
@@ -135,13 +137,16 @@ class Expanded:
     Parameters
     ----------
     generator : QueryGenerator
+    read : callable, optional
+        From a collection to the texts that queries are put behind; by default title and text.
     """
 
     generator: QueryGenerator
+    read: Callable[[Collection], pd.Series] = texts
 
     def __call__(self, collection: Collection) -> pd.Series:
         """The texts under their ids."""
-        return expand(collection.documents["text"], self.generator.queries(collection.documents))
+        return expand(self.read(collection), self.generator.queries(collection.documents))
 
 
 def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:
