@@ -83,8 +83,9 @@ class System:
     ----------
     architecture : Architecture
     tokens : Articles, tokenizer or None
-        Whose vocabulary it has; None for the words of all candidates of the collections that train its first stage.
-        Candidates are indexed before any query comes, so their words are known; no label is used.
+        Whose vocabulary it has (anything with a `tokenizer`); None for the words of all candidates of the collections
+        that train its first stage. Candidates are indexed before any query comes, so their words are known; no label
+        is used.
     stages : tuple of Stage
     index : str
         Factory of the index that is searched; see `retlib.retrieval.index.build`.
@@ -101,6 +102,11 @@ class System:
     def __add__(self, stage: Stage) -> System:
         return replace(self, stages=(*self.stages, stage))
 
+    def with_last(self, **changes: Any) -> System:
+        """The same system with changes to its last stage."""
+        *before, last = self.stages
+        return replace(self, stages=(*before, replace(last, **changes)))
+
     def searching(self, index: str, **search: float) -> System:
         """The same system, searched through another index."""
         return replace(self, index=index, search=search)
@@ -113,17 +119,14 @@ class System:
     @property
     def settings(self) -> dict[str, Any]:
         """The system as recorded beside its results: JSON values."""
-        tokens = self.tokens if isinstance(self.tokens, Articles) else None
-        told = {"tokens": asdict(tokens)} if tokens else {}
+        told = {"tokens": asdict(self.tokens)} if hasattr(self.tokens, "tokenizer") else {}
         told |= {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
         return {**asdict(self.architecture), **told, "stages": [stage.settings for stage in self.stages]}
 
     def tokenizer(self, target: Collection) -> Tokenizer:
         """Its vocabulary."""
-        if isinstance(self.tokens, Articles):
-            return self.tokens.tokenizer
         if self.tokens is not None:
-            return self.tokens
+            return getattr(self.tokens, "tokenizer", self.tokens)
         found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
         return words(*(found or [target]))
 
