@@ -182,6 +182,11 @@ class Trained:
         return cls(architecture, tokenizer, model, history, folder.name, **meta["own"])
 
 
+def saved_history(folder: Path) -> History:
+    """The history of a saved model, which is not loaded."""
+    return History(**json.loads((folder / META).read_text())["history"])
+
+
 class Retriever(Trained):
     """A dual encoder, whatever its encoders are made of."""
 
