@@ -55,10 +55,11 @@ def pairs(**changes: Any) -> Stage:
     validated twice; after twelve evaluations without a better score training stops.
     """
     given = {"data": LabelledPairs(), "batch_size": 1000, "learning_rate": 0.01, "scale": 20.0}
-    given |= {} if {"negatives", "options"} & set(changes) else {"options": {"mask_known": False}}
+    given |= {"optimizer": "sparse_adam", "warmup": 0.0, "decay": False, "evaluations": 2, "patience": 12}
     given |= {} if "steps" in changes else {"epochs": 15}
-    rate = {"optimizer": "sparse_adam", "warmup": 0.0, "decay": False}
-    return Stage(**{**given, **rate, "evaluations": 2, "patience": 12, **changes})
+    if "negatives" not in changes:
+        changes = {**changes, "options": {"mask_known": False, **changes.get("options", {})}}
+    return Stage(**{**given, **changes})
 
 
 def grid(system: System, learning_rates: Sequence[float], scales: Sequence[float]) -> list[System]:
