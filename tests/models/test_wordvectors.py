@@ -88,7 +88,7 @@ def test_settings_change_what_is_learned():
 def test_training_is_the_same_bit_for_bit_in_every_process():
     code = f"""
 import hashlib
-from retlib import wordvectors
+from retlib.models import wordvectors
 vectors = wordvectors.train(iter({SENTENCES!r}), seed=5, dimension=8)
 print(hashlib.sha256(vectors.matrix.tobytes()).hexdigest(), *vectors.vocabulary.tokens[1:])
 """
