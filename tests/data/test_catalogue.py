@@ -2,10 +2,13 @@
 
 import hashlib
 import re
+import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
 
+import pooch
 import pytest
 
 from retlib.core.errors import DataError, SettingError
@@ -123,10 +126,22 @@ def test_a_bad_catalogue_is_refused(tmp_path, content, message):
         catalogue.read_catalogue(path)
 
 
-def test_a_new_collection_is_registered_by_a_decorator(monkeypatch):
-    monkeypatch.setattr(datasets, "_COLLECTIONS", {})
-    monkeypatch.setattr(datasets, "_TEXTS", {})
+# Registering.
 
+
+@pytest.fixture
+def registries(monkeypatch):
+    """Registries that forget what a test registers."""
+    for registry in (datasets._COLLECTIONS, datasets._TEXTS, datasets._ARTICLES):
+        monkeypatch.setattr(registry, "_things", dict(registry._things))
+
+
+def cell(source, **names):
+    """Run a cell as a notebook's kernel does."""
+    exec(source, names | {"__name__": "__main__", "register": datasets.register})
+
+
+def test_a_new_data_set_is_registered_by_a_decorator(registries):
     @datasets.register("mine")
     def load_mine():
         return object()
@@ -135,9 +150,40 @@ def test_a_new_collection_is_registered_by_a_decorator(monkeypatch):
     def sentences():
         yield "One sentence."
 
-    assert datasets.names() == ["mine"] and datasets.text_names() == ["my-text"]
+    assert "mine" in datasets.names() and "my-text" in datasets.text_names()
     assert datasets.load("mine") is datasets.load("mine")  # kept, so made once
     assert list(datasets.text("my-text")) == ["One sentence."]
+
+
+def test_a_cell_that_runs_again_replaces_its_data_set(registries):
+    for made in ("first", "second"):
+        cell(f"@register('mine')\ndef load():\n    return '{made}'")
+        assert datasets.load("mine") == made
+    cell("@register('mine')\ndef renamed():\n    return 'third'")
+    assert datasets.load("mine") == "third"
+
+
+def test_a_name_that_is_taken_says_by_what(registries):
+    with pytest.raises(SettingError, match="collection 'quora' is there already: .*quora.load_quora"):
+        cell("@register('quora')\ndef load():\n    return None")
+
+
+def test_articles_of_a_cell_are_known_by_their_source(registries, tmp_path):
+    found = []
+    for text in ("One.", "Two."):
+        path = tmp_path / f"plugin_{text[:3]}.py"
+        path.write_text(
+            "from retlib.data.collection import Article\nfrom retlib.data.datasets import register_articles\n"
+            f"@register_articles('mine')\ndef pages():\n    yield Article('a', 'A', ('{text}',), 1)\n"
+        )
+        spec = spec_from_file_location(path.stem, path)
+        sys.modules[path.stem] = module = module_from_spec(spec)
+        datasets._ARTICLES._things.pop("mine", None)
+        spec.loader.exec_module(module)
+        assert [article.passages for article in datasets.articles("mine")] == [(text,)]
+        found.append(datasets.provenance("mine"))
+        del sys.modules[path.stem]
+    assert found[0] != found[1]
 
 
 # Finding files and saying what they are.
@@ -184,7 +230,7 @@ def test_a_checksum_is_computed_once_and_again_when_the_file_changes(folders, mo
     path.write_bytes(b"first")
     assert catalogue.checksum(path) == sha256(b"first")
     with monkeypatch.context() as patch:
-        patch.setattr(hashlib, "file_digest", None)  # a second computation would fail
+        patch.setattr(pooch, "file_hash", None)  # a second computation would fail
         assert catalogue.checksum(path) == sha256(b"first")
     path.write_bytes(b"second")
     assert catalogue.checksum(path) == sha256(b"second")
@@ -241,9 +287,9 @@ def test_fetch_fills_the_cache_when_no_folder_is_named_or_it_cannot_be_written(f
 @pytest.mark.parametrize(
     ("body", "status", "length", "message"),
     [
-        (b"another file", 200, None, "expected sha256 .*got .*12 bytes"),
+        (b"another file", 200, None, "expected [0-9a-f]{64} but got"),
         (CONTENT[:100], 200, len(CONTENT), "IncompleteRead|Incomplete|Connection"),
-        (CONTENT[:100], 200, 0, "expected sha256 .*got .*100 bytes"),
+        (CONTENT[:100], 200, 0, "expected [0-9a-f]{64} but got"),
         (b"<html>gone</html>", 404, None, "404"),
         (b"oops", 500, None, "500"),
     ],
@@ -281,7 +327,7 @@ def test_without_a_known_checksum_the_first_download_is_recorded_and_the_next_mu
     path.unlink()
     with server(b"changed") as url:
         known(File("toy/a.tsv", url))
-        with pytest.raises(DataError, match=f"expected sha256 {sha256(CONTENT)}"):
+        with pytest.raises(DataError, match=f"expected {sha256(CONTENT)} but got"):
             catalogue.fetch("toy")
     assert not path.exists()
 

@@ -5,8 +5,9 @@ import pytest
 
 from retlib.data import datasets
 from retlib.data.collection import split_by_cluster
-from retlib.data.datasets import domains, pydocs, pydocs_pages, pydocs_passages
-from retlib.data.datasets.pydocs_lines import key
+from retlib.data.datasets import pydocs
+from retlib.data.datasets.pydocs.lines import key
+from retlib.data.datasets.pydocs.site import SLICES
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def test_the_two_are_all_pages_and_share_none(smoke):
     source, target = smoke
     ours, theirs = set(source.documents["article"]), set(target.documents["article"])
     assert not ours & theirs
-    assert ours | theirs == set(pydocs._passages("p", "smoke").documents["article"])
+    assert ours | theirs == set(pydocs.described("p", "smoke").documents["article"])
     assert all(path.startswith(("numpy.fft", "numpy.linalg", "numpy.random")) for path in theirs)
     for part, articles in ((source, ours), (target, theirs)):
         assert set(part.queries["cluster"]) <= articles
@@ -26,7 +27,7 @@ def test_the_two_are_all_pages_and_share_none(smoke):
 
 
 def test_the_target_has_whole_passages_and_descriptions_alone(smoke):
-    whole, target = pydocs._passages("p", "smoke"), smoke[1]
+    whole, target = pydocs.described("p", "smoke"), smoke[1]
     assert set(target.queries["source"]) <= {"see_also", "listing"}
     pd.testing.assert_frame_equal(target.documents, whole.documents.loc[target.documents.index])
     pd.testing.assert_frame_equal(target.queries, whole.queries.loc[target.queries.index])
@@ -39,7 +40,7 @@ def test_the_source_leaks_no_query_of_its_own(smoke):
     assert len(summaries) > 50 and set(summaries["split"]) == {"train"}
     whole = source.documents["text"].map(key).groupby(source.documents["article"]).agg(" ".join)
     assert not any(key(t) in whole[page] for t, page in zip(summaries["text"], summaries["cluster"], strict=True))
-    both = pydocs_passages._with_summaries("p", "smoke")
+    both = pydocs.with_summaries("p", "smoke")
     pd.testing.assert_frame_equal(source.documents, both.documents.loc[source.documents.index])
 
 
@@ -66,7 +67,7 @@ def test_a_question_about_a_page_that_is_one_with_a_page_of_the_target_is_left_o
         "links": pd.DataFrame([(other, same), (other, theirs)], columns=["source", "target"]),
     }
     monkeypatch.setattr(pydocs, "tables", lambda name: tables)
-    source, target = domains._source("s", "smoke"), domains._target("t", "smoke")
+    source, target = pydocs.source("s", "smoke"), pydocs.target("t", "smoke")
     assert source.documents["article"].tolist() == [same, other]
     assert source.queries["text"].tolist() == ["Do another thing."]
     assert target.queries["text"].tolist() == ["Do it thus."]
@@ -86,11 +87,10 @@ def test_a_question_about_a_page_that_is_one_with_a_page_of_the_target_is_left_o
     ],
 )
 def test_paths_of_the_target(path, slice_name, is_target):
-    assert domains._is_target(pd.Series([path]), slice_name).tolist() == [is_target]
+    assert pydocs._is_target(pd.Series([path]), slice_name).tolist() == [is_target]
 
 
 def test_every_slice_has_a_target():
-    assert set(domains.TARGETS) == set(pydocs_pages.SLICES)
-    assert set(domains.TARGETS["all"]) <= set(pydocs_pages.SLICES["all"])
+    assert set(pydocs.TARGETS["all"]) <= set(SLICES["all"])
     made = {f"pydocs-{part}{end}" for part in ("source", "target") for end in ("", "-smoke")}
     assert made <= set(datasets.names())

@@ -12,7 +12,8 @@ from realdata import real
 from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.collection import closure
-from retlib.data.datasets import _reading, askubuntu, paralex, wikipedia_2015
+from retlib.data.datasets import askubuntu, paralex, wikipedia_2015
+from retlib.data.text import quick_sentences, sentences
 
 
 @pytest.fixture
@@ -93,10 +94,10 @@ def test_quora_ids_and_splits_do_not_depend_on_the_rows_around_them(write, fresh
     [
         (lambda text: text.replace("is_duplicate", "label"), 1, "columns are not"),
         (lambda text: "", 1, "columns are not"),
-        (lambda text: text[:-12], 4, "not six columns"),
-        (lambda text: text.replace("a2?\t1", "a2?\t2"), 2, "not six columns that end in 0 or 1"),
+        (lambda text: text[:-12], 4, "not 6 columns"),
+        (lambda text: text.replace("a2?\t1", "a2?\t2"), 2, "not two questions, and 0 or 1"),
         (lambda text: text.encode().replace(b"b1", b"\xff\xfe"), 3, "not UTF-8"),
-        (lambda text: text.replace("b1?", '"b1?'), 4, "not six columns"),  # a quote that is never closed
+        (lambda text: text.replace("b1?", '"b1?'), 4, "not 6 columns"),  # a quote that is never closed
     ],
 )
 def test_a_damaged_quora_file_is_named_with_its_line(write, fresh, change, line, problem):
@@ -140,7 +141,7 @@ def test_askubuntu_titles_keeps_test_titles_out_of_training(write, fresh):
 
 @pytest.mark.parametrize(
     ("bad", "problem"),
-    [("duplicate\tonly one title", "2 fields"), ("same\ta\tb", "not a label"), ("duplicate\ta\t ", "not a label")],
+    [("duplicate\tonly one title", "not 3 fields"), ("same\ta\tb", "not a label"), ("duplicate\ta\t ", "not a label")],
 )
 def test_a_damaged_askubuntu_titles_file_is_named_with_its_line(write, fresh, bad, problem):
     write("askubuntu-titles/test_titles.tsv", "duplicate\ta\tb\n")
@@ -219,6 +220,7 @@ def test_real_disfl_qa(fresh):
 
 CORPUS = {str(n): f"title of {n}" for n in range(1, 16)} | {"16": "title of 12", "17": ""}
 SCORES = "9.5 8.25 7.0"
+JUDGED = "a query with judged candidates"
 
 
 def lei(write, corpus=CORPUS, train=None, dev=None, test=None):
@@ -257,13 +259,25 @@ def test_askubuntu_drops_training_pairs_that_touch_a_held_out_title(write, fresh
 @pytest.mark.parametrize(
     ("files", "which", "problem"),
     [
-        ({"corpus": CORPUS | {"18\textra": "t"}}, 0, "line 18: 5 fields"),
-        ({"corpus": CORPUS | {"x": "t"}}, 0, "line 18: 'x' is no question id"),
-        ({"train": "1\t2\t8\n4\t5\n"}, 1, "line 2: 2 fields"),
+        ({"corpus": CORPUS | {"18\textra": "t"}}, 0, "line 18: not 3 fields between tabs (5 fields)"),
+        ({"corpus": CORPUS | {"x": "t"}}, 0, "line 18: not a question id, title and body ('x' is no question id)"),
+        ({"train": "1\t2\t8\n4\t5\n"}, 1, "line 2: not 3 fields"),
         ({"train": "1\t2\t8\n4\t99\t9\n"}, 1, "line 2: 1 pairs name questions without a title"),
-        ({"dev": f"6\t7\t8 9 10\t{SCORES}\n"}, 2, "line 1: similar questions, candidates and scores"),
-        ({"test": "10\t11\t11 12 13\t9.5 8.25\n"}, 3, "line 1: similar questions, candidates and scores"),
-        ({"test": f"10\t11\t11 12 17\t{SCORES}\n"}, 3, "line 1: question '17' has no title"),
+        (
+            {"dev": f"6\t7\t8 9 10\t{SCORES}\n"},
+            2,
+            f"line 1: not {JUDGED} (similar questions, candidates and scores",
+        ),
+        (
+            {"test": "10\t11\t11 12 13\t9.5 8.25\n"},
+            3,
+            f"line 1: not {JUDGED} (similar questions, candidates and scores",
+        ),
+        (
+            {"test": f"10\t11\t11 12 17\t{SCORES}\n"},
+            3,
+            f"line 1: not {JUDGED} (question '17' has no title",
+        ),
     ],
 )
 def test_damaged_askubuntu_files_are_named_with_their_line(write, fresh, files, which, problem):
@@ -314,12 +328,14 @@ def test_paralex_joins_both_directions_and_names_questions_as_they_were_asked(wr
     check_no_leak(collection)
 
 
-def test_paralex_reads_no_further_than_its_limit(write):
+def test_paralex_reads_no_further_than_its_limit(write, monkeypatch):
     write("paralex/questions.txt", question_line("A?", "a ?"))
     write("paralex/word_alignments.txt", "a ?\tb ?\t0-0\nc ?\td ?\t0-0\nthe rest is damaged\n")
-    assert len(paralex.load_paralex(limit=2).pairs) == 2
-    with pytest.raises(DataError, match="word_alignments.txt, line 3: 1 fields between tabs instead of 3"):
-        paralex.load_paralex(limit=None)
+    monkeypatch.setattr(paralex, "LIMIT", 2)
+    assert len(paralex.load_paralex().pairs) == 2
+    monkeypatch.setattr(paralex, "LIMIT", None)
+    with pytest.raises(DataError, match="word_alignments.txt, line 3: not 3 fields between tabs"):
+        paralex.load_paralex()
 
 
 def test_paralex_takes_a_few_odd_question_lines_but_not_many(write):
@@ -423,19 +439,17 @@ def test_wikispeedia_joins_wrapped_lines_and_leaves_the_licence_out(write):
     ],
 )
 def test_quick_sentences(text, count):
-    found = _reading.quick_sentences(text.strip())
+    found = quick_sentences(text.strip())
     assert len(found) == count
     assert " ".join(found) == text.strip()  # nothing is lost
 
 
 @real(WIKIPEDIA)
 def test_quick_sentences_agree_with_the_exact_ones(fresh):
-    from retlib.data.text import sentences
-
     paragraphs = (line for _, text in wikipedia_2015.articles() for line in text.split("\n") if len(line) > 200)
     exact, quick, both = 0, 0, 0
     for paragraph in islice(paragraphs, 0, 4000, 20):
         a = {"".join(sentence.split()) for sentence in sentences(paragraph)}
-        b = {"".join(sentence.split()) for sentence in _reading.quick_sentences(paragraph)}
+        b = {"".join(sentence.split()) for sentence in quick_sentences(paragraph)}
         exact, quick, both = exact + len(a), quick + len(b), both + len(a & b)
     assert both / exact > 0.94 and both / quick > 0.94

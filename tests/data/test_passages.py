@@ -11,8 +11,8 @@ from realdata import real
 from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.collection import split_by_cluster
-from retlib.data.datasets import catalogue, natural_questions, nfcorpus, pydocs, pydocs_passages, squad, trec_dl_2019
-from retlib.data.datasets.pydocs_lines import key
+from retlib.data.datasets import catalogue, natural_questions, nfcorpus, pydocs, squad, trec_dl_2019
+from retlib.data.datasets.pydocs.lines import key
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.runs import RUN_COLUMNS
 
@@ -229,8 +229,8 @@ def test_the_pool_keeps_what_it_holds(write):
 @pytest.mark.parametrize(
     ("file", "content", "line", "problem"),
     [
-        ("collection.tsv", "1\tone\n2 two\n", 2, "1 fields between tabs instead of 2"),
-        ("queries.tsv", "7\twhat\tis\n", 1, "3 fields"),
+        ("collection.tsv", "1\tone\n2 two\n", 2, "not 2 fields between tabs"),
+        ("queries.tsv", "7\twhat\tis\n", 1, "not 2 fields"),
         ("qrels.txt", "7 Q0 1 3\n7 Q0 1\n", 2, "not query, Q0, document and relevance"),
         ("qrels.txt", "7 Q0 1 x\n", 1, "not query, Q0, document and relevance"),
     ],
@@ -311,7 +311,7 @@ def written(monkeypatch):
         "links": pd.DataFrame(columns=["source", "target"]),
     }
     monkeypatch.setattr(pydocs, "tables", lambda name: tables)
-    return pydocs_passages._with_summaries("written", "smoke")
+    return pydocs.with_summaries("written", "smoke")
 
 
 def test_a_summary_is_a_query_where_it_says_which_page_is_meant(written):
@@ -328,7 +328,7 @@ def test_only_a_summary_that_is_a_query_is_taken_out(written):
 
 
 def test_descriptions_are_those_of_pydocs(written):
-    before = pydocs._passages("before", "smoke")
+    before = pydocs.described("before", "smoke")
     after = written.queries[written.queries["source"] != "summary"]
     pd.testing.assert_frame_equal(after, before.queries)
     assert after["split"].to_dict() == {f"{DESCRIBED}?0": "train", f"{TEST}?0": "test"}
@@ -337,7 +337,7 @@ def test_descriptions_are_those_of_pydocs(written):
 def test_the_smoke_slice_leaks_nothing():
     collection = datasets.load("pydocs-passages-smoke")
     queries, documents = collection.queries, collection.documents
-    assert documents.index.equals(pydocs._passages("p", "smoke").documents.index)
+    assert documents.index.equals(pydocs.described("p", "smoke").documents.index)
     summaries = queries[queries["source"] == "summary"]
     assert len(summaries) > 50 and set(summaries["split"]) == {"train"}
     assert {"train", "dev", "test"} == set(queries["split"][queries["source"] != "summary"])

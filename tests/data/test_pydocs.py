@@ -11,10 +11,11 @@ import pytest
 
 from retlib.core.errors import DataError
 from retlib.data.datasets import load, names, pydocs, text, text_names
-from retlib.data.datasets.pydocs_build import build
-from retlib.data.datasets.pydocs_lines import clean, key, short
-from retlib.data.datasets.pydocs_pages import SLICES, Site
-from retlib.data.datasets.pydocs_text import MAX_PASSAGE_WORDS, Paragraph, passages, read
+from retlib.data.datasets.pydocs import cached
+from retlib.data.datasets.pydocs.build import build
+from retlib.data.datasets.pydocs.docstrings import MAX_PASSAGE_WORDS, Paragraph, passages, read
+from retlib.data.datasets.pydocs.lines import clean, key, short
+from retlib.data.datasets.pydocs.site import SLICES, Site
 
 FAKE = {
     "fakedocs/__init__.py": '''
@@ -196,7 +197,7 @@ def test_the_summary_is_what_stands_under_the_signature(fake):
 
 def test_verbatim_marks_a_description_that_stands_in_its_target(fake, monkeypatch):
     monkeypatch.setattr(pydocs, "tables", lambda name: fake)
-    collection = pydocs._passages("fake", "smoke")
+    collection = pydocs.described("fake", "smoke")
     verbatim = collection.queries.set_index("text")["verbatim"]
     assert verbatim["Multiply the values in module alpha."]
     assert not verbatim["Grow in proportion to size."]
@@ -210,9 +211,9 @@ def test_a_description_of_several_pages_is_no_query(fake, monkeypatch):
         text=rows["text"].replace("Grow in proportion to size.", "the thing that CLOSES the box from above")
     )
     monkeypatch.setattr(pydocs, "tables", lambda name: {**fake, "descriptions": both})
-    keys = {key(query) for query in pydocs._passages("fake", "smoke").queries["text"]}
+    keys = {key(query) for query in pydocs.described("fake", "smoke").queries["text"]}
     assert "the thing that closes the box from above" not in keys and len(keys) == 4
-    items = pydocs._items(pydocs.tables("smoke"), pydocs._everything)
+    items = pydocs._items(pydocs.tables("smoke"), "smoke", None)
     assert "the thing that closes the box from above" not in set(items["key"])
 
 
@@ -342,7 +343,7 @@ def test_no_document_of_numpy_has_a_see_also_or_an_entry_of_one(smoke):
 
 
 def test_no_target_is_in_two_splits(smoke):
-    passages_, similar = pydocs._passages("p", "smoke"), load("pydocs-smoke")
+    passages_, similar = pydocs.described("p", "smoke"), load("pydocs-smoke")
     assert set(passages_.queries["split"]) == {"train", "dev", "test"}
     sides = dict(zip(passages_.queries["cluster"], passages_.queries["split"], strict=True))
     assert (passages_.queries["cluster"].map(sides) == passages_.queries["split"]).all()
@@ -384,14 +385,14 @@ def test_sentences_have_no_code_and_no_see_also():
 def test_everything_is_registered():
     groups = {"pydocs", "pydocs-similar", "pydocs-numeric", "pydocs-learning", "pydocs-general", "pydocs-smoke"}
     assert groups <= set(names()) and {"pydocs", "pydocs-smoke"} <= set(text_names())
-    packages = [package for group in pydocs.GROUPS.values() for package in group]
-    assert sorted(packages) == sorted(SLICES["all"])
+    assert {f"pydocs-{group}" for group in pydocs.GROUPS["all"]} <= groups
+    assert set(pydocs.GROUPS) == set(pydocs.TARGETS) == set(SLICES)
 
 
 DIGEST = """
 import hashlib
-from retlib.data.datasets.pydocs_build import build
-from retlib.data.datasets.pydocs_pages import SLICES
+from retlib.data.datasets.pydocs.build import build
+from retlib.data.datasets.pydocs.site import SLICES
 tables = build(SLICES["smoke"])
 print(hashlib.sha256("".join(table.to_csv() for table in tables.values()).encode()).hexdigest())
 """
@@ -414,16 +415,16 @@ def test_the_same_tables_whatever_the_hash_seed():
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path))
-    pydocs.tables.cache_clear()
+    cached.tables.cache_clear()
     yield tmp_path / "cache" / "pydocs"
-    pydocs.tables.cache_clear()
+    cached.tables.cache_clear()
 
 
 def test_tables_are_built_once_in_another_process(empty_cache, monkeypatch, smoke):
     built = pydocs.tables("smoke")
-    assert [path.name for path in empty_cache.iterdir() if path.is_dir()] == [pydocs._folder("smoke").name]
-    monkeypatch.setattr(pydocs, "_run_build", lambda *_: pytest.fail("built twice"))
-    pydocs.tables.cache_clear()
+    assert [path.name for path in empty_cache.iterdir() if path.is_dir()] == [cached._folder("smoke").name]
+    monkeypatch.setattr(cached, "_run_build", lambda *_: pytest.fail("built twice"))
+    cached.tables.cache_clear()
     again = pydocs.tables("smoke")
     for name in smoke:
         assert built[name].equals(again[name]) and built[name].equals(smoke[name])
@@ -437,9 +438,9 @@ def test_a_failed_build_says_so_and_leaves_nothing(empty_cache, monkeypatch):
 
 
 def test_another_version_of_a_package_is_another_cache(monkeypatch):
-    before = pydocs._folder("smoke")
-    monkeypatch.setattr(pydocs, "versions", lambda packages: {"numpy": "0.1"})
-    assert pydocs._folder("smoke") != before
+    before = cached._folder("smoke")
+    monkeypatch.setattr(cached, "versions", lambda packages: {"numpy": "0.1"})
+    assert cached._folder("smoke") != before
 
 
 def test_a_package_that_is_not_installed_is_left_out(monkeypatch):

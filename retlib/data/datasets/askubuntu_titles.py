@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
-from retlib.data.collection import Collection, closure, retrieval_task, split_by_cluster
+from retlib.data.collection import Collection
 from retlib.data.datasets import register
-from retlib.data.datasets._reading import by_text, fields
-from retlib.data.datasets.catalogue import damaged, locate, provenance
+from retlib.data.datasets._files import fields
+from retlib.data.datasets._tasks import similar_items
 
 LABELS = {"duplicate": 1, "non-duplicate": 0}
 SHARES = {"dev": 0.10}
@@ -21,20 +19,18 @@ def load_askubuntu_titles() -> Collection:
     file too: training pairs that touch a test title are dropped, and with them the titles
     that no other pair names. A tenth of the remaining clusters tunes.
     """
-    test, train = (_read(f"askubuntu-titles/{part}_titles.tsv") for part in ("test", "train"))
-    held_out = {*test["left"], *test["right"]}
-    train = train[~(train["left"].isin(held_out) | train["right"].isin(held_out))]
-    texts, pairs = by_text(pd.concat([test, train], ignore_index=True))
-    split = split_by_cluster(texts.index, closure(pairs), SHARES)
-    split[texts.isin(held_out)] = "test"
-    return retrieval_task("askubuntu-titles", texts, pairs, split, provenance("askubuntu-titles"))
+    test, train = (_pairs(f"askubuntu-titles/{part}_titles.tsv") for part in ("test", "train"))
+    held_out = {title for pair in test for title in pair[:2]}
+    kept = [pair for pair in train if held_out.isdisjoint(pair[:2])]
+    return similar_items("askubuntu-titles", test + kept, SHARES, test=held_out)
 
 
-def _read(file: str) -> pd.DataFrame:
-    path = locate("askubuntu-titles", file)
-    rows = []
-    for number, (label, left, right) in fields("askubuntu-titles", path, 3):
-        if label not in LABELS or not left.strip() or not right.strip():
-            raise damaged("askubuntu-titles", path, number, f"not a label ({' or '.join(LABELS)}) and two titles")
-        rows.append((left.strip(), right.strip(), LABELS[label]))
-    return pd.DataFrame(rows, columns=["left", "right", "label"])
+def _pairs(file: str) -> list[tuple[str, str, int]]:
+    def pair(row: list[str]) -> tuple[str, str, int]:
+        label, left, right = map(str.strip, row)
+        if not left or not right:
+            raise ValueError("an empty title")
+        return left, right, LABELS[label]
+
+    expected = f"a label ({' or '.join(LABELS)}) and two titles"
+    return list(fields("askubuntu-titles", file, 3).parsed(pair, expected))

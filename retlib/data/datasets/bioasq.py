@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 from retlib.data.collection import HELD_OUT, Collection, hash_position
 from retlib.data.datasets import register
-from retlib.data.datasets.catalogue import catalogue, damaged, locate, provenance
+from retlib.data.datasets._files import Entries, listed
+from retlib.data.datasets.catalogue import catalogue, provenance
 
 # The challenge whose 500 questions Liang 2020 tests on.
 TEST = "7B"
@@ -37,10 +36,10 @@ def load_bioasq() -> Collection:
     files.sort(key=lambda name: (not Path(name).name.startswith(TEST), name))
     queries, judged, snippets = {}, {}, defaultdict(list)
     for file in files:
-        for query_id, text, documents, quoted in _questions(locate("bioasq", file)):
+        for query_id, text, documents, quoted in _questions(file):
             query_id = queries.setdefault(text, (query_id, _split(file, text)))[0]
-            for document, section, start, snippet in quoted:
-                snippets[document].append((section, start, snippet))
+            for document, *snippet in quoted:
+                snippets[document].append(snippet)
             judged.update(dict.fromkeys((query_id, document) for document in documents))
     documents = pd.DataFrame.from_dict(
         {document: _document(parts) for document, parts in snippets.items()}, orient="index", columns=["text", "title"]
@@ -62,23 +61,16 @@ def _split(file: str, text: str) -> str:
     return "dev" if hash_position(text) < HELD_OUT else "train"
 
 
-def _questions(path: Path) -> Iterator[tuple[str, str, list[str], list[tuple]]]:
+def _questions(file: str) -> Entries:
     """Id, text, relevant documents and snippets (document, section, start, text) of every question."""
-    try:
-        questions = json.loads(path.read_bytes())["questions"]
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise damaged("bioasq", path, getattr(error, "lineno", None), str(error)) from error
-    except (KeyError, TypeError) as error:
-        raise damaged("bioasq", path, None, "no `questions`") from error
-    for number, entry in enumerate(questions):
-        try:
-            quoted = [_snippet(snippet) for snippet in entry["snippets"]]
-            listed = [_number(address) for address in entry["documents"]]
-            found = entry["id"], " ".join(entry["body"].split()), listed + [row[0] for row in quoted], quoted
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = f"question {number} does not have `id`, `body`, `documents` and `snippets` ({error!r})"
-            raise damaged("bioasq", path, None, problem) from error
-        yield found
+
+    def question(entry: dict) -> tuple[str, str, list[str], list[tuple]]:
+        quoted = [_snippet(snippet) for snippet in entry["snippets"]]
+        documents = [_number(address) for address in entry["documents"]] + [row[0] for row in quoted]
+        return entry["id"], " ".join(entry["body"].split()), documents, quoted
+
+    entries = listed("bioasq", file, lambda content: content["questions"], "`questions`", "question")
+    return entries.parsed(question, "`id`, `body`, `documents` and `snippets`")
 
 
 def _snippet(entry: dict) -> tuple[str, str, int, str]:
@@ -96,8 +88,7 @@ def _number(address: str) -> str:
 
 def _document(snippets: list[tuple[str, int, str]]) -> tuple[str, str]:
     """Text and title of a document, of the snippets (section, start, text) that are quoted from it."""
-    titles = [text for section, _, text in snippets if section == "title"]
-    title = max(titles, key=len, default="")
+    title = max((text for section, _, text in snippets if section == "title"), key=len, default="")
     kept: list[str] = []
     for text in sorted({text for section, _, text in snippets if section != "title"}, key=lambda t: (-len(t), t)):
         if not any(text in longer for longer in kept):

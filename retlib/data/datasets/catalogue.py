@@ -7,10 +7,9 @@ release, as a known copy that differs from it in bytes (a variant), or not at al
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -58,7 +57,7 @@ class Entry:
     """One data set: what it is, whose it is, and its files (none for embedded data).
 
     `how` says how to get the files that have no direct download. `ids` are those of the library
-    ir-datasets, where it fetches and keeps the files.
+    ir-datasets, by split, where it fetches and keeps the files.
     """
 
     name: str
@@ -68,12 +67,7 @@ class Entry:
     citation: str
     files: tuple[File, ...] = ()
     how: str | None = None
-    ids: tuple[str, ...] = ()
-
-    def file(self, name: str) -> File:
-        """The file called `name`, a path below a data folder."""
-        require_one_of(f"file of {self.name}", name, [file.name for file in self.files])
-        return next(file for file in self.files if file.name == name)
+    ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
@@ -87,20 +81,17 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
     entries = {}
     for name, fields in yaml.safe_load(path.read_text(encoding="utf-8")).items():
         try:
-            lists = {"files": tuple(map(_file, fields.get("files", ()))), "ids": tuple(fields.get("ids", ()))}
-            entry = Entry(name, **{**fields, **lists})
+            entries[name] = entry = Entry(name, **fields | {"files": tuple(map(_file, fields.get("files", ())))})
         except TypeError as error:
             raise DataError(f"{path}: entry {name!r}: {error}") from error
         by_hand = [file.name for file in entry.files if file.url is None]
-        require(
-            not by_hand or entry.how, f"{path}: entry {name!r}: {by_hand} have neither a url nor a `how`", DataError
-        )
-        entries[name] = entry
+        wrong = f"{path}: entry {name!r}: {by_hand} have neither a url nor a `how`"
+        require(not by_hand or entry.how, wrong, DataError)
     return entries
 
 
 def _file(fields: dict) -> File:
-    return File(**{**fields, "variants": tuple(Variant(**variant) for variant in fields.get("variants", ()))})
+    return File(**fields | {"variants": tuple(Variant(**variant) for variant in fields.get("variants", ()))})
 
 
 @cache
@@ -114,14 +105,17 @@ def _entry(dataset: str) -> Entry:
     return catalogue()[dataset]
 
 
+# --- what is here ----------------------------------------------------------------------------------
+
+
 def data_folders() -> tuple[Path, ...]:
     """The folders in which files are looked for, in order: `$RETLIB_DATA`, then the cache."""
     own = os.environ.get("RETLIB_DATA")
     return (*([Path(own).expanduser().resolve()] if own else []), runtime.cache_dir() / "data")
 
 
-def _find(name: str) -> Path | None:
-    return next((folder / name for folder in data_folders() if (folder / name).is_file()), None)
+def _find(file: File) -> Path | None:
+    return next((folder / file.name for folder in data_folders() if (folder / file.name).is_file()), None)
 
 
 def locate(dataset: str, file: str) -> Path:
@@ -140,38 +134,23 @@ def locate(dataset: str, file: str) -> Path:
         If the file is in none of the data folders; says how to get it.
     """
     entry = _entry(dataset)
-    wanted = entry.file(file)
-    path = _find(wanted.name)
-    if path is None:
-        looked = ", ".join(map(str, data_folders()))
-        raise DataError(f"{dataset}: the file {wanted.name} is not here. Looked in: {looked}. {_advice(entry, wanted)}")
+    files = {each.name: each for each in entry.files}
+    require_one_of(f"file of {dataset}", file, files)
+    looked, path = ", ".join(map(str, data_folders())), _find(files[file])
+    wrong = f"{dataset}: the file {file} is not here. Looked in: {looked}. {_advice(entry, files[file])}"
+    require(path is not None, wrong, DataError)
     return path
 
 
 def _advice(entry: Entry, file: File) -> str:
     if file.url is None:
         return f"It comes from {entry.source} and must be fetched by hand: {entry.how}"
-    return (
-        f"It comes from {file.url}: run `python -m retlib fetch {entry.name}`, "
-        "or let $RETLIB_DATA name the folder that already holds it."
-    )
+    command = f"run `python -m retlib fetch {entry.name}`, or let $RETLIB_DATA name the folder that already holds it."
+    return f"It comes from {file.url}: {command}"
 
 
-def damaged(dataset: str, path: Path | str, line: int | None, problem: str) -> DataError:
-    """The error for a file that cannot be read as its official format.
-
-    Parameters
-    ----------
-    dataset : str
-        Name in the catalogue.
-    path : Path or str
-        The file, or the member of an archive.
-    line : int, optional
-        Number of the line, from 1.
-    problem : str
-        What is wrong with it.
-    """
-    place = f"{path}, line {line}" if line else str(path)
+def damaged(dataset: str, place: str, problem: str) -> DataError:
+    """The error for a file, or a place in it, that cannot be read as its official format."""
     return DataError(
         f"{dataset}: {place}: {problem}. The file is damaged or is not the official release "
         f"({_entry(dataset).source}). Move it away and run `python -m retlib fetch {dataset}`."
@@ -179,47 +158,32 @@ def damaged(dataset: str, path: Path | str, line: int | None, problem: str) -> D
 
 
 def checksum(path: Path) -> str:
-    """sha256 of a file, kept by path, size and time of change so that it is computed once."""
+    """sha256 of a file, computed once as long as the file does not change."""
     status = path.stat()
-    key = hashlib.sha256(f"{path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()
-    kept = runtime.cache_dir() / "checksums" / key
-    if kept.is_file():
-        return kept.read_text()
-    with path.open("rb") as handle:
-        value = hashlib.file_digest(handle, "sha256").hexdigest()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    _write(kept, value)
-    return value
+    return _checksum(path, status.st_size, status.st_mtime_ns)
 
 
-def _write(path: Path, content: str) -> None:
-    """Write a small file so that nobody ever reads half of it."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(content)
-    os.replace(part, path)
+@cache
+def _checksum(path: Path, size: int, changed: int) -> str:
+    import pooch
+
+    return pooch.file_hash(str(path))
 
 
 def _kind(file: File, path: Path) -> str:
     """What a file that is here is: release, variant, first download, or unknown."""
-    value = checksum(path)
-    if value == file.sha256:
-        return "release"
-    for variant in file.variants:
-        if value == variant.sha256:
-            return f"variant: {variant.note}"
-    if value == _first_download(path):
-        return "first download, unverified"
-    return "unknown"
+    known = {_first_download(path): "first download, unverified"}
+    known |= {variant.sha256: f"variant: {variant.note}" for variant in file.variants}
+    return (known | {file.sha256: "release"}).get(checksum(path), "unknown")
 
 
 def _record(path: Path) -> Path:
-    return path.with_name(path.name + ".sha256")
+    return path.with_name(f"{path.name}.sha256")
 
 
 def _first_download(path: Path) -> str | None:
     """The sha256 recorded when a file without a known checksum was first downloaded."""
-    record = _record(path)
-    return record.read_text().split()[0] if record.is_file() else None
+    return _record(path).read_text().split()[0] if _record(path).is_file() else None
 
 
 def provenance(dataset: str) -> dict[str, str]:
@@ -228,7 +192,7 @@ def provenance(dataset: str) -> dict[str, str]:
     The value reads ``<sha256> (release)``, ``(variant: <note>)``, ``(first download,
     unverified)`` or ``(unknown)``; it goes into the `Collection` and every result.
     """
-    found = {file: _find(file.name) for file in _entry(dataset).files}
+    found = {file: _find(file) for file in _entry(dataset).files}
     return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in found.items() if path}
 
 
@@ -239,7 +203,7 @@ def table() -> pd.DataFrame:
     loadable = {*names(), *text_names(), *article_names()}
     rows = []
     for entry in catalogue().values():
-        present = [_find(file.name) is not None for file in entry.files]
+        present = [_find(file) is not None for file in entry.files]
         whole = all(module.is_here(entry.ids) for module in readers(entry.name)) if entry.ids else all(present)
         here = "yes" if whole else "part" if any(present) else "no"
         # An archive may have the name of the collection in it.
@@ -257,11 +221,13 @@ def _size(entry: Entry) -> str:
     return "unknown" if None in sizes else f"{sum(sizes) / 1e6:.1f} MB"
 
 
+# --- fetching --------------------------------------------------------------------------------------
+
+
 def fetch(dataset: str) -> list[str]:
     """Download the files of a data set that are not here; returns one line a file that says what was done.
 
-    A file is downloaded beside its place under a temporary name, checked, then moved. A
-    file whose release checksum is not known is accepted the first time; its sha256 is then
+    A file whose release checksum is not known is accepted the first time; its sha256 is then
     recorded beside it (``<file>.sha256``) and asked of every later download.
 
     Raises
@@ -277,16 +243,16 @@ def fetch(dataset: str) -> list[str]:
         return [line for module in readers(dataset) for line in module.fetch(entry.ids)]
     if not entry.files:
         return [f"{dataset} comes with the installed packages: there is nothing to fetch."]
-    done = [_fetch_file(entry, file) for file in entry.files if file.url or _find(file.name)]
-    missing = [file for file in entry.files if _find(file.name) is None]
+    done = [_fetch(entry, file) for file in entry.files if file.url or _find(file)]
+    missing = [file for file in entry.files if _find(file) is None]
     if missing:
         names = ", ".join(file.name for file in missing)
         raise DataError(f"{dataset}: put {names} below {_target_folder()}. {_advice(entry, missing[0])}")
     return done
 
 
-def _fetch_file(entry: Entry, file: File) -> str:
-    path = _find(file.name)
+def _fetch(entry: Entry, file: File) -> str:
+    path = _find(file)
     if path is None:
         return _download(entry, file, _target_folder() / file.name)
     kind = _kind(file, path)
@@ -305,44 +271,26 @@ def _target_folder() -> Path:
 
 
 def _download(entry: Entry, file: File, path: Path) -> str:
-    expected = file.sha256 or _first_download(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
-        part = Path(folder) / "part"
-        _stream(entry, file, part)
-        size = part.stat().st_size
-        with part.open("rb") as handle:
-            value = hashlib.file_digest(handle, "sha256").hexdigest()
-        if expected not in (None, value):
-            raise _failure(
-                entry, file, f"expected sha256 {expected} ({file.bytes or '?'} bytes), got {value} ({size} bytes)"
-            )
-        os.replace(part, path)
-    if file.sha256 is not None:
-        return f"{file.name}: fetched and verified, {path}"
-    _write(_record(path), f"{value}  {path.name}\n")
-    return (
-        f"{file.name}: fetched, but NOT verified, because the checksum of the release is not known: "
-        f"sha256 {value} is now recorded in {_record(path)}, {path}"
-    )
-
-
-def _stream(entry: Entry, file: File, part: Path) -> None:
+    """Let pooch download a file under a temporary name, verify and move it."""
     import pooch
 
     # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
     bar = runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True)
     try:
-        pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16)(file.url, str(part), None)
-    except OSError as error:  # all that requests raises, and a full disk
-        raise _failure(entry, file, f"{type(error).__name__}: {error}") from error
+        known, downloader = file.sha256 or _first_download(path), pooch.HTTPDownloader(bar, chunk_size=1 << 16)
+        pooch.retrieve(file.url, known, path.name, path.parent, downloader=downloader)
+    except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
+        raise DataError(
+            f"{entry.name}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. Nothing "
+            f"was kept. Check the network and run `python -m retlib fetch {entry.name}` again, or get the file by hand "
+            f"(see {entry.source}) and put it at {path}."
+        ) from error
     finally:
         bar.close()
-
-
-def _failure(entry: Entry, file: File, problem: str) -> DataError:
-    return DataError(
-        f"{entry.name}: {file.name} could not be fetched from {file.url}: {problem}. Nothing was kept. "
-        f"Check the network and run `python -m retlib fetch {entry.name}` again, or get the file by hand "
-        f"(see {entry.source}) and put it at {_target_folder() / file.name}."
+    if file.sha256 is not None:
+        return f"{file.name}: fetched and verified, {path}"
+    _record(path).write_text(f"{checksum(path)}  {path.name}\n")
+    return (
+        f"{file.name}: fetched, but NOT verified, because the checksum of the release is not known: "
+        f"sha256 {checksum(path)} is now recorded in {_record(path)}, {path}"
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 
 from retlib.data.collection import Collection, closure, retrieval_task
 from retlib.data.datasets import register
-from retlib.data.datasets._reading import by_text
-from retlib.data.datasets.catalogue import damaged, locate, provenance
+from retlib.data.datasets._files import listed
+from retlib.data.datasets._tasks import PAIR, by_text
+from retlib.data.datasets.catalogue import provenance
 from retlib.data.text import words
 
 # What annotators left where no disfluent version was written, as words.
@@ -24,9 +23,8 @@ def load_disfl_qa() -> Collection:
     before dev before train. Pairs without a real disfluent version (50 say ``#VALUE!`` or
     the like) are left out.
     """
-    parts = [_read(part).assign(part=part) for part in ("test", "dev", "train")]
-    both = pd.concat(parts, ignore_index=True)
-    texts, pairs = by_text(both)
+    rows = [(*pair, 1, part) for part in ("test", "dev", "train") for pair in _pairs(part)]
+    texts, pairs = by_text(pd.DataFrame(rows, columns=[*PAIR, "part"]))
     clusters = closure(pairs)
     # Parts stand in guarding order, so that the first part of a cluster's pairs is its side.
     side = pairs.groupby(pairs["left"].map(clusters), sort=False)["part"].first()
@@ -35,14 +33,8 @@ def load_disfl_qa() -> Collection:
     return retrieval_task("disfl-qa", texts[kept], pairs, split[kept], provenance("disfl-qa"))
 
 
-def _read(part: str) -> pd.DataFrame:
-    path = locate("disfl-qa", f"disfl-qa/{part}.json")
-    try:
-        content = json.loads(path.read_bytes())
-        rows = [(entry["original"], entry["disfluent"], 1) for entry in content.values()]
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise damaged("disfl-qa", path, getattr(error, "lineno", None), str(error)) from error
-    except (AttributeError, KeyError, TypeError) as error:
-        raise damaged("disfl-qa", path, None, "not question ids with `original` and `disfluent`") from error
-    pairs = pd.DataFrame(rows, columns=["left", "right", "label"])
-    return pairs[[" ".join(words(text)) not in PLACEHOLDERS for text in pairs["right"]]]
+def _pairs(part: str) -> list[tuple[str, str]]:
+    expected = "question ids with `original` and `disfluent`"
+    entries = listed("disfl-qa", f"disfl-qa/{part}.json", lambda content: content.values(), expected, "question")
+    pairs = entries.parsed(lambda entry: (entry["original"], entry["disfluent"]), expected)
+    return [(original, text) for original, text in pairs if " ".join(words(text)) not in PLACEHOLDERS]

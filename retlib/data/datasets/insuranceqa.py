@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pandas as pd
 
 from retlib.data.collection import Collection
 from retlib.data.datasets import register
-from retlib.data.datasets._passages import asked
-from retlib.data.datasets._reading import fields, lines
-from retlib.data.datasets._reqa import Passage, Question
-from retlib.data.datasets.catalogue import damaged, locate, provenance
+from retlib.data.datasets._files import fields, table
+from retlib.data.datasets._tasks import Passage, Question, asked, guarded
+from retlib.data.datasets.catalogue import provenance
 
 FILES = ("insuranceqa/validation.csv", "insuranceqa/test.csv")
-_COLUMNS = ["question", "answer", "label"]
 
 V2 = "insuranceqa-v2"
 ANSWERS = f"{V2}/InsuranceQA.label2answer.token.encoded.gz"
 VOCABULARY = f"{V2}/vocabulary"
 QUESTIONS = f"{V2}/InsuranceQA.question.anslabel.token.500.pool.solr.{{}}.encoded.gz"
-_PARTS = {"train": "train", "valid": "dev", "test": "test"}
+_PARTS = {"test": "test", "valid": "dev", "train": "train"}
 
 
 @register("insuranceqa")
@@ -34,31 +30,16 @@ def load_insuranceqa() -> Collection:
     train, 8 % dev, 20 % test. What the files label 0 is an answer drawn for another question; it stays a
     candidate and is judged for no question.
     """
-    return asked("insuranceqa", _pairs(), provenance("insuranceqa"))
+    rows = [table("insuranceqa", file, ["question", "answer", "label"]) for file in FILES]
+    expected = "a question, an answer, and a label that is 0 or 1"
+    return asked("insuranceqa", (answer for part in rows for answer in part.parsed(_answered, expected)), "insuranceqa")
 
 
-def _pairs() -> Iterator[Passage]:
-    for file in FILES:
-        path = locate("insuranceqa", file)
-        for number, (question, answer, label) in _rows(path):
-            if label not in ("0", "1") or not question.strip() or not answer.strip():
-                raise damaged("insuranceqa", path, number, "not a question, an answer, and a label that is 0 or 1")
-            asking = (Question(question.strip(), 0, ""),) if label == "1" else ()
-            yield Passage("", "", answer.strip(), (), asking)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows below the names, with the numbers of the lines on which they end."""
-    reader = csv.reader((line for _, line in lines("insuranceqa", path)), strict=True)
-    try:
-        if next(reader, None) != _COLUMNS:
-            raise damaged("insuranceqa", path, 1, f"the columns are not {', '.join(_COLUMNS)}")
-        for row in reader:
-            if len(row) != len(_COLUMNS):
-                raise damaged("insuranceqa", path, reader.line_num, f"{len(row)} columns instead of {len(_COLUMNS)}")
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise damaged("insuranceqa", path, reader.line_num, f"it is not CSV ({error})") from error
+def _answered(row: list[str]) -> Passage:
+    question, answer, label = map(str.strip, row)
+    if label not in ("0", "1") or not question or not answer:
+        raise ValueError(f"label {label!r}")
+    return Passage("", "", answer, questions=(Question(question),) if label == "1" else ())
 
 
 @register(V2)
@@ -72,38 +53,30 @@ def load_insuranceqa_v2() -> Collection:
 
     Of questions of equal text in several splits the most guarded keeps it: test before dev before train.
     """
-    words = dict(row for _, row in fields(V2, locate(V2, VOCABULARY), 2))
-    answers = pd.Series(_answers(words), dtype=object)
+    words = dict(fields(V2, VOCABULARY, 2))
+
+    def decoded(row: list[str]) -> tuple[str, str]:
+        """A label and a text, whose words are given by their names in the vocabulary."""
+        return row[0], " ".join(words[name] for name in row[1].split())
+
+    def asking(row: list[str]) -> tuple[str, bool, list[str]]:
+        """Text, whether a right answer is in the pool, and the right answers."""
+        labels = row[2].split()
+        unknown = [label for label in labels if label not in first.index]
+        if not labels or unknown:
+            raise ValueError(f"it names no right answer, or unknown ones {unknown[:3]}")
+        return decoded(row)[1], not set(labels).isdisjoint(row[3].split()), list(dict.fromkeys(first[labels]))
+
+    answers = pd.Series(dict(fields(V2, ANSWERS, 2).parsed(decoded, "words of the vocabulary")), dtype=object)
     first = answers.index.to_series().groupby(answers).transform("first")
-    asking = [row for part in reversed(_PARTS) for row in _questions(part, words, first)]
-    queries = pd.DataFrame(asking, columns=["query_id", "text", "split", "in_pool", "right"]).set_index("query_id")
-    # The most guarded split stands first.
-    queries = queries[queries["split"] == queries.groupby("text")["split"].transform("first")]
+    queries = pd.concat([_questions(part, asking) for part in _PARTS])
+    queries = guarded(queries, queries["text"])
     qrels = queries["right"].explode().rename("doc_id").reset_index().assign(relevance=1)
     documents = pd.DataFrame({"text": answers[first.unique()], "title": ""}).rename_axis("doc_id")
     return Collection(V2, documents, queries.drop(columns="right"), qrels, provenance=provenance(V2))
 
 
-def _answers(words: dict[str, str]) -> dict[str, str]:
-    path = locate(V2, ANSWERS)
-    return {label: _decoded(path, number, text, words) for number, (label, text) in fields(V2, path, 2)}
-
-
-def _questions(part: str, words: dict[str, str], first: pd.Series) -> Iterator[tuple]:
-    """(id, text, split, whether a right answer is in the pool, right answers); `first` is label to label."""
-    path = locate(V2, QUESTIONS.format(part))
-    for number, (_, text, right, pool) in fields(V2, path, 4):
-        labels = right.split()
-        unknown = [label for label in labels if label not in first.index]
-        if not labels or unknown:
-            raise damaged(V2, path, number, f"it names no right answer, or unknown ones {unknown[:3]}")
-        in_pool, merged = not set(labels).isdisjoint(pool.split()), list(dict.fromkeys(first[labels]))
-        yield f"{part}-{number}", _decoded(path, number, text, words), _PARTS[part], in_pool, merged
-
-
-def _decoded(path: Path, number: int, text: str, words: dict[str, str]) -> str:
-    """The text whose words are given by their names in the vocabulary."""
-    try:
-        return " ".join(words[name] for name in text.split())
-    except KeyError as error:
-        raise damaged(V2, path, number, f"the vocabulary holds no word {error}") from error
+def _questions(part: str, parse: Callable) -> pd.DataFrame:
+    rows = fields(V2, QUESTIONS.format(part), 4).parsed(parse, "a question with right answers")
+    found = pd.DataFrame(list(rows), columns=["text", "in_pool", "right"]).assign(split=_PARTS[part])
+    return found.set_index(pd.Index([f"{part}-{i}" for i in range(1, len(found) + 1)], name="query_id"))

@@ -14,26 +14,13 @@ import pandas as pd
 from retlib.core.errors import DataError, RetlibError, SettingError, require, require_one_of
 from retlib.data.collection import SPLITS, Collection
 from retlib.data.datasets import register
+from retlib.data.datasets._tasks import guarded
+from retlib.data.datasets.catalogue import catalogue
 
 if TYPE_CHECKING:
     from ir_datasets.datasets.base import Dataset
-    from ir_datasets.formats import GenericDoc
 
-ANTIQUE = {
-    "train": ["antique/train/split200-train"],
-    "dev": ["antique/train/split200-valid"],
-    "test": ["antique/test"],
-}
-TREC_CAR = {
-    "train": [f"car/v1.5/train/fold{fold}" for fold in (0, 1, 2)],
-    "dev": ["car/v1.5/train/fold3"],
-    "test": ["car/v1.5/train/fold4"],
-}
-MSMARCO = {
-    "train": ["msmarco-passage/train/split200-train"],
-    "dev": ["msmarco-passage/train/split200-valid"],
-    "test": ["msmarco-passage/dev/judged"],
-}
+Ids = Mapping[str, Sequence[str]]  # split (train, dev or test) to the ids of what is in it
 
 
 @register("antique")
@@ -43,7 +30,7 @@ def load_antique() -> Collection:
     403,666 answers; 2,226, 200 and 200 questions. Its grades run from 1 to 4, of which its authors take 3
     and 4 for relevant: here 1 and 2, and 0 for those below.
     """
-    return collection("antique", ANTIQUE, least=3)
+    return collection("antique", catalogue()["antique"].ids, least=3)
 
 
 @register("trec-car")
@@ -54,7 +41,7 @@ def load_trec_car() -> Collection:
     of the five segments' sections, not all 29 million. Reading it needs the package trec-car-tools, which
     is not among the book's own.
     """
-    return collection("trec-car", TREC_CAR, judged_only=True)
+    return collection("trec-car", catalogue()["trec-car"].ids, judged_only=True)
 
 
 @register("msmarco")
@@ -63,22 +50,22 @@ def load_msmarco() -> Collection:
 
     Test are the 55,578 judged development queries, as in Liang 2020; dev is a part of the training set.
     """
-    return collection("msmarco", MSMARCO)
+    return collection("msmarco", catalogue()["msmarco"].ids)
 
 
-def collection(name: str, parts: Mapping[str, Sequence[str]], least: int = 1, judged_only: bool = False) -> Collection:
+def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -> Collection:
     """The collection of data sets of ir-datasets, which fetches what is absent.
 
     Parameters
     ----------
     name : str
         Name of the collection.
-    parts : mapping of str to sequence of str
+    ids : mapping of str to sequence of str
         Split (train, dev or test) to the ids of what is in it. All have the same documents.
     least : int
         The lowest grade that is relevant. It becomes 1, the next 2, and those below 0.
     judged_only : bool
-        Whether candidates are only the documents that some query of the parts has judgments of.
+        Whether candidates are only the documents that some query has judgments of.
 
     Returns
     -------
@@ -89,7 +76,7 @@ def collection(name: str, parts: Mapping[str, Sequence[str]], least: int = 1, ju
     Raises
     ------
     SettingError
-        For an unknown split or id, or parts without any id.
+        For an unknown split or id, or no id.
     DataError
         If the files cannot be fetched or read, or no query of a part has judgments.
 
@@ -98,27 +85,26 @@ def collection(name: str, parts: Mapping[str, Sequence[str]], least: int = 1, ju
     The files are those of ir-datasets, in the folder that ``$IR_DATASETS_HOME`` names, by default
     ``~/.ir_datasets``; it verifies what it fetches.
     """
-    for split in parts:
+    for split in ids:
         require_one_of("split", split, SPLITS)
     # The most guarded split first: it keeps what stands in several.
-    sets = {split: [_dataset(one) for one in parts[split]] for split in reversed(SPLITS) if parts.get(split)}
+    sets = [(split, _dataset(one)) for split in reversed(SPLITS) for one in ids.get(split, ())]
     require(len(sets) > 0, f"collection {name!r} needs at least one id of ir-datasets in a split")
     with _reading(name):
-        read = [(split, _queries(one), _judgments(one, least)) for split, ones in sets.items() for one in ones]
-        queries = pd.concat([texts.assign(split=split) for split, texts, _ in read])
-        qrels = pd.concat([judged for *_, judged in read]).drop_duplicates(["query_id", "doc_id"])
-        is_judged = queries.index.isin(qrels["query_id"])
-        is_guarded = queries["split"] == queries.groupby("text")["split"].transform("first")
-        queries = queries[is_judged & is_guarded & ~queries.index.duplicated()]
+        queries = pd.concat([_queries(one).assign(split=split) for split, one in sets])
+        qrels = pd.concat([_judgments(one, least) for _, one in sets]).drop_duplicates(["query_id", "doc_id"])
+        # Of a text in several splits the first stays, also where that one is without judgments.
+        queries = guarded(queries, queries["text"])
+        queries = queries[queries.index.isin(qrels["query_id"]) & ~queries.index.duplicated()]
         qrels = qrels[qrels["query_id"].isin(queries.index)].reset_index(drop=True)
-        first = next(iter(sets.values()))[0]
-        documents = _documents(first, set(qrels["doc_id"]) if judged_only else None)
-    for split in sets:
+        documents = _documents(sets[0][1], set(qrels["doc_id"]) if judged_only else None)
+    for split, _ in sets:
         require(split in set(queries["split"]), f"collection {name!r}: no query of {split} has a judgment", DataError)
-    return Collection(name, documents, queries, qrels, provenance=_provenance(parts))
+    version = f"ir-datasets {metadata.version('ir-datasets')}"
+    return Collection(name, documents, queries, qrels, provenance=dict.fromkeys(_flat(ids), version))
 
 
-def fetch(ids: Sequence[str]) -> list[str]:
+def fetch(ids: Ids) -> list[str]:
     """Have ir-datasets fetch what the ids name, if it is not here; one line an id says so.
 
     Raises
@@ -126,17 +112,21 @@ def fetch(ids: Sequence[str]) -> list[str]:
     DataError
         If the files cannot be fetched or read.
     """
-    for one in ids:
+    for one in _flat(ids):
         data = _dataset(one)
         with _reading(one):
             for items in (data.docs_iter(), data.queries_iter(), data.qrels_iter()):
                 next(iter(items), None)
-    return [f"{one}: fetched by ir-datasets, {_home()}" for one in ids]
+    return [f"{one}: fetched by ir-datasets, {_home()}" for one in _flat(ids)]
 
 
-def is_here(ids: Sequence[str]) -> bool:
+def is_here(ids: Ids) -> bool:
     """Whether ir-datasets has a folder for the data sets that the ids name."""
-    return all((_home() / one.partition("/")[0]).is_dir() for one in ids)
+    return all((_home() / one.partition("/")[0]).is_dir() for one in _flat(ids))
+
+
+def _flat(ids: Ids) -> list[str]:
+    return [one for some in ids.values() for one in some]
 
 
 def _home() -> Path:
@@ -179,17 +169,8 @@ def _judgments(data: Dataset, least: int) -> pd.DataFrame:
 
 def _documents(data: Dataset, chosen: set[str] | None) -> pd.DataFrame:
     rows = {
-        document.doc_id: (_text(document), getattr(document, "title", ""))
+        document.doc_id: (getattr(document, "text", None) or document.default_text(), getattr(document, "title", ""))
         for document in data.docs_iter()
         if chosen is None or document.doc_id in chosen
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["text", "title"]).rename_axis("doc_id")
-
-
-def _text(document: GenericDoc) -> str:
-    return document.text if hasattr(document, "text") else document.default_text()
-
-
-def _provenance(parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    version = f"ir-datasets {metadata.version('ir-datasets')}"
-    return {one: version for ids in parts.values() for one in ids}

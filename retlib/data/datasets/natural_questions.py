@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import pairwise
-from pathlib import Path
+from itertools import chain, pairwise
 
 from retlib.data.collection import Collection
 from retlib.data.datasets import register
-from retlib.data.datasets._passages import asked
-from retlib.data.datasets._reading import lines
-from retlib.data.datasets._reqa import Passage, Question, reqa
-from retlib.data.datasets.catalogue import damaged, locate, provenance
+from retlib.data.datasets._files import lines
+from retlib.data.datasets._tasks import Passage, Question, asked, reqa
 
-FILES = ("natural-questions/qed-train.jsonlines", "natural-questions/qed-dev.jsonlines")
+NAME = "natural-questions"
+FILES = (f"{NAME}/qed-train.jsonlines", f"{NAME}/qed-dev.jsonlines")
 
 # The span of an answer that QED did not find in the paragraph.
 NOWHERE = (-1, -1)
 
 
-@register("natural-questions")
+@register(NAME)
 def load_natural_questions() -> Collection:
     """QED's training and development questions together: candidates are their (sentence, passage) pairs.
 
@@ -32,29 +30,22 @@ def load_natural_questions() -> Collection:
     the end of a sentence; 8,268 questions and 37,593 candidates are left. Of the answers
     10.2 % stand in their passage more than once (`ambiguous`).
     """
-    return reqa("natural-questions", _all(), provenance("natural-questions"))
+    return reqa(NAME, _passages(), NAME)
 
 
-@register("natural-questions-passages")
+@register(f"{NAME}-passages")
 def load_passages() -> Collection:
     """The same questions, those without an answer span included, with their gold paragraphs as candidates."""
-    return asked("natural-questions-passages", _all(), provenance("natural-questions"))
+    return asked(f"{NAME}-passages", _passages(), NAME)
 
 
-def _all() -> Iterator[Passage]:
-    return (passage for file in FILES for passage in _read(locate("natural-questions", file)))
+def _passages() -> Iterator[Passage]:
+    expected = "a question of QED with its paragraph, sentences and answers"
+    return chain.from_iterable(lines(NAME, file).parsed(_passage, expected) for file in FILES)
 
 
-def _read(path: Path) -> Iterator[Passage]:
-    for number, line in lines("natural-questions", path):
-        try:
-            yield _passage(json.loads(line))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            problem = f"not a question of QED with its paragraph, sentences and answers ({error!r})"
-            raise damaged("natural-questions", path, number, problem) from error
-
-
-def _passage(entry: dict) -> Passage:
+def _passage(line: str) -> Passage:
+    entry = json.loads(line)
     title, text = entry["title_text"], entry["paragraph_text"]
     start, end = _answer(entry)
     if (start, end) != NOWHERE and not 0 <= start < end <= len(text):
@@ -73,8 +64,7 @@ def _answer(entry: dict) -> tuple[int, int]:
 
 
 def _spans(text: str, starts: list[int]) -> Iterator[tuple[int, int]]:
-    bounds = [0, *starts[1:], len(text)]
-    for start, end in pairwise(bounds):
+    for start, end in pairwise([0, *starts[1:], len(text)]):
         if start >= end:
             raise ValueError(f"sentence_starts do not rise from 0 to the paragraph's end: {starts!r:.80}")
         yield start, start + len(text[start:end].rstrip())

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import chain
 from urllib.parse import unquote
 
 from retlib.data.collection import Collection, hash_position
 from retlib.data.datasets import register
-from retlib.data.datasets._passages import asked
-from retlib.data.datasets._reading import sentence_spans
-from retlib.data.datasets._reqa import Passage, Question, reqa
-from retlib.data.datasets.catalogue import damaged, locate, provenance
+from retlib.data.datasets._files import listed
+from retlib.data.datasets._tasks import Passage, Question, asked, reqa, sentence_spans
 
 FILE = "squad/train-v1.1.json"
 # What a dense run on a laptop can bear.
@@ -32,13 +29,13 @@ def load_squad() -> Collection:
     the end of a sentence; 87,249 questions and 90,604 candidates are left. (A splitter
     that knows no abbreviations gives 94 thousand.)
     """
-    return reqa("squad", _read(locate("squad", FILE)), provenance("squad"))
+    return reqa("squad", _passages(), "squad")
 
 
 @register("squad-small")
 def load_small() -> Collection:
     """Whole articles of `squad`, chosen by a hash of their titles, with about 20,000 candidates."""
-    passages = list(_read(locate("squad", FILE)))
+    passages = list(_passages())
     sizes = Counter()
     for passage in passages:
         sizes[passage.article] += len(passage.spans)
@@ -48,7 +45,7 @@ def load_small() -> Collection:
             break
         chosen.add(article)
         size += sizes[article]
-    return reqa("squad-small", (p for p in passages if p.article in chosen), provenance("squad"))
+    return reqa("squad-small", (passage for passage in passages if passage.article in chosen), "squad")
 
 
 @register("squad-passages")
@@ -57,38 +54,28 @@ def load_passages() -> Collection:
 
     18,896 paragraphs, of which five repeat another's text; 87,599 questions, of which 255 do.
     """
-    return asked("squad-passages", _read(locate("squad", FILE)), provenance("squad"))
+    return asked("squad-passages", _passages(), "squad")
 
 
-def _read(path: Path) -> Iterator[Passage]:
-    try:
-        articles = json.loads(path.read_bytes())["data"]
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise damaged("squad", path, getattr(error, "lineno", None), str(error)) from error
-    except (KeyError, TypeError) as error:
-        raise damaged("squad", path, None, "no `data` with articles") from error
-    for number, article in enumerate(articles):
-        try:
-            yield from _passages(article)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            problem = f"article {number} does not have `title` and `paragraphs` as SQuAD 1.1 does ({error!r})"
-            raise damaged("squad", path, None, problem) from error
+def _passages() -> Iterator[Passage]:
+    articles = listed("squad", FILE, lambda content: content["data"], "`data` with articles", "article")
+    return chain.from_iterable(articles.parsed(_article, "`title` and `paragraphs` as in SQuAD 1.1"))
 
 
-def _passages(article: dict) -> list[Passage]:
+def _article(article: dict) -> list[Passage]:
     name = article["title"]
     title = unquote(name).replace("_", " ")
     found = []
     for paragraph in article["paragraphs"]:
-        context = paragraph["context"]
-        questions = tuple(_question(context, entry) for entry in paragraph["qas"])
-        found.append(Passage(name, title, context, tuple(sentence_spans(context)), questions))
+        text = paragraph["context"]
+        questions = tuple(_question(text, entry) for entry in paragraph["qas"])
+        found.append(Passage(name, title, text, tuple(sentence_spans(text)), questions))
     return found
 
 
-def _question(context: str, entry: dict) -> Question:
+def _question(text: str, entry: dict) -> Question:
     answer = entry["answers"][0]
     question = Question(entry["question"].strip(), answer["answer_start"], answer["text"])
-    if not question.answer or not context.startswith(question.answer, question.start):
+    if not question.answer or not text.startswith(question.answer, question.start):
         raise ValueError(f"the answer of question {entry['id']} is not where it is said to be")
     return question

@@ -6,8 +6,8 @@ import pandas as pd
 
 from retlib.data.collection import Collection
 from retlib.data.datasets import register
-from retlib.data.datasets._reading import fields, lines
-from retlib.data.datasets.catalogue import damaged, locate, provenance
+from retlib.data.datasets._files import fields, lines
+from retlib.data.datasets.catalogue import provenance
 
 NAME = "trec-dl-2019"
 # A public run of BM25, to test against: nDCG@10 0.5058 with all of `judgments`.
@@ -24,17 +24,16 @@ def load_trec_dl_2019() -> Collection:
     of 4,102 with a grade above 0) are left out, since no list over the pool can hold them; with
     all of `judgments`, the nDCG@10 of BM25 is 0.1 points lower.
     """
-    documents = _texts("collection.tsv").assign(title="")
+    documents, queries = (_texts(f"{NAME}/{part}.tsv") for part in ("collection", "queries"))
     qrels = judgments()
-    queries = _texts("queries.tsv").assign(split="test")
-    queries = queries[queries.index.isin(qrels["query_id"])]
+    queries = queries[queries.index.isin(qrels["query_id"])].assign(split="test")
     qrels = qrels[qrels["query_id"].isin(queries.index) & qrels["doc_id"].isin(documents.index)]
-    return Collection(NAME, documents, queries, qrels.reset_index(drop=True), provenance=provenance(NAME))
+    qrels = qrels.reset_index(drop=True)
+    return Collection(NAME, documents.assign(title=""), queries, qrels, provenance=provenance(NAME))
 
 
 def _texts(file: str) -> pd.DataFrame:
-    rows = dict(row for _, row in fields(NAME, locate(NAME, f"{NAME}/{file}"), 2))
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["text"])
+    return pd.DataFrame.from_dict(dict(fields(NAME, file, 2)), orient="index", columns=["text"])
 
 
 def judgments() -> pd.DataFrame:
@@ -45,11 +44,10 @@ def judgments() -> pd.DataFrame:
     DataError
         If the file is absent or is not in TREC form.
     """
-    path, rows = locate(NAME, f"{NAME}/qrels.txt"), []
-    for number, line in lines(NAME, path):
-        try:
-            query_id, _, doc_id, relevance = line.split()
-            rows.append((query_id, doc_id, int(relevance)))
-        except ValueError as error:
-            raise damaged(NAME, path, number, f"not query, Q0, document and relevance ({error})") from error
-    return pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
+
+    def judge(line: str) -> tuple[str, str, int]:
+        query_id, _, doc_id, relevance = line.split()
+        return query_id, doc_id, int(relevance)
+
+    rows = lines(NAME, f"{NAME}/qrels.txt").parsed(judge, "query, Q0, document and relevance")
+    return pd.DataFrame(list(rows), columns=["query_id", "doc_id", "relevance"])

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 from retlib.data.collection import Article
 from retlib.data.datasets import register_articles
-from retlib.data.datasets._reading import article, is_running_text
+from retlib.data.datasets._tasks import article, is_running_text
 from retlib.data.datasets.catalogue import damaged, locate
 
 if TYPE_CHECKING:
-    from mwparserfromhell.nodes import Node, Tag
+    from mwparserfromhell.nodes import Node
     from mwparserfromhell.wikicode import Wikicode
 
 FILE = "wikipedia/simplewiki-latest-pages-articles.xml.bz2"
@@ -24,9 +24,9 @@ FILE = "wikipedia/simplewiki-latest-pages-articles.xml.bz2"
 _DROPPED = {"table", "ref", "references", "gallery", "math", "chem", "pre", "source", "syntaxhighlight", "timeline"} | {
     *("score", "imagemap", "hiero", "graph", "templatedata", "categorytree", "inputbox", "section", "style", "poem"),
 }
-_ITEMS = {"li", "dd", "dt"}
 # Marks a line as the item of a list; no XML can hold it.
 _ITEM = "\0"
+_MARKS = {"li": _ITEM, "dd": _ITEM, "dt": _ITEM, "br": " "}
 # The older name of File, which the dump does not list.
 _ALIASES = {"image"}
 # What templates leave behind when they go: "(; )", "( )".
@@ -59,7 +59,7 @@ def stream_articles() -> Iterator[Article]:
             continue
         title, space, text = (element.findtext(f"{{*}}{tag}") for tag in ("title", "ns", "revision/{*}text"))
         if None in (title, space, text):
-            raise damaged("wikipedia", path, None, f"the page {title!r} has no title, namespace or text")
+            raise damaged("wikipedia", str(path), f"the page {title!r} has no title, namespace or text")
         if space == "0" and element.find("{*}redirect") is None:
             yield _article(title, text, namespaces)
 
@@ -71,15 +71,17 @@ def _elements(path: Path) -> Iterator[tuple[str, ElementTree.Element]]:
             events = ElementTree.iterparse(stream, events=("start", "end"))
             _, root = next(events)
             if _local(root) != "mediawiki":
-                raise damaged("wikipedia", path, 1, f"the XML is a {_local(root)!r}, not a 'mediawiki' export")
+                raise damaged(
+                    "wikipedia", f"{path}, line 1", f"the XML is a {_local(root)!r}, not a 'mediawiki' export"
+                )
             for event, element in events:
                 if event == "end" and _local(element) in ("siteinfo", "page"):
                     yield _local(element), element
                     root.clear()
     except ElementTree.ParseError as error:
-        raise damaged("wikipedia", path, error.position[0], f"it is not XML ({error})") from error
+        raise damaged("wikipedia", f"{path}, line {error.position[0]}", f"it is not XML ({error})") from error
     except (EOFError, OSError) as error:
-        raise damaged("wikipedia", path, None, f"it cannot be unpacked to its end ({error})") from error
+        raise damaged("wikipedia", str(path), f"it cannot be unpacked to its end ({error})") from error
 
 
 def _local(element: ElementTree.Element) -> str:
@@ -91,7 +93,8 @@ def _article(title: str, text: str, namespaces: set[str]) -> Article:
 
     code = mwparserfromhell.parse(text, skip_style_tags=True)
     links = dict.fromkeys(_target(str(link.title), namespaces) for link in code.filter_wikilinks())
-    sections = [_paragraphs(nodes, namespaces) for nodes in _sections(code)]
+    parts = code.get_sections(flat=True, include_headings=False)
+    sections = [_paragraphs(_inner(part, namespaces)) for part in parts]
     return article(title, title, sections, [link for link in links if link not in ("", title)])
 
 
@@ -107,58 +110,29 @@ def _is_foreign(link: str, namespaces: set[str]) -> bool:
     return bool(colon) and space.strip().lower() in namespaces
 
 
-def _sections(code: Wikicode) -> Iterator[list[Node]]:
-    """The nodes between the headings of a page."""
-    from mwparserfromhell.nodes import Heading
-
-    section = []
-    for node in code.nodes:
-        if isinstance(node, Heading):
-            yield section
-            section = []
-        else:
-            section.append(node)
-    yield section
-
-
-def _paragraphs(nodes: list[Node], namespaces: set[str]) -> list[str]:
+def _paragraphs(text: str) -> list[str]:
     """The paragraphs of running text of a section: a line each in wiki text."""
-    text = "".join(_plain(node, namespaces) for node in nodes)
     lines = (" ".join(_EMPTY_BRACKETS.sub("", line).split()) for line in text.split("\n"))
     return [line for line in lines if _ITEM not in line and is_running_text(line)]
-
-
-def _plain(node: Node | None, namespaces: set[str]) -> str:
-    """What a reader sees of a node."""
-    from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Tag, Text, Wikilink
-
-    match node:
-        case Text():
-            return _unquoted(node.value)
-        case HTMLEntity():
-            return node.normalize()
-        case Wikilink() if not _is_foreign(str(node.title), namespaces):
-            return _inner(node.text or node.title, namespaces)
-        case ExternalLink() if node.brackets:
-            return _inner(node.title, namespaces)
-        case Tag():
-            return _tagged(node, namespaces)
-    return ""
-
-
-def _tagged(node: Tag, namespaces: set[str]) -> str:
-    kind = str(node.tag).strip().lower()
-    if kind in _DROPPED:
-        return ""
-    if kind in _ITEMS:
-        return _ITEM + _inner(node.contents, namespaces)
-    return " " if kind == "br" else _inner(node.contents, namespaces)
 
 
 def _inner(code: Wikicode | None, namespaces: set[str]) -> str:
     return "".join(_plain(node, namespaces) for node in code.nodes) if code else ""
 
 
-def _unquoted(text: str) -> str:
-    """The text without the quotes that make it bold or italic."""
-    return text.replace("'''", "").replace("''", "")
+def _plain(node: Node, namespaces: set[str]) -> str:
+    """What a reader sees of a node."""
+    from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Tag, Text, Wikilink
+
+    match node:
+        case Text():
+            return node.value.replace("'''", "").replace("''", "")  # without what makes it bold or italic
+        case HTMLEntity():
+            return node.normalize()
+        case Wikilink() if not _is_foreign(str(node.title), namespaces):
+            return _inner(node.text or node.title, namespaces)
+        case ExternalLink() if node.brackets:
+            return _inner(node.title, namespaces)
+        case Tag() if (kind := str(node.tag).strip().lower()) not in _DROPPED:
+            return _MARKS.get(kind, "") + _inner(node.contents, namespaces)
+    return ""

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from retlib.data.collection import Article
 from retlib.data.datasets import register_articles, register_text
-from retlib.data.datasets._reading import article, is_running_text, members, running_text
-from retlib.data.datasets.catalogue import damaged, locate
+from retlib.data.datasets._files import members
+from retlib.data.datasets._tasks import article, is_running_text, running_text
 
 FILE = "wikipedia-2015/wikiextractor-AA.tar.gz"
 _OPENING = re.compile(r'<doc id="\d+" url="[^"]*" title="(.*)">$')
@@ -26,14 +26,13 @@ def articles() -> Iterator[tuple[str, str]]:
     DataError
         If an article is not opened or not closed, with file and line.
     """
-    path = locate("wikipedia-2015", FILE)
-    for name, numbered in members("wikipedia-2015", path):
+    for _, lines in members("wikipedia-2015", FILE):
         title, kept, number = None, [], 0
-        for number, line in numbered:
+        for number, line in lines.numbered:
             line = line.strip()
             opening = _OPENING.match(line)
             if (title is None) != bool(opening) and line:
-                raise damaged("wikipedia-2015", f"{path}: {name}", number, "an article is not opened, or not closed")
+                raise lines.damaged(number, "an article is not opened, or not closed")
             if opening:
                 title, kept = opening[1], []
             elif line == "</doc>":
@@ -42,7 +41,7 @@ def articles() -> Iterator[tuple[str, str]]:
             elif line:
                 kept.append(line)
         if title is not None:
-            raise damaged("wikipedia-2015", f"{path}: {name}", number, f"the article {title!r} is not closed")
+            raise lines.damaged(number, f"the article {title!r} is not closed")
 
 
 @register_text("wikipedia-2015")

@@ -11,7 +11,8 @@ from urllib.parse import unquote
 
 from retlib.data.collection import Article
 from retlib.data.datasets import register_articles, register_text
-from retlib.data.datasets._reading import article, is_running_text, members, running_text
+from retlib.data.datasets._files import members
+from retlib.data.datasets._tasks import article, is_running_text, running_text
 from retlib.data.datasets.catalogue import damaged, locate
 
 FILE = "wikispeedia/wikispeedia_articles_plaintext.tar.gz"
@@ -36,8 +37,8 @@ def sentences() -> Iterator[str]:
     and the licence, is the same in every article and is left out. Captions that are
     sentences stay, which `stream_articles` leaves out.
     """
-    for _, numbered in members("wikispeedia", locate("wikispeedia", FILE)):
-        text = "".join(line for _, line in numbered).rsplit("\n   Retrieved from", 1)[0]
+    for _, lines in members("wikispeedia", FILE):
+        text = "".join(lines).rsplit(f"\n{_LICENCE}", 1)[0]
         paragraphs = re.split(r"\n\s*\n", text)
         yield from running_text(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -55,34 +56,34 @@ def stream_articles() -> Iterator[Article]:
         If an article has no title or the links are not pairs of names, with file and line.
     """
     targets = _links()
-    path = locate("wikispeedia", FILE)
-    for file, numbered in members("wikispeedia", path):
-        titles, sections = _read(line.rstrip() for _, line in numbered)
+    for file, lines in members("wikispeedia", FILE):
+        titles, sections = _read(line.rstrip() for line in lines)
         if not titles:
-            raise damaged("wikispeedia", f"{path}: {file}", None, "the article has no title")
+            raise damaged("wikispeedia", lines.place, "the article has no title")
         name = unquote(Path(file).name.removesuffix(".txt"))
         yield article(name, titles[0], sections, targets[name])
 
 
 def _links() -> dict[str, list[str]]:
     """Name of every article that has links to the names that it links to."""
-    path = locate("wikispeedia", GRAPH)
     targets: dict[str, list[str]] = defaultdict(list)
     is_here = False
-    for file, numbered in members("wikispeedia", path):
-        if Path(file).name != LINKS:
-            continue
-        is_here = True
-        for number, line in numbered:
-            if line.startswith("#") or not line.strip():
-                continue
-            ends = line.rstrip("\r\n").split("\t")
-            if len(ends) != 2:
-                raise damaged("wikispeedia", f"{path}: {file}", number, "not two names with a tab between them")
-            targets[unquote(ends[0])].append(unquote(ends[1]))
+    for file, lines in members("wikispeedia", GRAPH):
+        if Path(file).name == LINKS:
+            is_here = True
+            for source, target in filter(None, lines.parsed(_link, "two names with a tab between them")):
+                targets[source].append(target)
     if not is_here:
-        raise damaged("wikispeedia", path, None, f"there is no {LINKS} in it")
+        raise damaged("wikispeedia", str(locate("wikispeedia", GRAPH)), f"there is no {LINKS} in it")
     return targets
+
+
+def _link(line: str) -> tuple[str, str] | None:
+    """The two ends of a link; None for a comment or an empty line."""
+    if line.startswith("#") or not line.strip():
+        return None
+    source, target = map(unquote, line.rstrip("\r\n").split("\t"))
+    return source, target
 
 
 def _read(lines: Iterator[str]) -> tuple[list[str], list[list[str]]]:
@@ -112,21 +113,21 @@ def _paragraphs(block: list[str]) -> list[str]:
     """The paragraphs of running text in a block, without captions."""
     if any(line[:3].strip() or line[3:4] == " " for line in block):
         return []  # an infobox, a table or a list
-    units = _unwrapped([line.strip() for line in block])
-    captions = {i + step for i, unit in enumerate(units) if unit == _ENLARGE for step in (-1, 1)}
+    joined = _unwrapped([line.strip() for line in block])
+    captions = {i + step for i, line in enumerate(joined) if line == _ENLARGE for step in (-1, 1)}
     # A picture's caption that cannot be enlarged also stands twice.
-    captions |= {i + step for i, (one, other) in enumerate(pairwise(units)) if one == other for step in (0, 1)}
-    kept = (unit for i, unit in enumerate(units) if i not in captions and not unit.startswith(_NOTES))
-    return [unit for unit in kept if is_running_text(unit)]
+    captions |= {i + step for i, (one, other) in enumerate(pairwise(joined)) if one == other for step in (0, 1)}
+    kept = (line for i, line in enumerate(joined) if i not in captions and not line.startswith(_NOTES))
+    return [line for line in kept if is_running_text(line)]
 
 
 def _unwrapped(lines: list[str]) -> list[str]:
     """Join lines that were one: the next one's first word had no place at the end of the one above."""
-    units = lines[:1]
+    joined = lines[:1]
     for above, below in pairwise(lines):
         has_place = 3 + len(above) + 1 + len(below.split(" ", 1)[0]) <= WIDTH
         if has_place or _ENLARGE in (above, below):
-            units.append(below)
+            joined.append(below)
         else:
-            units[-1] += f" {below}"
-    return units
+            joined[-1] += f" {below}"
+    return joined

@@ -58,8 +58,8 @@ def test_insuranceqa_joins_its_files(write):
         ("", 1, "the columns are not"),
         (pairs(("q", "a", 1), ("q", "a", 2)), 3, "a label that is 0 or 1"),
         (pairs(("q", "two\nlines", 1), (" ", "a", 1)), 4, "not a question"),
-        (pairs(("q", "a", 1), ("q", "a")), 3, "2 columns instead of 3"),
-        (pairs(("q", "a", 1)) + 'q,"a,1\n', 3, "not CSV"),
+        (pairs(("q", "a", 1), ("q", "a")), 3, "not 3 columns .2 columns"),
+        (pairs(("q", "a", 1)) + 'q,"a,1\n', 3, "not 3 columns"),
         (pairs(("q", "a", 1)).encode() + b"q,\xff,1\n", 3, "not UTF-8"),
     ],
 )
@@ -128,12 +128,12 @@ def test_insuranceqa_v2_has_its_own_splits(write):
 @pytest.mark.parametrize(
     ("part", "content", "line", "problem"),
     [
-        ("vocabulary", "idx_1\twhat\nidx_2 is\n", 2, "1 fields between tabs instead of 2"),
-        ("label2answer", "1\tidx_4\n2\tidx_9\n", 2, "no word 'idx_9'"),
-        ("valid", "auto\tidx_1\t1\t1\nauto\tidx_1\t1\n", 2, "3 fields"),
+        ("vocabulary", "idx_1\twhat\nidx_2 is\n", 2, "not 2 fields between tabs"),
+        ("label2answer", "1\tidx_4\n2\tidx_9\n", 2, "words of the vocabulary .*'idx_9'"),
+        ("valid", "auto\tidx_1\t1\t1\nauto\tidx_1\t1\n", 2, "not 4 fields"),
         ("valid", "auto\tidx_1\t1 99\t1\n", 1, "unknown ones .'99'."),
         ("valid", "auto\tidx_1\t \t1\n", 1, "no right answer"),
-        ("valid", "auto\tidx_7\t1\t1\n", 1, "no word 'idx_7'"),
+        ("valid", "auto\tidx_7\t1\t1\n", 1, "'idx_7'"),
     ],
 )
 def test_a_damaged_file_of_insuranceqa_v2_is_named_with_its_line(write, part, content, line, problem):
@@ -208,10 +208,10 @@ def test_bioasq_tests_on_the_questions_of_7b(write):
     ("content", "problem"),
     [
         ('{"questions": [', "line 1: Expecting value"),
-        ("[]", "no `questions`"),
-        ('{"question": []}', "no `questions`"),
-        ('{"questions": [{"id": "a", "body": "B", "documents": []}]}', "question 0 does not have"),
-        (json.dumps({"questions": [question("a", "B"), question("b", "C", {"text": "D"})]}), "question 1 does not"),
+        ("[]", "not `questions`"),
+        ('{"question": []}', "not `questions`"),
+        ('{"questions": [{"id": "a", "body": "B", "documents": []}]}', "question 0: not `id`"),
+        (json.dumps({"questions": [question("a", "B"), question("b", "C", {"text": "D"})]}), "question 1: not `id`"),
         (json.dumps({"questions": [question("a", "B", quote("PMC1", "D"))]}), "PMC1' is no address of PubMed"),
     ],
 )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from retlib.data.datasets.pydocs_lines import (
+from retlib.data.datasets.pydocs.lines import (
     DIRECTIVE,
     ENTRY_TITLES,
     TABLE_RULER,
@@ -24,7 +24,7 @@ from retlib.data.datasets.pydocs_lines import (
     paragraph_end,
     short,
 )
-from retlib.data.datasets.pydocs_mentions import Known, Mention, take_listings, take_see_also
+from retlib.data.datasets.pydocs.mentions import Known, Mention, take_listings, take_see_also
 
 MAX_PASSAGE_WORDS = 100
 
@@ -54,6 +54,11 @@ class Reading:
 
     paragraphs: list[Paragraph] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All paragraphs in one line."""
+        return " ".join(paragraph.text for paragraph in self.paragraphs)
 
     @property
     def summary(self) -> str:

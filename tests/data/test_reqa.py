@@ -12,7 +12,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.collection import Collection, low_resource
 from retlib.data.datasets import natural_questions, squad
-from retlib.data.datasets._reading import sentence_spans
+from retlib.data.datasets._tasks import sentence_spans
 
 
 def gold(collection, text):
@@ -92,7 +92,7 @@ def test_squad_gold_is_the_sentence_that_holds_the_answer(write):
     assert gold(collection, "Which is cold?")["position"] == 2
     assert gold(collection, "Which rises?")["sentence"] == "The Dee rises in Wales."  # the first of two
     assert gold(collection, "Whom did Smith meet?")["sentence"] == "Dr. J. Smith met the king."
-    assert collection.queries.attrs["left_out"] == {"repeated": 1, "in no sentence": 1}
+    assert len(collection.queries) == 6  # one of two equal ones, and none whose answer is in no sentence
     ambiguous = collection.queries.set_index("text")["ambiguous"]
     assert ambiguous["What is it called?"] and not ambiguous["Where does the Dee rise?"]
     assert list(collection.provenance) == [squad.FILE]
@@ -142,10 +142,10 @@ def without_answer(content):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (without_title, "article 1 does not have `title`.*KeyError"),
-        (with_other_answer, "article 1 .*the answer of question q0 is not where it is said to be"),
-        (without_answer, "article 1 .*IndexError"),
-        (lambda content: content.pop("data"), "no `data` with articles"),
+        (without_title, "article 1: not `title`.*KeyError"),
+        (with_other_answer, "article 1: .*the answer of question q0 is not where it is said to be"),
+        (without_answer, "article 1: .*IndexError"),
+        (lambda content: content.pop("data"), "not `data` with articles"),
     ],
 )
 def test_a_damaged_squad_file_is_named(write, change, problem):
@@ -169,7 +169,6 @@ def test_real_squad():
     whole = datasets.load("squad")
     check(whole)
     assert len(whole.documents) == pytest.approx(91_000, rel=0.02) and len(whole.queries) > 87_000
-    assert sum(whole.queries.attrs["left_out"].values()) + len(whole.queries) == 87_599
     assert 0.05 < whole.queries["ambiguous"].mean() < 0.15
     small = datasets.load("squad-small")
     assert 20_000 <= len(small.documents) < 21_000
@@ -215,7 +214,7 @@ def test_natural_questions_takes_the_sentences_of_the_files(write):
     for question, number in (("who is first", 0), ("who is last", 1), ("what is named", 0), ("what is wild", 0)):
         assert gold(collection, question)["position"] == number
     assert gold(collection, "no starts")["sentence"] == "One two ."
-    assert collection.queries.attrs["left_out"] == {"repeated": 0, "in no sentence": 2}
+    assert len(collection.queries) == 5  # two have no answer in a sentence
     assert set(collection.provenance) == {TRAIN, DEV}
 
 
@@ -245,7 +244,7 @@ def test_a_damaged_natural_questions_file_is_named_with_its_line(write, bad, pro
 def test_real_natural_questions():
     collection = datasets.load("natural-questions")
     check(collection)
-    assert sum(collection.queries.attrs["left_out"].values()) + len(collection.queries) >= 8000
+    assert len(collection.queries) >= 8000
     assert collection.documents["passage"].nunique() > 7500
 
 
@@ -265,7 +264,7 @@ def test_pydocs_reqa_asks_for_the_sentence_that_opens_the_target():
 def test_pydocs_reqa_splits_as_pydocs_does():
     from retlib.data.datasets import pydocs
 
-    passages, answers = pydocs._passages("p", "smoke").queries, datasets.load("pydocs-reqa-smoke").queries
+    passages, answers = pydocs.described("p", "smoke").queries, datasets.load("pydocs-reqa-smoke").queries
     assert passages.index.equals(answers.index)
     assert (passages["split"] == "test").equals(answers["split"] == "test")
     clusters = pydocs.tables("smoke")["pages"].set_index("article")["cluster"]

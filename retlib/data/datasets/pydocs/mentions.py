@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from retlib.data.datasets.pydocs_lines import (
+from retlib.data.datasets.pydocs.lines import (
     DIRECTIVE,
     ENTRY_TITLES,
     TABLE_RULER,

@@ -66,11 +66,7 @@ _NOT_WALKED = re.compile(
 _REPEATED = re.compile(r"torch\.[A-Z]\w+(Tensor|Storage)$")
 _ABBREVIATIONS = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "nx": "networkx"}
 
-Report = Callable[[str], None]
-
-
-def ignore(step: str) -> None:
-    """Tell nobody that a step is done."""
+Report = Callable[[str], object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +102,18 @@ class Page:
 
 @dataclass(frozen=True)
 class _Found:
-    """An object and one path to it. Of several, the smallest rank is kept."""
+    """An object and one path to it; the class that it is a member of, and whether others define it."""
 
-    rank: tuple
     path: str
     thing: object
-    owner: type | None
+    owner: type | None = None
+    inherited: bool = False
+    imported: bool = False
+
+    @property
+    def rank(self) -> tuple:
+        """Of several paths to an object the smallest is kept."""
+        return self.inherited, self.path.count("."), self.imported, len(self.path), self.path
 
 
 class Site:
@@ -127,15 +129,16 @@ class Site:
         Told the name of each package that is done.
     """
 
-    def __init__(self, packages: Mapping[str, Iterable[str]], report: Report = ignore) -> None:
+    def __init__(self, packages: Mapping[str, Iterable[str]], report: Report = lambda step: None) -> None:
         self._modules: dict[str, ModuleType] = {}
         self._pages: dict[int, Page] = {}  # by identity of the object
         self._things: list[object] = []  # kept alive, so that identities stay unique
-        self._roots: dict[str, set[str]] = {}
+        self._roots: dict[str, set[str]] = {}  # the top-level modules in which a package's objects may be defined
         for package, patterns in packages.items():
             modules = dict(_imported(patterns))
             self._modules.update(modules)
-            self._roots[package] = _roots(package, modules)
+            names = {name.partition(".")[0] for name in modules}
+            self._roots[package] = set(sys.stdlib_module_names) if package == "python" else names
             self._read(package, modules)
             report(package)
 
@@ -151,8 +154,8 @@ class Site:
             if doc and id(found.thing) not in self._pages:
                 self._things.append(found.thing)
                 scopes = tuple(self._scopes(found, self._roots[package]))
-                is_module = isinstance(found.thing, ModuleType)
-                self._pages[id(found.thing)] = Page(found.path, package, doc, is_module, scopes)
+                page = Page(found.path, package, doc, isinstance(found.thing, ModuleType), scopes)
+                self._pages[id(found.thing)] = page
 
     def _scopes(self, found: _Found, roots: set[str]) -> Iterator[object]:
         if isinstance(found.thing, type):
@@ -162,12 +165,10 @@ class Site:
         if found.owner is not None:
             yield found.owner
         where = getattr(found.owner or found.thing, "__module__", None)
-        defined = where if isinstance(where, str) and where.partition(".")[0] in roots else ""
+        defined = _prefixes(where) if isinstance(where, str) and where.partition(".")[0] in roots else []
         public = [name for name in _prefixes(found.path) if name in self._modules]
-        names = [*_prefixes(defined)[:1], *public, *_prefixes(defined)[1:]]
-        for name in dict.fromkeys(names):
-            if name in sys.modules:
-                yield sys.modules[name]
+        names = dict.fromkeys([*defined[:1], *public, *defined[1:]])
+        yield from (sys.modules[name] for name in names if name in sys.modules)
 
     def resolve(self, reference: str, page: Page) -> Page | None:
         """The page that a dotted name on `page` refers to, by import path, or None.
@@ -176,28 +177,21 @@ class Site:
         then as an absolute path. A page never refers to itself: ``sum`` on ``numpy.ndarray.sum`` is ``numpy.sum``.
         """
         parts = _parts(reference)
-        for scope in page.scopes:
-            target = self._pages.get(id(self._walk(scope, parts, self._roots[page.package])))
-            if target is not None and target is not page:
-                return target
-        return self._absolute(parts, page)
+        found = (self._at(scope, parts, page, self._roots[page.package]) for scope in page.scopes)
+        return next((target for target in found if target), None) or self._absolute(parts, page)
 
     def listed(self, reference: str, page: Page) -> Page | None:
         """The page that a dotted name refers to in a list of members: a member, or a full path."""
         parts = _parts(reference)
-        target = self._pages.get(id(self._walk(page.scopes[0], parts, self._roots[page.package])))
-        if target in (None, page) and len(parts) > 1:
-            return self._absolute(parts, page)
-        return None if target is page else target
+        member = self._at(page.scopes[0], parts, page, self._roots[page.package])
+        return member or (self._absolute(parts, page) if len(parts) > 1 else None)
 
     def _absolute(self, parts: list[str], page: Page) -> Page | None:
-        if parts[0] not in self._modules:
-            return None
-        target = self._pages.get(id(self._walk(self._modules[parts[0]], parts[1:], None)))
-        return None if target is page else target
+        module = self._modules.get(parts[0])
+        return self._at(module, parts[1:], page, None) if module else None
 
-    def _walk(self, thing: object, parts: list[str], roots: set[str] | None) -> object:
-        """What a path from `thing` leads to; within the packages `roots` unless None."""
+    def _at(self, thing: object, parts: list[str], page: Page, roots: set[str] | None) -> Page | None:
+        """The page, other than `page`, that a path from `thing` leads to; within the packages `roots` unless None."""
         for i, part in enumerate(parts):
             if isinstance(thing, ModuleType):
                 step = vars(thing).get(part, self._modules.get(f"{thing.__name__}.{part}"))
@@ -208,7 +202,8 @@ class Site:
                 thing = _class_attribute(thing if isinstance(thing, type) else type(thing), part)
             if thing is None:
                 return None
-        return thing
+        target = self._pages.get(id(thing))
+        return None if target is page else target
 
 
 def docstring(thing: object) -> str:
@@ -246,11 +241,6 @@ def _imported(patterns: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
                 waiting.extend(f"{name}.{child}" for child in reversed(children) if not _NOT_WALKED.match(child))
 
 
-def _roots(package: str, modules: Iterable[str]) -> set[str]:
-    """The top-level modules in which a package's objects may be defined."""
-    return set(sys.stdlib_module_names) if package == "python" else {name.partition(".")[0] for name in modules}
-
-
 def _home(thing: object) -> str:
     """The top-level module in which something is defined; empty where it does not say."""
     name = getattr(thing, "__name__" if isinstance(thing, ModuleType) else "__module__", None)
@@ -273,8 +263,7 @@ def _offers(module: ModuleType, name: str, thing: object, roots: set[str]) -> bo
 
 def _prefixes(path: str) -> list[str]:
     """The path and the paths above it: a.b gives a.b, a."""
-    parts = path.split(".") if path else []
-    return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
+    return [path.rsplit(".", cut)[0] for cut in range(path.count(".") + 1)]
 
 
 def _collect(modules: dict[str, ModuleType], roots: set[str]) -> Iterable[_Found]:
@@ -286,7 +275,7 @@ def _collect(modules: dict[str, ModuleType], roots: set[str]) -> Iterable[_Found
             best[id(found.thing)] = found
 
     for name, module in modules.items():
-        offer(_Found((False, name.count("."), False, len(name), name), name, module, None))
+        offer(_Found(name, module))
         for found in _module_members(name, module, roots):
             offer(found)
     classes = sorted((found for found in best.values() if isinstance(found.thing, type)), key=lambda f: f.path)
@@ -299,43 +288,38 @@ def _collect(modules: dict[str, ModuleType], roots: set[str]) -> Iterable[_Found
     return best.values()
 
 
+def _public(names: Iterable[object]) -> list[str]:
+    return sorted(name for name in set(map(str, names)) if not name.startswith("_"))
+
+
 def _module_members(name: str, module: ModuleType, roots: set[str]) -> Iterator[_Found]:
     """What a module offers: its `__all__`, or else the public names that it defines.
 
     A package without `__all__` also offers what it imports from its own modules.
     """
     listed = getattr(module, "__all__", None)
-    for attribute in sorted(set(map(str, listed if listed is not None else vars(module)))):
-        if attribute.startswith("_"):
-            continue
+    for attribute in _public(listed if listed is not None else vars(module)):
+        path = f"{name}.{attribute}"
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 thing = getattr(module, attribute)
         except Exception:  # a name that is listed and absent, or removed with an error
             continue
-        where = getattr(thing, "__module__", None)
-        own = where == module.__name__
-        if isinstance(thing, ModuleType) or _home(thing) not in roots | {""}:
+        own = getattr(thing, "__module__", None) == module.__name__
+        if isinstance(thing, ModuleType) or _home(thing) not in roots | {""} or _REPEATED.match(path):
             continue
-        path = f"{name}.{attribute}"
-        if (own or listed is not None or hasattr(module, "__path__")) and not _REPEATED.match(path):
-            yield _Found((False, path.count("."), not own, len(path), path), path, thing, None)
+        if own or listed is not None or hasattr(module, "__path__"):
+            yield _Found(path, thing, imported=not own)
 
 
 def _class_members(path: str, cls: type, roots: set[str]) -> Iterator[_Found]:
     """The public members of a class: its own, those of its private bases, and its accessors' classes."""
     for base in cls.__mro__:
-        if _home(base) not in roots:
-            continue
-        for attribute in sorted(map(str, vars(base))):
-            if attribute.startswith("_"):
-                continue
+        for attribute in _public(vars(base)) if _home(base) in roots else ():
             thing = _class_attribute(base, attribute)
-            if isinstance(thing, type) and (base is not cls or _home(thing) not in roots):
-                continue
-            member = f"{path}.{attribute}"
-            yield _Found((base is not cls, member.count("."), False, len(member), member), member, thing, cls)
+            if not isinstance(thing, type) or (base is cls and _home(thing) in roots):
+                yield _Found(f"{path}.{attribute}", thing, cls, inherited=base is not cls)
 
 
 def _class_attribute(cls: type, name: str) -> object:

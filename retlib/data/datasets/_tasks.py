@@ -1,0 +1,251 @@
+"""What several data sets are turned into: similar items, questions about passages or sentences, articles."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from retlib.data.collection import (
+    Article,
+    Collection,
+    closure,
+    hash_position,
+    retrieval_task,
+    split_by_cluster,
+    split_by_position,
+)
+from retlib.data.datasets.catalogue import provenance
+from retlib.data.text import quick_sentences
+
+# The split of questions that is in the frame: 80 % train (a tenth of it dev), 20 % test. `low_resource` makes others.
+SHARE = 0.8
+PAIR = ["left", "right", "label"]
+
+
+def text_id(text: str) -> str:
+    """A hash of the text: the same text has the same id, and so the same split, in every copy of a data set."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def guarded(queries: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
+    """Queries in the order of their splits, test first, without those whose text stands in an earlier split."""
+    return queries[queries["split"] == queries.groupby(texts)["split"].transform("first")]
+
+
+# --- similar items ---------------------------------------------------------------------------------
+
+
+def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
+    """Make one item of every distinct text.
+
+    Parameters
+    ----------
+    pairs : DataFrame
+        Columns `left`, `right` (texts) and `label`.
+
+    Returns
+    -------
+    texts : Series
+        Item id (`text_id`) to text, without the white space around it.
+    pairs : DataFrame
+        The pairs with item ids in place of texts; without repeated pairs, pairs of a text
+        with itself, and pairs with an empty side.
+    """
+    pairs = pairs.assign(left=pairs["left"].str.strip(), right=pairs["right"].str.strip())
+    pairs = pairs[(pairs["left"] != "") & (pairs["right"] != "")]
+    ids = {text: text_id(text) for text in pd.unique(pd.concat([pairs["left"], pairs["right"]]))}
+    pairs = pairs.assign(left=pairs["left"].map(ids), right=pairs["right"].map(ids))
+    pairs = pairs[pairs["left"] != pairs["right"]].drop_duplicates(PAIR)
+    return pd.Series({item: text for text, item in ids.items()}, dtype=object), pairs.reset_index(drop=True)
+
+
+def similar_items(
+    name: str, pairs: Iterable[tuple[str, str, int]], shares: Mapping[str, float], test: Iterable[str] = ()
+) -> Collection:
+    """The retrieval task of labelled pairs of texts, split by `split_by_cluster`; texts in `test` are on that side."""
+    texts, pairs = by_text(pd.DataFrame(list(pairs), columns=PAIR))
+    split = split_by_cluster(texts.index, closure(pairs), shares)
+    split[texts.isin(set(test))] = "test"
+    return retrieval_task(name, texts, pairs, split, provenance(name))
+
+
+# --- questions -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and the answer with its place in the passage."""
+
+    text: str
+    start: int = 0
+    answer: str = ""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage of an article, where its sentences begin and end, and the questions about it."""
+
+    article: str
+    title: str
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+    questions: tuple[Question, ...] = ()
+
+
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where each of `quick_sentences` begins and ends in the text, without the white space around it."""
+    end = 0
+    for sentence in filter(None, map(str.strip, quick_sentences(text))):
+        start = text.index(sentence, end)
+        end = start + len(sentence)
+        yield start, end
+
+
+def asked(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
+    """The collection whose candidates are passages.
+
+    Parameters
+    ----------
+    name : str
+        Of the collection.
+    passages : iterable of Passage
+        Those of equal text are one, with the title of the first.
+    dataset : str
+        Where they come from: a name in the catalogue.
+
+    Returns
+    -------
+    Collection
+        Documents have `text`, `title` and `article`. Queries have `text`; `cluster`, the
+        passage that they were asked about; `position`, a hash of the text, and the `split`
+        that follows from it: 72 % train, 8 % dev, 20 % test. Questions of equal text are
+        one, to which every passage is relevant that it was asked about (`cluster` is the
+        first), so that no text is on two sides. An answer need not lie in one sentence, so
+        questions that `reqa` leaves out are here.
+    """
+    kept: dict[str, Passage] = {}
+    rows = []
+    for passage in passages:
+        passage_id = text_id(passage.text)
+        kept.setdefault(passage_id, passage)
+        rows += [(text_id(question.text), question.text, passage_id) for question in passage.questions]
+    judged = pd.DataFrame(rows, columns=["query_id", "text", "cluster"]).drop_duplicates(["query_id", "cluster"])
+    queries = _split(_placed(judged.drop_duplicates("query_id").set_index("query_id")))
+    qrels = judged[["query_id", "cluster"]].set_axis(["query_id", "doc_id"], axis=1).assign(relevance=1)
+    documents = pd.DataFrame.from_dict(
+        {passage_id: (passage.text, passage.title, passage.article) for passage_id, passage in kept.items()},
+        orient="index",
+        columns=["text", "title", "article"],
+    )
+    qrels = qrels.reset_index(drop=True)
+    return Collection(name, documents.rename_axis("doc_id"), queries, qrels, provenance=provenance(dataset))
+
+
+def reqa(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
+    """The collection whose candidates are all (sentence, passage) pairs (ReQA: Ahmad 2019; Chang 2020, section 4.1).
+
+    Parameters
+    ----------
+    name : str
+        Of the collection.
+    passages : iterable of Passage
+        Those of equal text are one, with the sentences of the first.
+    dataset : str
+        Where they come from: a name in the catalogue.
+
+    Returns
+    -------
+    Collection
+        Documents as `candidates` gives them. Queries have `text`; `cluster`, the candidate
+        that answers them; its `article`; `ambiguous`, whether the answer stands in the
+        passage more than once; `position`, a hash of the text, and the `split` that follows
+        from it. Relevant is the sentence that holds the answer where the data set marks it; a
+        question whose answer runs over a sentence's end or has no place in the passage is left
+        out, and so is one whose text came before.
+    """
+    kept: dict[str, Passage] = {}
+    rows: dict[str, tuple] = {}
+    for passage in passages:
+        passage_id = text_id(passage.text)
+        first = kept.setdefault(passage_id, passage)
+        for question in passage.questions:
+            sentence = _sentence(first.spans, question)
+            if sentence is not None:
+                ambiguous = passage.text.count(question.answer) > 1
+                row = (question.text, f"{passage_id}#{sentence}", first.article, ambiguous)
+                rows.setdefault(text_id(question.text), row)
+    queries = pd.DataFrame.from_dict(rows, orient="index", columns=["text", "cluster", "article", "ambiguous"])
+    return answering(name, candidates(kept), _placed(queries.rename_axis("query_id")), provenance(dataset))
+
+
+def _sentence(spans: Iterable[tuple[int, int]], question: Question) -> int | None:
+    """Number of the sentence that holds the whole answer."""
+    start, end = question.start, question.start + len(question.answer)
+    return next((number for number, (left, right) in enumerate(spans) if left <= start and end <= right), None)
+
+
+def _placed(queries: pd.DataFrame) -> pd.DataFrame:
+    """Questions with their `position`: a hash of the text."""
+    return queries.assign(position=queries["text"].map(hash_position).astype(float))
+
+
+def _split(queries: pd.DataFrame) -> pd.DataFrame:
+    """Questions with the `split` that follows from their position."""
+    return queries.assign(split=split_by_position(queries["position"], SHARE, SHARE))
+
+
+def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
+    """All (sentence, passage) pairs of passages under their ids.
+
+    Returns
+    -------
+    DataFrame
+        Index `doc_id` (passage id, ``#``, number of the sentence). `text` is the sentence and
+        then the passage, for what indexes one text; `sentence` and `context` are the two
+        apart (a context is one string for all its sentences); `passage` is the id,
+        `position` the number; `title` and `article`.
+    """
+    rows = [
+        (f"{name}#{position}", passage.text[start:end], passage.text, name, passage.title, passage.article, position)
+        for name, passage in passages.items()
+        for position, (start, end) in enumerate(passage.spans)
+    ]
+    columns = ["doc_id", "sentence", "context", "passage", "title", "article", "position"]
+    # As objects, many rows share one string.
+    found = pd.DataFrame(rows, columns=columns, dtype=object).set_index("doc_id")
+    found.insert(0, "text", found["sentence"] + " " + found["context"])
+    return found.astype({"text": "str", "sentence": "str", "position": int})
+
+
+def answering(name: str, documents: pd.DataFrame, queries: pd.DataFrame, made_of: Mapping[str, str]) -> Collection:
+    """The collection in which each query has one relevant document, its `cluster`, and its split by its `position`."""
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
+    return Collection(name, documents, _split(queries), qrels, provenance=dict(made_of))
+
+
+# --- articles --------------------------------------------------------------------------------------
+
+
+def is_running_text(paragraph: str) -> bool:
+    """Whether a paragraph is no heading, caption or list item.
+
+    It has at least eight words (some extractors end headings with a full stop) and ends as a
+    sentence does.
+    """
+    return paragraph.count(" ") >= 7 and paragraph.rstrip("\"'”’)").endswith((".", "!", "?"))
+
+
+def running_text(paragraphs: Iterable[str]) -> Iterator[str]:
+    """The sentences of at least four words in the paragraphs that are running text."""
+    for paragraph in filter(is_running_text, paragraphs):
+        yield from (sentence for sentence in quick_sentences(paragraph) if sentence.count(" ") >= 3)
+
+
+def article(name: str, title: str, sections: Iterable[list[str]], links: Iterable[str] = ()) -> Article:
+    """An article of the paragraphs of its sections; its opening is the first section that has any."""
+    filled = [section for section in sections if section]
+    passages = tuple(paragraph for section in filled for paragraph in section)
+    return Article(name, title, passages, len(filled[0]) if filled else 0, tuple(links))
