@@ -1,4 +1,4 @@
-"""The query generator: its training, what it writes for passages, and how a killed generation goes on."""
+"""Query generators: their training, what they write for passages, and how a killed generation goes on."""
 
 from dataclasses import replace
 
@@ -6,41 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, make_pairs, texts
 
 from retlib.core.errors import DataError, SettingError
-from retlib.data.collection import Article, Collection
-from retlib.data.text import TokenTable, WordPiece
+from retlib.data.articles import Articles
+from retlib.data.text import TokenTable
 from retlib.models.decoding import Beam, Found, Greedy, Nucleus
+from retlib.models.generator import Generator
 from retlib.systems import query_generation
-from retlib.systems.dense import Schedule
-from retlib.systems.query_generation import (
-    Architecture,
-    Generator,
-    WritingTask,
-    denoise,
-    fit,
-    generate,
-    labelled_pairs,
-    tidy,
-)
-from retlib.training.pretraining import Corpus
-
-LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl", "'", "-"))
-SMALL = Architecture(layers=1, width=64, passage_length=8, query_length=4)
-SHORT = Schedule(steps=4, batch_size=4, evaluations=2, precision="float32")
-
-
-def texts(count, seed=0, length=6):
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(list("abcdefghijkl"), length)) for _ in range(count)]
-
-
-def make_pairs(train=40, dev=8):
-    """The query is the first two letters of its passage."""
-    passages = texts(train + dev)
-    split = ["train"] * train + ["dev"] * dev
-    return pd.DataFrame({"query": [text[:3] for text in passages], "passage": passages, "split": split})
-
+from retlib.systems.query_generation import QueryGenerator, denoise, fit, generate, labelled_pairs, tidy
+from retlib.training.trainer import Schedule
 
 PASSAGES = pd.Series(texts(11, seed=1), index=[f"p{i}" for i in range(11)])
 
@@ -55,18 +30,11 @@ def trained(start):
     return fit(start, make_pairs(), SHORT, seed=0)
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    halves = zip(texts(6), texts(6, seed=1), strict=True)
-    articles = [Article(f"a{i}", "", (f"{one}. {other}.",), 1) for i, (one, other) in enumerate(halves)]
-    return Corpus.build(articles, LETTERS, lambda text: text.split("."))
-
-
 @pytest.fixture
 def trainings(monkeypatch):
     """The trainings so far."""
     calls, real = [], query_generation.train
-    monkeypatch.setattr(query_generation, "train", lambda *given: calls.append(given) or real(*given))
+    monkeypatch.setattr(query_generation, "train", lambda *given, **more: calls.append(given) or real(*given, **more))
     return calls
 
 
@@ -76,10 +44,9 @@ def trainings(monkeypatch):
 def test_a_generator_is_trained_once_and_found_again(trained, start, trainings):
     again = fit(start, make_pairs(), SHORT, seed=0)
     assert trainings == [] and again.name == trained.name != ""
-    assert again.architecture == SMALL and again.units == LETTERS
+    assert again.architecture == SMALL and again.tokenizer == LETTERS
     assert [row["step"] for row in again.history.evaluations] == [0, 2, 4]
     assert again.fingerprint == trained.fingerprint != start.fingerprint
-    assert again.parameters == trained.parameters > 10_000
     assert again.model.training is False
 
 
@@ -100,99 +67,55 @@ def test_training_leaves_its_start_as_it_is_and_learns(start, own_build):
     found = fit(start, make_pairs(200, 50), Schedule(steps=80, batch_size=32, learning_rate=3e-3), seed=0)
     assert start.fingerprint == before
     scores = found.history.frame()["score"]
-    # Two letters out of 12 and an end: (2 ln 12) / 3 = 1.66 nats a unit, for a model that reads nothing.
+    # Two letters out of 12 and an end: (2 ln 12) / 3 = 1.66 nats a token, for a model that reads nothing.
     assert scores.iloc[-1] > -1.2 > scores.iloc[0]
 
 
-def test_the_loss_is_the_mean_of_units_with_their_ends(start):
-    table, queries = LETTERS.encode(["a b c", "d"]), LETTERS.encode(["a b", "d"])
-    task = WritingTask(start.model, query_generation.Pairs(queries, table), 2, 0)
-    batch = task.batch(0)
-    assert sorted(batch.queries.lengths) == [1, 2]
-    with torch.no_grad():
-        expected = -start.model.log_likelihoods(table, queries).sum() / 5
-        torch.testing.assert_close(task.loss(batch), expected)
+def test_epochs_are_those_of_the_pairs_that_train(start, own_build):
+    epochs = Schedule(epochs=2, batch_size=8, evaluations=1, precision="float32")
+    assert fit(start, make_pairs(40, 8), epochs, seed=0).history.evaluations[-1]["step"] == 10
 
 
-def test_a_generator_is_saved_and_read(start, tmp_path):
-    start.save(tmp_path)
-    again = Generator.load(tmp_path)
-    assert again.fingerprint == start.fingerprint and again.name == tmp_path.name
-
-
-def test_pairs_are_cut_at_the_lengths(trained):
-    pairs = pd.DataFrame({"query": ["a b c d e f", "k"], "passage": ["a " * 20, "b"]})
-    found = query_generation._tokenized(trained, pairs)
-    assert found.queries.lengths.tolist() == [4, 1] and found.documents.lengths.tolist() == [8, 1]
-
-
-def test_denoising_is_an_artefact_that_training_starts_from(start, corpus, trainings):
+def test_denoising_is_an_artefact_that_training_starts_from(start, trainings):
+    corpus = make_corpus()
     denoised = denoise(start, corpus, SHORT, seed=0)
     assert denoised.name != "" and denoise(start, corpus, SHORT, seed=0).name == denoised.name
     assert len(trainings) == 1
     assert fit(denoised, make_pairs(), SHORT, seed=0).name != fit(start, make_pairs(), SHORT, seed=0).name
 
 
-def test_what_cannot_be_trained_is_named(start, corpus):
+def test_what_cannot_be_trained_is_named(start):
     pairs = make_pairs()
     with pytest.raises(DataError, match=r"missing: \['split'\]"):
         fit(start, pairs.drop(columns="split"), SHORT, seed=0)
     for split, other in (("train", "dev"), ("dev", "train")):
         with pytest.raises(DataError, match=f"none has split = '{split}'"):
             fit(start, pairs.assign(split=other), SHORT, seed=0)
-    for schedule in (replace(SHORT, chunk=2), replace(SHORT, corrected=True)):
-        with pytest.raises(SettingError, match="without chunks and without correction"):
-            fit(start, pairs, schedule, seed=0)
-        with pytest.raises(SettingError, match="without chunks and without correction"):
-            denoise(start, corpus, schedule, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"head": "pointr"}, "Did you mean 'pointer'"),
-        ({"layers": 0}, "layers = 0"),
-        ({"query_length": 0}, "query_length = 0"),
-    ],
-)
-def test_architectures_that_cannot_be_are_named(changes, message):
-    with pytest.raises(SettingError, match=message):
-        replace(SMALL, **changes)
-
-
-def test_a_generator_has_one_vocabulary():
-    for architecture, wordpiece in ((SMALL, None), (replace(SMALL, checkpoint="somewhere"), LETTERS)):
-        with pytest.raises(SettingError, match="give one of them"):
-            Generator.fresh(architecture, wordpiece, 0)
+    with pytest.raises(SettingError, match="without chunks"):
+        fit(start, pairs, replace(SHORT, chunk=2), seed=0)
+    with pytest.raises(SettingError, match="without chunks"):
+        denoise(start, make_corpus(), replace(SHORT, chunk=2), seed=0)
 
 
 # --- labelled pairs --------------------------------------------------------------------------------
-
-
-def make_collection(articles=True):
-    documents = pd.DataFrame({"text": [f"text {i}" for i in range(60)]}, index=[f"d{i}" for i in range(60)])
-    if articles:
-        documents["article"] = [f"article {i // 3}" for i in range(60)]
-    queries = pd.DataFrame({"text": [f"query {i}" for i in range(60)]}, index=[f"q{i}" for i in range(60)])
-    queries["split"] = ["train"] * 40 + ["dev"] * 10 + ["test"] * 10
-    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": documents.index, "relevance": 1})
-    qrels.loc[0, "relevance"] = 0
-    more = pd.DataFrame({"query_id": ["q1"], "doc_id": ["d5"], "relevance": [2]})
-    qrels = pd.concat([qrels, more], ignore_index=True)
-    return Collection("small", documents.rename_axis("doc_id"), queries.rename_axis("query_id"), qrels)
 
 
 @pytest.mark.parametrize("articles", [True, False])
 def test_labelled_pairs_are_those_of_training_and_validation_divided_by_article(articles):
     collection = make_collection(articles)
     found = labelled_pairs(collection)
-    asked = {(f"query {i}", f"text {i}") for i in range(1, 50)} | {("query 1", "text 5")}
-    assert set(zip(found["query"], found["passage"], strict=True)) == asked and len(found) == 50
+    query, text = collection.queries["text"], collection.documents["text"]
+    asked = [(query[f"q{i}"], text[f"d{i}"]) for i in range(1, 50)] + [(query["q1"], text["d5"])]
+    assert sorted(zip(found["query"], found["passage"], strict=True)) == sorted(asked)
     assert set(found["split"]) == {"train", "dev"}
-    unit = found["passage"].str.removeprefix("text ").astype(int) // (3 if articles else 1)
-    assert found["split"].groupby(unit).nunique().max() == 1
-    with pytest.raises(SettingError, match="column = 'sentence'"):
-        labelled_pairs(collection, "sentence")
+    numbers = found["passage"].map({passage: i for i, passage in enumerate(text)})
+    assert found["split"].groupby(numbers // (3 if articles else 1)).nunique().max() == 1
+
+
+def test_where_documents_are_sentences_these_are_read():
+    whole = make_collection()
+    sentences = replace(whole, documents=whole.documents.assign(sentence=whole.documents["text"].str[:5]))
+    assert set(labelled_pairs(sentences)["passage"].str.len()) == {5}
 
 
 # --- generation ------------------------------------------------------------------------------------
@@ -201,23 +124,21 @@ def test_labelled_pairs_are_those_of_training_and_validation_divided_by_article(
 @pytest.mark.parametrize("how", [Greedy(), Beam(3), Nucleus(0.95, 6, 4)], ids=lambda how: how.name)
 def test_queries_are_sorted_distinct_and_found_again(trained, how, monkeypatch):
     found = generate(trained, PASSAGES, how, seed=0)
-    assert found.columns.tolist() == ["passage_id", "query", "log_likelihood", "units"]
+    assert found.columns.tolist() == ["passage_id", "query", "log_likelihood", "tokens"]
     assert set(found["passage_id"]) <= set(PASSAGES.index) and found.attrs["name"]
     assert not found.duplicated(["passage_id", "query"]).any() and (found["query"] != "").all()
     order = found.sort_values(["passage_id", "log_likelihood"], ascending=[True, False])
     assert order.index.tolist() == found.index.tolist()
-    assert (found["log_likelihood"] < 0).all() and found["units"].between(1, 4).all()
+    assert (found["log_likelihood"] < 0).all() and found["tokens"].between(1, 4).all()
     monkeypatch.setattr(query_generation, "_written", None)
     pd.testing.assert_frame_equal(generate(trained, PASSAGES, how, seed=0), found)
 
 
 def test_likelihoods_are_those_of_the_model():
     brief = Generator.fresh(replace(SMALL, head="bart"), LETTERS, seed=0)
-    before = brief.fingerprint
     brief.model.bart.final_logits_bias[0, LETTERS.sep] = 2.0
-    assert brief.fingerprint != before
     found = generate(brief, PASSAGES, Beam(3), seed=0)
-    found = found[found["units"] < 4]  # others were cut
+    found = found[found["tokens"] < 4]  # others were cut
     assert len(found) > 10
     with torch.no_grad():
         tables = brief.passages(PASSAGES[found["passage_id"]]), LETTERS.encode(found["query"])
@@ -270,6 +191,8 @@ def test_what_makes_them_other_queries(trained):
     ]
     assert len({frame.attrs["name"] for frame in (one, *others)}) == 4
     assert set(one["query"]) != set(others[0]["query"])
+    # What is not drawn has no seed.
+    assert len({generate(trained, PASSAGES, Greedy(), seed=seed).attrs["name"] for seed in (0, 1)}) == 1
 
 
 def test_duplicates_of_a_passage_and_empty_queries_go(trained, monkeypatch):
@@ -301,3 +224,57 @@ def test_passages_that_cannot_be_are_named(trained):
 )
 def test_tidy(query, expected):
     assert tidy(query) == expected
+
+
+# --- as chapters declare them ----------------------------------------------------------------------
+
+DECLARED = QueryGenerator(SMALL, Articles("pydocs-smoke", 300), SHORT, decoding=Nucleus(samples=3, keep=2))
+
+
+@pytest.fixture
+def letters(monkeypatch):
+    """Articles of letters."""
+    monkeypatch.setattr(Articles, "tokenizer", LETTERS)
+    monkeypatch.setattr(Articles, "corpus", make_corpus())
+
+
+def test_a_declared_generator_learns_from_labels_once(letters, trainings, own_build):
+    made = DECLARED.learning_from(make_collection())
+    assert trainings == []  # until it is asked
+    assert made.fit() is made.fit() and len(trainings) == 1
+    expected = fit(Generator.fresh(SMALL, LETTERS, 0), labelled_pairs(make_collection()), SHORT, seed=0)
+    assert made.fit().name == expected.name and made.seconds == made.fit().history.seconds
+    assert made.settings["learns from"] == "small" and made.settings["generator"] == expected.name
+
+
+def test_denoising_comes_before_it_and_counts(letters, own_build):
+    made = replace(DECLARED, denoising=replace(SHORT, steps=2)).learning_from(make_collection())
+    assert made.start().history.evaluations[-1]["step"] == 2 and made.start().name
+    assert made.fit().name != DECLARED.learning_from(make_collection()).fit().name
+    assert made.seconds == pytest.approx(made.fit().history.seconds + made.start().history.seconds)
+
+
+def test_it_writes_as_it_was_declared_or_as_it_is_told(letters, own_build):
+    made = DECLARED.learning_from(make_collection())
+    documents = PASSAGES.to_frame("text")
+    for how, seed in ((made.decoding, 1), (Beam(2), 0)):
+        expected = generate(made.fit(), PASSAGES, how, seed)
+        pd.testing.assert_frame_equal(made.queries(documents, how, seed), expected)
+    pd.testing.assert_frame_equal(made.queries(documents), made.queries(documents, made.decoding, 0))
+
+
+def test_one_that_learned_from_sentences_writes_for_every_sentence(letters, own_build):
+    whole = make_collection()
+    sentences = replace(whole, documents=whole.documents.assign(sentence=whole.documents["text"]))
+    made = DECLARED.learning_from(sentences)
+    text = "The apples are red today. All pears are green now. Plums are ripe in autumn."
+    found = made.queries(pd.DataFrame({"text": [text, text]}, index=["x", "y"]))
+    assert set(found["passage_id"]) == {"x", "y"} and not found.duplicated(["passage_id", "query"]).any()
+    assert found.groupby("passage_id").size().max() > made.decoding.keep
+
+
+def test_what_cannot_be_declared_is_named():
+    with pytest.raises(SettingError, match="leave denoising out"):
+        replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), denoising=SHORT)
+    with pytest.raises(DataError, match="needs labels to learn from"):
+        DECLARED.fit()

@@ -1,0 +1,48 @@
+"""Small texts of letters for tests of query generators: a query is the first two letters of its passage."""
+
+import numpy as np
+import pandas as pd
+
+from retlib.data.collection import Article, Collection
+from retlib.data.corpus import Corpus
+from retlib.data.text import WordPiece
+from retlib.models.generator import GeneratorArchitecture
+from retlib.training.trainer import Schedule
+
+LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl", "'", "-"))
+SMALL = GeneratorArchitecture(layers=1, width=64, passage_length=8, query_length=4)
+SHORT = Schedule(steps=4, batch_size=4, evaluations=2, precision="float32")
+
+
+def texts(count, seed=0, length=6):
+    """Random letters."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(list("abcdefghijkl"), length)) for _ in range(count)]
+
+
+def make_pairs(train=40, dev=8):
+    """Pairs to train a generator on."""
+    passages = texts(train + dev)
+    split = ["train"] * train + ["dev"] * dev
+    return pd.DataFrame({"query": [text[:3] for text in passages], "passage": passages, "split": split})
+
+
+def make_corpus():
+    """Six pages of two sentences."""
+    halves = zip(texts(6), texts(6, seed=1), strict=True)
+    articles = [Article(f"a{i}", "", (f"{one}. {other}.",), 1) for i, (one, other) in enumerate(halves)]
+    return Corpus.build(articles, LETTERS, lambda text: text.split("."))
+
+
+def make_collection(articles=True):
+    """Sixty passages, three of an article, each with a query; the first judged not relevant, q1 with two passages."""
+    documents = pd.DataFrame({"text": texts(60)}, index=[f"d{i}" for i in range(60)])
+    if articles:
+        documents["article"] = [f"article {i // 3}" for i in range(60)]
+    queries = pd.DataFrame({"text": documents["text"].str[:3].to_numpy()}, index=[f"q{i}" for i in range(60)])
+    queries["split"] = ["train"] * 40 + ["dev"] * 10 + ["test"] * 10
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": documents.index, "relevance": 1})
+    qrels.loc[0, "relevance"] = 0
+    more = pd.DataFrame({"query_id": ["q1"], "doc_id": ["d5"], "relevance": [2]})
+    qrels = pd.concat([qrels, more], ignore_index=True)
+    return Collection("small", documents.rename_axis("doc_id"), queries.rename_axis("query_id"), qrels)

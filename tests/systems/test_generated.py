@@ -1,0 +1,215 @@
+"""Generated queries as training data, and documents that they expand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, texts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError
+from retlib.data.articles import Articles
+from retlib.data.collection import Collection, hash_position
+from retlib.data.corpus import Corpus
+from retlib.data.text import WordPiece
+from retlib.evaluation.measures import evaluate
+from retlib.models.decoding import Beam, Nucleus
+from retlib.models.retriever import Architecture
+from retlib.retrieval.lexical import BM25
+from retlib.systems import generated
+from retlib.systems.compose import Lexical
+from retlib.systems.generated import Expanded, Generated, expand, synthetic
+from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.stages import Stage
+from retlib.systems.system import System, Target, fit
+from retlib.systems.training_data import Labels, Pretraining
+
+THINGS = ("kettle", "violin", "canoe", "tent", "lamp", "spade", "clock", "stove", "piano", "scarf", "ladder", "drum")
+DOCUMENTS = pd.DataFrame(
+    {"title": [thing.title() for thing in THINGS], "text": [f"Clean the {t}. Then dry the {t} well." for t in THINGS]},
+    index=[f"d{i}" for i in range(len(THINGS))],
+)
+QUERIES = pd.DataFrame(
+    {
+        "passage_id": np.repeat(DOCUMENTS.index, 2),
+        "query": [ask.format(thing) for thing in THINGS for ask in ("how to clean a {}", "is a {} dry")],
+    }
+)
+ARCHITECTURE = Architecture(layers=1, width=64, dimension=16, query_length=8, document_length=16, head="tanh")
+
+
+@pytest.fixture(scope="module")
+def made():
+    return synthetic("made", QUERIES, DOCUMENTS)
+
+
+# --- collections of generated queries ----------------------------------------------------------------
+
+
+def test_every_generated_query_asks_for_its_passage(made):
+    assert len(made.queries) == len(QUERIES) and made.documents.equals(DOCUMENTS[["text", "title"]])
+    assert made.queries["text"].tolist() == QUERIES["query"].tolist()
+    assert made.queries["cluster"].tolist() == QUERIES["passage_id"].tolist()
+    assert made.queries.index[:3].tolist() == ["d0?0", "d0?1", "d1?0"]
+    assert made.qrels["doc_id"].tolist() == QUERIES["passage_id"].tolist()
+
+
+def test_passages_are_held_out_whole(made):
+    sides = made.queries.groupby("cluster")["split"].nunique()
+    assert (sides == 1).all()
+    # A tenth of twelve passages: the one whose name's hash comes first.
+    assert set(made.split("dev")["cluster"]) == {min(DOCUMENTS.index, key=hash_position)}
+    assert len(made.split("test")) == 0
+
+
+def test_at_most_so_many_passages_are_held_out(monkeypatch):
+    monkeypatch.setattr(generated, "HELD_OUT", 0.9)
+    monkeypatch.setattr(generated, "MOST_HELD_OUT", 3)
+    assert synthetic("x", QUERIES, DOCUMENTS).split("dev")["cluster"].nunique() == 3
+
+
+def test_passages_without_queries_stay_candidates():
+    found = synthetic("x", QUERIES.iloc[:6], DOCUMENTS)
+    assert len(found.documents) == len(THINGS) and len(found.queries) == 6
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (QUERIES.replace("d3", "d99"), r"queries were generated from \['d99'\]"),
+        (QUERIES.iloc[:2], "'x': queries of 1 passages"),
+        (QUERIES.iloc[:0], "'x': queries of 0 passages"),
+    ],
+)
+def test_queries_of_too_few_or_unknown_passages_are_refused(queries, message):
+    with pytest.raises(DataError, match=message):
+        synthetic("x", queries, DOCUMENTS)
+
+
+# --- training data ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def generator(monkeypatch):
+    """A generator of letters, declared."""
+    monkeypatch.setattr(Articles, "tokenizer", LETTERS)
+    monkeypatch.setattr(Articles, "corpus", make_corpus())
+    declared = QueryGenerator(SMALL, Articles("pydocs-smoke", 300), SHORT, decoding=Nucleus(samples=3, keep=2))
+    return declared.learning_from(make_collection())
+
+
+@pytest.fixture
+def target():
+    """Passages of letters that the generator has not seen."""
+    documents = pd.DataFrame({"text": texts(25, seed=7)}, index=[f"t{i}" for i in range(25)])
+    queries = pd.DataFrame({"text": ["a b", "c d"], "split": "test"}, index=["q0", "q1"])
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": ["t0", "t1"], "relevance": 1})
+    return Collection("target", documents.rename_axis("doc_id"), queries, qrels)
+
+
+def test_by_default_the_queries_are_of_the_target_s_passages(generator, target):
+    found = Generated(generator).collection(target)
+    written = generator.queries(target.documents)
+    assert found.queries["text"].tolist() == written["query"].tolist()
+    assert found.fingerprint == synthetic("x", written, target.documents).fingerprint
+    assert Generated(generator).collection(target) is found  # asked for with every system and seed
+    assert Generated(generator).address(target) == {"labels": found.fingerprint}
+    beam = Generated(generator, how=Beam(2)).collection(target)
+    assert beam.queries["text"].tolist() == generator.queries(target.documents, Beam(2))["query"].tolist()
+
+
+def test_a_share_has_the_same_queries_of_fewer_passages(generator, target):
+    other = make_collection()
+    whole, part = (Generated(generator, other, share).collection(target) for share in (1.0, 0.2))
+    assert set(whole.documents.index) == set(other.documents.index) and len(part.documents) == 12
+    assert set(part.queries["cluster"]) == set(part.documents.index)  # and each has its queries
+    mine = whole.queries[whole.queries["cluster"].isin(part.documents.index)]
+    assert part.queries["text"].tolist() == mine["text"].tolist()
+    fewest = Generated(generator, other, 0.001).collection(target)
+    assert len(fewest.documents) == 2
+
+
+def test_a_retriever_is_trained_on_one_after_the_other(generator, target, own_build):
+    start = System(ARCHITECTURE, LETTERS)
+    how = {"steps": 4, "batch_size": 8, "learning_rate": 1e-3, "precision": "float32"}
+    other = make_collection()
+    first = start + Stage(data=Generated(generator, other), **how)
+    second = first + Stage(data=Generated(generator), **how)
+    names = {fit(system, target, 0).name for system in (first, second)}
+    assert len(names) == 2
+    # Trained once for all targets, where it is not the target's passages that have queries.
+    assert fit(first, other, 0).name == fit(first, target, 0).name
+    assert second.cost(Target(target), 0)[1] > first.cost(Target(target), 0)[1]
+    (given,) = first.settings["stages"][0]["data"]
+    assert (given["learns from"], given["decoding"]) == ("small", "nucleus")
+    assert "queries" not in str(Labels().settings) and str(first.stages[0]) == "generated out of target, in-batch"
+
+
+def test_training_on_generated_queries_finds_what_real_ones_ask_for(made, monkeypatch, own_build):
+    """Of words that the generated queries have, too; an untrained model finds one of twelve by chance."""
+    wordpiece = WordPiece.train([*DOCUMENTS["text"], *QUERIES["query"]], 150)
+    test = pd.DataFrame({"text": [f"clean {thing}" for thing in THINGS], "split": "test"}, index=DOCUMENTS.index + "q")
+    qrels = pd.DataFrame({"query_id": test.index, "doc_id": DOCUMENTS.index, "relevance": 1})
+    task = Collection("real", DOCUMENTS, test, qrels)
+    how = {"batch_size": 11, "learning_rate": 0.003, "evaluations": 1, "precision": "float32"}
+    found = []
+    for steps in (1, 150):
+        system = System(ARCHITECTURE, wordpiece) + Stage(data=Labels(made), steps=steps, **how)
+        run = system.run(Target(task), 0, depth=5)
+        found.append(evaluate(run, qrels, ["R@1"])["value"].mean())
+    assert found[0] < 0.5 < 0.8 < found[1]
+
+
+def test_ict_takes_sentences_out_of_the_same_passages(monkeypatch, own_build):
+    seen, real = [], Corpus.build
+    monkeypatch.setattr(Corpus, "build", lambda *given: seen.append(real(*given)) or seen[-1])
+    # Marks stand apart, as in some data sets.
+    documents = DOCUMENTS.assign(text="Water boils . The kettle whistles .")
+    wordpiece = WordPiece.train(documents["text"], 100)
+    task = replace(synthetic("apart", QUERIES, DOCUMENTS), documents=documents)
+    how = {"steps": 2, "batch_size": 4, "precision": "float32"}
+    fit(System(ARCHITECTURE, wordpiece) + Stage(data=Pretraining(("ict",), keep=0.1), **how), task, 0)
+    # Every passage is a page of its own: two sentences and a title.
+    assert seen[0].names.tolist() == DOCUMENTS.index.tolist()
+    assert seen[0].sentences_per_passage.tolist() == [2] * len(THINGS)
+
+
+# --- BM25 over expanded documents ------------------------------------------------------------------
+
+
+def test_expanded_documents_are_found_by_words_that_only_their_queries_have():
+    read = DOCUMENTS["text"]
+    found = expand(read, QUERIES.assign(query=QUERIES["query"] + " " + QUERIES["passage_id"] + "x"))
+    assert found["d0"] == f"{read['d0']} how to clean a kettle d0x is a kettle dry d0x"
+    queries = pd.Series({"q": "d7x"})
+    assert BM25().rank(found, queries)["doc_id"].tolist() == ["d7"]
+    assert len(BM25().rank(read, queries)) == 0
+
+
+def test_a_lexical_system_reads_the_generator_s_queries_behind_the_documents(generator, target):
+    found = Expanded(generator)(target)
+    assert found.equals(expand(target.documents["text"], generator.queries(target.documents)))
+    assert (found.str.len() > target.documents["text"].str.len()).mean() > 0.9
+    run = Lexical(BM25(), read=Expanded(generator)).run(Target(target))
+    pd.testing.assert_frame_equal(run, BM25().rank(found, target.queries["text"], 1000))
+
+
+def test_a_document_without_queries_stays_as_it_is():
+    found = expand(DOCUMENTS["text"], QUERIES[QUERIES["passage_id"] == "d2"])
+    assert found.drop("d2").equals(DOCUMENTS["text"].drop("d2")) and found.index.equals(DOCUMENTS.index)
+    assert expand(DOCUMENTS["text"], QUERIES.iloc[:0]).equals(DOCUMENTS["text"])
+
+
+def test_queries_of_another_collection_expand_nothing():
+    with pytest.raises(DataError, match=r"generated from \['e'\], which are no documents"):
+        expand(DOCUMENTS["text"], pd.DataFrame({"passage_id": ["e"], "query": ["x"]}))
+
+
+@given(st.lists(st.tuples(st.sampled_from(DOCUMENTS.index.tolist()), st.sampled_from("abc")), max_size=12))
+def test_expansion_adds_each_query_once_in_order(rows):
+    found = expand(DOCUMENTS["text"], pd.DataFrame(rows, columns=["passage_id", "query"]))
+    for name, text in DOCUMENTS["text"].items():
+        mine = [query for passage, query in rows if passage == name]
+        assert found[name] == " ".join([text, *mine])

@@ -1,0 +1,44 @@
+"""Ten steps of each training of a generator, against what they were: who changes them raises `VERSION`.
+
+``python tests/systems/test_golden_generator.py`` writes the curves anew.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from generators import LETTERS, SMALL, make_corpus, make_pairs
+
+from retlib.models.generator import Generator
+from retlib.models.seq2seq import HEADS
+from retlib.systems.query_generation import VERSION, denoise, fit
+from retlib.training.trainer import Schedule
+
+GOLDEN = Path(__file__).with_name("golden_generator.json")
+# A loss for each step.
+TEN = Schedule(steps=10, evaluations=10, batch_size=4, precision="float32")
+
+
+def curves(head):
+    """The losses of denoising and of training on pairs after it, and the score of held-out pairs."""
+    denoised = denoise(Generator.fresh(replace(SMALL, head=head), LETTERS, seed=0), make_corpus(), TEN, seed=0)
+    found = {"denoising": denoised, "pairs": fit(denoised, make_pairs(), TEN, seed=0)}
+    losses = {name: [row["loss"] for row in each.history.evaluations[1:]] for name, each in found.items()}
+    return losses | {"held out": [row["score"] for row in found["pairs"].history.evaluations]}
+
+
+@pytest.mark.parametrize("head", sorted(HEADS))
+def test_losses_are_what_they_were(head, own_build):
+    golden = json.loads(GOLDEN.read_text())
+    assert golden["version"] == VERSION, f"{GOLDEN.name} is of another version: write it anew"
+    found = curves(head)
+    for name, expected in golden[head].items():
+        assert len(expected) >= 10 and found[name] == pytest.approx(expected, rel=1e-4), (
+            f"{name} trains otherwise: raise VERSION in {fit.__module__} and write {GOLDEN.name} anew"
+        )
+
+
+if __name__ == "__main__":
+    made = {"version": VERSION, **{head: curves(head) for head in sorted(HEADS)}}
+    GOLDEN.write_text(json.dumps(made, indent=1) + "\n")
