@@ -31,21 +31,11 @@ MAX_PASSAGE_WORDS = 100
 
 @dataclass(frozen=True)
 class Paragraph:
-    """One paragraph, or one entry of a section such as Parameters.
+    """One paragraph, or one entry of a section such as Parameters."""
 
-    Parameters
-    ----------
-    section : str
-        The title it stands under; "Summary" before the first title.
-    text : str
-        The whole, in one line.
-    prose : str
-        The part that is running text: an entry without its name and type.
-    """
-
-    section: str
-    text: str
-    prose: str
+    section: str  # the title it stands under; "Summary" before the first title
+    text: str  # the whole, in one line
+    prose: str  # the part that is running text: an entry without its name and type
 
 
 @dataclass
