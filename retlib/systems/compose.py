@@ -16,7 +16,7 @@ import pandas as pd
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation import measures
-from retlib.retrieval import fusion
+from retlib.retrieval import runs
 from retlib.retrieval.lexical import LexicalSystem
 from retlib.systems.ranking import reorder
 from retlib.systems.system import System, Target, fit
@@ -92,7 +92,7 @@ def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: in
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """Several systems' lists as one, by reciprocal ranks; see `retlib.retrieval.fusion.fuse`.
+    """Several systems' lists as one, by reciprocal ranks; see `retlib.retrieval.runs.fuse`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Fused:
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`."""
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
-        return fusion.fuse([system.run(target, seed, split, depth) for system in self.systems], *ids, depth=depth)
+        return runs.fuse([system.run(target, seed, split, depth) for system in self.systems], *ids, depth=depth)
 
     def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
         """See `Ranks`."""
@@ -128,7 +128,7 @@ class Fused:
 
         def fused(text: str, k: int) -> np.ndarray:
             deep = [answer(text, max(k, DEPTH))[None] for answer in answers]
-            return fusion.reciprocal_ranks(deep)[1][0, :k]
+            return runs.reciprocal_ranks(deep)[1][0, :k]
 
         return fused
 

@@ -233,7 +233,8 @@ class Training:
 
         def validate() -> float:
             encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
-            return measures.rows_reciprocal_rank(student.encode_queries(queries) @ encoded.T, hits)
+            scores = [indexes.inner_products(encoded, query) for query in student.encode_queries(queries)]
+            return measures.rows_reciprocal_rank(np.array(scores), hits)
 
         return validate
 
