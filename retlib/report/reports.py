@@ -10,7 +10,7 @@ from IPython.display import HTML
 
 from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, compared
+from retlib.report.claims import SIGNS, bindings, lines
 
 
 def estimate(
@@ -167,10 +167,10 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
                 "": SIGNS[row.verdict],
                 "verdict": row.verdict,
                 "claim": f"{row.statement}\n{row.claim}",
-                "effect, 95 % interval": "\n".join(compared(row.evidence)) or row.reason,
+                "effect, 95 % interval": "\n".join(lines(row.evidence)) or row.reason,
                 "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
                 "seeds": row.seeds or "",
-                "data": row.closeness,
+                "data": row.fidelity,
             }
         )
     return pd.DataFrame(rows)
@@ -181,14 +181,10 @@ def _p(value: float) -> str:
 
 
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
-    """Which collection plays each of a paper's data sets at a profile."""
-    places = bindings()["collections"][paper]
-    rows = [
-        (name, place[profile]["collection"], place[profile]["closeness"])
-        for name, place in places.items()
-        if profile in place
-    ]
-    return pd.DataFrame(rows, columns=["paper's data set", "played by", "closeness"])
+    """Which collection stands for each of a paper's data sets at a profile."""
+    places = {name: place.get(profile) for name, place in bindings()["collections"].get(paper, {}).items()}
+    rows = [(name, place["collection"], place["fidelity"]) for name, place in places.items() if place]
+    return pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity"])
 
 
 def link(address: str, text: str) -> str:

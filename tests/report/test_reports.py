@@ -134,7 +134,7 @@ def test_systems_with_other_seeds_are_compared_over_those_they_share(recorded):
 
 def test_verdicts_read_without_colour():
     evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points")
-    row = {"claim": "c", "tier": "main", "statement": "It is so", "closeness": "part"}
+    row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "part"}
     verdicts = pd.DataFrame(
         [
             {**row, "verdict": HOLDS, "p": 0.0001, "seeds": 3, "evidence": [evidence, evidence], "reason": ""},
@@ -162,5 +162,5 @@ def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
 def test_the_collections_that_play_a_papers_data_sets_are_listed():
     found = reports.data_sets("gillick2018", "laptop")
     assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]
-    assert found["played by"][0] == "quora" and set(found["closeness"]) <= {"part", "stand-in"}
+    assert found["here"][0] == "quora" and set(found["fidelity"]) <= {"part", "stand-in"}
     assert reports.data_sets("gillick2018", "nope").empty

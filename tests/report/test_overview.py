@@ -10,7 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 from retlib.core import runtime
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, front, papers
+from retlib.report import claims, overview
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
 
@@ -24,7 +24,7 @@ def evidence(effect):
 @pytest.fixture
 def ledger():
     """Some claims with evidence, the others of the papers without."""
-    frame = pd.concat([claims._unwritten(paper) for paper in papers.papers()], ignore_index=True)
+    frame = claims.ledger("explore", "reference")
     frame["evidence"] = frame["evidence"].astype(object)
     chosen = {
         "gillick2018-softmax-over-pairwise-ce": ("holds", "part", [evidence(7.0)]),
@@ -32,23 +32,23 @@ def ledger():
         "chang2020-full-pretraining-over-bm25-nq": ("inconclusive", "part", [evidence(x) for x in (1.0, 2.0, 3.0)]),
         "zhan2020-two-stage-ltre-over-two-stage-bm25": ("holds", "part", [evidence(4.0)]),
     }
-    for name, (verdict, closeness, found) in chosen.items():
+    for name, (verdict, fidelity, found) in chosen.items():
         row = frame.index[frame["claim"] == name][0]
-        frame.loc[row, ["verdict", "closeness", "reason", "seeds"]] = [verdict, closeness, "", 3]
+        frame.loc[row, ["verdict", "fidelity", "reason", "seeds"]] = [verdict, fidelity, "", 3]
         frame.at[row, "evidence"] = found
     return frame
 
 
 def test_counts_add_up(ledger):
-    found = front.counts(ledger)
+    found = overview.verdict_counts(ledger)
     assert found.iloc[-1]["paper"] == "all" and found.iloc[-1]["claims"] == CLAIMS
-    first = found[found["paper"] == papers.papers()["gillick2018"].label].set_index("tested")
+    first = found[found["paper"] == claims.papers()["gillick2018"].label].set_index("tested")
     assert first.loc["on a stand-in", "✗ contradicted"] == 1 and first.loc["on the paper's data", "✓ holds"] == 1
     assert found[:-1]["claims"].sum() == CLAIMS
 
 
 def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
-    axis = front.matrix(ledger).axes[0]
+    axis = overview.matrix(ledger).axes[0]
     tiles = [patch for patch in axis.patches if isinstance(patch, FancyBboxPatch)]
     signs = [text.get_text() for text in axis.texts]
     assert len(tiles) == len(signs) == CLAIMS
@@ -61,19 +61,19 @@ def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
     [("A=90.4; B=88.3", 2.1), ("A=5/7; B=4/5", 1.5), ("A=3/4; B=2/2; C=1/1", 1.5)],
 )
 def test_a_papers_effect(values, effect):
-    assert front.paper_effect(values) == pytest.approx(effect)
+    assert overview.paper_effect(values) == pytest.approx(effect)
 
 
 @pytest.mark.parametrize("values", ["A=90.4; B=", "A=1/2; B=1", "A-B=0.4 (upper bound)", ""])
 def test_a_paper_that_gives_no_such_numbers(values):
-    assert pd.isna(front.paper_effect(values))
+    assert pd.isna(overview.paper_effect(values))
 
 
 def test_effects_are_drawn_where_both_sides_have_them(ledger):
     counted = ledger.index[ledger["claim"] == "liang2020-beam-more-pairs-yet-worse"][0]
     ledger.loc[counted, "verdict"] = "holds"
     ledger.at[counted, "evidence"] = [evidence(5.0)]  # of numbers of pairs, which are no points of 100
-    axis = front.effects(ledger).axes[0]
+    axis = overview.effects(ledger).axes[0]
     points = {tuple(point.round(2)) for drawn in axis.collections for point in drawn.get_offsets().filled(float("nan"))}
     # The last paper gives its measures between 0 and 1: the mean of 0.083, 0.047, 0.083 and 0.052.
     # Gillick's 90.4 - 88.3; the mean of 87.6 - 83.7 and 37.3 - 36.5; the mean of Chang's three.
@@ -81,7 +81,7 @@ def test_effects_are_drawn_where_both_sides_have_them(ledger):
 
 
 def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
-    page = BeautifulSoup(front.table(ledger).data, "html.parser")
+    page = BeautifulSoup(overview.table(ledger).data, "html.parser")
     rows = page.select("tbody tr")
     assert len(rows) == CLAIMS
     first = rows[0]
@@ -98,15 +98,16 @@ def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
 
 def test_what_papers_say_is_shown_as_text(ledger):
     ledger["statement"] = "<script>alert(1)</script>"
-    shown = front.table(ledger).data
+    shown = overview.table(ledger).data
     assert "<script>" not in shown and shown.count("&lt;script&gt;") == CLAIMS
 
 
 def test_where_a_claim_is_tested():
-    weighed = {"terms": [[1, "13_z:A", "Quora"], [-1, "13_z:B", "Quora"]]}
-    binding = {"each": [{"pair": ["12_x:A", "11_y:B"]}, {"systems": ["12_x:A"]}, weighed]}
-    assert claims.tested_in(binding) == ["11_y", "12_x", "13_z"]
-    assert claims.tested_in({}) == []
+    weighed = {"terms": [[1, "13_z:A", "Quora"], [-1, "13_z:B", "NQ"]]}
+    each = [{"pair": ["12_x:A", "11_y:B"], "data": "D+Quora"}, {"systems": ["12_x:A"], "data": "E"}, weighed]
+    assert claims.tested_in({"each": each}) == ["11_y", "12_x", "13_z"]
+    assert claims.compared_on({"each": each}) == ["D", "Quora", "E", "NQ"]
+    assert claims.tested_in({}) == claims.compared_on({}) == []
 
 
 def test_every_tested_claim_names_a_notebook():
@@ -126,6 +127,6 @@ def test_what_results_were_made_on(tmp_path, monkeypatch):
             revision="abc", packages=f'{{"torch": "2.{seed}"}}',
         )  # fmt: skip
     made.save(results.own_folder("quick", "11_x"))
-    found = front.made_on("quick", None)
+    found = overview.made_on("quick", None)
     assert found.loc[0, "recorded"] == "2020-01-02, 2020-01-03" and found.loc[0, "revision"] == "abc"
-    assert front.versions("quick", None).to_dict("records") == [{"package": "torch", "version": "2.0, 2.1, 2.2"}]
+    assert overview.versions("quick", None).to_dict("records") == [{"package": "torch", "version": "2.0, 2.1, 2.2"}]
