@@ -43,6 +43,27 @@ def style_axis(axis: Axes) -> None:
     axis.grid(alpha=0.25)
 
 
+def panels(titles: Sequence[str], width: float, height: float, columns: int = 2, **options: bool) -> tuple:
+    """A figure of titled panels, so many a row, each of the given size in inches; and the panels.
+
+    Parameters
+    ----------
+    **options : bool
+        `sharex` and `sharey`, as matplotlib has them.
+    """
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", dpi=110, **options)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_visible(False)
+    shown = list(axes.flat[: len(titles)])
+    for axis, title in zip(shown, titles, strict=True):
+        style_axis(axis)
+        axis.set_title(title, fontsize=10)
+    return figure, shown
+
+
 def legend(figure: Figure, axes: Iterable[Axes], columns: int, size: float = 9) -> None:
     """One legend below all panels, each name once."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
@@ -171,15 +192,9 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
         R@k, for rising k.
     """
     depths = [int(measure.partition("@")[2]) for measure in measures]
-    columns = min(3, len(collections))
-    rows = -(-len(collections) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(3.6 * columns + 0.6, 3.0 * rows + 1.0), squeeze=False, sharex=True, sharey=True,
-        layout="constrained", dpi=110,
-    )  # fmt: skip
+    figure, axes = panels(collections, 3.6, 3.0, columns=3, sharex=True, sharey=True)
     styles: dict[str, dict] = {}
-    for axis, collection in zip(axes.flat, collections, strict=False):
-        style_axis(axis)
+    for axis, collection in zip(axes, collections, strict=True):
         mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
         for system in mine["system"].unique():
             styles.setdefault(system, line_style(len(styles)))
@@ -188,13 +203,10 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
             axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
             low, high = values.min(axis=1), values.max(axis=1)
             axis.fill_between(depths, low, high, color=styles[system]["color"], alpha=0.18, linewidth=0)
-        axis.set(xscale="log", title=collection, xlabel="k", xticks=depths, xticklabels=depths)
-        axis.title.set_fontsize(9)
+        axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
-    for axis in axes.flat[len(collections) :]:
-        axis.set_visible(False)
     figure.supylabel("R@k (points of 100)", fontsize=10)
-    legend(figure, axes.flat, 3, 8)
+    legend(figure, axes, 3, 8)
     return figure
 
 
@@ -204,6 +216,61 @@ def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
     for axis, (name, share) in zip(axes, values.items(), strict=True):
         axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
         axis.set(xlabel=xlabel, ylabel=ylabel, title=name, yscale="log", xlim=(0, 1))
+    return figure
+
+
+def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
+    """Systems over parts of the queries, from the least lexical overlap to the most; a panel for each collection.
+
+    Parameters
+    ----------
+    tables : mapping
+        Collection to a table as `retlib.report.per_query.slices` returns it. Bars are 95 % intervals;
+        systems stand side by side, so that bars do not cover each other.
+    """
+    figure, axes = panels(list(tables), 4.4, 3.4)
+    systems = list(dict.fromkeys(system for table in tables.values() for system in table["system"]))
+    for axis, table in zip(axes, tables.values(), strict=True):
+        parts = table.drop_duplicates("edge")
+        for place, system in enumerate(systems):
+            mine = table[table["system"] == system].set_index("edge").reindex(parts["edge"])
+            x = np.arange(len(parts)) + 0.5 * (place - (len(systems) - 1) / 2) / len(systems)
+            errors = [mine["value"] - mine["low"], mine["high"] - mine["value"]]
+            if mine["value"].notna().any():
+                bars = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2}
+                axis.errorbar(x, mine["value"], errors, label=system, **bars, **line_style(place))
+        axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts["part"]])
+        axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
+        axis.grid(axis="x", visible=False)
+    legend(figure, axes, 3, 8)
+    return figure
+
+
+def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Figure:
+    """Queries lost (to the left, hatched) and won (to the right) against a rival; a panel for each collection.
+
+    Parameters
+    ----------
+    tables : mapping
+        Collection to a table as `retlib.report.per_query.outcomes` returns it, drawn in its order from
+        top to bottom. Ties are a number at the right.
+    """
+    figure, axes = panels(list(tables), 5.2, 0.3 * max(len(table) for table in tables.values()) + 1.4)
+    for axis, table in zip(axes, tables.values(), strict=True):
+        places = np.arange(len(table))[::-1]
+        hatched = {"hatch": "///", "edgecolor": "white", "linewidth": 0}
+        axis.barh(places, -table["losses"], height=0.7, label="losses", color=COLOURS[1], **hatched)
+        axis.barh(places, table["wins"], height=0.7, label="wins", color=COLOURS[0])
+        for place, ties in zip(places, table["ties"], strict=True):
+            # At the right edge of the panel, whatever the lengths of bars.
+            axis.text(1.02, place, f"{ties} ties", transform=axis.get_yaxis_transform(), va="center", fontsize=8)
+        bound = 1.05 * max(1, table[["wins", "losses"]].to_numpy().max(initial=0))
+        axis.axvline(0, color="0.2", linewidth=0.8)
+        axis.set(xlim=(-bound, bound), yticks=places, yticklabels=table["system"])
+        axis.set_xlabel(f"queries worse | better than {rival} ({measure})")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+        axis.grid(axis="y", visible=False)
+    legend(figure, axes, 2, 8)
     return figure
 
 

@@ -168,7 +168,7 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
                 "verdict": row.verdict,
                 "claim": f"{row.statement}\n{row.claim}",
                 "effect, 95 % interval": "\n".join(lines(row.evidence)) or row.reason,
-                "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
+                "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
                 "seeds": row.seeds or "",
                 "data": row.fidelity,
             }
@@ -176,7 +176,8 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """A p-value as pages show it."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
