@@ -1,13 +1,17 @@
 """The first page: what it counts, draws and links, from a hand-made ledger and the papers' own tables."""
 
 import re
+import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 from matplotlib.patches import FancyBboxPatch
 
 from retlib.core import runtime
+from retlib.core.errors import SettingError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import claims, overview
@@ -100,6 +104,48 @@ def test_what_papers_say_is_shown_as_text(ledger):
     ledger["statement"] = "<script>alert(1)</script>"
     shown = overview.table(ledger).data
     assert "<script>" not in shown and shown.count("&lt;script&gt;") == CLAIMS
+
+
+def test_a_paper_is_added_in_the_data_files_alone(tmp_path, monkeypatch):
+    folder = tmp_path / "data" / "papers"
+    shutil.copytree(runtime.root() / "data" / "papers", folder)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    known = yaml.safe_load((folder / "papers.yaml").read_text())
+    paper = {
+        "authors": "A and B",
+        "title": "T",
+        "link": "x",
+        "chapters": ["12_x"],
+        "pages": {"verdicts": "61_verdicts"},
+    }
+    known["new2021"] = {"part": "V", "name": "New 2021", **paper}
+    (folder / "papers.yaml").write_text(yaml.safe_dump(known, sort_keys=False))
+    bound = yaml.safe_load((folder / "bindings.yaml").read_text())
+    bound["collections"]["new2021"] = {"D": {"quick": {"collection": "c", "fidelity": "stand-in"}}}
+    bound["claims"]["new2021-a-over-b"] = {"test": "greater", "each": [{"pair": ["12_x:A", "12_x:B"], "data": "D"}]}
+    (folder / "bindings.yaml").write_text(yaml.safe_dump(bound))
+    with (folder / "claims.csv").open("a") as lines:
+        lines.write("new2021-a-over-b,main,new2021,text,A is better than B,A vs B,MAP@100,D,A=2; B=1,A > B\n")
+    made, queries = Results(), [f"q{i}" for i in range(9)]
+    for system, value in (("A", 0.9), ("B", 0.1)):
+        frame = pd.DataFrame({"query_id": queries, "measure": "AP@100", "value": value + np.arange(9) / 100})
+        made.add_queries("c", "test", system, 0, frame, pd.Series(queries, queries))
+    made.save(results.reference_folder("quick", "12_x"))
+    found = claims.ledger("quick", "reference")
+    row = BeautifulSoup(overview.table(found).data, "html.parser").select("tbody tr")[-1]
+    assert [cell.text for cell in row.select("td")[:3]] == ["✓ holds", "V", "stand-in"]
+    assert [link["href"] for link in row.select("a")] == ["61_verdicts.html#new2021-a-over-b", "12_x.html"]
+    assert overview.matrix(found).axes[0].get_yticklabels()[-1].get_text() == "V  New 2021"
+    assert overview.verdict_counts(found).iloc[-2][["paper", "claims"]].tolist() == ["V  New 2021", 1]
+
+
+def test_a_claim_of_an_unknown_paper_is_named(tmp_path, monkeypatch):
+    shutil.copytree(runtime.root() / "data" / "papers", tmp_path / "data" / "papers")
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    with (tmp_path / "data" / "papers" / "claims.csv").open("a") as lines:
+        lines.write("new-a-over-b,main,chang2O2O,text,A is better than B,A vs B,MAP@100,D,A=2; B=1,A > B\n")
+    with pytest.raises(SettingError, match="a paper of claims.csv = 'chang2O2O'.*Did you mean 'chang2020'"):
+        claims.ledger("quick", "reference")
 
 
 def test_where_a_claim_is_tested():
