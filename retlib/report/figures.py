@@ -91,7 +91,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     Parameters
     ----------
     tables : mapping
-        Collection to a table as `retlib.report.reports.scores` returns it.
+        Collection to a table as `retlib.report.tables.scores` returns it.
     """
     rows = max(len(table) for table in tables.values())
     figure, axes = styled(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
@@ -124,7 +124,6 @@ def curves(
     xlabel: str,
     ylabel: str,
     logarithmic: str = "",
-    order: Sequence[str] | None = None,
     level: tuple[float, str] | None = None,
 ) -> Figure:
     """Lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest seed.
@@ -139,7 +138,7 @@ def curves(
         A horizontal line and what it stands for.
     """
     figure, (axis,) = styled()
-    for i, name in enumerate(order or dict.fromkeys(table[by])):
+    for i, name in enumerate(dict.fromkeys(table[by])):
         part = table[table[by] == name].groupby(x)[y].agg(["mean", "min", "max"])
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         axis.plot(part.index, part["mean"], markersize=4, markevery=max(1, len(part) // 12), label=name, **style)
@@ -183,7 +182,7 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
     return figure
 
 
-def recalls(results: Results, collections: Sequence[str], measures: Sequence[str], split: str = "test") -> Figure:
+def recalls(results: Results, collections: Sequence[str], measures: Sequence[str]) -> Figure:
     """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
 
     Parameters
@@ -195,7 +194,7 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
     figure, axes = panels(collections, 3.6, 3.0, columns=3, sharex=True, sharey=True)
     styles: dict[str, dict] = {}
     for axis, collection in zip(axes, collections, strict=True):
-        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
+        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == "test")]
         for system in mine["system"].unique():
             styles.setdefault(system, line_style(len(styles)))
             values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")

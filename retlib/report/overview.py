@@ -34,7 +34,7 @@ from retlib.report.claims import (
 from retlib.report.evidence import Evidence
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
-from retlib.report.reports import as_page, data_sets, link
+from retlib.report.tables import as_page, data_sets, link
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X"}
 OPEN = (CONTRADICTED, INCONCLUSIVE, NOT_TESTED)

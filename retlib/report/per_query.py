@@ -21,7 +21,7 @@ from retlib.data.text import words
 from retlib.evaluation import results
 from retlib.evaluation.measures import compare, held_out, holm, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.reports import p_text
+from retlib.report.tables import p_text
 
 # Points of 100. Values are recorded to five digits, so that equal ones may differ by this much.
 TIE = 2e-3

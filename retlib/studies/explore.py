@@ -16,7 +16,7 @@ from retlib.core.errors import require, require_one_of
 from retlib.data.collection import Collection, hash_position
 from retlib.data.text import WORD, words
 from retlib.report import ltre_figures
-from retlib.report.reports import as_page
+from retlib.report.tables import as_page
 from retlib.retrieval.lexical import BM25
 from retlib.studies import ltre_maps
 from retlib.studies.ltre_study import NEGATIVES, WARM, Study

@@ -17,7 +17,7 @@ from retlib.core.errors import require, require_one_of
 from retlib.core.rules import number
 from retlib.data.collection import Collection
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.retrieval.lexical import BM25
 from retlib.studies import zero_shot_tables
 from retlib.studies.experiment import Experiment
@@ -143,13 +143,13 @@ def worth(results: Results, collection: str, generators: pd.DataFrame) -> pd.Dat
     rows = []
     for row in generators.itertuples():
         for kind, system in {RETRIEVER: trained(row.generator), EXPANDED: expanded(row.generator)}.items():
-            found = reports.estimate(results, system, collection, MEASURE)
+            found = tables.estimate(results, system, collection, MEASURE)
             rows.append((row.generator, row.loss, kind, found.effect, *found.interval()))
     return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])
 
 
 def levels(results: Results, collection: str) -> dict[str, float]:
     """The values of BM25 and of the baselines that were recorded, in points of a hundred."""
-    recorded = reports.systems(results, collection, MEASURE)
+    recorded = results.systems(collection, "test", MEASURE)
     names = [name for name in ("BM25", SENTENCES, LABELS) if name in recorded]
-    return {name: reports.estimate(results, name, collection, MEASURE).effect for name in names}
+    return {name: tables.estimate(results, name, collection, MEASURE).effect for name in names}

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.report.figures import COLOURS, legend, line_style, styled
 from retlib.studies.board import Board, name_of
 from retlib.studies.leaderboard import BM25_TUNED, CHOSEN_BY, ENDS, HYBRID, RIVALS, STARTS, WORDS
@@ -47,7 +47,7 @@ def grid(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.Data
     rows: dict[str, dict[str, str]] = {}
     for suffix, start, end in product(("", HYBRID), STARTS, ENDS):
         system, column = name_of((*start, *end)) + suffix, (name_of(end) or ALONE) + suffix
-        found = reports.plus_minus(reports.estimate(results, system, collection, measure)) if system in known else ""
+        found = tables.plus_minus(tables.estimate(results, system, collection, measure)) if system in known else ""
         rows.setdefault(name_of(start) or NOTHING, {})[column] = found
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 

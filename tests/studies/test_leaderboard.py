@@ -13,7 +13,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.evaluation.measures import evaluate
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.retrieval.lexical import BM25
 from retlib.studies import leaderboard, leaderboard_tables
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
@@ -211,5 +211,5 @@ def test_the_figure_has_a_line_for_every_start(results, tuned):
 def test_sizes_and_latencies(results, tuned):
     (row,) = leaderboard_tables.sizes([tuned[0]]).to_dict("records")
     assert row["test questions"] == 12 and 0 < row["generated queries"] <= 2 * row["documents"]
-    found = reports.latencies(results, tuned[0].target.name)
+    found = tables.latencies(results, tuned[0].target.name)
     assert len(found) == 4 and (found["low"] <= found["value"]).all() and (found["median"] <= found["p95"]).all()

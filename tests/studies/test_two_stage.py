@@ -10,7 +10,7 @@ from ltre_slice import READERS, recorded, seen
 
 from retlib.evaluation import latency
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.studies import two_stage
 from retlib.studies.two_stage import Stages
 from retlib.systems import reranking
@@ -122,8 +122,8 @@ def test_so_many_questions_are_timed_as_there_are(stages, runs, monkeypatch, tim
 
 
 def test_the_table_has_quality_and_latency_of_every_system(desk):
-    table = reports.latencies(desk.results, NAME)
-    assert list(reports.in_units(table)) == ["system", "RR@10 (of 100)", "95 % from", "to", "median (ms)", "p95 (ms)"]
+    table = tables.latencies(desk.results, NAME)
+    assert list(tables.in_units(table)) == ["system", "RR@10 (of 100)", "95 % from", "to", "median (ms)", "p95 (ms)"]
     found = table.set_index("system")
     assert set(found.index) == {system for system, _ in recorded("43_two_stage", {"depths": DEPTHS})}
     rows = desk.results.rows.set_index(["system", "measure"])["value"]
@@ -138,5 +138,5 @@ def test_the_times_of_a_table_are_means_over_seeds(desk):
     rows = desk.results.rows.query("system == 'ColBERT' and measure == 'latency ms'")
     rows = pd.concat([desk.results.rows, rows.assign(seed=2, value=rows["value"] + 2)])
     made.results = Results(rows, desk.results.queries)
-    before, after = (reports.latencies(each.results, NAME).set_index("system") for each in (desk, made))
+    before, after = (tables.latencies(each.results, NAME).set_index("system") for each in (desk, made))
     assert after["median"]["ColBERT"] == pytest.approx(before["median"]["ColBERT"] + 1)
