@@ -138,7 +138,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:
     for paper in chosen["paper"][list(names)].unique():
         found = ledger.verdicts(paper, profile)
         for row in found[found["claim"].isin(names)].itertuples():
-            click.echo(f"\n{ledger.told(row)}")
+            click.echo(f"\n{ledger.format_verdict(row)}")
 
 
 @main.command()
@@ -153,15 +153,15 @@ def verify(profile: str, form: str) -> None:
     """
     from retlib.report import verify as verification
 
-    found = verification.standings(profile)
-    differing = found[found["standing"] == verification.DIFFERS]
+    found = verification.reproduction(profile)
+    differing = found[found["status"] == verification.DIFFERS]
     if form == "csv":
         _show(found, form)
     else:
         _show(verification.matrix(found), form)
         if len(differing):
             click.echo()
-            _show(differing.drop(columns="standing").round(2), form)
+            _show(differing.drop(columns="status").round(2), form)
     sys.exit(1 if len(differing) else 0)
 
 

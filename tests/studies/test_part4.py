@@ -17,7 +17,7 @@ from retlib.data import datasets
 from retlib.data.collection import hash_position, subsample
 from retlib.evaluation import latency
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.retrieval.index import EXACT
 from retlib.studies import part4
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
@@ -379,7 +379,7 @@ def test_the_times_of_a_table_are_means_over_seeds():
         run = pd.DataFrame({"query_id": ["q0"], "doc_id": ["d0"], "score": [1.0]})
         made.measure("A", make_collection(), seed, lambda run=run: SimpleNamespace(
             run=run, parameters={}, steps=None, seconds=None, candidates=None), measures=["RR@10"])  # fmt: skip
-    (row,) = reports.latencies(made.results, "words").to_dict("records")
+    (row,) = tables.latencies(made.results, "words").to_dict("records")
     assert (row["median"], row["p95"]) == (2.0, 5.0)
 
 

@@ -89,7 +89,7 @@ def test_claims_end_with_nought_whatever_the_verdicts(places):
     found = call("claims", "--format", "csv")
     assert found.exit_code == 0
     frame = pd.read_csv(io.StringIO(found.output))
-    assert frame.columns.tolist() == ["claim", "tier", "verdict", "p", "seeds", "closeness", "evidence"]
+    assert frame.columns.tolist() == ["claim", "tier", "verdict", "p", "seeds", "fidelity", "evidence"]
     table = claims.papers_table("claims")
     assert frame["claim"].tolist() == [
         name for paper in table["paper"].unique() for name in table["id"][table["paper"] == paper]
