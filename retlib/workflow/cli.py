@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from textwrap import shorten
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
-from retlib.core.errors import DataError, RetlibError, require_one_of
-from retlib.workflow.execute import summary
+from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError, RetlibError, require, require_one_of
+
+# A command imports what it needs itself, so that help comes at once.
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMATS = ("text", "csv", "md")
+PROFILES = [*notebook_files.profiles(runtime.root()), "explore"]
 WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
 class _Group(click.Group):
     """A group of commands that shows retlib's own errors as one line, without a traceback."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        require_one_of("COMMAND", name, self.commands)
+        return super().get_command(context, name)
 
     def invoke(self, context: click.Context) -> object:
         try:
@@ -33,23 +43,30 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-def _format(command: Callable) -> Callable:
-    return click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+_format = click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+_profile = click.option("--profile", type=click.Choice(PROFILES), default="quick", show_default=True)
+_seeds = click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
 
 
-def _profile(command: Callable) -> Callable:
-    return click.option("--profile", default="quick", show_default=True, help="smoke, quick, laptop, paper or explore")(
-        command
+def _jobs(default: int) -> Callable:
+    return click.option(
+        "--jobs", type=click.IntRange(1), default=default, show_default=True, help="notebooks that run side by side"
     )
 
 
 def _show(frame: pd.DataFrame, form: str) -> None:
-    if form == "csv":
-        click.echo(frame.to_csv(index=False), nl=False)
-    elif form == "md":
-        click.echo(frame.to_markdown(index=False))
-    else:
-        click.echo(frame.to_string(index=False))
+    forms = {"csv": frame.to_csv, "md": frame.to_markdown, "text": frame.to_string}
+    click.echo(forms[form](index=False).rstrip("\n"))
+
+
+def _recorded(profile: str) -> pd.DataFrame:
+    """All rows of a profile; this reads everything, so that what is unreadable is an error."""
+    from retlib.evaluation import results
+
+    frame = results.rows(profile)
+    how = "Run a notebook." if profile == results.EXPLORE else f"Run: make book PROFILE={profile}"
+    require(len(frame) > 0, f"nothing is recorded at profile {profile!r}. {how}", DataError)
+    return frame
 
 
 @main.command()
@@ -83,12 +100,10 @@ def results(profile: str, form: str) -> None:
     The column `source` is "run" for rows of your own run and "reference" for the published
     rows, which are shown for an experiment that you have not run.
     """
-    from retlib.evaluation import results as recorded
+    from retlib.evaluation.results import FIRST
 
-    frame = recorded.rows(profile)
-    if frame.empty:
-        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
-    _show(frame if form == "csv" else frame[recorded.FIRST], form)
+    frame = _recorded(profile)
+    _show(frame if form == "csv" else frame[FIRST], form)
 
 
 @main.command()
@@ -99,11 +114,9 @@ def claims(profile: str, form: str) -> None:
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
-    from retlib.evaluation import results as recorded
     from retlib.report import claims as ledger
 
-    if recorded.rows(profile).empty:  # reads everything, so that what is unreadable is an error, not "not tested"
-        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
+    _recorded(profile)  # else all claims would be "not tested"
     verdicts = ledger.ledger(profile)
     if form == "text":
         short = ledger.flat(verdicts, shown=1).drop(columns="tier")
@@ -115,9 +128,9 @@ def claims(profile: str, form: str) -> None:
 
 @main.command()
 @click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
-@click.option("--profile", default="quick", show_default=True, help="smoke, quick or laptop")
-@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="notebooks that run side by side")
-@click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
+@_profile
+@_jobs(2)
+@_seeds
 def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:
     """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
 
@@ -167,25 +180,23 @@ def verify(profile: str, form: str) -> None:
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="points that run side by side")
+@_jobs(1)
 @_format
 def sweep(file: Path, jobs: int, form: str) -> None:
     """Run a notebook at every combination of the values in FILE, a YAML file (see notebooks/sweeps).
 
     Prints the means over seeds; every row, and a plot, are in the build folder, under the name of FILE.
-    Points that are there are not run again. The exit code is 1 if one failed.
+    Combinations that are there are not run again. The exit code is 1 if one failed.
     """
-    from retlib.core import runtime
     from retlib.workflow import sweep as sweeps
 
     chosen = sweeps.read(file, runtime.root())
-    frame, failed = sweeps.run(chosen, runtime.root(), jobs)
-    for copy in failed:
-        click.echo(f"FAILED: {summary(copy)}\n  its executed copy, the error on top: {copy}", err=True)
+    with redirect_stdout(sys.stderr):
+        frame, code = sweeps.run(chosen, jobs)
     if len(frame):
-        folder, table = sweeps.folder_of(chosen), sweeps.summary(frame, chosen)
-        frame.to_csv(folder / "results.csv", index=False)
-        sweeps.plot(table, chosen).savefig(folder / "plot.png")
+        rows, picture, table = chosen.folder / "results.csv", chosen.folder / "plot.png", sweeps.summary(frame, chosen)
+        frame.to_csv(rows, index=False)
+        sweeps.plot(table, chosen).savefig(picture)
         _show(table if form == "csv" else table.round(4), form)
-        click.echo(f"Every row: {folder / 'results.csv'}\nThe plot:  {folder / 'plot.png'}", err=True)
-    sys.exit(1 if failed else 0)
+        click.echo(f"Every row: {rows}\nThe plot:  {picture}", err=True)
+    sys.exit(code)

@@ -11,7 +11,7 @@ import pytest
 import toybook
 
 from retlib.workflow import processes
-from retlib.workflow.build import _run, progress_line
+from retlib.workflow.build import Progress
 
 A, B, C = "1_a", "2_b", "3_c"
 NO_PAGES = ("--omit-from", "pages")
@@ -147,51 +147,24 @@ def test_wrong_settings_are_refused(book, arguments, message):
     assert code == 2 and message in said and "Traceback" not in said
 
 
-def test_the_progress_line_joins_papermill_s_bar_and_the_one_within(tmp_path):
-    log = tmp_path / "12_x.log"
-    assert progress_line("12_x", log) == "12_x: starting"
-    log.write_text(
-        "12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]\repoch:   0%|\repoch:  50%|##| 1/2\n"
-    )
-    assert progress_line("12_x", log) == "12_x:  22%|## | 2/9 [00:01<00:03]  epoch:  50%|##| 1/2"
-    with log.open("a") as file:
-        file.write("\r12_x:  33%|### | 3/9")
-    assert progress_line("12_x", log) == "12_x:  33%|### | 3/9"
-
-
-STANDS_STILL_ONCE = """
-import pathlib, sys, time
-print("begun", flush=True)
-if pathlib.Path("second").exists():
-    sys.exit(3)
-pathlib.Path("second").touch()
-time.sleep(600)
-"""
-
-
-def test_a_run_that_stands_still_begins_again(tmp_path, capsys):
-    (tmp_path / "logs").mkdir()
-    assert _run([sys.executable, "-c", STANDS_STILL_ONCE], tmp_path, [], patience=2) == 3
-    assert "Nothing has happened for 2 s (no notebook was running)" in capsys.readouterr().out
-    kept = (tmp_path / "logs" / "stuck" / "snakemake.log").read_text()
-    assert kept.startswith("begun\n") and "Fatal Python error: Aborted" in kept and "line 7 in <module>" in kept
-    assert (tmp_path / "logs" / "snakemake.log").read_text() == "begun\n"
-
-
-@pytest.mark.parametrize(("work", "idle"), [("while True: pass", False), ("import time; time.sleep(60)", True)])
-def test_idle_is_who_does_not_use_the_processor(tmp_path, work, idle):
-    environment = os.environ | {processes.MARK: str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", work], env=environment)
-    time.sleep(1)
-    idleness = processes.Idleness(str(tmp_path), interval=0.2)
-    found = []
-    while len(found) < 5:
-        time.sleep(0.4)
-        found.append(idleness.seconds())
-    process.kill()
-    process.wait()
-    assert (found[-1] > 1) == idle
-    assert idle or found[-1] == 0
+def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for folder in ("logs", "running", "notebooks"):
+        (tmp_path / folder).mkdir()
+    progress = Progress(tmp_path)
+    for name in ("12_x", "13_y"):
+        (tmp_path / "running" / f"{name}.ipynb").touch()
+    (tmp_path / "logs" / "12_x.log").write_text("12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]")
+    progress.show()
+    assert progress.bar.postfix == "12_x 22%, 13_y starting"
+    (tmp_path / "logs" / "snakemake.log").write_text("1 of 7 steps (14%) done\n...\n2 of 7 steps (29%) done\n")
+    (tmp_path / "running" / "12_x.ipynb").rename(tmp_path / "notebooks" / "12_x.ipynb")
+    (tmp_path / "running" / "13_y.ipynb").unlink()
+    progress.show()
+    progress.bar.close()
+    assert (progress.bar.n, progress.bar.total, progress.bar.postfix) == (2, 7, "")
+    said = capsys.readouterr().out
+    assert "12_x: done after 0 s" in said and "13_y: FAILED after 0 s" in said
 
 
 def running(root):
