@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,12 @@ def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None)
     -----
     Imports inside functions count. An `__init__` that holds no code does not.
     """
-    found: set[Path] = set(_readers(parameters or {}))
-    waiting = [path, *found]
+    found: set[Path] = set()
+    waiting = {path, *_readers(parameters or {})}
     while waiting:
-        for name in _imported(waiting.pop(), root):
-            for file in _files(name, root):
-                if file not in found:
-                    found.add(file)
-                    waiting.append(file)
+        file = waiting.pop()
+        found.add(file)
+        waiting |= _imported(file, root) - found
     return sorted(found - {path})
 
 
@@ -82,7 +81,13 @@ def _trees(path: Path) -> Iterator[ast.Module]:
                 raise DataError(f"{path}, cell {number}, line {error.lineno}: {error.msg}") from error
 
 
-def _imported(path: Path, root: Path) -> Iterator[str]:
+@cache
+def _imported(path: Path, root: Path) -> frozenset[Path]:
+    """The files of the package that a file imports."""
+    return frozenset(file for name in _names(path, root) for file in _files(name, root))
+
+
+def _names(path: Path, root: Path) -> Iterator[str]:
     """Dotted names of everything of the package that a file imports, modules or not."""
     for tree in _trees(path):
         for node in ast.walk(tree):
