@@ -13,6 +13,8 @@ import toybook
 from retlib.workflow import processes
 from retlib.workflow.build import Progress
 
+pytestmark = pytest.mark.slow
+
 A, B, C = "1_a", "2_b", "3_c"
 NO_PAGES = ("--omit-from", "pages")
 
@@ -56,6 +58,7 @@ def test_the_first_run_made_everything(book):
     copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
     assert toybook.printed(copy) == "toy [0] run\n"
     assert "https://" not in first(book).read_text()  # nothing is loaded from elsewhere
+    assert "launch-buttons" not in (first(book).parents[1] / "notebooks" / f"{A}.html").read_text()
     assert (book / "_build" / "toy" / "html" / "_static" / "tex-svg.js").stat().st_size > 1e6
     log = (book / "_build" / "toy" / "logs" / f"{A}.log").read_text()
     assert f"{A}: 100%" in log  # papermill's progress bar
@@ -69,13 +72,9 @@ def test_nothing_changed_nothing_is_run(book):
     assert index(book).stat().st_mtime_ns == page.st_mtime_ns
 
 
-def test_a_touched_file_or_an_unrelated_module_reruns_nothing(book):
+def test_a_module_reruns_what_imports_it_and_a_touched_file_or_another_module_nothing(book):
     os.utime(book / "notebooks" / f"{A}.ipynb")
     (book / "retlib" / "unused.py").write_text("VALUE = 2\n")
-    assert run(book)[0] == set()
-
-
-def test_a_module_reruns_what_imports_it(book):
     (book / "retlib" / "only_b.py").write_text("VALUE = 2\n")
     assert run(book)[0] == {B}
 
@@ -85,7 +84,7 @@ def test_a_parameter_reruns_what_depends_on_it(book):
     assert run(book)[0] == {A, B}
 
 
-def test_some_notebooks_are_run_with_those_that_they_need(book):
+def test_lost_copies_are_made_again_some_of_them_if_asked_for_with_those_that_they_need(book):
     """And the pages stay as they are."""
     before, page = toybook.copies(book), index(book).stat()
     for name in (A, B, C):
@@ -98,11 +97,6 @@ def test_some_notebooks_are_run_with_those_that_they_need(book):
     assert "2 notebooks ran, 0 were up to date" in done.stdout and "The book is at" not in done.stdout
     assert toybook.rerun(before, toybook.copies(book)) == {A, B} == set(toybook.copies(book))
     assert index(book).stat().st_mtime_ns == page.st_mtime_ns
-    assert run(book)[0] == {C}
-
-
-def test_a_lost_copy_is_made_again(book):
-    (book / "_build" / "toy" / "notebooks" / f"{C}.ipynb").unlink()
     assert run(book)[0] == {C}
 
 
@@ -287,10 +281,3 @@ def test_the_bare_build_of_a_fresh_clone_draws_from_recorded_results(tmp_path):
     (recorded / "rows.parquet").write_bytes(b"something else")
     assert toybook.jupyter_book(tmp_path).returncode == 0
     assert drawn.stat().st_mtime_ns != stamp
-
-
-def test_snakemake_by_itself_knows_the_same_graph(book):
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "2", "--config", "profile=toy"]
-    done = subprocess.run(command, cwd=book, env=toybook.environment(book), text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert not (book / ".snakemake").exists()

@@ -45,7 +45,7 @@ def call(*arguments):
 def test_help_lists_the_commands():
     found = call("--help")
     assert found.exit_code == 0
-    for command in ("claims", "datasets", "fetch", "rerun", "results", "sweep", "verify"):
+    for command in main.commands:
         assert command in found.output
         assert call(command, "-h").exit_code == 0
 
@@ -119,9 +119,20 @@ def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
     assert len(found.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [("results", "--format", "xml"), ("nope",), ("fetch",)])
+@pytest.mark.parametrize(
+    "arguments", [("results", "--format", "xml"), ("results", "--profile", "quik"), ("nope",), ("fetch",)]
+)
 def test_a_wrong_call_ends_with_two(arguments):
     assert call(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong", "valid"),
+    [(("resluts",), "resluts", set(main.commands)), (("claims", "--profile", "quik"), "quik", {"smoke", "explore"})],
+)
+def test_a_misspelt_word_is_answered_with_what_is_valid(arguments, wrong, valid):
+    found = call(*arguments).stderr
+    assert wrong in found and all(word in found for word in valid) and "Traceback" not in found
 
 
 def test_it_runs_as_a_module():

@@ -174,7 +174,7 @@ def test_a_failure_is_kept_with_the_error_on_top(toy, tmp_path, fail, message):
     assert not (tmp_path / "out" / "notebooks" / "1_a.ipynb").exists()
 
 
-@pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
+@pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
 def test_the_first_pages_come_after_all_verdicts(profile):
     plans = notebooks.plan(ROOT, profile)
     verdicts = {name for name in plans if plans[name].page.notebook.stem == "verdicts"}
@@ -196,6 +196,7 @@ if not Path({mark!r}).exists():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

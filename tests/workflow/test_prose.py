@@ -1,4 +1,4 @@
-"""The commands that the prose gives, but for those that ask for what a book recorded: these are in test_book.py."""
+"""The commands that the prose gives, but for those that ask for what a book recorded: these are in test_build.py."""
 
 import os
 import re
@@ -10,6 +10,8 @@ import pytest
 from prose import BIN, BOOK, ELSEWHERE, ROOT, call, commands, run_as_they_stand
 
 from retlib.core import notebook_files
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,7 @@ def written(root, **changes):
     return path
 
 
+@pytest.mark.slow
 def test_every_combination_is_run_once(root):
     chosen = sweep.read(written(root), root)
     frame, code = sweep.run(chosen, jobs=2)
@@ -76,6 +77,7 @@ def stamps(chosen):
     return {path: path.stat().st_mtime_ns for path in chosen.folder.glob("notebooks/*.ipynb")}
 
 
+@pytest.mark.slow
 def test_a_failed_combination_is_named_and_the_others_are_there(root):
     done = CliRunner().invoke(cli.main, ["sweep", str(written(root, vary={"rate": [1.0, 9.0]})), "--format", "csv"])
     assert done.exit_code == 1
