@@ -6,7 +6,6 @@ how far each notebook is, and sums up.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -20,7 +19,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from retlib.core import runtime
-from retlib.core.errors import RetlibError, SettingError
 from retlib.workflow import notebooks, processes
 from retlib.workflow.execute import summary
 
@@ -206,42 +204,3 @@ def _troubles(log: Path) -> list[str]:
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
     return [line for line in lines if re.search("WARNING|ERROR|Error|Exception", line)][:20] or lines[-20:]
-
-
-def seeds_of(text: str) -> list[int] | None:
-    """Seeds as the command line gives them; None if it gives none."""
-    try:
-        return [int(seed) for seed in text.split()] or None
-    except ValueError:
-        raise SettingError(
-            f'SEEDS = {text!r} must be whole numbers with spaces between, as in SEEDS="0 1 2".'
-        ) from None
-
-
-def _jobs(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise SettingError(f"JOBS = {text!r} must be a positive whole number.")
-    return int(text)
-
-
-def main() -> int:
-    """The command line; options that it does not know go to Snakemake."""
-    parser = argparse.ArgumentParser(prog="python -m retlib.workflow.build", description=__doc__.split("\n")[0])
-    parser.add_argument("--profile", default="quick")
-    parser.add_argument("--jobs", default="2", help="notebooks that run side by side")
-    parser.add_argument("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
-    given, options = parser.parse_known_args()
-    if "MAKELEVEL" in os.environ:
-        processes.end_with_parent()
-    try:
-        return build(given.profile, _jobs(given.jobs), seeds_of(given.seeds), options)
-    except RetlibError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped. Run again to go on: what is done is not repeated.")
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

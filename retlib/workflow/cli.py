@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -18,7 +19,6 @@ from retlib.core.errors import DataError, RetlibError, require, require_one_of
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("text", "csv", "md")
 PROFILES = [*notebook_files.profiles(runtime.root()), "explore"]
 WIDEST = 100  # letters of a claim's evidence in a terminal
 
@@ -36,6 +36,9 @@ class _Group(click.Group):
         except RetlibError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(2)
+        except KeyboardInterrupt:
+            click.echo("Stopped. Run again to go on: what is done is not repeated.")
+            sys.exit(130)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,9 +46,18 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-_format = click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+_format = click.option("--format", "form", type=click.Choice(["text", "csv"]), default="text", show_default=True)
 _profile = click.option("--profile", type=click.Choice(PROFILES), default="quick", show_default=True)
-_seeds = click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
+
+
+def _whole(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
+    try:
+        return [int(seed) for seed in text.split()] or None
+    except ValueError:
+        raise click.BadParameter(f'{text!r} must be whole numbers with spaces between, as in "0 1 2".') from None
+
+
+_seeds = click.option("--seeds", default="", callback=_whole, help='in place of the profile\'s, as in "0 1 2"')
 
 
 def _jobs(default: int) -> Callable:
@@ -55,8 +67,7 @@ def _jobs(default: int) -> Callable:
 
 
 def _show(frame: pd.DataFrame, form: str) -> None:
-    forms = {"csv": frame.to_csv, "md": frame.to_markdown, "text": frame.to_string}
-    click.echo(forms[form](index=False).rstrip("\n"))
+    click.echo((frame.to_csv if form == "csv" else frame.to_string)(index=False).rstrip("\n"))
 
 
 def _recorded(profile: str) -> pd.DataFrame:
@@ -69,6 +80,24 @@ def _recorded(profile: str) -> pd.DataFrame:
     return frame
 
 
+@main.command(context_settings={"ignore_unknown_options": True})
+@_profile
+@_jobs(2)
+@_seeds
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, ...]) -> None:
+    """Run the notebooks of a profile that are not up to date, and build the pages: `make book`.
+
+    Further OPTIONS go to Snakemake. The exit code is 1 if a notebook or the pages failed.
+    """
+    from retlib.workflow import build as book
+    from retlib.workflow import processes
+
+    if "MAKELEVEL" in os.environ:
+        processes.end_with_parent()
+    sys.exit(book.build(profile, jobs, seeds, options))
+
+
 @main.command()
 @_format
 def datasets(form: str) -> None:
@@ -77,7 +106,7 @@ def datasets(form: str) -> None:
 
     frame = catalogue.table()
     if form == "text":
-        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv and md have them
+        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv has them
     _show(frame, form)
 
 
@@ -110,7 +139,7 @@ def results(profile: str, form: str) -> None:
 @_profile
 @_format
 def claims(profile: str, form: str) -> None:
-    """Print the papers' claims and what the recorded rows say of each; csv and md have all comparisons.
+    """Print the papers' claims and what the recorded rows say of each; csv has all comparisons.
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
@@ -131,21 +160,21 @@ def claims(profile: str, form: str) -> None:
 @_profile
 @_jobs(2)
 @_seeds
-def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:
+def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | None) -> None:
     """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
 
     A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
     again. The exit code is 1 if a notebook failed.
     """
     from retlib.report import claims as ledger
-    from retlib.workflow import build
+    from retlib.workflow import build as book
 
     chosen = ledger.papers_table("claims").set_index("id")
     bound = ledger.bindings()["claims"]
     for name in names:
         require_one_of("CLAIM", name, chosen.index)
     tested = sorted({notebook for name in names for notebook in ledger.tested_in(bound[name])})
-    code = build.build(profile, jobs, build.seeds_of(seeds), only=tested)
+    code = book.build(profile, jobs, seeds, only=tested)
     if code:
         sys.exit(code)
     for paper in chosen["paper"][list(names)].unique():

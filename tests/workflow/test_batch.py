@@ -131,9 +131,9 @@ def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--profile", "quik"], "PROFILE = 'quik' is not known"),
-        (["--jobs", "many"], "JOBS = 'many' must be a positive whole number"),
-        (["--seeds", "1,2"], "SEEDS = '1,2' must be whole numbers with spaces between"),
+        (["--profile", "quik"], "'quik' is not one of 'toy'"),
+        (["--jobs", "many"], "'many' is not a valid integer range"),
+        (["--seeds", "1,2"], "'1,2' must be whole numbers with spaces between"),
     ],
 )
 def test_wrong_settings_are_refused(book, arguments, message):

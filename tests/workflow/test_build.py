@@ -25,7 +25,7 @@ def build(tmp_path_factory):
     folder = tmp_path_factory.mktemp("book")
     command = BOOK
     if Path(sys.prefix) != ROOT / ".venv":  # in another environment, what `make book` calls
-        command = f'{sys.executable} -m retlib.workflow.build --profile smoke --jobs 2 --seeds "0 1"'
+        command = f'{sys.executable} -m retlib build --profile smoke --jobs 2 --seeds "0 1"'
     done = call(command, RETLIB_BUILD=str(folder))
     assert done.returncode == 0, done.stdout
     assert str(folder / "smoke" / "html" / "index.html") in done.stdout

@@ -130,8 +130,8 @@ def test_the_pod_calls_what_is_tested():
     block = re.search(r"^```yaml\n(.*?)^```", (ROOT / "book" / "how-to-rerun.md").read_text(), re.M | re.S)[1]
     pod = yaml.safe_load(block)["spec"]["template"]["spec"]
     command = pod["containers"][0]["command"]
-    assert command[:3] == ["python", "-m", "retlib.workflow.build"]
+    assert command[:4] == ["python", "-m", "retlib", "build"]
     assert command[command.index("--profile") + 1] in notebooks.profiles(ROOT)
-    helped = subprocess.run([sys.executable, *command[1:3], "--help"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert all(option in helped for option in command[3:] if option.startswith("--"))
+    helped = subprocess.run([sys.executable, *command[1:4], "--help"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert all(option in helped for option in command[4:] if option.startswith("--"))
     assert [mount["name"] for mount in pod["containers"][0]["volumeMounts"]] == [v["name"] for v in pod["volumes"]]

@@ -40,7 +40,7 @@ def test_a_command_of_the_prose(build, tmp_path, command):
 def test_a_make_target_calls_what_is_tested(command):
     said = call(command.replace("make ", "make --always-make --dry-run ", 1)).stdout
     expected = {
-        "book": "-m retlib.workflow.build --profile",
+        "book": "-m retlib build --profile",
         "test": "-m pytest",
         "lab": "jupyter lab --notebook-dir notebooks",
     }
