@@ -28,7 +28,7 @@ help:
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
 
 book: $(READY)
-	@$(BIN)/python -m retlib.workflow.build --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
+	@$(BIN)/python -m retlib build --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
 
 test: $(READY)
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ pinned version or one of its parameters has changed.
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -21,8 +22,13 @@ runtime.set_threads()  # the jobs inherit it
 ROOT = Path(workflow.basedir)
 PROFILE = str(config.get("profile", "quick"))
 SEEDS = [int(seed) for seed in str(config.get("seeds", "")).split()] or None
-PLANS = notebooks.plan(ROOT, PROFILE, SEEDS)
-FOLDER = runtime.build_dir() / PROFILE
+if "sweep" in config:
+    from retlib.workflow import sweep
+
+    SWEEP = sweep.read(Path(config["sweep"]), ROOT)
+    PLANS, FOLDER = SWEEP.plans, SWEEP.folder
+else:
+    PLANS, FOLDER = notebooks.plan(ROOT, PROFILE, SEEDS), runtime.build_dir() / PROFILE
 PAGES = f"{FOLDER}/pages/_build/html/index.html"
 PYTHON = Path(sys.executable)
 
@@ -61,7 +67,7 @@ rule notebook:
     output:
         f"{FOLDER}/notebooks/{{name}}.ipynb",
     wildcard_constraints:
-        name="|".join(PLANS),
+        name="|".join(map(re.escape, PLANS)),
     log:
         f"{FOLDER}/logs/{{name}}.log",
     params:
