@@ -7,10 +7,10 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+import part3_pages
 import part4_pages
 import pytest
 import yaml
-import zero_shot_slice
 from scipy import stats
 
 from retlib.core import runtime
@@ -20,7 +20,7 @@ from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import claims, curve_evidence, evidence
 from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, NOT_TESTED
-from retlib.studies import cost, part4, reqa, zero_shot_study
+from retlib.studies import cost, part3, part4, reqa
 from retlib.workflow import notebooks
 from retlib.workflow.imports import cells, source
 
@@ -667,7 +667,7 @@ WRITTEN = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "liang20
 @cache
 def recorded_zero_shot(notebook, profile):
     """The triples of system, collection and measure that a notebook of part III records at a profile."""
-    return zero_shot_slice.recorded(notebook, given(profile)[notebook])
+    return part3_pages.recorded(notebook, given(profile)[notebook])
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -697,11 +697,10 @@ def test_a_claim_on_generated_queries_is_judged_by_its_measures_on_its_data_sets
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_notebooks_of_part_three_share_what_they_make(profile):
-    first, *others = (
-        {name: given(profile)[notebook][name] for name in zero_shot_study.RULES}
-        for notebook in EXPERIMENTS["liang2020"]
-    )
-    assert all(other == first for other in others)
+    chapters = EXPERIMENTS["liang2020"]
+    for rules, sharing in (({**part3.GENERATOR, **part3.OUT_OF_TARGET}, chapters), (part3.RULES, chapters[1:])):
+        first, *others = ({name: given(profile)[notebook][name] for name in rules} for notebook in sharing)
+        assert all(other == first for other in others)
     tested = [{name: given(profile)[notebook][name] for name in ("added", "added_articles")}
               for notebook in EXPERIMENTS["liang2020"][1:]]  # fmt: skip
     assert tested[0] == tested[1]

@@ -194,6 +194,21 @@ def test_systems_of_an_experiment_by_the_papers_names():
     assert found["P+Q"] == "Dual Encoder | P + Q" and "BM25" not in found
 
 
+def test_a_collection_that_plays_one_data_set_has_the_paper_s_numbers():
+    beside = papers.beside
+    found = beside("liang2020", "32_zero_shot", "bioasq", "laptop")
+    assert found["BM25", "R@1"] == 20.28 and ("Siamese | WikiGQ+FT(GQ)", "R@10") in found
+    found = beside("liang2020", "32_zero_shot", "natural-questions-passages+added", "laptop")
+    assert found["BM25", "R@1"] == 30.67 and found["Two-Tower | Source", "R@100"] == 87.65
+    found = beside("liang2020", "33_ablations", "natural-questions-passages", "laptop")
+    # Whatever variant of a data set it is.
+    assert found["Siamese | Official data", "R@1"] == 40.78 and found["Two-Tower | Nucleus", "R@1"] == 37.58
+    assert beside("liang2020", "32_zero_shot", "natural-questions", "laptop")["BM25", "R@1"] == 18.06
+    # One that stands for all of them has none.
+    assert beside("liang2020", "32_zero_shot", "pydocs-target", "quick") == {}
+    assert beside("liang2020", "32_zero_shot", "quora", "laptop") == {}
+
+
 @pytest.mark.parametrize("paper", claims.papers())
 def test_every_number_of_every_paper_is_on_its_page(paper):
     """Without results of ours, and so for a part that is not written yet."""

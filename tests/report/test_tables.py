@@ -127,6 +127,22 @@ def test_systems_with_other_seeds_are_compared_over_those_they_share(recorded):
     assert tables.every_pair(recorded, "toy", ["DE", "twin"])["effect"].tolist() == [0]
 
 
+def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
+    noise, count = np.linspace(-1, 1, 40) / 10, 40
+    values = {("BM25", name, 0): 0.5 + noise for name in "ab"}
+    values |= {("A", "a", seed): 0.6 + noise + noise[::-1] / 10 for seed in (0, 1)}
+    values |= {("A", "b", 0): 0.5 + noise[::-1] / 2, ("B", "b", 0): 0.2 + noise[::-1]}
+    found, names = Results(), [f"q{i}" for i in range(count)]
+    for (system, collection, seed), each in values.items():
+        frame = pd.DataFrame({"query_id": names, "measure": "R@10", "value": each})
+        found.add_queries(collection, "test", system, seed, frame, pd.Series(names, names))
+    table = tables.against(found, ["a", "b"], "R@10").set_index(["collection", "system"])
+    assert table.index.tolist() == [("a", "A"), ("b", "A"), ("b", "B")]
+    assert table["effect"].tolist() == pytest.approx([10, 0, -30], abs=1e-3)
+    assert table["p"]["a", "A"] < 0.01 and table["p"]["b", "B"] < 0.01 and table["p"]["b", "A"] > 0.5
+    assert tables.against(found, ["a"], "R@10")["p"][0] < table["p"]["a", "A"]
+
+
 def test_verdicts_read_without_colour():
     evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points")
     row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "part"}
