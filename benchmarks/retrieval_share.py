@@ -22,8 +22,9 @@ from retlib.data.text import TokenTable, WordPiece, offsets_of
 from retlib.models.encoders import DualEncoder, encode
 from retlib.models.transformer import Transformer
 from retlib.retrieval import index
-from retlib.training.hard_negatives import Retrieved
-from retlib.training.trainer import RetrievalTask, TrainingSettings, train
+from retlib.training.negatives import Inputs, Retrieved
+from retlib.training.tasks import RetrievalTask
+from retlib.training.trainer import Schedule, train
 
 DIMENSION, QUERIES, UNITS, MEAN_LENGTH = 128, 4096, 8000, 12
 
@@ -66,11 +67,11 @@ def main() -> None:
     building = time.perf_counter() - start
     relevant = np.random.default_rng(2).integers(options.documents, size=(QUERIES, 1)).astype(np.int32)
     judged = LabelledQueries(table, TokenTable.from_rows(relevant.tolist()), documents)
-    pieces = WordPiece((*WordPiece.SPECIAL, *(f"w{i}" for i in range(UNITS - len(WordPiece.SPECIAL)))))
-    model = DualEncoder(Transformer.from_scratch(pieces, 2, DIMENSION, DIMENSION), similarity="dot")
-    task = RetrievalTask(model, Retrieved(judged, options.batch, 0, built, options.retrieved), "lambdarank-mrr")
-    settings = TrainingSettings(options.steps, options.steps, 2, "adamw", 1e-4, "bfloat16")
-    history = train(task, settings, lambda: 0.0, seed=0)
+    tokens = WordPiece((*WordPiece.SPECIAL, *(f"w{i}" for i in range(UNITS - len(WordPiece.SPECIAL)))))
+    model = DualEncoder(Transformer.from_scratch(tokens, 2, DIMENSION, DIMENSION), similarity="dot")
+    sampler = Retrieved(Inputs(judged, options.batch, 0, index=lambda: built), options.retrieved)
+    schedule = Schedule(steps=options.steps, learning_rate=1e-4, optimizer="adamw", evaluations=1)
+    history = train(RetrievalTask(model, sampler, "lambdarank-mrr"), schedule, lambda: 0.0, seed=0)
 
     encoded = encode(model.queries, table.take(np.arange(256)))
     nearest = index.build("Exact", documents).search(encoded, options.retrieved)[1]

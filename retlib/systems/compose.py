@@ -18,7 +18,7 @@ from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval import runs
 from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems.ranking import reorder
+from retlib.systems.ranking import encode_corpus, reorder
 from retlib.systems.system import System, Target, fit
 
 # Results of each list that are fused, however few are asked for.
@@ -169,5 +169,14 @@ class Reordered:
         return self.system.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
-        """See `Ranks`; the first results alone."""
-        return self.first.answer(target, seed)
+        """See `Ranks`."""
+        retriever, first = fit(self.system, target.trains, seed), self.first.answer(target, seed)
+        vectors = encode_corpus(retriever, retriever.reads(target.test))
+
+        def reordered(text: str, k: int) -> np.ndarray:
+            rows = first(text, self.depth)
+            rows = rows[rows >= 0]
+            scores = vectors[rows] @ retriever.encode_queries(retriever.tokenize([text]))[0]
+            return rows[np.argsort(-scores, kind="stable")][:k]
+
+        return reordered
