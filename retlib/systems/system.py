@@ -206,7 +206,7 @@ def _fit(
 
 def stage_seed(seed: int, place: int) -> int:
     """The seed of a stage of a chain: no two see their pairs in the same order."""
-    return seed
+    return seed + 10_007 * place
 
 
 def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[str, Any]:
