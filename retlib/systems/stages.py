@@ -29,7 +29,8 @@ from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
 from retlib.systems.ranking import bm25_lists, encode_corpus, indexed
 from retlib.training import losses, negatives
-from retlib.training.negatives import NEGATIVES, Inputs, Sampler
+from retlib.training.inputs import Inputs
+from retlib.training.negatives import NEGATIVES, Sampler
 from retlib.training.tasks import RetrievalTask, Task
 from retlib.training.trainer import Schedule
 

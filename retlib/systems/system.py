@@ -34,7 +34,7 @@ from retlib.retrieval.index import EXACT
 from retlib.systems.ranking import answering, rank
 from retlib.systems.stages import Stage, Training
 from retlib.training import trainer
-from retlib.training.negatives import Inputs
+from retlib.training.inputs import Inputs
 from retlib.training.tasks import Multitask
 
 VERSION = 1  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
