@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pages
 import pandas as pd
 import part3_pages
 import pytest
@@ -104,8 +105,8 @@ def test_sentences_in_passages_stay_whole():
 
 def test_a_page_of_recorded_results_loads_nothing(monkeypatch):
     for page in ("31_query_generation", "32_zero_shot", "33_ablations", "36_generator_sizes"):
-        given = notebooks.plan(part3_pages.NOTEBOOKS.parent, "laptop")[page].parameters
-        _, studies = part3_pages.declared(page, {**given, "profile": "laptop"}, live=False)
+        given = notebooks.plan(pages.NOTEBOOKS.parent, "laptop")[page].parameters
+        _, studies = pages.declared(page, {**given, "profile": "laptop"})
         assert all(len(study.targets) == 0 for study, _ in studies)
 
 
@@ -140,7 +141,7 @@ def test_sizes_are_those_of_the_paper_s_table(targets):
 
 @pytest.mark.parametrize("page", ["32_zero_shot", "33_ablations"])
 def test_the_notebooks_declare_what_is_recorded(page):
-    given = notebooks.plan(part3_pages.NOTEBOOKS.parent, "laptop")[page].parameters
+    given = notebooks.plan(pages.NOTEBOOKS.parent, "laptop")[page].parameters
     rows = results.load(page, "laptop", source="reference").rows
     assert part3_pages.recorded(page, given) == set(
         zip(rows["system"], rows["collection"], rows["measure"], strict=True)
@@ -183,7 +184,7 @@ def test_one_system_or_several_are_chosen_and_another_is_refused():
 
 
 def test_ablations_are_made_where_their_target_is():
-    given = notebooks.plan(part3_pages.NOTEBOOKS.parent, "laptop")["33_ablations"].parameters
+    given = notebooks.plan(pages.NOTEBOOKS.parent, "laptop")["33_ablations"].parameters
     names, studies = part3_pages.declared("33_ablations", given)
     assert [name for name in names["portions"]] == [f"Siamese | WikiGQ, {share} %" for share in (4, 20, 100)]
     tested = {}
