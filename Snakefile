@@ -2,8 +2,8 @@
 
 `make book` is the way in; `snakemake --cores 2 --config profile=quick` at the root works
 too, and takes Snakemake's other options, an executor for a cluster among them. A notebook
-is stale when it, a module that it imports or that reads its data, a file of data/papers, a
-pinned version or one of its parameters has changed.
+is stale when it, a module that it imports or that reads its data, a plug-in, a file of
+data/papers, a pinned version or one of its parameters has changed.
 """
 
 import json
@@ -44,6 +44,10 @@ def code(name):
     return imports.closure(PLANS[name].page.notebook, ROOT, PLANS[name].parameters)
 
 
+def plugins():
+    return [path for path in os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep) if path]
+
+
 def recorded(name):
     if PLANS[name].parameters.get("source") != "reference":
         return []
@@ -60,6 +64,7 @@ rule notebook:
     input:
         notebook=lambda wildcards: str(PLANS[wildcards.name].page.notebook),
         code=lambda wildcards: code(wildcards.name),
+        plugins=plugins(),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
         papers=sorted((ROOT / "data" / "papers").glob("*.*")),

@@ -13,10 +13,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
@@ -91,7 +92,8 @@ def _papermill(
 
     book = papermill.iorw.load_notebook_node(str(notebook))
     fill(book.cells, words)
-    with _inline_figures():
+    # Figures go into the notebook, even where the environment asks matplotlib for something else.
+    with mock.patch.dict(os.environ, MPLBACKEND="module://matplotlib_inline.backend_inline"):
         papermill.execute_notebook(
             book,
             running,
@@ -143,26 +145,13 @@ def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
             cell["source"] = re.sub(r"{{ (\w+) }}", lambda found: words.get(found[1], found[0]), text)
 
 
-@contextmanager
-def _inline_figures() -> Iterator[None]:
-    """Figures go into the notebook, even where the environment asks matplotlib for something else."""
-    before = os.environ.get("MPLBACKEND")
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-    try:
-        yield
-    finally:
-        os.environ.pop("MPLBACKEND")
-        if before is not None:
-            os.environ["MPLBACKEND"] = before
-
-
 def summary(executed: Path) -> str:
     """What went wrong in a failed notebook, in one line."""
-    for cell in json.loads(executed.read_text(encoding="utf-8"))["cells"]:
-        for output in cell.get("outputs", []):
-            if output["output_type"] == "error":
-                return f"{output['ename']}: {output['evalue']}"
-    return json.loads(executed.read_text(encoding="utf-8"))["metadata"]["papermill"].get("stopped", "unknown error")
+    book = json.loads(executed.read_text(encoding="utf-8"))
+    for output in chain.from_iterable(cell.get("outputs", []) for cell in book["cells"]):
+        if output["output_type"] == "error":
+            return f"{output['ename']}: {output['evalue']}"
+    return book["metadata"]["papermill"].get("stopped", "unknown error")
 
 
 def _explain(running: Path, error: Exception) -> None:
