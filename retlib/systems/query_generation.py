@@ -29,7 +29,7 @@ from retlib.data.pairs import Pairs, PairSource
 from retlib.data.text import TokenTable, WordPiece, concatenate
 from retlib.models import decoding, seq2seq
 from retlib.models.decoding import Decoding, passage_keys
-from retlib.models.seq2seq import HEADS, BartUnits, Seq2Seq, Units
+from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq, SubwordTokenizer
 from retlib.systems import dense
 from retlib.systems.dense import Schedule
 from retlib.training import denoising, optimizers, pretraining, trainer
@@ -83,7 +83,7 @@ class Architecture:
         require_one_of("head", self.head, HEADS)
         require_positive(self, "layers", "width", "passage_length", "query_length")
 
-    def build(self, units: Units, config: Path | None = None) -> Seq2Seq:
+    def build(self, units: SubwordTokenizer, config: Path | None = None) -> Seq2Seq:
         """The model, what is new of its weights drawn from torch's generator.
 
         `config` is a file that describes a BART whose weights are not wanted.
@@ -108,7 +108,7 @@ class Generator:
     Parameters
     ----------
     architecture : Architecture
-    units : WordPiece or BartUnits
+    units : WordPiece or BartTokenizer
     model : Seq2Seq
     history : History
         Its scores are held-out log-likelihoods, the mean of a unit.
@@ -117,7 +117,7 @@ class Generator:
     """
 
     architecture: Architecture
-    units: Units
+    units: SubwordTokenizer
     model: Seq2Seq
     history: History = field(default_factory=History)
     name: str = ""
@@ -134,7 +134,7 @@ class Generator:
         both = "a generator reads the units of a vocabulary or those of its checkpoint: give one of them"
         require((wordpiece is None) == bool(architecture.checkpoint), both)
         runtime.set_seeds(seed)
-        units = BartUnits(architecture.checkpoint) if wordpiece is None else wordpiece
+        units = BartTokenizer(architecture.checkpoint) if wordpiece is None else wordpiece
         return cls(architecture, units, architecture.build(units).to(runtime.device()).eval())
 
     @property
@@ -178,7 +178,7 @@ class Generator:
         """Read what `save` wrote."""
         meta = json.loads((folder / "generator.json").read_text())
         architecture, words = Architecture(**meta["architecture"]), folder / "vocab.txt"
-        units = WordPiece.load(words) if words.exists() else BartUnits(folder / "units")
+        units = WordPiece.load(words) if words.exists() else BartTokenizer(folder / "units")
         model = architecture.build(units, folder / CONFIG)
         model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # shared weights are there once
         return cls(architecture, units, model.to(runtime.device()).eval(), History(**meta["history"]), folder.name)
