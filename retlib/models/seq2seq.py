@@ -8,44 +8,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from retlib.core.errors import DataError, require
-from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant
+from retlib.data.text import TokenTable, WordPiece
+from retlib.models.transformer import Framed, by_length, frame
 
-# Pairs that are padded to one length together, as in `retlib.models.transformer`.
-GROUP = 32
 # A probability below which a token counts as not in the passage: keeps the logarithm's gradient finite.
 TINY = 1e-20
 
 # From log-probabilities of the next token (rows, V) and the tokens so far (rows, t) to other ones (rows, V).
 Choice = Callable[[Tensor, Tensor], Tensor]
-
-
-class SubwordTokenizer(Protocol):
-    """What a model reads and writes; `WordPiece` is one, `BartTokenizer` another.
-
-    `cls` opens every text, `sep` ends it, `pad` fills it up and `mask` stands for what is hidden.
-    """
-
-    cls: int
-    sep: int
-    pad: int
-    mask: int
-
-    def __len__(self) -> int: ...
-
-    def encode(self, texts: Iterable[str]) -> TokenTable:
-        """Token ids of each text, without special tokens."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
 
 
 class BartTokenizer:
@@ -91,7 +69,7 @@ class BartTokenizer:
         self._tokenizer.save_pretrained(folder)
 
 
-def never_written(tokenizer: SubwordTokenizer) -> list[int]:
+def never_written(tokenizer: WordPiece | BartTokenizer) -> list[int]:
     """Ids that stand in no query: all special tokens but the one that ends it."""
     wordpiece = isinstance(tokenizer, WordPiece)
     special = [tokenizer.ids[token] for token in tokenizer.SPECIAL] if wordpiece else tokenizer.special
@@ -99,22 +77,9 @@ def never_written(tokenizer: SubwordTokenizer) -> list[int]:
 
 
 class Passages(NamedTuple):
-    """Encoded passages.
+    """Encoded passages: their tokens, and hidden states, float, shape (B, S, width)."""
 
-    Parameters
-    ----------
-    tokens : int64 tensor, shape (B, S)
-        The passages between the tokens that open and end them; then padding.
-    mask : bool tensor, shape (B, S)
-        What is not padding.
-    inner : bool tensor, shape (B, S)
-        The tokens of the passages alone.
-    states : float tensor, shape (B, S, width)
-    """
-
-    tokens: Tensor
-    mask: Tensor
-    inner: Tensor
+    text: Framed
     states: Tensor
 
 
@@ -124,7 +89,7 @@ class Seq2Seq(nn.Module, ABC):
     Parameters
     ----------
     bart : BartForConditionalGeneration
-    tokenizer : SubwordTokenizer
+    tokenizer : WordPiece or BartTokenizer
         Of the token tables.
 
     Raises
@@ -133,7 +98,7 @@ class Seq2Seq(nn.Module, ABC):
         If the model has fewer tokens than its vocabulary.
     """
 
-    def __init__(self, bart: nn.Module, tokenizer: SubwordTokenizer) -> None:
+    def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:
         from transformers import GenerationConfig
 
         super().__init__()
@@ -152,7 +117,7 @@ class Seq2Seq(nn.Module, ABC):
         )
 
     @classmethod
-    def from_scratch(cls, tokenizer: SubwordTokenizer, layers: int, width: int, longest: int) -> Self:
+    def from_scratch(cls, tokenizer: WordPiece | BartTokenizer, layers: int, width: int, longest: int) -> Self:
         """Randomly initialized, with heads of 64 dimensions, feed-forward layers of four times the width and
         no dropout.
 
@@ -182,7 +147,7 @@ class Seq2Seq(nn.Module, ABC):
         return cls(_made(config), tokenizer)
 
     @classmethod
-    def from_checkpoint(cls, name: str, tokenizer: SubwordTokenizer) -> Self:
+    def from_checkpoint(cls, name: str, tokenizer: WordPiece | BartTokenizer) -> Self:
         """A pre-trained BART from a folder or by its hub name.
 
         Raises
@@ -199,7 +164,7 @@ class Seq2Seq(nn.Module, ABC):
         return cls(bart, tokenizer)
 
     @classmethod
-    def from_config(cls, path: Path, tokenizer: SubwordTokenizer) -> Self:
+    def from_config(cls, path: Path, tokenizer: WordPiece | BartTokenizer) -> Self:
         """A BART as a file describes it, its weights to be loaded."""
         from transformers import BartConfig
 
@@ -225,14 +190,9 @@ class Seq2Seq(nn.Module, ABC):
         """
         longest = int(passages.lengths.max(initial=0))
         require(longest <= self.longest, f"a passage of {longest} tokens; the model takes {self.longest}", DataError)
-        opening, end = constant(self._open, len(passages)), constant(self.end, len(passages))
-        tokens, mask = _padded([opening, passages.segment, end], self.pad, self.device)
-        inner = mask.clone()
-        inner[:, 0] = False
-        inner[:, :-1] &= mask[:, 1:]
-        inner[:, -1] = False
-        states = self.bart.model.encoder(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
-        return Passages(tokens, mask, inner, states)
+        text = frame(passages, self.pad, self._open, self.end, self.device)
+        found = self.bart.model.encoder(input_ids=text.tokens, attention_mask=text.mask.long())
+        return Passages(text, found.last_hidden_state)
 
     # --- training ----------------------------------------------------------------------------------
 
@@ -248,22 +208,18 @@ class Seq2Seq(nn.Module, ABC):
         Tensor, shape (B,)
             Computed in groups of like length, each padded to its own longest row.
         """
-        order = np.argsort(passages.lengths, kind="stable")
-        groups = [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
-        parts = [self._group(passages.take(rows), queries.take(rows)) for rows in groups]
-        return torch.cat(parts)[torch.from_numpy(np.argsort(order, kind="stable")).to(self.device)]
+        groups, back = by_length(passages)
+        return torch.cat([self._group(passages.take(rows), queries.take(rows)) for rows in groups])[back]
 
     def _group(self, passages: TokenTable, queries: TokenTable) -> Tensor:
-        encoded = self.encode(passages)
-        ends = constant(self.end, len(queries))
-        targets, mask = _padded([queries.segment, ends], self.pad, self.device)  # (B, T)
-        first = torch.tensor(self.begin, device=self.device).expand(len(targets), -1)
-        inputs = torch.cat([first, targets[:, :-1]], dim=1)
-        embedded = self.bart.model.decoder.embed_tokens(inputs)
+        encoded, written = self.encode(passages), frame(queries, self.pad, self._open, self.end, self.device)
+        targets, mask = written.tokens[:, 1:], written.mask[:, 1:]  # (B, T)
+        first = torch.tensor(self.begin[:-1], dtype=torch.int64, device=self.device).expand(len(targets), -1)
+        embedded = self.bart.model.decoder.embed_tokens(torch.cat([first, written.tokens[:, :-1]], dim=1))
         hidden = self.bart.model.decoder(
             inputs_embeds=embedded,
             encoder_hidden_states=encoded.states,
-            encoder_attention_mask=encoded.mask.long(),
+            encoder_attention_mask=encoded.text.mask.long(),
             use_cache=False,
         ).last_hidden_state
         own = slice(len(self.begin) - 1, None)  # from the token on after which the query begins
@@ -322,7 +278,7 @@ class Seq2Seq(nn.Module, ABC):
                 log_p[:, self.end] = -torch.inf
             return choose(log_p, tokens) if choose else log_p
 
-        states, mask = (part.repeat_interleave(copies, dim=0) for part in (encoded.states, encoded.mask))
+        states, mask = (part.repeat_interleave(copies, dim=0) for part in (encoded.states, encoded.text.mask))
         hook = self.bart.model.register_forward_hook(lambda *given: hidden.append(given[-1].last_hidden_state[:, -1:]))
         try:
             found = self.bart.generate(
@@ -368,7 +324,7 @@ class PointerGenerator(Seq2Seq):
     Trained from scratch in minutes, BART itself does not learn to copy; with the pointer it does.
     """
 
-    def __init__(self, bart: nn.Module, tokenizer: SubwordTokenizer) -> None:
+    def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:
         super().__init__(bart, tokenizer)
         width = bart.config.d_model
         self.copy = nn.Linear(width, width, bias=False)
@@ -377,23 +333,23 @@ class PointerGenerator(Seq2Seq):
     def _pointed(self, hidden: Tensor, inputs: Tensor, encoded: Passages) -> tuple[Tensor, Tensor]:
         """Attention on the passages' tokens, (B, T, S), and the logit of g, (B, T)."""
         scores = self.copy(hidden) @ encoded.states.transpose(1, 2) * hidden.shape[-1] ** -0.5
-        attention = scores.float().masked_fill(~encoded.inner[:, None, :], -torch.inf).softmax(dim=-1)
+        attention = scores.float().masked_fill(~encoded.text.inner[:, None, :], -torch.inf).softmax(dim=-1)
         context = attention.to(encoded.states.dtype) @ encoded.states
         return attention, self.gate(torch.cat([hidden, context, inputs], dim=-1))[..., 0].float()
 
     def _log_likelihoods(self, hidden, inputs, encoded, wanted, targets) -> Tensor:
         attention, gate = (part[wanted] for part in self._pointed(hidden, inputs, encoded))
-        tokens = encoded.tokens[wanted.nonzero()[:, 0]]
+        tokens = encoded.text.tokens[wanted.nonzero()[:, 0]]
         written = -F.cross_entropy(self._logits(hidden[wanted]), targets, reduction="none")
         copied = (attention * (tokens == targets[:, None])).sum(dim=1).clamp_min(TINY).log()
         return torch.logaddexp(F.logsigmoid(gate) + written, F.logsigmoid(-gate) + copied)
 
     def _next(self, log_p, hidden, inputs, encoded) -> Tensor:
-        shape = len(encoded.tokens), -1, hidden.shape[-1]  # the rows of a passage are its T places
+        shape = len(encoded.text.tokens), -1, hidden.shape[-1]  # the rows of a passage are its T places
         inputs = self.bart.model.decoder.embed_tokens(inputs)
         attention, gate = self._pointed(hidden.reshape(shape), inputs.reshape(shape), encoded)
         copied = (1 - gate.sigmoid())[..., None] * attention  # (B, T, S)
-        tokens = encoded.tokens[:, None].expand_as(copied).flatten(0, 1)
+        tokens = encoded.text.tokens[:, None].expand_as(copied).flatten(0, 1)
         return log_p.exp().mul_(gate.sigmoid().view(-1, 1)).scatter_add_(1, tokens, copied.flatten(0, 1)).log_()
 
 
@@ -405,12 +361,3 @@ def _made(config) -> nn.Module:
 
     config._attn_implementation = "eager"  # faster than the fused products on a processor, for small models
     return BartForConditionalGeneration(config)
-
-
-def _padded(segments: Sequence[Segment], pad: int, on: torch.device) -> tuple[Tensor, Tensor]:
-    """Segments side by side, padded to the longest row: ids (B, S), and what is not padding."""
-    table = concatenate(segments, limit=np.iinfo(np.int32).max)
-    mask = np.arange(table.lengths.max(initial=0)) < table.lengths[:, None]
-    tokens = np.full(mask.shape, pad, dtype=np.int64)
-    tokens[mask] = table.ids
-    return torch.from_numpy(tokens).to(on), torch.from_numpy(mask).to(on)

@@ -29,7 +29,7 @@ from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs
 from retlib.data.text import TokenTable, WordPiece, concatenate, constant
 from retlib.evaluation import measures
-from retlib.models import attention, transformer
+from retlib.models import transformer
 from retlib.models.encoders import BagOfWordsMLP, DualEncoder, encode
 from retlib.models.transformer import HEADS, POOLINGS, MaskedLanguageModel, Transformer
 from retlib.retrieval import index, runs
@@ -44,7 +44,7 @@ MLM = "mlm"
 CONFIG = "bert.json"
 
 # Whose source takes part in the address of what is trained here.
-MODULES = (*trainer.MODULES, attention, measures, pretraining, transformer, sys.modules[__name__])
+MODULES = (*trainer.MODULES, measures, pretraining, transformer, sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Architecture:
         Units beyond these are cut off; 64 and 288 in the paper.
     checkpoint : str
         A folder or hub name of a pre-trained BERT, to start from; `layers` and `width` are then its own.
-    head : {"linear", "normed", "tanh"}
-        Of a Transformer: a linear layer alone, or with a layer norm (Zhan 2020) or tanh (Liang 2020) behind it.
+    head : {"linear", "tanh"}
+        Of a Transformer: a linear layer alone, or with tanh behind it (Liang 2020).
     """
 
     encoder: str = "transformer"

@@ -29,7 +29,7 @@ from retlib.data.pairs import Pairs, PairSource
 from retlib.data.text import TokenTable, WordPiece, concatenate
 from retlib.models import decoding, seq2seq
 from retlib.models.decoding import Decoding, passage_keys
-from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq, SubwordTokenizer
+from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq
 from retlib.systems import dense
 from retlib.systems.dense import Schedule
 from retlib.training import denoising, optimizers, pretraining, trainer
@@ -83,7 +83,7 @@ class Architecture:
         require_one_of("head", self.head, HEADS)
         require_positive(self, "layers", "width", "passage_length", "query_length")
 
-    def build(self, units: SubwordTokenizer, config: Path | None = None) -> Seq2Seq:
+    def build(self, units: WordPiece | BartTokenizer, config: Path | None = None) -> Seq2Seq:
         """The model, what is new of its weights drawn from torch's generator.
 
         `config` is a file that describes a BART whose weights are not wanted.
@@ -117,7 +117,7 @@ class Generator:
     """
 
     architecture: Architecture
-    units: SubwordTokenizer
+    units: WordPiece | BartTokenizer
     model: Seq2Seq
     history: History = field(default_factory=History)
     name: str = ""

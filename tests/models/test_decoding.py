@@ -20,9 +20,9 @@ TEXTS = ["a b c d", "b b", "d a c b a", "c", "a a d b"]
 WAYS = [Greedy(), Beam(3), Nucleus(0.9, samples=6, keep=4)]
 
 
-def make_model(kind=Bart, units=FOUR, seed=0, noise=0.15):
+def make_model(kind=Bart, wordpiece=FOUR, seed=0, noise=0.15):
     torch.manual_seed(seed)
-    model = kind.from_scratch(units, 1, 64, 10).eval()
+    model = kind.from_scratch(wordpiece, 1, 64, 10).eval()
     for weight in model.parameters():
         weight.data += noise * torch.randn_like(weight)
     return model
@@ -60,7 +60,7 @@ def log_probabilities(model, text, queries):
     encoded = model.encode(FOUR.encode([text] * len(queries)))
     inputs = torch.tensor([[*model.begin, *query] for query in queries])
     hidden = model.bart.model.decoder(
-        input_ids=inputs, encoder_hidden_states=encoded.states, encoder_attention_mask=encoded.mask.long()
+        input_ids=inputs, encoder_hidden_states=encoded.states, encoder_attention_mask=encoded.text.mask.long()
     ).last_hidden_state
     rows = [
         model._next(model._logits(hidden[:, place]).log_softmax(-1), hidden[:, [place]], inputs[:, [place]], encoded)
@@ -109,7 +109,7 @@ def test_greedy_is_that_of_transformers(seed):
         expected = model.bart.generate(
             inputs, max_new_tokens=6, do_sample=False, suppress_tokens=model.never, begin_suppress_tokens=[FOUR.sep]
         )[0, 1:].tolist()
-        assert [unit for unit in expected if unit not in (FOUR.sep, FOUR.pad)] == list(query)
+        assert [token for token in expected if token not in (FOUR.sep, FOUR.pad)] == list(query)
 
 
 def test_beam_search_is_no_worse_than_that_of_transformers():
@@ -205,11 +205,11 @@ def test_nothing_outside_the_nucleus_is_ever_drawn(weights, p, seed):
     weights = np.array([*weights, 1], dtype=np.float64)
     log_p = torch.from_numpy(weights).log().float().expand(50, -1)
     drawn = nucleus_sample(log_p, p, mixed(np.arange(50, dtype=np.uint64) + np.uint64(seed)), 0)
-    # A unit more, for sums that are equal to p up to rounding.
+    # One more, for sums that are equal to p up to rounding.
     assert (reference(weights, min(p + 1e-4, 1))[drawn] > 0).all()
 
 
-def test_a_single_possible_unit_is_drawn():
+def test_a_single_possible_token_is_drawn():
     log_p = torch.full((3, 5), -torch.inf)
     log_p[:, 2] = -80.0
     assert nucleus_sample(log_p, 0.95, keys(3), 0).tolist() == [2, 2, 2]

@@ -31,7 +31,7 @@ def model(request):
 @torch.no_grad()
 def test_neither_groups_nor_padding_change_a_likelihood(model, monkeypatch):
     whole = model.log_likelihoods(PASSAGES, QUERIES)
-    monkeypatch.setattr("retlib.models.seq2seq.GROUP", 1)
+    monkeypatch.setattr("retlib.models.transformer.GROUP", 1)
     torch.testing.assert_close(model.log_likelihoods(PASSAGES, QUERIES), whole, rtol=1e-4, atol=1e-4)
 
 
@@ -70,11 +70,11 @@ def test_bart_is_that_of_transformers():
 
 @torch.no_grad()
 def test_the_pointer_by_hand():
-    """The mixture of the vocabulary and of the attention on each place, summed over the places of a unit."""
+    """The mixture of the vocabulary and of the attention on each place, summed over the places of a token."""
     model = make_model(PointerGenerator)
     passage = LETTERS.encode(["a b a"])
     encoded = model.encode(passage)
-    assert encoded.inner.tolist() == [[False, True, True, True, False]]
+    assert encoded.text.inner.tolist() == [[False, True, True, True, False]]
     hidden, before = torch.randn(1, 1, 128), torch.tensor([[LETTERS.ids["k"]]])
     inputs = model.bart.model.shared(before)
     states = encoded.states[0, 1:4]
@@ -87,10 +87,10 @@ def test_the_pointer_by_hand():
     expected[b] += (1 - gate) * attention[1]
     found = model._next(model._logits(hidden[0]).log_softmax(dim=-1), hidden, before, encoded)
     torch.testing.assert_close(found[0].exp(), expected, rtol=1e-4, atol=1e-6)
-    for unit in (a, LETTERS.ids["k"]):
+    for token in (a, LETTERS.ids["k"]):
         here = torch.ones((1, 1), dtype=torch.bool)
-        likelihood = model._log_likelihoods(hidden, inputs, encoded, here, torch.tensor([unit]))
-        torch.testing.assert_close(likelihood[0].exp(), expected[unit], rtol=1e-4, atol=1e-6)
+        likelihood = model._log_likelihoods(hidden, inputs, encoded, here, torch.tensor([token]))
+        torch.testing.assert_close(likelihood[0].exp(), expected[token], rtol=1e-4, atol=1e-6)
 
 
 def test_the_pointer_has_gradients_where_nothing_can_be_copied():
@@ -151,10 +151,10 @@ def test_the_tokenizer_of_a_checkpoint(checkpoint, tmp_path):
     assert [table.row(i).tolist() for i in range(3)] == [[4, 5], [3], [3]]
     assert len(tokenizer.encode([])) == 0
     assert tokenizer.decode([4, 6]) == "a c" and never_written(tokenizer) == [0, 1, 3, 12]
-    tokenizer.save(tmp_path / "units")
-    again = BartTokenizer(tmp_path / "units")
+    tokenizer.save(tmp_path / "tokens")
+    again = BartTokenizer(tmp_path / "tokens")
     assert again.encode(["h a"]).ids.tolist() == tokenizer.encode(["h a"]).ids.tolist() and again.mask == 12
-    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "units").bos_token_id, int)
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "tokens").bos_token_id, int)
 
 
 @torch.no_grad()
@@ -162,7 +162,7 @@ def test_a_checkpoint_begins_as_bart_does(checkpoint):
     tokenizer = BartTokenizer(checkpoint)
     model = Bart.from_checkpoint(str(checkpoint), tokenizer).eval()
     assert model.begin == (2, 0) and model.longest == 18
-    # Two rows of the embeddings stand for no unit.
+    # Two rows of the embeddings stand for no token.
     assert model.never == [0, 1, 3, 12, 13, 14]
     passages, queries = tokenizer.encode(["a b c", "h"]), tokenizer.encode(["c c", "b"])
     found = model.log_likelihoods(passages, queries)

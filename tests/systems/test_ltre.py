@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from words import SMALL, UNITS
+from words import SMALL
 
 from retlib.core.errors import DataError, SettingError
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.lexical import BM25
 from retlib.retrieval.runs import make_run
-from retlib.systems import dense, ltre
-from retlib.systems.dense import Architecture, Retriever
+from retlib.systems import ltre
+from retlib.systems.dense import Retriever
 from retlib.systems.ltre import NEGATIVES, Method, Setting, encode_corpus, fit, indexed, rank, reorder, standing
 from retlib.systems.ranking import Ranking
 from retlib.training import trainer
@@ -311,17 +311,3 @@ def test_another_systems_run_is_reordered(start, ranking, collection):
         mine = found[found["query_id"] == query]
         assert sorted(mine["doc_id"]) == sorted(head)
         np.testing.assert_allclose(mine["score"], np.sort(scores)[::-1], rtol=1e-5, atol=1e-6)
-
-
-def test_a_normed_head_is_kept(tmp_path, ranking):
-    architecture = Architecture(layers=1, width=64, dimension=16, query_length=4, document_length=12, head="normed")
-    retriever = Retriever.fresh(architecture, UNITS, seed=0)
-    table = ranking.benchmark.queries
-    encoded = retriever.encode_queries(table)
-    np.testing.assert_allclose(encoded.mean(axis=1), 0, atol=1e-5)
-    np.testing.assert_allclose(encoded.std(axis=1), 1, atol=1e-3)
-    with torch.no_grad():
-        retriever.model.query_encoder.finish.weight.mul_(3)
-    retriever.save(tmp_path)
-    loaded = dense.Retriever.load(tmp_path)
-    np.testing.assert_allclose(loaded.encode_queries(table).std(axis=1), 3, atol=1e-2)
