@@ -22,6 +22,9 @@ from retlib.data.text import TokenTable, Vocabulary, words
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
 
+# Of word2vec: words to each side, random words for each observed one, and how often a word must occur.
+WINDOW, NEGATIVES, MIN_COUNT = 5, 5, 2
+
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
@@ -49,17 +52,7 @@ class WordVectors:
         (folder / "words.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def train(
-    texts: Iterable[str],
-    seed: int = 0,
-    *,
-    dimension: int = 300,
-    epochs: int = 5,
-    skip_gram: bool = True,
-    window: int = 5,
-    negatives: int = 5,
-    min_count: int = 2,
-) -> WordVectors:
+def train(texts: Iterable[str], seed: int = 0, *, dimension: int = 300, epochs: int = 5) -> WordVectors:
     """Train word2vec (Mikolov et al. 2013) with gensim on one thread: equal input, equal bits.
 
     Parameters
@@ -69,31 +62,31 @@ def train(
         10,000 words count.
     dimension : int
         Of the vectors; the paper's have 300.
-    epochs, window, negatives, min_count : int
-        Passes; words to each side; random words for each observed one; how often a word must
-        occur to get a vector.
-    skip_gram : bool
-        Predict the context from the word (skip-gram), else the word from its context (CBOW).
-        The paper does not say which. On questions, skip-gram retrieved far better at equal epochs.
+    epochs : int
+        Passes.
 
     Raises
     ------
     DataError
-        If no word occurs `min_count` times.
+        If no word occurs `MIN_COUNT` times.
+
+    Notes
+    -----
+    The paper does not say whether the context is predicted from the word (skip-gram) or the word from its
+    context (CBOW). Here it is skip-gram, which on questions retrieved far better at equal epochs.
     """
     from gensim.models import Word2Vec
 
-    for name, value in {"dimension": dimension, "epochs": epochs, "window": window, "min_count": min_count}.items():
+    for name, value in {"dimension": dimension, "epochs": epochs}.items():
         require(value >= 1, f"{name} = {value}: at least 1 is needed")
-    require(negatives >= 1, f"negatives = {negatives}: at least 1 is needed")
     # Interned, a word takes the memory of one, however often it occurs.
     corpus = [[sys.intern(word) for word in words(text)] for text in texts]
-    algorithm = {"vector_size": dimension, "sg": int(skip_gram), "window": window, "negative": negatives}
-    model = Word2Vec(min_count=min_count, workers=1, seed=seed, **algorithm)
+    algorithm = {"vector_size": dimension, "sg": 1, "window": WINDOW, "negative": NEGATIVES}
+    model = Word2Vec(min_count=MIN_COUNT, workers=1, seed=seed, **algorithm)
     model.build_vocab(corpus)
-    require(len(model.wv) > 0, f"word2vec: no word occurs {min_count} times in {len(corpus)} texts", DataError)
+    require(len(model.wv) > 0, f"word2vec: no word occurs {MIN_COUNT} times in {len(corpus)} texts", DataError)
     model.train(corpus, total_examples=model.corpus_count, epochs=epochs)
-    settings = {"system": "word2vec", **algorithm, "epochs": epochs, "min_count": min_count, "seed": seed}
+    settings = {"system": "word2vec", **algorithm, "epochs": epochs, "min_count": MIN_COUNT, "seed": seed}
     return _of(model.wv, settings)
 
 

@@ -1,12 +1,14 @@
 """Sequence-to-sequence models: training and decoding agree, transformers' BART agrees, and the pointer copies."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoTokenizer
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.text import TokenTable, WordPiece
+from retlib.models.decoding import Beam, Greedy, passage_keys
 from retlib.models.seq2seq import HEADS, Bart, BartTokenizer, PointerGenerator, never_written
 
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
@@ -172,6 +174,13 @@ def test_a_checkpoint_begins_as_bart_does(checkpoint):
         logits = model.bart(input_ids=torch.tensor([[0, *passages.row(i), 2]]), decoder_input_ids=inputs).logits
         expected = logits.log_softmax(dim=-1)[0, 1:].gather(1, labels[0, 1:, None]).sum()
         torch.testing.assert_close(found[i], expected, rtol=1e-4, atol=1e-4)
+    model.bart.final_logits_bias[0, tokenizer.sep] = 6.0
+    for how in (Greedy(), Beam(3)):
+        written = how.decode(model, passages, passage_keys(pd.RangeIndex(2), 0), 6)
+        rows = np.flatnonzero(written.queries.lengths < 6)  # others have no end
+        expected = model.log_likelihoods(passages.take(written.passages[rows]), written.queries.take(rows))
+        np.testing.assert_allclose(written.log_likelihoods[rows], expected, rtol=1e-4)
+        assert len(rows) >= 1 and not set(written.queries.ids.tolist()) & {*model.never, model.end}
 
 
 def test_what_cannot_be_is_named(tmp_path, checkpoint):
