@@ -174,10 +174,11 @@ def _one_by_one(
 
     def only(log_p: Tensor, tokens: Tensor) -> Tensor:
         going = (tokens != model.end).all(dim=1)
-        chosen = choose(log_p[going], keys[going.cpu().numpy()], tokens.shape[1])
-        total[going] += log_p[going].gather(1, chosen[:, None])[:, 0]
+        own = log_p[going]
+        chosen = choose(own, keys[going.cpu().numpy()], tokens.shape[1])
+        total[going] += own.gather(1, chosen[:, None])[:, 0]
         every = torch.full_like(going, model.end, dtype=torch.int64).masked_scatter(going, chosen)
-        return torch.full_like(log_p, -torch.inf).scatter(1, every[:, None], 0.0)
+        return log_p.fill_(-torch.inf).scatter_(1, every[:, None], 0.0)
 
     tokens, _ = model.generate(encoded, longest, only, copies=shape[1], do_sample=False)
     return tokens.view(*shape, -1), total.view(shape)
