@@ -18,8 +18,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # A test that passes with the matrix products of one processor is no test of another: those of search,
 # ranking and training run with other products, too.
-KERNEL_TESTS := tests/retrieval $(addprefix tests/training/test_,hard_negatives.py dynamics.py trainer.py) \
-	tests/systems/test_ranking.py
+KERNEL_TESTS := tests/retrieval $(addprefix tests/training/test_,chosen_negatives.py dynamics.py) \
+	tests/systems/test_system.py
 OTHER_KERNEL := $(BIN)/python -c 'import numpy, threadpoolctl; \
 	own = {pool.get("architecture") for pool in threadpoolctl.threadpool_info()}; \
 	print("Prescott" if own & {"Haswell", "Zen"} else "Haswell")'
