@@ -121,7 +121,15 @@ def source(thing: Any) -> str:
     SettingError
         If the source cannot be read.
     """
+    return _kept_source(thing) if _inside(thing) else _source(thing)
+
+
+def _source(thing: Any) -> str:
     return hashlib.sha256("\n".join(_lines(thing, set())).encode()).hexdigest()[:24]
+
+
+# Of the package itself, which does not change while it runs; every look at a trained chain asks for several.
+_kept_source = functools.cache(_source)
 
 
 def _lines(thing: Any, seen: set[int]) -> Iterator[str]:

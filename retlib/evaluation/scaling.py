@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,11 +12,10 @@ import pandas as pd
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
-from retlib.evaluation import measures
+from retlib.evaluation.measures import evaluate
+from retlib.models.retriever import Retriever
 from retlib.retrieval import index
 from retlib.retrieval.runs import make_run
-
-Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def index_rule(name: str, value: object) -> None:
@@ -57,71 +56,27 @@ def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def gather(task: Collection, encode: Encode, distractors: Iterable[str], most: int) -> Pool:
+def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], most: int) -> Pool:
     """Encode a task's candidates and as many distractors as make `most` candidates in all.
 
     The distractors are encoded as they stream by; only their vectors are kept.
     """
-    documents = task.documents.sort_values("split", key=lambda split: split != "test", kind="stable")
-    own = documents.index.to_numpy(dtype=object)[:most]
-    parts = [encode(documents["text"].tolist()[:most])]
-    wanted = most - len(own)
+    documents = task.documents.sort_values("split", key=lambda split: split != "test", kind="stable")[:most]
+    parts = [retriever.encode_texts(documents["text"].tolist())]
+    wanted = most - len(documents)
     with runtime.progress(total=wanted, desc="encoding distractors", unit="text") as bar:
         for chunk in _chunks(islice(distractors, wanted), 20_000):
-            parts.append(encode(chunk))
+            parts.append(retriever.encode_texts(chunk))
             bar.update(len(chunk))
     vectors = np.concatenate(parts)
-    others = np.array([f"distractor-{i}" for i in range(len(vectors) - len(own))], dtype=object)
-    queries = encode(task.split("test")["text"].tolist())
-    return Pool(task, queries, np.concatenate([own, others]), vectors)
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What one index does on one pool.
-
-    Parameters
-    ----------
-    run : DataFrame
-        The top 100 of every test query.
-    build_seconds : float
-    seconds : float
-        Of a search for the timed queries, the median of its repetitions.
-    queries : int
-        How many queries were timed.
-    size_bytes : int
-        Of the index.
-    ap : float
-        Mean AP@100 over the test queries.
-    """
-
-    run: pd.DataFrame
-    build_seconds: float
-    seconds: float
-    queries: int
-    size_bytes: int
-
-    ap: float
-
-    def numbers(self) -> dict[str, float]:
-        """What a table shows: quality in points of a hundred, speed, size."""
-        return {
-            "AP@100": 100 * self.ap,
-            "queries/s": self.queries / self.seconds,
-            "MB": self.size_bytes / 1e6,
-            "build seconds": self.build_seconds,
-        }
+    others = np.array([f"distractor-{i}" for i in range(len(vectors) - len(documents))], dtype=object)
+    queries = retriever.encode_queries(retriever.tokenize(task.split("test")["text"].tolist()))
+    return Pool(task, queries, np.concatenate([documents.index.to_numpy(dtype=object), others]), vectors)
 
 
 def measure(
-    pool: Pool,
-    size: int,
-    factory: str,
-    search: Mapping[str, float],
-    batch: int = 1000,
-    repeats: int = 3,
-    depth: int = 100,
-) -> Measured:
+    pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int = 1000, repeats: int = 3
+) -> tuple[pd.DataFrame, dict[str, float]]:
     """Build an index over the first `size` candidates, search it for all test queries, and time it.
 
     Parameters
@@ -133,23 +88,34 @@ def measure(
         batch, warm.
     repeats : int
         How often; the median counts.
+
+    Returns
+    -------
+    run : DataFrame
+        The top 100 of every test query.
+    numbers : dict
+        What a table shows: quality in points of a hundred, speed, size.
     """
     own, most = pool.smallest, len(pool.doc_ids)
     wrong = f"size = {size} is not between {own}, the task's test candidates, and {most}, all there are"
     require(own <= size <= most, wrong, DataError)
     with runtime.Stopwatch() as building:
         built = index.build(factory, pool.vectors[:size], search=search)
-    scores, rows = built.search(pool.queries, depth)
-    timed = pool.queries[:batch]
-    seconds = []
+    found = built.search(pool.queries, 100)
+    timed, seconds = pool.queries[:batch], []
     for _ in range(repeats):
         with runtime.Stopwatch() as searching:
-            built.search(timed, depth)
+            built.search(timed, 100)
         seconds.append(searching.seconds)
-    task, ids = pool.task, pool.doc_ids[:size]
-    run = make_run(task.split("test").index, ids, scores, rows)
-    ap = measures.evaluate(run, task.judgments("test"), ["AP@100"])["value"].mean()
-    return Measured(run, building.seconds, float(np.median(seconds)), len(timed), built.size_bytes, float(ap))
+    run = make_run(pool.task.split("test").index, pool.doc_ids[:size], *found)
+    ap = evaluate(run, pool.task.judgments("test"), ["AP@100"])["value"].mean()
+    numbers = {
+        "AP@100": 100 * float(ap),
+        "queries/s": len(timed) / float(np.median(seconds)),
+        "MB": built.size_bytes / 1e6,
+        "build seconds": building.seconds,
+    }
+    return run, numbers
 
 
 def against_exact(points: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +124,7 @@ def against_exact(points: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     points : DataFrame
-        Columns `seed`, `candidates`, `index` and what `Measured.numbers` gives.
+        Columns `seed`, `candidates`, `index` and the numbers of `measure`.
     """
     exact = points[points["index"] == "exact"].set_index(["seed", "candidates"])
     same = pd.MultiIndex.from_frame(points[["seed", "candidates"]])

@@ -28,8 +28,9 @@ TOWERS = ("siamese", "two")
 CONFIG, META = "bert.json", "model.json"
 
 # Called with architecture, tokenizer and the folder of a saved retriever, or None; returns a module as
-# `retlib.models.encoders` describes it, its weights drawn from torch's generator.
-ENCODERS = Registry("encoder")
+# `retlib.models.encoders` describes it, its weights drawn from torch's generator. An encoder may say that encoding
+# documents anew is cheaper than keeping their encodings on disk.
+ENCODERS = Registry("encoder", cheap=False)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Architecture:
         return DualEncoder(query, document, self.similarity, self.scale)
 
 
-@ENCODERS.register("bag-of-words")
+@ENCODERS.register("bag-of-words", cheap=True)
 def bag_of_words(architecture: Architecture, tokenizer: Tokenizer, folder: Path | None = None) -> nn.Module:
     """The mean of token embeddings (Gillick 2018, section 2)."""
     return BagOfWords(len(tokenizer), architecture.dimension)
@@ -181,6 +182,11 @@ class Trained:
         return cls(architecture, tokenizer, model, history, folder.name, **meta["own"])
 
 
+def saved_history(folder: Path) -> History:
+    """The history of a saved model, which is not loaded."""
+    return History(**json.loads((folder / META).read_text())["history"])
+
+
 class Retriever(Trained):
     """A dual encoder, whatever its encoders are made of."""
 
@@ -216,6 +222,10 @@ class Retriever(Trained):
     def encode_documents(self, table: TokenTable) -> np.ndarray:
         """Encodings of documents, float32, shape (rows, d)."""
         return self._encode(self.model.documents, table)
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Encodings of documents as they stand, float32, shape (texts, d)."""
+        return self.encode_documents(tokenize(texts, self.tokenizer, self.architecture.document_length))
 
     def _encode(self, side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
         # Batches of texts of like length have little padding.

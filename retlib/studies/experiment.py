@@ -55,8 +55,8 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     ----------
     namespace : mapping
         The notebook's globals. Every plain value in it is taken for a parameter the first
-        time (papermill injects a misspelt name like any other); once the desk stands,
-        for a rerun of the cell, only the names in `rules` are read.
+        time (papermill injects a misspelt name like any other), but for constants in capitals; once
+        the desk stands, for a rerun of the cell, only the names in `rules` are read.
     rules : mapping
         Parameter name to rule.
 
@@ -67,7 +67,7 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     """
     plain = (str, int, float, bool, list, dict, type(None))
     given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
-    ours = {k: v for k, v in given.items() if k not in _hidden()}
+    ours = {k: v for k, v in given.items() if k not in _hidden() and not k.isupper()}
     for name in [] if "_parameters_checked" in namespace else sorted(set(ours) - set(rules)):
         near = get_close_matches(name, rules, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -14,7 +14,7 @@ from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 from retlib.data.tokenized import TokenizedCollection, texts
 from retlib.evaluation import measures
-from retlib.models.retriever import Retriever
+from retlib.models.retriever import ENCODERS, Retriever
 from retlib.retrieval import index as indexes
 from retlib.retrieval import runs
 from retlib.retrieval.index import EXACT, Index
@@ -24,7 +24,9 @@ VECTORS, INDEX, RUN, LISTS = 2, 1, 1, 1  # versions of what is made here
 
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
-    """Encodings of all documents, made once for each document encoder: float32, shape (D, d)."""
+    """Encodings of all documents, made once for each document encoder that is not cheap: float32, shape (D, d)."""
+    if ENCODERS.get(retriever.architecture.encoder).cheap:
+        return retriever.encode_documents(tokenized.documents)
     return _encoded(retriever, tokenized)["vectors"]
 
 

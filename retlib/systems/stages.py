@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from retlib.core import runtime
-from retlib.core.errors import require, require_one_of
+from retlib.core.errors import require, require_one_of, require_positive
 from retlib.data.collection import Collection
 from retlib.data.pairs import take
 from retlib.data.text import TokenTable
@@ -90,6 +90,8 @@ class Stage(Schedule):
         Factory of the index that is searched in training; see `retlib.retrieval.index.build`.
     search : mapping
         Its search parameters.
+    scale : float, optional
+        Where the learned scale of the similarity starts, its shift at 0; by default where the start's ended.
     others
         See `retlib.training.trainer.Schedule`.
 
@@ -106,9 +108,13 @@ class Stage(Schedule):
     trains: str = "both"
     index: str = EXACT
     search: Mapping[str, float] = field(default_factory=dict)
+    scale: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.scale is not None:
+            require_positive(self, "scale")
+            object.__setattr__(self, "scale", float(self.scale))
         require_one_of("trains", self.trains, TRAINS)
         object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
         kind, loss = NEGATIVES.get(self.negatives), losses.get(self.loss)
@@ -170,7 +176,11 @@ class Training:
 
     def begin(self) -> tuple[Trained, nn.Module]:
         """A model with weights of its own, and what of it is trained."""
-        return _student(self.start, self.stage.trains)
+        student, module = _student(self.start, self.stage.trains)
+        if self.stage.scale is not None:
+            nn.init.constant_(module.alpha, self.stage.scale)
+            nn.init.zeros_(module.beta)
+        return student, module
 
     @property
     def searching(self) -> Retriever:

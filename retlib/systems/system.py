@@ -29,7 +29,7 @@ from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, Vocabulary
 from retlib.data.tokenized import tokens_key
 from retlib.models.encoders import BagOfWords, DualEncoder
-from retlib.models.retriever import ENCODERS, Architecture, Retriever
+from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
 from retlib.retrieval.index import EXACT
 from retlib.systems.ranking import answering, rank
 from retlib.systems.stages import Stage, Training
@@ -83,8 +83,9 @@ class System:
     ----------
     architecture : Architecture
     tokens : Articles, tokenizer or None
-        Whose vocabulary it has; None for the words of all candidates of the collections that train its first stage.
-        Candidates are indexed before any query comes, so their words are known; no label is used.
+        Whose vocabulary it has (anything with a `tokenizer`); None for the words of all candidates of the collections
+        that train its first stage. Candidates are indexed before any query comes, so their words are known; no label
+        is used.
     stages : tuple of Stage
     index : str
         Factory of the index that is searched; see `retlib.retrieval.index.build`.
@@ -101,6 +102,11 @@ class System:
     def __add__(self, stage: Stage) -> System:
         return replace(self, stages=(*self.stages, stage))
 
+    def with_last(self, **changes: Any) -> System:
+        """The same system with changes to its last stage."""
+        *before, last = self.stages
+        return replace(self, stages=(*before, replace(last, **changes)))
+
     def searching(self, index: str, **search: float) -> System:
         """The same system, searched through another index."""
         return replace(self, index=index, search=search)
@@ -113,17 +119,14 @@ class System:
     @property
     def settings(self) -> dict[str, Any]:
         """The system as recorded beside its results: JSON values."""
-        tokens = self.tokens if isinstance(self.tokens, Articles) else None
-        told = {"tokens": asdict(tokens)} if tokens else {}
+        told = {"tokens": asdict(self.tokens)} if hasattr(self.tokens, "tokenizer") else {}
         told |= {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
         return {**asdict(self.architecture), **told, "stages": [stage.settings for stage in self.stages]}
 
     def tokenizer(self, target: Collection) -> Tokenizer:
         """Its vocabulary."""
-        if isinstance(self.tokens, Articles):
-            return self.tokens.tokenizer
         if self.tokens is not None:
-            return self.tokens
+            return getattr(self.tokens, "tokenizer", self.tokens)
         found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
         return words(*(found or [target]))
 
@@ -133,12 +136,15 @@ class System:
 
     def cost(self, target: Target, seed: int) -> tuple[int, float]:
         """Steps of the last stage up to the weights that are kept; seconds of all stages, and of making their data."""
-        history, seconds = fit(self, target.trains, seed).history, 0.0
-        for length in range(1, len(self.stages) + 1):
-            seconds += fit(replace(self, stages=self.stages[:length]), target.trains, seed).history.seconds
-            seconds += sum(data.seconds() for data in self.stages[length - 1].parts)
-        kept = self.stages[-1].keep if self.stages else "best"
-        return (history.best_step if kept == "best" else history.evaluations[-1]["step"]), seconds
+        if not self.stages:
+            return 0, 0.0
+        made = self.architecture, self.tokenizer(target.trains)
+        chains = [self.stages[:length] for length in range(1, len(self.stages) + 1)]
+        histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]
+        last, kept = histories[-1], self.stages[-1].keep
+        steps = last.best_step if kept == "best" else last.evaluations[-1]["step"]
+        making = (data.seconds() for stage in self.stages for data in stage.parts)
+        return steps, sum(history.seconds for history in histories) + sum(making)
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """What answers any question: from its text and k to the rows of the k best documents, best first."""
@@ -177,19 +183,20 @@ def fit(system: System, target: Collection, seed: int, watching: Watching | None
     tokenizer = system.tokenizer(target)
     if not system.stages:
         return Retriever.fresh(system.architecture, tokenizer, seed)
-    return _fit(system.architecture, tokenizer, system.stages, target, seed, watching)
+    return Retriever.load(_made(system.architecture, tokenizer, system.stages, target, seed, watching))
 
 
-def _fit(
+def _made(
     architecture: Architecture,
     tokenizer: Tokenizer,
     stages: tuple[Stage, ...],
     target: Collection,
     seed: int,
     watching: Watching | None = None,
-) -> Retriever:
+) -> Path:
+    """The folder of a chain's retriever, trained if it is not there."""
     *before, stage = stages
-    start = _fit(architecture, tokenizer, tuple(before), target, seed) if before else None
+    start = _made(architecture, tokenizer, tuple(before), target, seed) if before else None
     settings = {
         "start": start.name if start else _fresh(architecture, tokenizer, seed),
         "stage": stage.address(target), "seed": stage_seed(seed, len(before)),
@@ -197,11 +204,12 @@ def _fit(
     }  # fmt: skip
 
     def make(folder: Path) -> None:
-        training = Training(stage, start or Retriever.fresh(architecture, tokenizer, seed), target, settings["seed"])
+        given = Retriever.load(start) if start else Retriever.fresh(architecture, tokenizer, seed)
+        training = Training(stage, given, target, settings["seed"])
         train_stage(training, folder, f"{stage}, seed {seed}", watching)
         training.student.save(folder)
 
-    return Retriever.load(cache.artefact(KIND, VERSION, settings, make))
+    return cache.artefact(KIND, VERSION, settings, make)
 
 
 def stage_seed(seed: int, place: int) -> int:

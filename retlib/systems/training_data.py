@@ -266,4 +266,5 @@ def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pai
     tables = [tokenized.document_rows(chosen[side]) for side in ("left", "right")]
     # An item outside every cluster (in negative pairs only) is a cluster of its own.
     clusters = collection.queries["cluster"].reindex(chosen["left"]).fillna(chosen["left"].set_axis(chosen["left"]))
-    return Pairs(*tables, labels=chosen["label"].to_numpy(np.int8), groups=pd.factorize(clusters)[0])
+    shares = chosen["right"].map(chosen["right"].value_counts(normalize=True)).to_numpy(np.float32)
+    return Pairs(*tables, chosen["label"].to_numpy(np.int8), pd.factorize(clusters)[0], np.log(shares))
