@@ -2,12 +2,13 @@
 
 `make book` is the way in; `snakemake --cores 2 --config profile=quick` at the root works
 too, and takes Snakemake's other options, an executor for a cluster among them. A notebook
-is stale when it, a module that it imports or that reads its data, a file of data/papers, a
-pinned version or one of its parameters has changed.
+is stale when it, a module that it imports or that reads its data, a plug-in, a file of
+data/papers, a pinned version or one of its parameters has changed.
 """
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -21,8 +22,13 @@ runtime.set_threads()  # the jobs inherit it
 ROOT = Path(workflow.basedir)
 PROFILE = str(config.get("profile", "quick"))
 SEEDS = [int(seed) for seed in str(config.get("seeds", "")).split()] or None
-PLANS = notebooks.plan(ROOT, PROFILE, SEEDS)
-FOLDER = runtime.build_dir() / PROFILE
+if "sweep" in config:
+    from retlib.workflow import sweep
+
+    SWEEP = sweep.read(Path(config["sweep"]), ROOT)
+    PLANS, FOLDER = SWEEP.plans, SWEEP.folder
+else:
+    PLANS, FOLDER = notebooks.plan(ROOT, PROFILE, SEEDS), runtime.build_dir() / PROFILE
 PAGES = f"{FOLDER}/pages/_build/html/index.html"
 PYTHON = Path(sys.executable)
 
@@ -36,6 +42,10 @@ def executed(names):
 
 def code(name):
     return imports.closure(PLANS[name].page.notebook, ROOT, PLANS[name].parameters)
+
+
+def plugins():
+    return [path for path in os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep) if path]
 
 
 def recorded(name):
@@ -54,6 +64,7 @@ rule notebook:
     input:
         notebook=lambda wildcards: str(PLANS[wildcards.name].page.notebook),
         code=lambda wildcards: code(wildcards.name),
+        plugins=plugins(),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
         papers=sorted((ROOT / "data" / "papers").glob("*.*")),
@@ -61,7 +72,7 @@ rule notebook:
     output:
         f"{FOLDER}/notebooks/{{name}}.ipynb",
     wildcard_constraints:
-        name="|".join(PLANS),
+        name="|".join(map(re.escape, PLANS)),
     log:
         f"{FOLDER}/logs/{{name}}.log",
     params:

@@ -21,9 +21,11 @@ from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable, WordPiece, offsets_of
 from retlib.models.encoders import DualEncoder, encode
 from retlib.models.transformer import Transformer
-from retlib.retrieval import index, two_pass
-from retlib.training.hard_negatives import Retrieved
-from retlib.training.trainer import RetrievalTask, TrainingSettings, train
+from retlib.retrieval import index
+from retlib.training.inputs import Inputs
+from retlib.training.negatives import Retrieved
+from retlib.training.tasks import RetrievalTask
+from retlib.training.trainer import Schedule, train
 
 DIMENSION, QUERIES, UNITS, MEAN_LENGTH = 128, 4096, 8000, 12
 
@@ -48,7 +50,7 @@ def main() -> None:
     """Train, and print the seconds of a step in their parts."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--documents", type=int, default=100_000, help="default: 100000")
-    parser.add_argument("--index", default="Exact", help="factory (default: Exact, in two passes where that is faster)")
+    parser.add_argument("--index", default="Exact", help="factory (default: Exact)")
     parser.add_argument("--search", default="", help="its search parameters, such as nprobe=64,k_factor=2")
     parser.add_argument("--retrieved", type=int, default=50, help="documents of a query (default: 50)")
     parser.add_argument("--batch", type=int, default=64, help="queries of a step (default: 64)")
@@ -62,16 +64,15 @@ def main() -> None:
     documents, table = vectors(options.documents), queries()
     search = {name: int(value) for name, value in (part.split("=") for part in options.search.split(",") if part)}
     start = time.perf_counter()
-    exact = options.index == "Exact"
-    built = two_pass.build(documents) if exact else index.build(options.index, documents, search)
+    built = index.build(options.index, documents, search)
     building = time.perf_counter() - start
     relevant = np.random.default_rng(2).integers(options.documents, size=(QUERIES, 1)).astype(np.int32)
     judged = LabelledQueries(table, TokenTable.from_rows(relevant.tolist()), documents)
-    pieces = WordPiece((*WordPiece.SPECIAL, *(f"w{i}" for i in range(UNITS - len(WordPiece.SPECIAL)))))
-    model = DualEncoder(Transformer.from_scratch(pieces, 2, DIMENSION, DIMENSION), similarity="dot")
-    task = RetrievalTask(model, Retrieved(judged, options.batch, 0, built, options.retrieved), "lambdarank-mrr")
-    settings = TrainingSettings(options.steps, options.steps, 2, "adamw", 1e-4, "bfloat16")
-    history = train(task, settings, lambda: 0.0, seed=0)
+    tokens = WordPiece((*WordPiece.SPECIAL, *(f"w{i}" for i in range(UNITS - len(WordPiece.SPECIAL)))))
+    model = DualEncoder(Transformer.from_scratch(tokens, 2, DIMENSION, DIMENSION), similarity="dot")
+    sampler = Retrieved(Inputs(judged, options.batch, 0, index=lambda: built), options.retrieved)
+    schedule = Schedule(steps=options.steps, learning_rate=1e-4, optimizer="adamw", evaluations=1)
+    history = train(RetrievalTask(model, sampler, "lambdarank-mrr"), schedule, lambda: 0.0, seed=0)
 
     encoded = encode(model.queries, table.take(np.arange(256)))
     nearest = index.build("Exact", documents).search(encoded, options.retrieved)[1]

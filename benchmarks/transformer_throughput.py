@@ -20,22 +20,22 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from statistics import median
 
 import numpy as np
+import pandas as pd
 import torch
 
 from retlib.core import runtime
 from retlib.data import datasets
 from retlib.data.datasets.catalogue import data_folders
 from retlib.data.pairs import Pairs, rows_of_step
-from retlib.data.text import WordPiece
+from retlib.data.text import WordPiece, concatenate, constant
 from retlib.models.encoders import DualEncoder
 from retlib.models.transformer import Transformer
-from retlib.systems import dense
 from retlib.training.negatives import Batch, InBatch
 from retlib.training.trainer import RetrievalTask, TrainingSettings, train
 
@@ -47,7 +47,7 @@ OURS, THEIRS = "the book's loop", "sentence-transformers"
 
 @dataclass(frozen=True)
 class Data:
-    """The pairs, as text and as units."""
+    """The pairs, as text and as tokens."""
 
     queries: Sequence[str]
     documents: Sequence[str]
@@ -64,17 +64,17 @@ class Data:
         paths = [folder / VOCABULARY for folder in data_folders()]
         path = next((path for path in paths if path.is_file()), None)
         wordpiece = WordPiece.load(path) if path else WordPiece.train([*chosen["text"], *found["context"].unique()])
-        architecture = dense.Architecture(query_length=QUERY_LENGTH, document_length=DOCUMENT_LENGTH)
-        if not with_passages:
-            texts = task.documents.assign(text=task.documents["sentence"])[["text"]]
-            task = replace(task, documents=texts)
+        queries, sentences = chosen["text"].tolist(), found["sentence"].tolist()
+        separator = constant(wordpiece.sep, len(found))
         with runtime.Stopwatch() as watch:
-            pairs = dense.Benchmark.tokenize(
-                task, wordpiece, architecture.query_length, architecture.document_length
-            ).pairs(task, "train")
-        documents = [f"{sentence} [SEP] {context}" for sentence, context in found[["sentence", "context"]].to_numpy()]
-        documents = documents if with_passages else found["sentence"].tolist()
-        return cls(chosen["text"].tolist(), documents, wordpiece, pairs, watch.seconds)
+            parts = [wordpiece.encode(sentences).segment]
+            if with_passages:
+                places, distinct = pd.factorize(found["context"])  # a passage stands behind many questions
+                parts += [separator, wordpiece.encode(distinct).take(places).segment]
+            asked = concatenate([wordpiece.encode(queries).segment], QUERY_LENGTH)
+            pairs = Pairs(asked, concatenate(parts, DOCUMENT_LENGTH), groups=pd.factorize(found.index)[0])
+        whole = [f"{sentence} [SEP] {context}" for sentence, context in zip(sentences, found["context"], strict=True)]
+        return cls(queries, whole if with_passages else sentences, wordpiece, pairs, watch.seconds)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def theirs(data: Data, steps: int, warmup: int, precision: str) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         same.bert.save_pretrained(folder)
         BertTokenizerFast(vocab=data.wordpiece.ids).save_pretrained(folder)
-        # Two units more for [CLS] and [SEP]; attention is that library's default, the fused product.
+        # Two tokens more for [CLS] and [SEP]; attention is that library's default, the fused product.
         lengths = {"query_length": QUERY_LENGTH + 2, "document_length": DOCUMENT_LENGTH + 2}
         words = Words(folder, model_kwargs={"add_pooling_layer": False}, **lengths)
         head = Dense(WIDTH, WIDTH, activation_function=None)
@@ -235,7 +235,7 @@ def main() -> None:
             rounds[key].append(contend(data, options.steps, options.warmup, key[1]))
 
     where = runtime.environment()
-    print(f"SQuAD, {options.pairs}: {len(data.pairs):,} pairs, {len(data.wordpiece):,} units")
+    print(f"SQuAD, {options.pairs}: {len(data.pairs):,} pairs, {len(data.wordpiece):,} tokens")
     print(f"tokenized in {data.seconds:.1f} s")
     print(f"{where['device']}, {options.threads} threads of {where['cores']} cores, load {where['load']}")
     print(f"torch {torch.__version__}, sentence-transformers {metadata.version('sentence-transformers')}")

@@ -27,13 +27,11 @@ hypothesis.settings.load_profile("retlib")
 # Its fixtures are a task of written words; a file with fixtures of the same names has its own.
 pytest_plugins = ["words"]
 
-# Files whose tests take minutes: they start first, so that none is left alone at the end.
-LONG = ("test_book.py", "test_batch.py", "test_prose.py")
-
 
 def pytest_collection_modifyitems(items):
-    """Order tests by how long their file takes."""
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    """Files with slow tests start first, so that none is left alone at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 THINGS = (

@@ -22,7 +22,7 @@ ELSEWHERE = {
     "make book PROFILE=smoke": "the same as BOOK above, with the profile's own seeds",
     "make test": "continuous integration",
     "make lab": "test_jupyterlab_opens_the_notebooks",
-    ".venv/bin/jupyter-book build .": "test_the_bare_build",
+    ".venv/bin/jupyter-book build .": "test_batch.py, on a toy book",
 }
 
 

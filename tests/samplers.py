@@ -1,7 +1,7 @@
 """Samplers made of their inputs by position, for tests of many of them."""
 
 from retlib.training import negatives
-from retlib.training.negatives import Inputs
+from retlib.training.inputs import Inputs, StaleLists
 
 
 def in_batch(source, batch_size, seed=0, mask_known=False, corrected=False):
@@ -38,4 +38,4 @@ def retrieved(source, batch_size, seed, index, n):
 
 
 def stale_lists(source, batch_size, seed, encode, index, interval, depth, every=1, clock=None):
-    return negatives.StaleLists(Inputs(source, batch_size, seed, encode, index), interval, depth, every, clock)
+    return StaleLists(Inputs(source, batch_size, seed, encode, index), interval, depth, every, clock)

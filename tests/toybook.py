@@ -102,7 +102,7 @@ def environment(root: Path) -> dict[str, str]:
 
 def start(root: Path, *arguments: str) -> subprocess.Popen:
     """Start the book of the profile `toy`."""
-    command = [sys.executable, "-m", "retlib.workflow.build", "--profile", "toy", *arguments]
+    command = [sys.executable, "-m", "retlib", "build", "--profile", "toy", *arguments]
     return subprocess.Popen(
         command,
         cwd=root,

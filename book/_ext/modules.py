@@ -1,6 +1,6 @@
 """Sphinx extension: the directive `rooms`, a section for each public module of the rooms of the package that it lists.
 
-A section holds what autodoc makes of the module and numpydoc's sections of its docstrings::
+A section holds what autodoc and numpydoc make of the module::
 
     ```{rooms}
     training
@@ -16,7 +16,6 @@ from importlib import import_module
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
-from sphinx.ext.napoleon import Config, NumpyDocstring
 from sphinx.util.docutils import SphinxDirective
 
 SECTION = """
@@ -28,8 +27,6 @@ SECTION = """
    :member-order: bysource
 ```
 """
-# Types stand as they are written: "float32 array, shape (B, d)" is for a reader, and no name to look up.
-NUMPYDOC = Config(napoleon_use_param=False, napoleon_use_rtype=False)
 
 
 def modules(package: str) -> Iterator[str]:
@@ -56,18 +53,8 @@ class Rooms(SphinxDirective):
         return place.children
 
 
-def read_docstring(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Turn numpydoc's sections into rst.
-
-    A property's docstring is one sentence, and napoleon would take what stands before a colon for its type.
-    """
-    if what != "property":
-        lines[:] = NumpyDocstring(lines, NUMPYDOC, app, what, name, thing, options).lines()
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directive."""
-    app.setup_extension("sphinx.ext.autodoc")
-    app.connect("autodoc-process-docstring", read_docstring)
+    app.setup_extension("numpydoc")
     app.add_directive("rooms", Rooms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

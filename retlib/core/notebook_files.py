@@ -6,6 +6,7 @@ import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,17 @@ def pages(root: Path) -> dict[str, Page]:
 def papers(root: Path) -> dict[str, dict]:
     """What ``data/papers/papers.yaml`` says of each paper, in its order; nothing where there is no such file."""
     path = root / "data" / "papers" / "papers.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return parsed(path) if path.is_file() else {}
+
+
+def parsed(path: Path) -> dict:
+    """What a YAML file says, parsed once as long as it does not change: a long one takes a good part of a second."""
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _parsed(path: Path, written: int) -> dict:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def profiles(root: Path) -> list[str]:

@@ -263,17 +263,15 @@ def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, 
     """Assign every item to a split so that no cluster is on both sides.
 
     The side of a cluster depends on its name and the seed alone, so that it stays where
-    it is when data are added. Items outside every cluster are clusters of one.
+    it is when data are added.
 
     Parameters
     ----------
     items : Index
-        All items.
     clusters : Series
-        Item to cluster, as `closure` gives it.
+        Item to cluster, as `closure` gives it; items outside are clusters of one.
     shares : mapping
-        Split to its share of the clusters, for instance ``{"test": 0.1, "dev": 0.05}``;
-        the rest is train.
+        Split to its share of the clusters, such as ``{"test": 0.1, "dev": 0.05}``; the rest is train.
     """
     names = pd.Series(items, index=items).astype(object)
     names.update(clusters)
@@ -288,7 +286,7 @@ def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, 
 
 
 def split_by_position(position: pd.Series, share: float, start: float) -> np.ndarray:
-    """The split at each position in [0, 1): train and dev below `share`, test from `start` on, else empty."""
+    """The split at each position in [0, 1): train and then dev below `share`, test from `start` on, else empty."""
     return np.select([position < (1 - HELD_OUT) * share, position < share, position >= start], SPLITS, "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -20,32 +21,8 @@ RUN = 13
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
-def split(text: str, most: int = MOST_WORDS) -> list[str]:
-    """Cut a text into passages of whole sentences, each as long as fits.
-
-    Parameters
-    ----------
-    text : str
-        Running text.
-    most : int
-        Words between white space in a passage, at most. Only a sentence that has more is cut inside.
-
-    Returns
-    -------
-    list of str
-        In order, without a word lost; empty for a text without words.
-
-    Raises
-    ------
-    SettingError
-        If `most` is not at least 1.
-    """
-    require(most >= 1, f"most = {most} words in a passage: at least 1 is needed")
-    return _packed(quick_sentences(text), most)
-
-
 def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFrame:
-    """The passages of articles, as `split` cuts their running text.
+    """The passages of articles: whole sentences, as many as fit, in order and without a word lost.
 
     Parameters
     ----------
@@ -53,7 +30,8 @@ def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFram
         As `retlib.data.datasets.articles` streams them. A passage may run over the end of a paragraph, not of
         an article.
     most : int
-        Words in a passage, at most: 100 in the paper.
+        Words between white space in a passage, at most: 100 in the paper. Only a sentence that has more is
+        cut inside.
 
     Returns
     -------
@@ -71,7 +49,7 @@ def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFram
     rows = [
         (f"{article.name}#{number}", text, article.title, article.name)
         for article in articles
-        for number, text in enumerate(_packed(_sentences(article), most))
+        for number, text in enumerate(_packed(chain.from_iterable(map(quick_sentences, article.passages)), most))
     ]
     require(len(rows) > 0, "the articles hold no running text to cut into passages", DataError)
     found = pd.DataFrame(rows, columns=["passage_id", "text", "title", "article"]).set_index("passage_id")
@@ -80,21 +58,17 @@ def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFram
     return found
 
 
-def _sentences(article: Article) -> Iterable[str]:
-    return (sentence for paragraph in article.passages for sentence in quick_sentences(paragraph))
-
-
 def _packed(sentences: Iterable[str], most: int) -> list[str]:
     """Sentences joined, in order, as long as they fit."""
     found, taken = [], []
     for sentence in sentences:
         tokens = sentence.split()
         for start in range(0, len(tokens), most):
-            piece = tokens[start : start + most]
-            if len(taken) + len(piece) > most:
+            part = tokens[start : start + most]
+            if len(taken) + len(part) > most:
                 found.append(" ".join(taken))
                 taken = []
-            taken = taken + piece
+            taken = taken + part
     return [*found, " ".join(taken)] if taken else found
 
 
@@ -196,10 +170,10 @@ def sentences(passages: pd.Series) -> pd.Series:
     """
     found = {}
     for name, text in passages.items():
-        pieces = {f"{name}|{i}": piece for i, piece in enumerate(quick_sentences(text))}
-        usable = [place for place, piece in pieces.items() if len(piece.split()) >= LEAST_WORDS]
+        parts = {f"{name}|{i}": sentence for i, sentence in enumerate(quick_sentences(text))}
+        usable = [place for place, sentence in parts.items() if len(sentence.split()) >= LEAST_WORDS]
         chosen = sorted(usable, key=hash_position)[:MOST_SENTENCES]
-        found |= {place: pieces[place] for place in chosen} or {f"{name}|0": text}
+        found |= {place: parts[place] for place in chosen} or {f"{name}|0": text}
     return pd.Series(found, dtype=object)
 
 

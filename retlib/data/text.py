@@ -223,13 +223,11 @@ class Vocabulary(Tokenizer):
         return cls((UNKNOWN, *words))
 
     @classmethod
-    def build(cls, texts: Iterable[str], min_count: int = 1, max_size: int | None = None) -> Self:
-        """The words of `texts` that occur at least `min_count` times, most frequent first; `max_size` at most."""
+    def build(cls, texts: Iterable[str], max_size: int | None = None) -> Self:
+        """The words of `texts`, most frequent first; `max_size` at most."""
         counts = Counter(word for text in texts for word in words(text))
-        kept = [word for word, count in counts.items() if count >= min_count]
-        kept.sort(key=lambda word: (-counts[word], word))
-        require(len(kept) > 0, "the texts hold no word that is frequent enough for a vocabulary", DataError)
-        return cls.of(kept[:max_size])
+        require(len(counts) > 0, "the texts hold no word for a vocabulary", DataError)
+        return cls.of(sorted(counts, key=lambda word: (-counts[word], word))[:max_size])
 
     def _rows(self, texts: list[str]) -> Iterator[list[int]]:
         # The library's WordLevel has a quarter of the speed, and other letters make its words than Python's.

@@ -13,20 +13,8 @@ from retlib.data.text import words
 from retlib.retrieval.lexical import BM25
 
 
-def distinct(generated: pd.DataFrame) -> pd.DataFrame:
-    """Each query once over all passages: for the passage to which it is most likely, the first of equals.
-
-    Parameters
-    ----------
-    generated : DataFrame
-        As `retlib.systems.query_generation.generate` returns it.
-    """
-    best = generated.sort_values("log_likelihood", ascending=False, kind="stable").drop_duplicates("query")
-    return generated.loc[best.index.sort_values()].reset_index(drop=True)
-
-
-def round_trip(generated: pd.DataFrame, passages: pd.Series, depth: int = 1) -> pd.Series:
-    """Whether BM25, with its default settings, finds a query's own passage among the first `depth` of all.
+def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
+    """Whether BM25, with its default settings, finds a query's own passage first of all.
 
     Parameters
     ----------
@@ -34,7 +22,6 @@ def round_trip(generated: pd.DataFrame, passages: pd.Series, depth: int = 1) -> 
         Columns `passage_id` and `query`; written by people, too.
     passages : Series
         Passage id to text.
-    depth : int
 
     Returns
     -------
@@ -47,8 +34,8 @@ def round_trip(generated: pd.DataFrame, passages: pd.Series, depth: int = 1) -> 
         If a query is of a passage that is not there.
     """
     own = _own(generated, passages)
-    _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), depth)
-    return pd.Series((rows == own[:, None]).any(axis=1), index=generated.index, name="round trip")
+    _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), 1)
+    return pd.Series(rows[:, 0] == own, index=generated.index, name="round trip")
 
 
 def _own(generated: pd.DataFrame, passages: pd.Series) -> np.ndarray:

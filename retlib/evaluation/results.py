@@ -208,10 +208,10 @@ def experiments(profile: str) -> list[str]:
     return sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
 
 
-def rows(profile: str) -> pd.DataFrame:
+def rows(profile: str, source: str | None = None) -> pd.DataFrame:
     """The rows of all experiments at a profile, the columns `FIRST` first; explorations by their folders' names."""
-    found = [load(name, profile).rows.assign(experiment=name) for name in experiments(profile)]
-    frames = [rows for rows in found if len(rows)]
+    found = [(name, load(name, profile, source)) for name in experiments(profile)]
+    frames = [each.rows.assign(experiment=name) for name, each in found if each is not None and len(each.rows)]
     if not frames:
         return pd.DataFrame(columns=FIRST)
     joined = pd.concat(frames, ignore_index=True)

@@ -54,7 +54,7 @@ class BagOfWords(nn.Module):
 
 
 class BagOfWordsMLP(nn.Module):
-    """The mean of a text's unit embeddings, then two layers with tanh (Chang 2020, section 4.2).
+    """The mean of a text's token embeddings, then two layers with tanh (Chang 2020, section 4.2).
 
     Parameters
     ----------

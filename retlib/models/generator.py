@@ -16,7 +16,7 @@ from retlib.core.errors import require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.data.text import TokenTable, WordPiece
 from retlib.data.tokenized import tokenize
-from retlib.models.seq2seq import HEADS, BartUnits, Seq2Seq
+from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq
 
 CONFIG = "bart.json"
 
@@ -51,7 +51,7 @@ class GeneratorArchitecture:
         require_one_of("head", self.head, HEADS)
         require_positive(self, "layers", "width", "passage_length", "query_length")
 
-    def build(self, tokenizer: WordPiece | BartUnits, config: Path | None = None) -> Seq2Seq:
+    def build(self, tokenizer: WordPiece | BartTokenizer, config: Path | None = None) -> Seq2Seq:
         """The model, what is new of its weights drawn from torch's generator.
 
         `config` is a file that describes a BART whose weights are not wanted.
@@ -74,7 +74,7 @@ class Generator:
     Parameters
     ----------
     architecture : GeneratorArchitecture
-    tokenizer : WordPiece or BartUnits
+    tokenizer : WordPiece or BartTokenizer
     model : Seq2Seq
     history : History
         Its scores are held-out log-likelihoods, the mean of a token.
@@ -83,7 +83,7 @@ class Generator:
     """
 
     architecture: GeneratorArchitecture
-    tokenizer: WordPiece | BartUnits
+    tokenizer: WordPiece | BartTokenizer
     model: Seq2Seq
     history: History = field(default_factory=History)
     name: str = ""
@@ -100,7 +100,7 @@ class Generator:
         both = "a generator has the vocabulary that it is given or that of its checkpoint: give one of them"
         require((tokenizer is None) == bool(architecture.checkpoint), both)
         runtime.set_seeds(seed)
-        tokenizer = BartUnits(architecture.checkpoint) if tokenizer is None else tokenizer
+        tokenizer = BartTokenizer(architecture.checkpoint) if tokenizer is None else tokenizer
         return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
 
     @property
@@ -144,7 +144,7 @@ class Generator:
         """Read what `save` wrote."""
         meta = json.loads((folder / "generator.json").read_text())
         architecture, words = GeneratorArchitecture(**meta["architecture"]), folder / "vocab.txt"
-        tokenizer = WordPiece.load(words) if words.exists() else BartUnits(folder / "tokens")
+        tokenizer = WordPiece.load(words) if words.exists() else BartTokenizer(folder / "tokens")
         model = architecture.build(tokenizer, folder / CONFIG)
         model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # shared weights are there once
         model, history = model.to(runtime.device()).eval(), History(**meta["history"])

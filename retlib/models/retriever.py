@@ -49,8 +49,8 @@ class Architecture:
         Of an encoding; 512 in Chang 2020.
     pooling : {"mean", "cls"}
         Of a Transformer; the papers' is [CLS].
-    head : {"linear", "normed", "tanh"}
-        Of a Transformer: a linear layer alone, or with a layer norm (Zhan 2020) or tanh (Liang 2020) behind it.
+    head : {"linear", "tanh"}
+        Of a Transformer: a linear layer alone, or with tanh behind it (Liang 2020).
     towers : {"siamese", "two"}
         Whether both sides share one encoder. Two begin alike, as two copies of one BERT do (Liang 2020, section 4).
     similarity : {"dot", "cosine"}

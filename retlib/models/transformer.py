@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,18 +13,14 @@ from torch import Tensor, nn
 
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.text import TokenTable, WordPiece
-from retlib.models import attention
 
 POOLINGS = ("mean", "cls")
-# What follows the linear layer of a head: nothing, a layer norm (Zhan 2020, section 5.2.2) or tanh (Liang 2020, 2.2).
-HEADS = {"linear": lambda dimension: nn.Identity(), "normed": nn.LayerNorm, "tanh": lambda dimension: nn.Tanh()}
+# What follows the linear layer of a head: nothing, or tanh (Liang 2020, section 2.2).
+HEADS = {"linear": nn.Identity, "tanh": nn.Tanh}
 
 # Rows that are padded to one length together: smaller groups waste less padding, larger ones
 # make fewer calls. For two layers of 128 on one core, 16 to 64 are equally fast.
 GROUP = 32
-
-# Places of the special units among the embeddings of a table.
-PAD, CLS, SEP = 0, 1, 2
 
 
 class Transformer(nn.Module):
@@ -33,18 +31,18 @@ class Transformer(nn.Module):
     bert : BertModel
         Without its pooler.
     wordpiece : WordPiece
-        Of the token tables; gives the special units.
+        Of the token tables; gives the special tokens.
     dimension : int
         Size of an encoding.
     pooling : {"mean", "cls"}
         Mean of all hidden states of a row, or the state of [CLS], as in the paper. From
         scratch the mean learns several times faster.
-    head : {"linear", "normed", "tanh"}
-        The linear layer alone, or what follows it; see `HEADS`.
+    head : {"linear", "tanh"}
+        The linear layer alone, or with tanh behind it (Liang 2020, section 2.2).
 
     Notes
     -----
-    A row is encoded as [CLS] units [SEP]. Rows are encoded in groups of like length, each
+    A row is encoded as [CLS] tokens [SEP]. Rows are encoded in groups of like length, each
     padded to its own longest row: the result is that of one padded batch, for about half of
     the work.
     """
@@ -57,13 +55,12 @@ class Transformer(nn.Module):
         require_one_of("head", head, HEADS)
         require(dimension > 0, f"dimension = {dimension} must be positive")
         size = bert.config.vocab_size
-        wrong = f"the model has {size} units, its vocabulary {len(wordpiece)}: they do not belong together"
+        wrong = f"the model has {size} tokens, its vocabulary {len(wordpiece)}: they do not belong together"
         require(size == len(wordpiece), wrong, DataError)
-        attention.join(bert)
         self.bert, self.pooling = bert, pooling
         self.head = nn.Linear(bert.config.hidden_size, dimension)
-        self.finish = HEADS[head](dimension)
-        self._special = np.array([wordpiece.pad, wordpiece.cls, wordpiece.sep], dtype=np.int32)
+        self.finish = HEADS[head]()
+        self._special = (wordpiece.pad, wordpiece.cls, wordpiece.sep)
 
     @classmethod
     def from_scratch(
@@ -132,17 +129,16 @@ class Transformer(nn.Module):
 
     @property
     def longest(self) -> int:
-        """Most units of a row, [CLS] and [SEP] not counted."""
+        """Most tokens of a row, [CLS] and [SEP] not counted."""
         return self.bert.config.max_position_embeddings - 2
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
         if len(table) == 0:
             return self.head.weight.new_zeros((0, self.dimension))
-        embedded = self._embedded(table)
-        order, groups = _groups(table)
-        pooled = torch.cat([self._pooled(*self._run(table, embedded, rows)) for rows in groups])  # (rows, width)
-        return self.project(pooled)[self._back(order)]
+        groups, back = by_length(table)
+        pooled = torch.cat([self._pooled(*found) for found in self._run(table, groups)])  # (rows, width)
+        return self.project(pooled)[back]
 
     def project(self, pooled: Tensor) -> Tensor:
         """What the head makes of states that are pooled in some way: (..., width) to (..., dimension), float32."""
@@ -151,61 +147,35 @@ class Transformer(nn.Module):
             return self.finish(self.head(pooled.float()))
 
     def states(self, table: TokenTable) -> Tensor:
-        """The hidden state of every unit of the table, in the order of its flat ids: shape (units, width)."""
-        embedded = self._embedded(table)
-        order, groups = _groups(table)
-        parts = []
-        for rows in groups:
-            states, mask = self._run(table, embedded, rows)
-            # The mask holds [CLS] and [SEP] too, the first and the last of each row.
-            inner = mask.clone()
-            inner[:, 0] = False
-            inner[:, :-1] &= mask[:, 1:]
-            inner[:, -1] = False
-            parts.append(states[inner])
-        places = TokenTable(np.arange(len(table.ids), dtype=np.int32), table.offsets).take(order).ids
-        return torch.cat(parts)[self._back(places)]
+        """The hidden state of every token of the table, in the order of its flat ids: shape (tokens, width)."""
+        groups, _ = by_length(table)
+        states = torch.cat([hidden[text.inner] for hidden, text in self._run(table, groups)])
+        places = TokenTable(np.arange(len(table.ids), dtype=np.int32), table.offsets).take(np.concatenate(groups)).ids
+        return states[torch.from_numpy(np.argsort(places)).to(states.device)]
 
-    def _back(self, order: np.ndarray) -> Tensor:
-        """The index that undoes an order."""
-        return torch.from_numpy(np.argsort(order, kind="stable")).to(self.head.weight.device)
-
-    def _embedded(self, table: TokenTable) -> Tensor:
-        """Embeddings of the special units, then of all units of the table: shape (3 + units, width).
-
-        Looked up once for all groups: the gradient of a look-up is as large as the vocabulary.
-        """
+    def _run(self, table: TokenTable, groups: list[np.ndarray]) -> Iterator[tuple[Tensor, Framed]]:
+        """Hidden states of each group of rows, padded to the longest of them: (rows, T, width)."""
         longest = int(table.lengths.max())
-        require(longest <= self.longest, f"a text of {longest} units; the model takes {self.longest}", DataError)
-        ids = torch.from_numpy(np.concatenate([self._special, table.ids]))
-        embeddings = self.bert.get_input_embeddings()
-        return embeddings(ids.to(self.head.weight.device))
+        require(longest <= self.longest, f"a text of {longest} tokens; the model takes {self.longest}", DataError)
+        texts = [frame(table.take(rows), *self._special, self.head.weight.device) for rows in groups]
+        # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary.
+        tokens = torch.cat([text.tokens.flatten() for text in texts])
+        embedded = self.bert.get_input_embeddings()(tokens).split([text.tokens.numel() for text in texts])
+        for text, rows, inputs in zip(texts, groups, embedded, strict=True):
+            # Rows of one length need no mask, which lets attention take its fastest path.
+            mask = None if np.ptp(table.lengths[rows]) == 0 else text.mask.long()
+            inputs = inputs.view(*text.tokens.shape, -1)
+            yield self.bert(inputs_embeds=inputs, attention_mask=mask).last_hidden_state, text
 
-    def _run(self, table: TokenTable, embedded: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Hidden states of some rows, padded to the longest of them, and the mask of what is not padding."""
-        lengths = table.lengths[rows][:, None]
-        places = np.arange(lengths.max() + 2)[None, :]
-        # [CLS] units [SEP] padding, as rows of `embedded`.
-        units = table.offsets[rows][:, None] + places - 1 + len(self._special)
-        units = np.where(places == lengths + 1, SEP, np.where(places > lengths, PAD, units))
-        units[:, 0] = CLS
-        on = embedded.device
-        mask = torch.from_numpy(places < lengths + 2).to(on)
-        inputs = embedded[torch.from_numpy(units).to(on)]  # (rows, T, width)
-        # Rows of one length need no mask, which lets attention take its fastest path.
-        whole = bool((lengths == lengths[0]).all())
-        found = self.bert(inputs_embeds=inputs, attention_mask=None if whole else mask.long())
-        return found.last_hidden_state, mask
-
-    def _pooled(self, states: Tensor, mask: Tensor) -> Tensor:
+    def _pooled(self, states: Tensor, text: Framed) -> Tensor:
         if self.pooling == "cls":
             return states[:, 0]
-        weights = mask.to(states.dtype)[:, :, None]  # (rows, T, 1)
+        weights = text.mask.to(states.dtype)[:, :, None]  # (rows, T, 1)
         return (states * weights).sum(1) / weights.sum(1)
 
 
 class MaskedLanguageModel(nn.Module):
-    """A Transformer with BERT's head for masked units, whose output weights are the embeddings (Devlin 2019).
+    """A Transformer with BERT's head for masked tokens, whose output weights are the embeddings (Devlin 2019).
 
     Parameters
     ----------
@@ -222,14 +192,43 @@ class MaskedLanguageModel(nn.Module):
         self.bias = nn.Parameter(torch.zeros(encoder.bert.config.vocab_size))
 
     def forward(self, table: TokenTable, places: np.ndarray) -> Tensor:
-        """Logits of the units at some places of the table's flat ids: shape (places, vocabulary)."""
+        """Logits of the tokens at some places of the table's flat ids: shape (places, vocabulary)."""
         states = self.encoder.states(table)
         chosen = states[torch.from_numpy(places).to(states.device)]  # (places, width)
         embeddings = self.encoder.bert.get_input_embeddings().weight
         return self.transform(chosen) @ embeddings.T + self.bias
 
 
-def _groups(table: TokenTable) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The rows in the order of their lengths, and the same in groups."""
+class Framed(NamedTuple):
+    """Rows of a token table as BERT and BART read them.
+
+    Parameters
+    ----------
+    tokens : int64 tensor, shape (rows, T)
+        Each row between the tokens that open and end it; then padding.
+    mask : bool tensor, shape (rows, T)
+        What is not padding.
+    inner : bool tensor, shape (rows, T)
+        The tokens of the table alone.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    inner: Tensor
+
+
+def frame(table: TokenTable, pad: int, opening: int, end: int, on: torch.device) -> Framed:
+    """The rows of a table between two tokens, padded to the longest of them."""
+    lengths = table.lengths[:, None]
+    places = np.arange(int(lengths.max(initial=0)) + 2)
+    inner = (places > 0) & (places <= lengths)
+    tokens = np.full(inner.shape, pad, dtype=np.int64)
+    tokens[:, 0], tokens[places == lengths + 1], tokens[inner] = opening, end, table.ids
+    return Framed(*(torch.from_numpy(part).to(on) for part in (tokens, places < lengths + 2, inner)))
+
+
+def by_length(table: TokenTable) -> tuple[list[np.ndarray], np.ndarray]:
+    """The rows of a table in groups of like length, and the index that undoes their order."""
     order = np.argsort(table.lengths, kind="stable")
-    return order, [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
+    groups = [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
+    return groups, np.argsort(order)

@@ -6,10 +6,10 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,8 +19,11 @@ from scipy.sparse import csr_array
 from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable, Vocabulary, words
 
-Entry = tuple[str, np.ndarray]
-Only = Container[str] | None
+if TYPE_CHECKING:
+    from gensim.models import KeyedVectors
+
+# Of word2vec: words to each side, random words for each observed one, and how often a word must occur.
+WINDOW, NEGATIVES, MIN_COUNT = 5, 5, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +52,7 @@ class WordVectors:
         (folder / "words.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def train(
-    texts: Iterable[str],
-    seed: int = 0,
-    *,
-    dimension: int = 300,
-    epochs: int = 5,
-    skip_gram: bool = True,
-    window: int = 5,
-    negatives: int = 5,
-    min_count: int = 2,
-) -> WordVectors:
+def train(texts: Iterable[str], seed: int = 0, *, dimension: int = 300, epochs: int = 5) -> WordVectors:
     """Train word2vec (Mikolov et al. 2013) with gensim on one thread: equal input, equal bits.
 
     Parameters
@@ -69,35 +62,35 @@ def train(
         10,000 words count.
     dimension : int
         Of the vectors; the paper's have 300.
-    epochs, window, negatives, min_count : int
-        Passes; words to each side; random words for each observed one; how often a word must
-        occur to get a vector.
-    skip_gram : bool
-        Predict the context from the word (skip-gram), else the word from its context (CBOW).
-        The paper does not say which. On questions, skip-gram retrieved far better at equal epochs.
+    epochs : int
+        Passes.
 
     Raises
     ------
     DataError
-        If no word occurs `min_count` times.
+        If no word occurs `MIN_COUNT` times.
+
+    Notes
+    -----
+    The paper does not say whether the context is predicted from the word (skip-gram) or the word from its
+    context (CBOW). Here it is skip-gram, which on questions retrieved far better at equal epochs.
     """
     from gensim.models import Word2Vec
 
-    for name, value in {"dimension": dimension, "epochs": epochs, "window": window, "min_count": min_count}.items():
+    for name, value in {"dimension": dimension, "epochs": epochs}.items():
         require(value >= 1, f"{name} = {value}: at least 1 is needed")
-    require(negatives >= 1, f"negatives = {negatives}: at least 1 is needed")
     # Interned, a word takes the memory of one, however often it occurs.
     corpus = [[sys.intern(word) for word in words(text)] for text in texts]
-    algorithm = {"vector_size": dimension, "sg": int(skip_gram), "window": window, "negative": negatives}
-    model = Word2Vec(min_count=min_count, workers=1, seed=seed, **algorithm)
+    algorithm = {"vector_size": dimension, "sg": 1, "window": WINDOW, "negative": NEGATIVES}
+    model = Word2Vec(min_count=MIN_COUNT, workers=1, seed=seed, **algorithm)
     model.build_vocab(corpus)
-    require(len(model.wv) > 0, f"word2vec: no word occurs {min_count} times in {len(corpus)} texts", DataError)
+    require(len(model.wv) > 0, f"word2vec: no word occurs {MIN_COUNT} times in {len(corpus)} texts", DataError)
     model.train(corpus, total_examples=model.corpus_count, epochs=epochs)
-    settings = {"system": "word2vec", **algorithm, "epochs": epochs, "min_count": min_count, "seed": seed}
-    return _from_entries(zip(model.wv.index_to_key, model.wv.vectors, strict=True), dimension, settings)
+    settings = {"system": "word2vec", **algorithm, "epochs": epochs, "min_count": MIN_COUNT, "seed": seed}
+    return _of(model.wv, settings)
 
 
-def load(path: Path | str, only: Only = None) -> WordVectors:
+def load(path: Path | str) -> WordVectors:
     """Read word vectors from a file of GloVe or word2vec, or from a folder that `WordVectors.save` wrote.
 
     Parameters
@@ -106,34 +99,33 @@ def load(path: Path | str, only: Only = None) -> WordVectors:
         `*.bin` or `*.bin.gz` is word2vec's binary form; any other file is text with a word
         and its numbers on each line, with word2vec's first line (count and dimension) or
         without it (GloVe), gzipped or not.
-    only : container of str, optional
-        Of a file, keep these words: it then takes the memory and most of the time of what is needed.
 
     Raises
     ------
     DataError
-        If the file is absent, damaged or of another form, naming file and line.
+        If the file is absent, damaged or of another form.
 
     Notes
     -----
     Words are kept as they are in the file, while `retlib.data.text.words` are lowercase: in a file
     that distinguishes case, the lowercase form is the one that is found. Of a word that stands
-    twice, the first is kept.
-
+    twice, the first is kept. gensim reads the binary form; its reader of text takes more than three
+    times as long as the one here, and fails at GloVe's words that have a space inside.
     """
     path = Path(path)
     require(path.exists(), f"there are no word vectors at {path}", DataError)
     if path.is_dir():
         return _load_saved(path)
-    binary = path.suffixes[-2:] == [".bin", ".gz"] or path.suffix == ".bin"
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-        try:
-            dimension, entries = (_binary_entries if binary else _text_entries)(stream, path, only)
-            vectors = _from_entries(entries, dimension, {"system": "file", "name": path.name})
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path} is damaged: {error}") from error
-    require(len(vectors.vocabulary) > 1, f"{path} holds none of the words that are asked for", DataError)
-    return vectors
+    settings = {"system": "file", "name": path.name}
+    try:
+        if path.name.removesuffix(".gz").endswith(".bin"):
+            from gensim.models import KeyedVectors
+
+            return _of(KeyedVectors.load_word2vec_format(str(path), binary=True, unicode_errors="replace"), settings)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return WordVectors(*_read_text(stream, path), settings)
+    except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged, or no file of word vectors: {error}") from error
 
 
 def _load_saved(folder: Path) -> WordVectors:
@@ -147,68 +139,43 @@ def _load_saved(folder: Path) -> WordVectors:
     return WordVectors(vocabulary, matrix, content["settings"])
 
 
-def _from_entries(entries: Iterable[Entry], dimension: int, settings: Mapping[str, Any]) -> WordVectors:
-    known: dict[str, None] = {}
-    # One buffer that grows in place: files are read that fill half of the memory.
-    buffer = bytearray(4 * dimension)
-    for word, vector in entries:
-        if word not in known:
-            known[word] = None
-            buffer += vector.astype("<f4", copy=False).tobytes()
-    matrix = np.frombuffer(buffer, dtype="<f4").reshape(-1, dimension)
-    return WordVectors(Vocabulary.of(known), matrix, settings)
+def _of(vectors: KeyedVectors, settings: Mapping[str, Any]) -> WordVectors:
+    """What gensim holds, with a row of zeros for unknown words before it."""
+    matrix = np.concatenate([np.zeros((1, vectors.vector_size), dtype=np.float32), vectors.vectors])
+    return WordVectors(Vocabulary.of(vectors.index_to_key), matrix, settings)
 
 
-def _text_entries(stream: BinaryIO, path: Path, only: Only) -> tuple[int, Iterator[Entry]]:
+def _read_text(stream: BinaryIO, path: Path) -> tuple[Vocabulary, np.ndarray]:
     first = stream.readline()
     fields = first.split()
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
-        count, dimension = map(int, fields)
-        return dimension, _text_rows(stream, path, only, dimension, count)
-    require(len(fields) > 2, f"{path}, line 1: expected a word and its numbers; found {first[:80]!r}", DataError)
-    # The first line is read again, by the same rule as all others.
-    stream.seek(0)
-    return len(fields) - 1, _text_rows(stream, path, only, len(fields) - 1, None)
-
-
-def _text_rows(stream: BinaryIO, path: Path, only: Only, dimension: int, count: int | None) -> Iterator[Entry]:
-    before = 0 if count is None else 1
-    read = 0
+    headed = len(fields) == 2 and all(field.isdigit() for field in fields)
+    require(len(fields) >= 2, f"{path}, line 1: expected a word and its numbers; found {first[:80]!r}", DataError)
+    dimension = int(fields[1]) if headed else len(fields) - 1
+    if not headed:
+        stream.seek(0)
+    known: dict[str, None] = {}
+    # One buffer that grows in place: files are read that fill half of the memory.
+    buffer, read = bytearray(4 * dimension), 0
     for read, line in enumerate(stream, start=1):
         # From the right: GloVe has words with a space inside.
         word, *numbers = line.rstrip().rsplit(b" ", dimension)
-        word = word.decode(errors="replace")
-        if only is not None and word not in only:
-            continue
         try:
-            vector = np.array(numbers, dtype=np.float32)
+            vector = np.array(numbers, dtype="<f4")
         except ValueError:
             vector = np.empty(0)
         if len(vector) != dimension or not np.isfinite(vector).all():
-            shown = line[:80].decode(errors="replace")
-            raise DataError(f"{path}, line {before + read}: expected a word and {dimension} numbers; found {shown!r}")
-        yield word, vector
-    promised = count is None or read == count
-    require(promised, f"{path}: line 1 promises {count} words, but {read} follow: the file is cut", DataError)
-
-
-def _binary_entries(stream: BinaryIO, path: Path, only: Only) -> tuple[int, Iterator[Entry]]:
-    fields = stream.readline(100).split()
-    numeric = len(fields) == 2 and all(field.isdigit() for field in fields)
-    require(numeric, f"{path}: its first line is not word2vec's, a count and a dimension", DataError)
-    count, dimension = map(int, fields)
-    return dimension, _binary_rows(stream, path, only, dimension, count)
-
-
-def _binary_rows(stream: BinaryIO, path: Path, only: Only, dimension: int, count: int) -> Iterator[Entry]:
-    for number in range(1, count + 1):
-        # The original program ends each vector with a line break, gensim does not.
-        word = b"".join(iter(lambda: stream.read(1) or b" ", b" ")).lstrip(b"\n").decode(errors="replace")
-        content = stream.read(4 * dimension)
-        complete = len(content) == 4 * dimension
-        require(complete, f"{path}: cut within word {number} of the {count} that its first line promises", DataError)
-        if only is None or word in only:
-            yield word, np.frombuffer(content, dtype="<f4")
+            wrong = f"expected a word and {dimension} numbers; found {line[:80].decode(errors='replace')!r}"
+            raise DataError(f"{path}, line {read + headed}: {wrong}")
+        if (word := word.decode(errors="replace")) not in known:
+            known[word] = None
+            buffer += vector.tobytes()
+    whole = not headed or read == int(fields[0])
+    require(
+        whole,
+        f"{path}: line 1 promises {first.split()[0].decode()} words, but {read} follow: the file is cut",
+        DataError,
+    )
+    return Vocabulary.of(known), np.frombuffer(buffer, dtype="<f4").reshape(-1, dimension)
 
 
 class AveragedVectors:

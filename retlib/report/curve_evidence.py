@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import Comparison, compare, same_seeds
-from retlib.report.evidence import Evidence, Records, rising
+from retlib.evaluation.measures import compare, same_seeds
+from retlib.report.evidence import Evidence, Records, above, below, named, rising, versus
 
 # A curve is smoothed by its means over so many windows of equal length.
 WINDOWS = 10
@@ -38,20 +38,26 @@ def curve(records: Records, system: str) -> pd.DataFrame:
     DataError
         If the experiment has no such curve.
     """
-    experiment, name = system.split(":", 1)
-    table = records.results(experiment).tables.get("curves", pd.DataFrame(columns=["system", "measure"]))
-    mine = table[(table["system"] == name) & (table["measure"] == records.measure)]
+    table, (experiment, name) = records.table("curves", system), named(system)
+    mine = table[table["measure"] == records.measure]
     require(len(mine) > 0, f"no curve of {records.measure} of {name!r} is recorded in {experiment}", DataError)
     return mine.pivot(index="step", columns="seed", values="value").dropna() * 100
 
 
 def interval(records: Records, system: str) -> int:
     """Steps between the refreshes of a system's lists; `DataError` if they are not recorded."""
-    experiment, name = system.split(":", 1)
-    table = records.results(experiment).tables.get("intervals", pd.DataFrame(columns=["system"]))
-    mine = table[table["system"] == name]
+    mine, (experiment, name) = records.table("intervals", system), named(system)
     require(len(mine) == 1, f"no refresh interval of {name!r} is recorded in {experiment}", DataError)
     return int(mine["interval"].iloc[0])
+
+
+def _mean(values: pd.DataFrame) -> float:
+    return float(values.to_numpy().mean())
+
+
+def _blocks(steps: pd.Index) -> pd.Series:
+    """Step to its block: neighbouring steps are alike, and count together."""
+    return pd.Series(np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps), index=steps)
 
 
 def _rise(records: Records, spec: Mapping) -> list[Evidence]:
@@ -60,40 +66,24 @@ def _rise(records: Records, spec: Mapping) -> list[Evidence]:
     size = len(values) // WINDOWS
     require(size > 1, f"{len(values)} recorded steps are too few for {WINDOWS} windows", DataError)
     windows = [values.iloc[i * size : (i + 1) * size].set_axis(range(size)) for i in range(WINDOWS)]
-    found, p_for, p_against = rising(windows, _blocks(windows[0].index))
-    last, first = (float(window.to_numpy().mean()) for window in (windows[-1], windows[0]))
+    found, p = rising(windows, _blocks(windows[0].index))
+    label, sides = records.label(named(spec["system"])[1], spec["data"]), (_mean(windows[-1]), _mean(windows[0]))
     note = f"from the first to the last of {WINDOWS} windows; the effect is the rise from one to the next"
-    return [_evidence(records, spec, _name(spec["system"]), found, (last, first), p_for, p_against, note)]
+    return [Evidence.of(label, found, sides, p, note)]
 
 
-def _above(records: Records, spec: Mapping, share: float) -> list[Evidence]:
-    """A - B > 0 over the last `share` of the steps."""
-    found, sides = _difference(records, spec, share)
-    p_for = found.p_greater()
-    note = "all steps" if share == 1 else f"the last {share:.0%} of the steps"
-    return [_evidence(records, spec, _versus(spec), found, sides, p_for, 1 - p_for, note)]
-
-
-def _not_above(records: Records, spec: Mapping) -> list[Evidence]:
-    """A - B < margin at the end of the training."""
-    found, sides = _difference(records, spec, END)
-    p_against = found.p_greater(spec["margin"])
-    note = f"the last {END:.0%} of the steps, margin {spec['margin']} points"
-    return [_evidence(records, spec, _versus(spec), found, sides, 1 - p_against, p_against, note)]
-
-
-def _difference(records: Records, spec: Mapping, share: float) -> tuple[Comparison, tuple[float, float]]:
+def _pair(records: Records, spec: Mapping, share: float = END, holds: Callable = above) -> list[Evidence]:
+    """A less B over the last `share` of the steps."""
     a, b = same_seeds(*(curve(records, system) for system in spec["pair"]))
     steps = a.index.intersection(b.index)
     steps = steps[len(steps) - round(share * len(steps)) :]
     require(len(steps) > 1, f"{' and '.join(spec['pair'])} share fewer than two recorded steps", DataError)
     a, b = a.loc[steps], b.loc[steps]
-    return compare(a, b, _blocks(steps)), (float(a.to_numpy().mean()), float(b.to_numpy().mean()))
-
-
-def _blocks(steps: pd.Index) -> pd.Series:
-    """Step to its block: neighbouring steps are alike, and count together."""
-    return pd.Series(np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps), index=steps)
+    found = compare(a, b, _blocks(steps))
+    note = "all steps" if share == 1 else f"the last {share:.0%} of the steps"
+    note += f", margin {spec['margin']} points" if "margin" in spec else ""
+    p = holds(found, spec.get("margin", 0.0))
+    return [Evidence.of(records.label(versus(spec), spec["data"]), found, (_mean(a), _mean(b)), p, note)]
 
 
 def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:
@@ -105,18 +95,13 @@ def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:
     whole = early.index.intersection(late.index)
     require(len(whole) > 2, f"a sawtooth needs three whole cycles of {every} steps", DataError)
     early, late = early.loc[whole], late.loc[whole]
-    after = early.iloc[1:].set_axis(whole[:-1])
-    drops, jumps = (early - late).mean(axis=1), (after - late.iloc[:-1]).mean(axis=1)
-    parts = (("after a refresh vs before the next", early, late, drops), ("at a refresh", after, late.iloc[:-1], jumps))
-    evidence = []
-    for what, a, b, differences in parts:
-        found = compare(a, b)
-        sides = float(a.to_numpy().mean()), float(b.to_numpy().mean())
+    after, evidence = early.iloc[1:].set_axis(whole[:-1]), []
+    parts = (("after a refresh vs before the next", early, late), ("at a refresh", after, late.iloc[:-1]))
+    for what, a, b in parts:
+        found, differences = compare(a, b), (a - b).mean(axis=1)
         note = f"A above B in {int((differences > 0).sum())} of {len(differences)} cycles of {every} steps"
-        p_for = found.p_greater()
-        evidence.append(
-            _evidence(records, spec, f"{_name(spec['system'])}, {what}", found, sides, p_for, 1 - p_for, note)
-        )
+        label = records.label(f"{named(spec['system'])[1]}, {what}", spec["data"])
+        evidence.append(Evidence.of(label, found, (_mean(a), _mean(b)), above(found), note))
     return evidence
 
 
@@ -130,11 +115,10 @@ def _swing(records: Records, spec: Mapping) -> list[Evidence]:
     a, b = same_seeds(*(_repeated(curve(records, system), every) for system in spec["pair"]))
     shared = a.index.intersection(b.index)
     require(len(shared) > 2, f"a swing needs five whole cycles of {every} steps", DataError)
-    found = compare(_pseudovalues(a.loc[shared]), _pseudovalues(b.loc[shared]))
-    sides = tuple(float(max(0.0, side.loc[shared].to_numpy().mean()) ** 0.5) for side in (a, b))
+    a, b = a.loc[shared], b.loc[shared]
+    found, sides = compare(_pseudovalues(a), _pseudovalues(b)), [max(0.0, _mean(side)) ** 0.5 for side in (a, b)]
     note = f"swings that repeat every {every} steps, root mean square; the effect is A² - B²"
-    p_for = found.p_greater()
-    return [_evidence(records, spec, _versus(spec), found, sides, p_for, 1 - p_for, note)]
+    return [Evidence.of(records.label(versus(spec), spec["data"]), found, sides, above(found), note)]
 
 
 def _pseudovalues(products: pd.DataFrame) -> pd.DataFrame:
@@ -160,33 +144,11 @@ def _repeated(values: pd.DataFrame, every: int) -> pd.DataFrame:
     return (profile * others).groupby(level=0).mean()
 
 
-def _name(system: str) -> str:
-    return system.split(":", 1)[1]
-
-
-def _versus(spec: Mapping) -> str:
-    return " vs ".join(map(_name, spec["pair"]))
-
-
-def _evidence(
-    records: Records,
-    spec: Mapping,
-    what: str,
-    found: Comparison,
-    sides: tuple[float, float],
-    p_for: float,
-    p_against: float,
-    note: str,
-) -> Evidence:
-    label = f"{records.measure}: {what}, on {records.collection(spec['data'])}"
-    return Evidence(label, *sides, found.effect, *found.interval(), p_for, p_against, found.seeds, found.queries, note)
-
-
 TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {
     "rise": _rise,
-    "above_at_end": partial(_above, share=END),
-    "above_throughout": partial(_above, share=1.0),
-    "not_above_at_end": _not_above,
+    "above_at_end": _pair,
+    "above_throughout": partial(_pair, share=1.0),
+    "not_above_at_end": partial(_pair, holds=below),
     "sawtooth": _sawtooth,
     "swing": _swing,
 }

@@ -44,6 +44,27 @@ def style_axis(axis: Axes) -> None:
     axis.grid(alpha=0.25)
 
 
+def panels(titles: Sequence[str], width: float, height: float, columns: int = 2, **options: bool) -> tuple:
+    """A figure of titled panels, so many a row, each of the given size in inches; and the panels.
+
+    Parameters
+    ----------
+    **options : bool
+        `sharex` and `sharey`, as matplotlib has them.
+    """
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", dpi=110, **options)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_visible(False)
+    shown = list(axes.flat[: len(titles)])
+    for axis, title in zip(shown, titles, strict=True):
+        style_axis(axis)
+        axis.set_title(title, fontsize=10)
+    return figure, shown
+
+
 def legend(figure: Figure, axes: Iterable[Axes], columns: int, size: float = 9) -> None:
     """One legend below all panels, each name once."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
@@ -71,7 +92,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     Parameters
     ----------
     tables : mapping
-        Collection to a table as `retlib.report.reports.scores` returns it.
+        Collection to a table as `retlib.report.tables.scores` returns it.
     """
     rows = max(len(table) for table in tables.values())
     figure, axes = styled(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
@@ -104,7 +125,6 @@ def curves(
     xlabel: str,
     ylabel: str,
     logarithmic: str = "",
-    order: Sequence[str] | None = None,
     level: tuple[float, str] | None = None,
 ) -> Figure:
     """Lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest seed.
@@ -119,7 +139,7 @@ def curves(
         A horizontal line and what it stands for.
     """
     figure, (axis,) = styled()
-    for i, name in enumerate(order or dict.fromkeys(table[by])):
+    for i, name in enumerate(dict.fromkeys(table[by])):
         part = table[table[by] == name].groupby(x)[y].agg(["mean", "min", "max"])
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         axis.plot(part.index, part["mean"], markersize=4, markevery=max(1, len(part) // 12), label=name, **style)
@@ -163,7 +183,7 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
     return figure
 
 
-def recalls(results: Results, collections: Sequence[str], measures: Sequence[str], split: str = "test") -> Figure:
+def recalls(results: Results, collections: Sequence[str], measures: Sequence[str]) -> Figure:
     """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
 
     Parameters
@@ -172,16 +192,10 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
         R@k, for rising k.
     """
     depths = [int(measure.partition("@")[2]) for measure in measures]
-    columns = min(3, len(collections))
-    rows = -(-len(collections) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(3.6 * columns + 0.6, 3.0 * rows + 1.0), squeeze=False, sharex=True, sharey=True,
-        layout="constrained", dpi=110,
-    )  # fmt: skip
+    figure, axes = panels(collections, 3.6, 3.0, columns=3, sharex=True, sharey=True)
     styles: dict[str, dict] = {}
-    for axis, collection in zip(axes.flat, collections, strict=False):
-        style_axis(axis)
-        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == split)]
+    for axis, collection in zip(axes, collections, strict=True):
+        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == "test")]
         for system in mine["system"].unique():
             styles.setdefault(system, line_style(len(styles)))
             values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
@@ -189,13 +203,10 @@ def recalls(results: Results, collections: Sequence[str], measures: Sequence[str
             axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
             low, high = values.min(axis=1), values.max(axis=1)
             axis.fill_between(depths, low, high, color=styles[system]["color"], alpha=0.18, linewidth=0)
-        axis.set(xscale="log", title=collection, xlabel="k", xticks=depths, xticklabels=depths)
-        axis.title.set_fontsize(9)
+        axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
-    for axis in axes.flat[len(collections) :]:
-        axis.set_visible(False)
     figure.supylabel("R@k (points of 100)", fontsize=10)
-    legend(figure, axes.flat, 3, 8)
+    legend(figure, axes, 3, 8)
     return figure
 
 
@@ -243,6 +254,60 @@ def tradeoff(
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+
+
+def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
+    """Systems over parts of the queries, from the least lexical overlap to the most; a panel for each collection.
+
+    Parameters
+    ----------
+    tables : mapping
+        Collection to a table as `retlib.report.per_query.slices` returns it. Bars are 95 % intervals;
+        systems stand side by side, so that bars do not cover each other.
+    """
+    figure, axes = panels(list(tables), 4.4, 3.4)
+    systems = list(dict.fromkeys(system for table in tables.values() for system in table["system"]))
+    for axis, table in zip(axes, tables.values(), strict=True):
+        parts = table.drop_duplicates("edge")
+        for place, system in enumerate(systems):
+            mine = table[table["system"] == system].set_index("edge").reindex(parts["edge"])
+            x = np.arange(len(parts)) + 0.5 * (place - (len(systems) - 1) / 2) / len(systems)
+            errors = [mine["value"] - mine["low"], mine["high"] - mine["value"]]
+            if mine["value"].notna().any():
+                bars = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2}
+                axis.errorbar(x, mine["value"], errors, label=system, **bars, **line_style(place))
+        axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts["part"]])
+        axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
+        axis.grid(axis="x", visible=False)
+    legend(figure, axes, 3, 8)
+    return figure
+
+
+def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Figure:
+    """Queries lost (to the left, hatched) and won (to the right) against a rival; a panel for each collection.
+
+    Parameters
+    ----------
+    tables : mapping
+        Collection to a table as `retlib.report.per_query.outcomes` returns it, drawn in its order from
+        top to bottom. Ties are a number at the right.
+    """
+    figure, axes = panels(list(tables), 5.2, 0.3 * max(len(table) for table in tables.values()) + 1.4)
+    for axis, table in zip(axes, tables.values(), strict=True):
+        places = np.arange(len(table))[::-1]
+        hatched = {"hatch": "///", "edgecolor": "white", "linewidth": 0}
+        axis.barh(places, -table["losses"], height=0.7, label="losses", color=COLOURS[1], **hatched)
+        axis.barh(places, table["wins"], height=0.7, label="wins", color=COLOURS[0])
+        for place, ties in zip(places, table["ties"], strict=True):
+            # At the right edge of the panel, whatever the lengths of bars.
+            axis.text(1.02, place, f"{ties} ties", transform=axis.get_yaxis_transform(), va="center", fontsize=8)
+        bound = 1.05 * max(1, table[["wins", "losses"]].to_numpy().max(initial=0))
+        axis.axvline(0, color="0.2", linewidth=0.8)
+        axis.set(xlim=(-bound, bound), yticks=places, yticklabels=table["system"])
+        axis.set_xlabel(f"queries worse | better than {rival} ({measure})")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+        axis.grid(axis="y", visible=False)
+    legend(figure, axes, 2, 8)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The reader's own run beside the published results: what came out the same.
+"""The reader's own run beside the published results: what was reproduced.
 
 The tolerances stand here. They compare means over seeds of measures between 0 and 1, in
 points of 100; times, sizes and counts depend on the machine and are left out. Rows that were
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 
+import ir_measures
 import pandas as pd
 
-from retlib.core.errors import DataError
+from retlib.core.errors import DataError, require
 from retlib.evaluation import results
 
 OK, NEAR, DIFFERS = "OK", "near", "differs"
 OTHER_DATA, OTHER_SETTINGS, NOT_RUN = "other data", "other settings", "not run"
-STANDINGS = (OK, NEAR, DIFFERS, OTHER_DATA, OTHER_SETTINGS, NOT_RUN)
+STATUSES = (OK, NEAR, DIFFERS, OTHER_DATA, OTHER_SETTINGS, NOT_RUN)
 # Points of 100; chosen, not derived: what a reader would hardly see, and what a reader would ask about.
 TOLERANCES = {OK: 0.5, NEAR: 2.0}
 # What names a row, but for the seed.
@@ -25,18 +26,14 @@ NAMES = ["experiment", "system", "collection", "split", "measure"]
 ADDRESSES = ("generator",)
 
 
-def standings(profile: str) -> pd.DataFrame:
+def reproduction(profile: str) -> pd.DataFrame:
     """Every published mean beside the same of the reader's own run.
-
-    Parameters
-    ----------
-    profile : str
 
     Returns
     -------
     DataFrame
         Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over seeds, points
-        of 100), `difference`, `standing` (one of `STANDINGS`). Where both have seeds in common, the
+        of 100), `difference`, `status` (one of `STATUSES`). Where both have seeds in common, the
         means are over these. Experiments without an own run are in it as "not run".
 
     Raises
@@ -44,10 +41,9 @@ def standings(profile: str) -> pd.DataFrame:
     DataError
         If nothing is published at this profile.
     """
-    folders = results.experiments(profile)
-    published, own = (_rows(folders, profile, source) for source in ("reference", "run"))
-    if published.empty:
-        raise DataError(f"no results are published at profile {profile!r}, so nothing can be compared with them")
+    published, own = _rows(profile, "reference"), _rows(profile, "run")
+    nothing = f"no results are published at profile {profile!r}, so nothing can be compared with them"
+    require(len(published) > 0, nothing, DataError)
     reference, run = _means(_of_seeds(published, own)), _means(_of_seeds(own, published))
     both = reference.add_suffix("_reference").join(run.add_suffix("_run"), how="left")
     found = pd.DataFrame(
@@ -56,7 +52,7 @@ def standings(profile: str) -> pd.DataFrame:
             "run": 100 * both["value_run"],
             "reference": 100 * both["value_reference"],
             "difference": 100 * (both["value_run"] - both["value_reference"]),
-            "standing": [_standing(row) for row in both.to_dict("records")],
+            "status": [_status(row) for row in both.to_dict("records")],
         },
         index=both.index,
     )
@@ -64,12 +60,12 @@ def standings(profile: str) -> pd.DataFrame:
 
 
 def matrix(found: pd.DataFrame) -> pd.DataFrame:
-    """How many rows of each experiment have each standing."""
-    counts = pd.crosstab(found["experiment"], found["standing"])
-    return counts.reindex(columns=list(STANDINGS), fill_value=0).rename_axis(columns=None).reset_index()
+    """How many rows of each experiment have each status."""
+    counts = pd.crosstab(found["experiment"], found["status"])
+    return counts.reindex(columns=list(STATUSES), fill_value=0).rename_axis(columns=None).reset_index()
 
 
-def _standing(row: dict) -> str:
+def _status(row: dict) -> str:
     if pd.isna(row["value_run"]):
         return NOT_RUN
     if row["data_run"] != row["data_reference"]:
@@ -81,16 +77,22 @@ def _standing(row: dict) -> str:
     return next((name for name, most in TOLERANCES.items() if 100 * apart <= most + 1e-4), DIFFERS)
 
 
-def _rows(experiments: list[str], profile: str, source: str) -> pd.DataFrame:
-    """The recorded values, with the data and settings behind them."""
-    loaded = [results.load(experiment, profile, source) for experiment in experiments]
-    frames = [found.rows for found in loaded if found is not None and len(found.rows)]
-    columns = [*NAMES, "seed", "value", "data", "parameters"]
-    rows = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-    rows = rows[rows["measure"].map(_is_share).astype(bool)]
+def _rows(profile: str, source: str) -> pd.DataFrame:
+    """The recorded values of measures between 0 and 1, with the data and settings behind them."""
+    rows = results.rows(profile, source).reindex(columns=[*NAMES, "seed", "value", "data", "parameters"])
+    rows = rows[rows["measure"].isin([measure for measure in rows["measure"].unique() if _is_share(measure)])]
     # A copy of a file may differ in bytes from the release and still give the same collection.
     data = rows["data"].map(lambda data: json.loads(data)["fingerprint"])
     return rows.assign(data=data, parameters=rows["parameters"].map(_settings))
+
+
+def _is_share(measure: str) -> bool:
+    """Whether a measure is one of ir-measures, whose values lie between 0 and 1."""
+    try:
+        ir_measures.parse_measure(measure)
+    except (NameError, ValueError):
+        return False
+    return True
 
 
 def _settings(parameters: str) -> str:
@@ -100,10 +102,7 @@ def _settings(parameters: str) -> str:
 
 def _of_seeds(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """The rows whose seed the other side has, too; of a mean that has no seed in common all."""
-    theirs = others.groupby(NAMES)["seed"].agg(set).to_dict()
-    is_shared = [
-        row[-1] in theirs.get(row[:-1], ()) for row in rows[[*NAMES, "seed"]].itertuples(index=False, name=None)
-    ]
+    is_shared = rows.set_index([*NAMES, "seed"]).index.isin(others.set_index([*NAMES, "seed"]).index)
     is_shared = pd.Series(is_shared, index=rows.index, dtype=bool)
     return rows[is_shared | ~is_shared.groupby([rows[name] for name in NAMES]).transform("any")]
 
@@ -113,14 +112,3 @@ def _means(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby(NAMES, sort=False).agg(
         value=("value", "mean"), seeds=("seed", "nunique"), data=("data", "first"), parameters=("parameters", "first")
     )
-
-
-def _is_share(measure: str) -> bool:
-    """Whether a measure is one of ir-measures, whose values lie between 0 and 1."""
-    import ir_measures
-
-    try:
-        ir_measures.parse_measure(measure)
-    except (NameError, ValueError):
-        return False
-    return True

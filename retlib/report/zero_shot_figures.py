@@ -17,7 +17,7 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     Parameters
     ----------
     table : DataFrame
-        As `retlib.report.reports.against` returns it.
+        As `retlib.report.tables.against` returns it.
     """
     systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
     effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()

@@ -16,7 +16,7 @@ from retlib.core.errors import require
 from retlib.data.collection import Collection, hash_position
 from retlib.data.text import WORD, words
 from retlib.report import training_figures
-from retlib.report.reports import as_page
+from retlib.report.tables import as_page
 from retlib.systems.compose import Ranks
 from retlib.systems.system import Target
 

@@ -14,7 +14,7 @@ from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.report.figures import COLOURS, legend, line_style, styled
 from retlib.studies import part3, part4, study
 from retlib.systems.compose import Ranks
@@ -175,7 +175,7 @@ def grid(
     def cell(system: str) -> str:
         if system not in known:
             return ""
-        return reports.plus_minus(reports.estimate(results, system, collection, measure))
+        return tables.plus_minus(tables.estimate(results, system, collection, measure))
 
     rows = {row: {column: cell(system) for column, system in columns.items()} for row, columns in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")

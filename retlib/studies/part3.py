@@ -20,7 +20,7 @@ from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
 from retlib.models.transformer import POOLINGS
-from retlib.report import reports
+from retlib.report import tables
 from retlib.studies.experiment import Experiment, collection_name
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
@@ -397,6 +397,6 @@ def worth(
     """
     rows = []
     for (generator, loss), (kind, named) in product(losses.items(), systems.items()):
-        found = reports.estimate(results, named[generator], collection, "R@10")
+        found = tables.estimate(results, named[generator], collection, "R@10")
         rows.append((generator, loss, kind, found.effect, *found.interval()))
     return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])

@@ -16,9 +16,9 @@ import pandas as pd
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation import measures
-from retlib.retrieval import fusion
+from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems.ranking import reorder
+from retlib.systems.ranking import encode_corpus, reorder
 from retlib.systems.system import System, Target, fit
 
 # Results of each list that are fused, however few are asked for.
@@ -92,7 +92,7 @@ def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: in
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """Several systems' lists as one, by reciprocal ranks; see `retlib.retrieval.fusion.fuse`.
+    """Several systems' lists as one, by reciprocal ranks; see `retlib.retrieval.runs.fuse`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Fused:
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`."""
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
-        return fusion.fuse([system.run(target, seed, split, depth) for system in self.systems], *ids, depth=depth)
+        return runs.fuse([system.run(target, seed, split, depth) for system in self.systems], *ids, depth=depth)
 
     def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
         """See `Ranks`."""
@@ -128,7 +128,7 @@ class Fused:
 
         def fused(text: str, k: int) -> np.ndarray:
             deep = [answer(text, max(k, DEPTH))[None] for answer in answers]
-            return fusion.reciprocal_ranks(deep)[1][0, :k]
+            return runs.reciprocal_ranks(deep)[1][0, :k]
 
         return fused
 
@@ -169,5 +169,14 @@ class Reordered:
         return self.system.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
-        """See `Ranks`; the first results alone."""
-        return self.first.answer(target, seed)
+        """See `Ranks`."""
+        retriever, first = fit(self.system, target.trains, seed), self.first.answer(target, seed)
+        vectors = encode_corpus(retriever, retriever.reads(target.test))
+
+        def reordered(text: str, k: int) -> np.ndarray:
+            rows = first(text, self.depth)
+            rows = rows[rows >= 0]
+            scores = index.inner_products(vectors[rows], retriever.encode_queries(retriever.tokenize([text]))[0])
+            return rows[np.argsort(-scores, kind="stable")][:k]
+
+        return reordered

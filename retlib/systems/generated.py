@@ -94,8 +94,7 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame) -> Co
     name : str
         Of the collection.
     generated : DataFrame
-        Columns `passage_id` and `query`, as `retlib.systems.query_generation.generate` returns them. Queries of
-        equal text are kept as they come; see `retlib.evaluation.query_measures.distinct`.
+        Columns `passage_id` and `query`, as `retlib.systems.query_generation.generate` returns them.
     documents : DataFrame
         The passages: index `passage_id`; `text`, and `title` where there is one.
 

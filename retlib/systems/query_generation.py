@@ -303,7 +303,7 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
     -----
     Liang 2020, section 6, removes duplicate queries and names samples of one passage as their source;
     its 422,309 pairs of beam search, of at most 423,915, leave little room for those of two
-    passages, so that these stay here. `retlib.evaluation.query_measures.distinct` removes them.
+    passages, so that these stay here.
 
     Passages are taken in the order of their lengths, in parts that are written as they are done: a
     call that was killed goes on from the last one.

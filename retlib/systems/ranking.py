@@ -16,7 +16,7 @@ from retlib.data.tokenized import TokenizedCollection, texts
 from retlib.evaluation import measures
 from retlib.models.retriever import ENCODERS, Retriever
 from retlib.retrieval import index as indexes
-from retlib.retrieval import runs, two_pass
+from retlib.retrieval import runs
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
@@ -55,17 +55,13 @@ def indexed(
     """The index of all documents, made once; see `retlib.retrieval.index.build`."""
     search = dict(search or {})
     if factory == EXACT:
-        found = two_pass.build(encode_corpus(retriever, tokenized))
-        found.set(**search)  # of which it has none
-        return found
+        return indexes.build(EXACT, encode_corpus(retriever, tokenized), search)
     settings = {"encoder": retriever.document_fingerprint, **tokenized.address, "factory": factory}
 
     def make(folder: Path) -> None:
-        # faiss's codes are reproducible on one thread alone.
-        indexes.build(factory, encode_corpus(retriever, tokenized), threads=1).save(folder)
+        indexes.build(factory, encode_corpus(retriever, tokenized)).save(folder)
 
     found = indexes.load(cache.artefact("index", INDEX, settings, make))
-    found.settings["threads"] = runtime.threads()
     found.set(**search)
     return found
 
@@ -122,7 +118,7 @@ def reorder(retriever: Retriever, collection: Collection, run: pd.DataFrame, dep
     ids = pd.Index(head["query_id"].unique())
     encoded, rows = retriever.encode_queries(tokenized.query_rows(ids)), runs.lists(head, ids, documents)
     # Query by query: all vectors at once would be as many as the run is long.
-    scores = np.array([vectors[row] @ query for row, query in zip(rows, encoded, strict=True)])
+    scores = np.array([indexes.inner_products(vectors[row], query) for row, query in zip(rows, encoded, strict=True)])
     return runs.make_run(ids, documents, scores, rows)
 
 

@@ -32,7 +32,7 @@ from retlib.systems.compose import Ranks
 from retlib.systems.ranking import bm25_lists, indexed
 from retlib.systems.stages import Stage, Training, Validate
 from retlib.systems.system import System, Target, fit, stage_seed, train_stage
-from retlib.training.negatives import Inputs
+from retlib.training.inputs import Inputs
 from retlib.training.tasks import PairTask
 
 VERSION = 1  # of what trains models of pairs: who changes a loss curve raises it (tests/systems/test_reranking.py)

@@ -29,7 +29,8 @@ from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
 from retlib.systems.ranking import bm25_lists, encode_corpus, indexed
 from retlib.training import losses, negatives
-from retlib.training.negatives import NEGATIVES, Inputs, Sampler
+from retlib.training.inputs import Inputs
+from retlib.training.negatives import NEGATIVES, Sampler
 from retlib.training.tasks import RetrievalTask, Task
 from retlib.training.trainer import Schedule
 
@@ -243,7 +244,8 @@ class Training:
 
         def validate() -> float:
             encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
-            return measures.rows_reciprocal_rank(student.encode_queries(queries) @ encoded.T, hits)
+            scores = [indexes.inner_products(encoded, query) for query in student.encode_queries(queries)]
+            return measures.rows_reciprocal_rank(np.array(scores), hits)
 
         return validate
 

@@ -34,7 +34,7 @@ from retlib.retrieval.index import EXACT
 from retlib.systems.ranking import answering, rank
 from retlib.systems.stages import Stage, Training
 from retlib.training import trainer
-from retlib.training.negatives import Inputs
+from retlib.training.inputs import Inputs
 from retlib.training.tasks import Multitask
 
 VERSION = 1  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
@@ -214,7 +214,7 @@ def _made(
 
 def stage_seed(seed: int, place: int) -> int:
     """The seed of a stage of a chain: no two see their pairs in the same order."""
-    return seed
+    return seed + 10_007 * place
 
 
 def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[str, Any]:

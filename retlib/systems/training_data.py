@@ -24,7 +24,7 @@ from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Retriever
 from retlib.models.transformer import MaskedLanguageModel
 from retlib.systems.stages import Training, TrainingData, Validate
-from retlib.training.negatives import Inputs
+from retlib.training.inputs import Inputs
 from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs
 from retlib.training.tasks import MaskedTask, Task
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from retlib.core.errors import require
+from retlib.data.corpus import Corpus
 from retlib.data.pairs import Pairs
 from retlib.data.text import TokenTable
-from retlib.training.pretraining import Corpus
 
-# Of a passage's units, and the mean length of the runs that one mask stands for (Lewis 2019, sections 2.2 and 3).
+# Of a passage's tokens, and the mean length of the runs that one mask stands for (Lewis 2019, sections 2.2 and 3).
 SHARE, SPAN = 0.3, 3.0
 
 
@@ -19,7 +19,7 @@ SHARE, SPAN = 0.3, 3.0
 class NoisedPassages:
     """Text infilling and sentence permutation, the two kinds of noise of BART's large models (section 3 of the paper).
 
-    The sentences of a passage are put into random order. Then runs of units, `SHARE` of them all, are
+    The sentences of a passage are put into random order. Then runs of tokens, `SHARE` of them all, are
     each replaced by one mask; their lengths are drawn from a Poisson distribution of mean `SPAN`, and a
     run of length 0 puts a mask where nothing was hidden.
 
@@ -27,9 +27,9 @@ class NoisedPassages:
     ----------
     corpus : Corpus
     mask : int
-        Id of the unit that stands for a run.
+        Id of the token that stands for a run.
     length : int
-        Units of a passage beyond these are cut off.
+        Tokens of a passage beyond these are cut off.
 
     Raises
     ------
@@ -71,22 +71,22 @@ class NoisedPassages:
 
 
 def permuted(sentences: list[np.ndarray], generator: np.random.Generator) -> np.ndarray:
-    """The units of sentences in random order."""
+    """The tokens of sentences in random order."""
     return np.concatenate([sentences[i] for i in generator.permutation(len(sentences))])
 
 
-def infilled(units: np.ndarray, mask: int, generator: np.random.Generator) -> np.ndarray:
-    """Units of which runs are replaced by one mask each.
+def infilled(tokens: np.ndarray, mask: int, generator: np.random.Generator) -> np.ndarray:
+    """Tokens of which runs are replaced by one mask each.
 
     About a quarter is hidden: runs of length 0, and places that are taken, use up a part of `SHARE`. Of a few
-    units, sometimes none is.
+    tokens, sometimes none is.
     """
-    hidden = np.zeros(len(units), dtype=bool)
-    opened = np.zeros(len(units) + 1, dtype=np.int64)  # masks that stand before each unit
-    wanted = max(1, round(SHARE * len(units)))
+    hidden = np.zeros(len(tokens), dtype=bool)
+    opened = np.zeros(len(tokens) + 1, dtype=np.int64)  # masks that stand before each token
+    wanted = max(1, round(SHARE * len(tokens)))
     while wanted > 0:
         span = min(generator.poisson(SPAN), wanted)
-        start = generator.integers(len(units) - span + 1)
+        start = generator.integers(len(tokens) - span + 1)
         run = slice(start, start + span)
         # Two runs that touch would be read as one.
         if hidden[max(start - 1, 0) : start + span + 1].any():
@@ -96,7 +96,7 @@ def infilled(units: np.ndarray, mask: int, generator: np.random.Generator) -> np
         opened[start] += 1
         wanted -= max(span, 1)
     kept = np.flatnonzero(~hidden)
-    filled = np.concatenate([units[kept], np.full(opened.sum(), mask, dtype=units.dtype)])
-    # Masks stand before the unit at whose place they are, in the order of places.
+    filled = np.concatenate([tokens[kept], np.full(opened.sum(), mask, dtype=tokens.dtype)])
+    # Masks stand before the token at whose place they are, in the order of places.
     places = np.concatenate([2 * kept + 1, 2 * np.repeat(np.arange(len(opened)), opened)])
     return filled[np.argsort(places, kind="stable")]

@@ -16,7 +16,7 @@ from retlib.core.errors import DataError, require
 from retlib.core.history import History
 from retlib.data.text import TokenTable
 from retlib.training.batches import Batch, DeferredBatch
-from retlib.training.negatives import Inputs, StaleLists
+from retlib.training.inputs import Inputs, StaleLists
 
 CUT = 10  # of the reciprocal rank
 PATHS = "paths.safetensors"

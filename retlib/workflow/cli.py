@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from textwrap import shorten
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
-from retlib.core.errors import DataError, RetlibError, require_one_of
-from retlib.workflow.execute import summary
+from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError, RetlibError, require, require_one_of
 
-FORMATS = ("text", "csv", "md")
+# A command imports what it needs itself, so that help comes at once.
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROFILES = [*notebook_files.profiles(runtime.root()), "explore"]
 WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
 class _Group(click.Group):
     """A group of commands that shows retlib's own errors as one line, without a traceback."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        require_one_of("COMMAND", name, self.commands)
+        return super().get_command(context, name)
 
     def invoke(self, context: click.Context) -> object:
         try:
@@ -26,6 +36,9 @@ class _Group(click.Group):
         except RetlibError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(2)
+        except KeyboardInterrupt:
+            click.echo("Stopped. Run again to go on: what is done is not repeated.")
+            sys.exit(130)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,23 +46,56 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-def _format(command: Callable) -> Callable:
-    return click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+_format = click.option("--format", "form", type=click.Choice(["text", "csv"]), default="text", show_default=True)
+_profile = click.option("--profile", type=click.Choice(PROFILES), default="quick", show_default=True)
 
 
-def _profile(command: Callable) -> Callable:
-    return click.option("--profile", default="quick", show_default=True, help="smoke, quick, laptop, paper or explore")(
-        command
+def _whole(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
+    try:
+        return [int(seed) for seed in text.split()] or None
+    except ValueError:
+        raise click.BadParameter(f'{text!r} must be whole numbers with spaces between, as in "0 1 2".') from None
+
+
+_seeds = click.option("--seeds", default="", callback=_whole, help='in place of the profile\'s, as in "0 1 2"')
+
+
+def _jobs(default: int) -> Callable:
+    return click.option(
+        "--jobs", type=click.IntRange(1), default=default, show_default=True, help="notebooks that run side by side"
     )
 
 
 def _show(frame: pd.DataFrame, form: str) -> None:
-    if form == "csv":
-        click.echo(frame.to_csv(index=False), nl=False)
-    elif form == "md":
-        click.echo(frame.to_markdown(index=False))
-    else:
-        click.echo(frame.to_string(index=False))
+    click.echo((frame.to_csv if form == "csv" else frame.to_string)(index=False).rstrip("\n"))
+
+
+def _recorded(profile: str) -> pd.DataFrame:
+    """All rows of a profile; this reads everything, so that what is unreadable is an error."""
+    from retlib.evaluation import results
+
+    frame = results.rows(profile)
+    how = "Run a notebook." if profile == results.EXPLORE else f"Run: make book PROFILE={profile}"
+    require(len(frame) > 0, f"nothing is recorded at profile {profile!r}. {how}", DataError)
+    return frame
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@_profile
+@_jobs(2)
+@_seeds
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, ...]) -> None:
+    """Run the notebooks of a profile that are not up to date, and build the pages: `make book`.
+
+    Further OPTIONS go to Snakemake. The exit code is 1 if a notebook or the pages failed.
+    """
+    from retlib.workflow import build as book
+    from retlib.workflow import processes
+
+    if "MAKELEVEL" in os.environ:
+        processes.end_with_parent()
+    sys.exit(book.build(profile, jobs, seeds, options))
 
 
 @main.command()
@@ -60,7 +106,7 @@ def datasets(form: str) -> None:
 
     frame = catalogue.table()
     if form == "text":
-        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv and md have them
+        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv has them
     _show(frame, form)
 
 
@@ -83,27 +129,23 @@ def results(profile: str, form: str) -> None:
     The column `source` is "run" for rows of your own run and "reference" for the published
     rows, which are shown for an experiment that you have not run.
     """
-    from retlib.evaluation import results as recorded
+    from retlib.evaluation.results import FIRST
 
-    frame = recorded.rows(profile)
-    if frame.empty:
-        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
-    _show(frame if form == "csv" else frame[recorded.FIRST], form)
+    frame = _recorded(profile)
+    _show(frame if form == "csv" else frame[FIRST], form)
 
 
 @main.command()
 @_profile
 @_format
 def claims(profile: str, form: str) -> None:
-    """Print the papers' claims and what the recorded rows say of each; csv and md have all comparisons.
+    """Print the papers' claims and what the recorded rows say of each; csv has all comparisons.
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
-    from retlib.evaluation import results as recorded
     from retlib.report import claims as ledger
 
-    if recorded.rows(profile).empty:  # reads everything, so that what is unreadable is an error, not "not tested"
-        raise DataError(f"nothing is recorded at profile {profile!r}. Run: make book PROFILE={profile}")
+    _recorded(profile)  # else all claims would be "not tested"
     verdicts = ledger.ledger(profile)
     if form == "text":
         short = ledger.flat(verdicts, shown=1).drop(columns="tier")
@@ -115,30 +157,30 @@ def claims(profile: str, form: str) -> None:
 
 @main.command()
 @click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
-@click.option("--profile", default="quick", show_default=True, help="smoke, quick or laptop")
-@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="notebooks that run side by side")
-@click.option("--seeds", default="", help='in place of the profile\'s, as in "0 1 2"')
-def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: str) -> None:
+@_profile
+@_jobs(2)
+@_seeds
+def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | None) -> None:
     """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
 
     A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
     again. The exit code is 1 if a notebook failed.
     """
     from retlib.report import claims as ledger
-    from retlib.workflow import build
+    from retlib.workflow import build as book
 
     chosen = ledger.papers_table("claims").set_index("id")
     bound = ledger.bindings()["claims"]
     for name in names:
         require_one_of("CLAIM", name, chosen.index)
     tested = sorted({notebook for name in names for notebook in ledger.tested_in(bound[name])})
-    code = build.build(profile, jobs, build.seeds_of(seeds), only=tested)
+    code = book.build(profile, jobs, seeds, only=tested)
     if code:
         sys.exit(code)
     for paper in chosen["paper"][list(names)].unique():
         found = ledger.verdicts(paper, profile)
         for row in found[found["claim"].isin(names)].itertuples():
-            click.echo(f"\n{ledger.told(row)}")
+            click.echo(f"\n{ledger.format_verdict(row)}")
 
 
 @main.command()
@@ -153,39 +195,37 @@ def verify(profile: str, form: str) -> None:
     """
     from retlib.report import verify as verification
 
-    found = verification.standings(profile)
-    differing = found[found["standing"] == verification.DIFFERS]
+    found = verification.reproduction(profile)
+    differing = found[found["status"] == verification.DIFFERS]
     if form == "csv":
         _show(found, form)
     else:
         _show(verification.matrix(found), form)
         if len(differing):
             click.echo()
-            _show(differing.drop(columns="standing").round(2), form)
+            _show(differing.drop(columns="status").round(2), form)
     sys.exit(1 if len(differing) else 0)
 
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="points that run side by side")
+@_jobs(1)
 @_format
 def sweep(file: Path, jobs: int, form: str) -> None:
     """Run a notebook at every combination of the values in FILE, a YAML file (see notebooks/sweeps).
 
     Prints the means over seeds; every row, and a plot, are in the build folder, under the name of FILE.
-    Points that are there are not run again. The exit code is 1 if one failed.
+    Combinations that are there are not run again. The exit code is 1 if one failed.
     """
-    from retlib.core import runtime
     from retlib.workflow import sweep as sweeps
 
     chosen = sweeps.read(file, runtime.root())
-    frame, failed = sweeps.run(chosen, runtime.root(), jobs)
-    for copy in failed:
-        click.echo(f"FAILED: {summary(copy)}\n  its executed copy, the error on top: {copy}", err=True)
+    with redirect_stdout(sys.stderr):
+        frame, code = sweeps.run(chosen, jobs)
     if len(frame):
-        folder, table = sweeps.folder_of(chosen), sweeps.summary(frame, chosen)
-        frame.to_csv(folder / "results.csv", index=False)
-        sweeps.plot(table, chosen).savefig(folder / "plot.png")
+        rows, picture, table = chosen.folder / "results.csv", chosen.folder / "plot.png", sweeps.summary(frame, chosen)
+        frame.to_csv(rows, index=False)
+        sweeps.plot(table, chosen).savefig(picture)
         _show(table if form == "csv" else table.round(4), form)
-        click.echo(f"Every row: {folder / 'results.csv'}\nThe plot:  {folder / 'plot.png'}", err=True)
-    sys.exit(1 if failed else 0)
+        click.echo(f"Every row: {rows}\nThe plot:  {picture}", err=True)
+    sys.exit(code)

@@ -12,12 +12,20 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import psutil
 
 from retlib.workflow import processes
+
+# A kernel can miss a message and then waits for ever, seldom (ipython/ipykernel#1554): one that is at work on no cell
+# for so many seconds is ended and the notebook begun again, so many times.
+PATIENCE, RESTARTS = 300, 2
 
 
 class NotebookError(Exception):
@@ -47,32 +55,23 @@ def execute(
     NotebookError
         If a cell fails or the kernel dies.
     """
-    # A grammar of web addresses, which is compiled when it is imported: 1.6 seconds, to check none in a notebook.
-    sys.modules.setdefault("rfc3987_syntax", None)
-    import papermill
-
-    book = papermill.iorw.load_notebook_node(str(notebook))
-    fill(book.cells, words or {})
-
     name = name or notebook.stem
     running, done, failed = (folder / state / f"{name}.ipynb" for state in ("running", "notebooks", "failed"))
     for path in (running, done, failed):
         path.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
     try:
-        with _inline_figures():
-            papermill.execute_notebook(
-                book,
-                running,
-                parameters=dict(parameters),
-                # The same folder as in JupyterLab.
-                cwd=notebook.parent,
-                # A kernel starts in a second, but on a busy machine it may take minutes.
-                start_timeout=600,
-                progress_bar={"desc": name, "mininterval": 0.5},
-                stdout_file=sys.stderr,
-                stderr_file=sys.stderr,
-            )
+        for again in reversed(range(RESTARTS + 1)):
+            attendant = Attendant()
+            try:
+                _papermill(notebook, running, parameters, words or {}, attendant)
+                break
+            except Exception:
+                if not (attendant.gave_up and again):
+                    raise
+                print(f"{name} begins again: its kernel was at work on no cell for {PATIENCE} s.", file=sys.stderr)
+            finally:
+                attendant.over.set()
     except Exception as error:
         _explain(running, error)
         os.replace(running, failed)
@@ -84,6 +83,60 @@ def execute(
     return done
 
 
+def _papermill(
+    notebook: Path, running: Path, parameters: Mapping[str, Any], words: Mapping[str, str], attendant: Attendant
+) -> None:
+    # A grammar of web addresses, which is compiled when it is imported: 1.6 seconds, to check none in a notebook.
+    sys.modules.setdefault("rfc3987_syntax", None)
+    import papermill
+
+    book = papermill.iorw.load_notebook_node(str(notebook))
+    fill(book.cells, words)
+    # Figures go into the notebook, even where the environment asks matplotlib for something else.
+    with mock.patch.dict(os.environ, MPLBACKEND="module://matplotlib_inline.backend_inline"):
+        papermill.execute_notebook(
+            book,
+            running,
+            parameters=dict(parameters),
+            # The same folder as in JupyterLab.
+            cwd=notebook.parent,
+            # A kernel starts in a second, but on a busy machine it may take minutes.
+            start_timeout=600,
+            progress_bar={"desc": running.stem, "mininterval": 0.5},
+            stdout_file=sys.stderr,
+            stderr_file=sys.stderr,
+            on_cell_execute=attendant,
+        )
+
+
+class Attendant(threading.Thread):
+    """Ends the kernel, and sets `gave_up`, when it has been at work on no cell for `PATIENCE` seconds.
+
+    A limit of time (papermill's `execution_timeout`) would also end a cell that trains for hours.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.gave_up, self.over = False, threading.Event()
+
+    def __call__(self, cell: dict, cell_index: int) -> None:
+        """Note the cell that the kernel is asked to execute: nbclient's hook."""
+        self.cell = cell
+        if not self.is_alive():
+            self.start()
+
+    def run(self) -> None:
+        """Look at what the kernel says of the cell, once a second."""
+        idle = 0
+        while not self.over.wait(1):
+            said = self.cell["metadata"].get("execution", {})
+            idle = 0 if "iopub.status.busy" in said and "iopub.status.idle" not in said else idle + 1
+            if idle > PATIENCE:
+                self.gave_up = True
+                processes.kill(psutil.Process().children(recursive=True))
+                return
+
+
 def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
     """Put words in the place of each ``{{ name }}`` in the Markdown among a notebook's cells."""
     for cell in cells:
@@ -92,26 +145,13 @@ def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
             cell["source"] = re.sub(r"{{ (\w+) }}", lambda found: words.get(found[1], found[0]), text)
 
 
-@contextmanager
-def _inline_figures() -> Iterator[None]:
-    """Figures go into the notebook, even where the environment asks matplotlib for something else."""
-    before = os.environ.get("MPLBACKEND")
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-    try:
-        yield
-    finally:
-        os.environ.pop("MPLBACKEND")
-        if before is not None:
-            os.environ["MPLBACKEND"] = before
-
-
 def summary(executed: Path) -> str:
     """What went wrong in a failed notebook, in one line."""
-    for cell in json.loads(executed.read_text(encoding="utf-8"))["cells"]:
-        for output in cell.get("outputs", []):
-            if output["output_type"] == "error":
-                return f"{output['ename']}: {output['evalue']}"
-    return json.loads(executed.read_text(encoding="utf-8"))["metadata"]["papermill"].get("stopped", "unknown error")
+    book = json.loads(executed.read_text(encoding="utf-8"))
+    for output in chain.from_iterable(cell.get("outputs", []) for cell in book["cells"]):
+        if output["output_type"] == "error":
+            return f"{output['ename']}: {output['evalue']}"
+    return book["metadata"]["papermill"].get("stopped", "unknown error")
 
 
 def _explain(running: Path, error: Exception) -> None:

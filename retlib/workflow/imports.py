@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,12 @@ def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None)
     -----
     Imports inside functions count. An `__init__` that holds no code does not.
     """
-    found: set[Path] = set(_readers(parameters or {}))
-    waiting = [path, *found]
+    found: set[Path] = set()
+    waiting = {path, *_readers(parameters or {})}
     while waiting:
-        for name in _imported(waiting.pop(), root):
-            for file in _files(name, root):
-                if file not in found:
-                    found.add(file)
-                    waiting.append(file)
+        file = waiting.pop()
+        found.add(file)
+        waiting |= _imported(file, root) - found
     return sorted(found - {path})
 
 
@@ -82,27 +81,20 @@ def _trees(path: Path) -> Iterator[ast.Module]:
                 raise DataError(f"{path}, cell {number}, line {error.lineno}: {error.msg}") from error
 
 
-def _imported(path: Path, root: Path) -> Iterator[str]:
+@cache
+def _imported(path: Path, root: Path) -> frozenset[Path]:
+    """The files of the package that a file imports."""
+    return frozenset(file for name in _names(path) for file in _files(name, root))
+
+
+def _names(path: Path) -> Iterator[str]:
     """Dotted names of everything of the package that a file imports, modules or not."""
     for tree in _trees(path):
         for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                base = _absolute(node, path, root)
-                names = [f"{base}.{alias.name}" for alias in node.names]
-            else:
-                continue
-            yield from (name for name in names if name.split(".")[0] == PACKAGE)
-
-
-def _absolute(node: ast.ImportFrom, path: Path, root: Path) -> str:
-    """The module that a `from … import` names, with the dots of a relative one resolved."""
-    if not node.level:
-        return node.module or ""
-    package = path.relative_to(root).parent.parts
-    package = package[: len(package) - node.level + 1]
-    return ".".join([*package, *(node.module or "").split(".")]).rstrip(".")
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                names = [before + alias.name for alias in node.names]
+                yield from (name for name in names if name.split(".")[0] == PACKAGE)
 
 
 def _files(name: str, root: Path) -> Iterator[Path]:

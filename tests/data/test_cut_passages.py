@@ -35,6 +35,11 @@ def holding(*texts):
     )
 
 
+def cut(text, most=100):
+    """The passages of one text."""
+    return passages.passages([article("a", text)], most)["text"].tolist()
+
+
 @pytest.mark.parametrize(
     ("lengths", "most", "expected"),
     [
@@ -48,17 +53,13 @@ def holding(*texts):
 )
 def test_as_many_sentences_as_fit(lengths, most, expected):
     text = " ".join(map(sentence, lengths))
-    assert [len(piece.split()) for piece in passages.split(text, most)] == expected
-
-
-def test_a_text_without_words_has_no_passages():
-    assert passages.split("") == passages.split(" \n ") == []
+    assert [len(piece.split()) for piece in cut(text, most)] == expected
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=30), st.integers(1, 40))
 def test_no_word_is_lost_and_passages_end_where_sentences_do(lengths, most):
     text = " ".join(map(sentence, lengths))
-    found = passages.split(text, most)
+    found = cut(text, most)
     assert " ".join(found).split() == text.split()
     assert all(1 <= len(piece.split()) <= most for piece in found)
     ends = set(np.cumsum(lengths))
@@ -86,7 +87,6 @@ def test_articles_are_cut_across_paragraphs_but_not_across_articles():
 @pytest.mark.parametrize("most", [0, -3])
 def test_impossible_lengths_and_amounts(most):
     for call in (
-        lambda: passages.split("A.", most),
         lambda: passages.passages([article("a", "A.")], most),
         lambda: passages.sample(passages.passages([article("a", "A.")]), most),
     ):
@@ -95,8 +95,9 @@ def test_impossible_lengths_and_amounts(most):
 
 
 def test_articles_without_text_and_articles_of_one_name():
-    with pytest.raises(DataError, match="no running text"):
-        passages.passages([article("empty")])
+    for empty in ([], [""], [" \n "]):
+        with pytest.raises(DataError, match="no running text"):
+            passages.passages([article("empty", *empty)])
     with pytest.raises(DataError, match="two articles have the name of passage.*a#0"):
         passages.passages([article("a", "One."), article("a", "Two.")])
 

@@ -20,9 +20,9 @@ TEXTS = ["a b c d", "b b", "d a c b a", "c", "a a d b"]
 WAYS = [Greedy(), Beam(3), Nucleus(0.9, samples=6, keep=4)]
 
 
-def make_model(kind=Bart, units=FOUR, seed=0, noise=0.15):
+def make_model(kind=Bart, wordpiece=FOUR, seed=0, noise=0.15):
     torch.manual_seed(seed)
-    model = kind.from_scratch(units, 1, 64, 10).eval()
+    model = kind.from_scratch(wordpiece, 1, 64, 10).eval()
     for weight in model.parameters():
         weight.data += noise * torch.randn_like(weight)
     return model
@@ -47,14 +47,26 @@ def exhaustive(model, text, longest):
     """All queries of up to so many letters, best first; those of the greatest length may lack their end."""
     letters, found = [FOUR.ids[letter] for letter in "abcd"], []
     for length in range(1, longest + 1):
-        for query in product(letters, repeat=length):
-            memory = model.encode(FOUR.encode([text]))
-            state, last, total = model.start(memory), model.begin[-1], 0.0
-            for unit in [*query, model.end][: min(length + 1, longest)]:
-                log_p, state = model.step(memory, state, torch.tensor([[last]]))
-                total, last = total + log_p[0, unit].item(), unit
-            found.append((query, total))
+        queries = list(product(letters, repeat=length))
+        steps = log_probabilities(model, text, queries)  # (queries, length + 1, V)
+        for query, log_p in zip(queries, steps, strict=True):
+            written = [*query, model.end][: min(length + 1, longest)]
+            found.append((query, sum(log_p[place, token].item() for place, token in enumerate(written))))
     return sorted(found, key=lambda each: -each[1])
+
+
+def log_probabilities(model, text, queries):
+    """Of every next token of queries of one length, read at once: (queries, length + 1, V)."""
+    encoded = model.encode(FOUR.encode([text] * len(queries)))
+    inputs = torch.tensor([[*model.begin, *query] for query in queries])
+    hidden = model.bart.model.decoder(
+        input_ids=inputs, encoder_hidden_states=encoded.states, encoder_attention_mask=encoded.text.mask.long()
+    ).last_hidden_state
+    rows = [
+        model._next(model._logits(hidden[:, place]).log_softmax(-1), hidden[:, [place]], inputs[:, [place]], encoded)
+        for place in range(inputs.shape[1])
+    ]
+    return torch.stack(rows, dim=1)
 
 
 @pytest.mark.parametrize("kind", [Bart, PointerGenerator])
@@ -81,11 +93,11 @@ def test_a_beam_of_all_beginnings_may_stop_before_the_greatest_length(monkeypatc
     """When no beginning is likelier than what is whole, nothing better can come."""
     model, steps = make_model(seed=2), []
     model.bart.final_logits_bias[0, FOUR.sep] = 30.0  # every query ends as soon as it may
-    real = type(model).step
-    monkeypatch.setattr(type(model), "step", lambda self, *given: steps.append(1) or real(self, *given))
+    real = type(model)._next
+    monkeypatch.setattr(type(model), "_next", lambda self, *given: steps.append(1) or real(self, *given))
     (found,) = decoded(Beam(width=4), model, ["b a"], longest=9)
     assert sorted(query for query, _ in found) == [(FOUR.ids[letter],) for letter in "abcd"]
-    assert len(steps) == 2  # one to begin, and one after the four letters
+    assert len(steps) == 2  # the four letters, and their ends
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -97,7 +109,7 @@ def test_greedy_is_that_of_transformers(seed):
         expected = model.bart.generate(
             inputs, max_new_tokens=6, do_sample=False, suppress_tokens=model.never, begin_suppress_tokens=[FOUR.sep]
         )[0, 1:].tolist()
-        assert [unit for unit in expected if unit not in (FOUR.sep, FOUR.pad)] == list(query)
+        assert [token for token in expected if token not in (FOUR.sep, FOUR.pad)] == list(query)
 
 
 def test_beam_search_is_no_worse_than_that_of_transformers():
@@ -125,9 +137,10 @@ def test_a_passage_has_the_same_queries_in_a_batch_of_any_size(how, kind):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("kind", [Bart, PointerGenerator])
 @pytest.mark.parametrize("how", WAYS, ids=lambda how: how.name)
-def test_likelihoods_are_those_of_training(how):
-    model = make_model(PointerGenerator, seed=6)
+def test_likelihoods_are_those_of_training(how, kind):
+    model = make_model(kind, seed=6)
     model.bart.final_logits_bias[0, FOUR.sep] = 6.0
     found = how.decode(model, FOUR.encode(TEXTS), keys(5), 8)
     whole = found.queries.lengths < 8  # others have no end
@@ -192,11 +205,11 @@ def test_nothing_outside_the_nucleus_is_ever_drawn(weights, p, seed):
     weights = np.array([*weights, 1], dtype=np.float64)
     log_p = torch.from_numpy(weights).log().float().expand(50, -1)
     drawn = nucleus_sample(log_p, p, mixed(np.arange(50, dtype=np.uint64) + np.uint64(seed)), 0)
-    # A unit more, for sums that are equal to p up to rounding.
+    # One more, for sums that are equal to p up to rounding.
     assert (reference(weights, min(p + 1e-4, 1))[drawn] > 0).all()
 
 
-def test_a_single_possible_unit_is_drawn():
+def test_a_single_possible_token_is_drawn():
     log_p = torch.full((3, 5), -torch.inf)
     log_p[:, 2] = -80.0
     assert nucleus_sample(log_p, 0.95, keys(3), 0).tolist() == [2, 2, 2]
@@ -239,7 +252,7 @@ def test_a_decoding_says_its_name_and_its_settings():
         (lambda: Nucleus(p=0.0), "p = 0.0"),
         (lambda: Nucleus(p=1.1), "p = 1.1"),
         (lambda: Nucleus(samples=3, keep=4), "keep = 4 must be from 1 to samples = 3"),
-        (lambda: decoded(Greedy(), make_model(), ["a"], longest=0), "at most 0 units"),
+        (lambda: decoded(Greedy(), make_model(), ["a"], longest=0), "at most 0 tokens"),
     ],
 )
 def test_settings_that_cannot_be_are_named(make, message):

@@ -9,7 +9,8 @@ from words import SMALL, UNITS, make_collection
 
 from retlib.data.pairs import Pairs
 from retlib.models.retriever import Retriever
-from retlib.training.negatives import InBatch, Inputs
+from retlib.training.inputs import Inputs
+from retlib.training.negatives import InBatch
 from retlib.training.tasks import RetrievalTask
 
 TABLE = UNITS.encode(make_collection().documents["text"][:12])

@@ -1,13 +1,15 @@
 """Sequence-to-sequence models: training and decoding agree, transformers' BART agrees, and the pointer copies."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoTokenizer
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.text import TokenTable, WordPiece
-from retlib.models.seq2seq import HEADS, Bart, BartUnits, PointerGenerator, never_written
+from retlib.models.decoding import Beam, Greedy, passage_keys
+from retlib.models.seq2seq import HEADS, Bart, BartTokenizer, PointerGenerator, never_written
 
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
 PASSAGES = LETTERS.encode(["a b c d", "e f", "g a b i j k", "l"])
@@ -28,75 +30,30 @@ def model(request):
     return make_model(HEADS[request.param])
 
 
-def stepped(model, passage, query):
-    """The log-likelihood of one query, step by step."""
-    memory = model.encode(passage)
-    state, last, total = model.start(memory), model.begin[-1], 0.0
-    for unit in [*query, model.end]:
-        log_p, state = model.step(memory, state, torch.tensor([[int(last)]]))
-        total, last = total + log_p[0, unit].item(), unit
-    return total
-
-
-@torch.no_grad()
-def test_likelihoods_of_training_and_of_decoding_are_the_same(model):
-    found = model.log_likelihoods(PASSAGES, QUERIES)
-    expected = [stepped(model, PASSAGES.take([i]), QUERIES.row(i)) for i in range(4)]
-    assert found.shape == (4,)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
 @torch.no_grad()
 def test_neither_groups_nor_padding_change_a_likelihood(model, monkeypatch):
     whole = model.log_likelihoods(PASSAGES, QUERIES)
-    monkeypatch.setattr("retlib.models.seq2seq.GROUP", 1)
+    monkeypatch.setattr("retlib.models.transformer.GROUP", 1)
     torch.testing.assert_close(model.log_likelihoods(PASSAGES, QUERIES), whole, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
-def test_the_probabilities_of_a_step_add_up_to_one(model, monkeypatch):
-    memory = model.encode(PASSAGES)
-    last = torch.full((4, 1), LETTERS.cls)
-    log_p, _ = model.step(memory, model.start(memory), last)
-    letters = [LETTERS.sep, *(LETTERS.ids[letter] for letter in "abc")]
+def test_the_probabilities_of_a_token_add_up_to_one(model, monkeypatch):
+    seen = []
+
+    def look(log_p, tokens):
+        seen.append(log_p)
+        return log_p
+
+    model.generate(model.encode(PASSAGES), 2, look, copies=2, do_sample=False)
+    letters = [LETTERS.ids[letter] for letter in "abc"]
     never = [LETTERS.pad, LETTERS.ids["[UNK]"], LETTERS.cls, LETTERS.mask]
-    assert torch.isneginf(log_p[:, never]).all() and torch.isfinite(log_p[:, letters]).all()
+    for log_p, ends in zip(seen, (False, True), strict=True):
+        assert log_p.shape == (8, len(LETTERS)) and log_p.dtype == torch.float32
+        assert torch.isneginf(log_p[:, never]).all() and torch.isfinite(log_p[:, letters]).all()
+        assert torch.isfinite(log_p[:, LETTERS.sep]).all() == ends  # no query is empty
     monkeypatch.setattr(model, "never", [])
-    log_p, _ = model.step(memory, model.start(memory), last)
-    assert log_p.shape == (4, len(LETTERS)) and log_p.dtype == torch.float32
-    torch.testing.assert_close(log_p.exp().sum(dim=1), torch.ones(4))
-
-
-@torch.no_grad()
-def test_continuations_of_one_passage_do_not_mix(model):
-    a, b, c = (LETTERS.ids[letter] for letter in "abc")
-    memory = model.encode(PASSAGES.take([0, 2]))
-    state = model.start(memory)
-    _, state = model.step(memory, state, torch.full((2, 1), LETTERS.cls))
-    _, state = model.step(memory, state.reorder(torch.zeros((2, 3), dtype=torch.int64)), torch.tensor([[a, b, c]] * 2))
-    assert state.length == 2
-    parents = torch.tensor([[2, 0, 0], [1, 1, 2]])
-    wanted = torch.tensor([[True, False, True], [False, True, True]])
-    found, _ = model.step(memory, state.reorder(parents), torch.full((2, 3), b), wanted)
-    alone = []
-    for passage, first in ((0, c), (0, a), (2, b), (2, c)):
-        memory = model.encode(PASSAGES.take([passage]))
-        state = model.start(memory)
-        for unit in (LETTERS.cls, first, b):
-            log_p, state = model.step(memory, state, torch.tensor([[unit]]))
-        alone.append(log_p)
-    torch.testing.assert_close(found, torch.cat(alone), rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-def test_some_passages_go_on_without_the_others(model):
-    memory = model.encode(PASSAGES)
-    _, state = model.step(memory, model.start(memory), torch.full((4, 1), LETTERS.cls))
-    last = torch.full((4, 1), LETTERS.ids["a"])
-    whole, _ = model.step(memory, state, last)
-    rows = torch.tensor([False, True, False, True])
-    some, _ = model.step(memory.take(rows), state.take(rows), last[rows])
-    torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-4)
+    model.generate(model.encode(PASSAGES), 2, look, do_sample=False)
+    torch.testing.assert_close(seen[-1].exp().sum(dim=1), torch.ones(4))
 
 
 @torch.no_grad()
@@ -115,13 +72,14 @@ def test_bart_is_that_of_transformers():
 
 @torch.no_grad()
 def test_the_pointer_by_hand():
-    """The mixture of the vocabulary and of the attention on each place, summed over the places of a unit."""
+    """The mixture of the vocabulary and of the attention on each place, summed over the places of a token."""
     model = make_model(PointerGenerator)
     passage = LETTERS.encode(["a b a"])
-    memory = model.encode(passage)
-    assert memory.inner.tolist() == [[False, True, True, True, False]]
-    hidden, inputs = torch.randn(1, 1, 128), torch.randn(1, 1, 128)
-    states = memory.states[0, 1:4]
+    encoded = model.encode(passage)
+    assert encoded.text.inner.tolist() == [[False, True, True, True, False]]
+    hidden, before = torch.randn(1, 1, 128), torch.tensor([[LETTERS.ids["k"]]])
+    inputs = model.bart.model.shared(before)
+    states = encoded.states[0, 1:4]
     attention = (states @ (model.copy.weight @ hidden[0, 0]) / 128**0.5).softmax(dim=0)
     told = torch.cat([hidden[0, 0], attention @ states, inputs[0, 0]])
     gate = torch.sigmoid(model.gate.weight[0] @ told + model.gate.bias[0])
@@ -129,12 +87,12 @@ def test_the_pointer_by_hand():
     a, b = LETTERS.ids["a"], LETTERS.ids["b"]
     expected[a] += (1 - gate) * (attention[0] + attention[2])
     expected[b] += (1 - gate) * attention[1]
-    found = model._log_probabilities(hidden, inputs, memory, torch.ones((1, 1), dtype=torch.bool))
+    found = model._next(model._logits(hidden[0]).log_softmax(dim=-1), hidden, before, encoded)
     torch.testing.assert_close(found[0].exp(), expected, rtol=1e-4, atol=1e-6)
-    for unit in (a, LETTERS.ids["k"]):
+    for token in (a, LETTERS.ids["k"]):
         here = torch.ones((1, 1), dtype=torch.bool)
-        likelihood = model._log_likelihoods(hidden, inputs, memory, here, torch.tensor([unit]))
-        torch.testing.assert_close(likelihood[0].exp(), expected[unit], rtol=1e-4, atol=1e-6)
+        likelihood = model._log_likelihoods(hidden, inputs, encoded, here, torch.tensor([token]))
+        torch.testing.assert_close(likelihood[0].exp(), expected[token], rtol=1e-4, atol=1e-6)
 
 
 def test_the_pointer_has_gradients_where_nothing_can_be_copied():
@@ -165,7 +123,7 @@ def test_a_model_learns_to_write_what_it_reads(kind):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """A BART of transformers with units of its own, as a folder."""
+    """A BART of transformers with a tokenizer of its own, as a folder."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
@@ -188,27 +146,27 @@ def checkpoint(tmp_path_factory):
     return folder
 
 
-def test_units_of_a_checkpoint(checkpoint, tmp_path):
-    units = BartUnits(checkpoint)
-    assert (units.cls, units.pad, units.sep, units.mask, len(units)) == (0, 1, 2, 12, 13)
-    table = units.encode(["a b", "", "zz"])
+def test_the_tokenizer_of_a_checkpoint(checkpoint, tmp_path):
+    tokenizer = BartTokenizer(checkpoint)
+    assert (tokenizer.cls, tokenizer.pad, tokenizer.sep, tokenizer.mask, len(tokenizer)) == (0, 1, 2, 12, 13)
+    table = tokenizer.encode(["a b", "", "zz"])
     assert [table.row(i).tolist() for i in range(3)] == [[4, 5], [3], [3]]
-    assert len(units.encode([])) == 0
-    assert units.decode([4, 6]) == "a c" and never_written(units) == (0, 1, 3, 12)
-    units.save(tmp_path / "units")
-    again = BartUnits(tmp_path / "units")
-    assert again.encode(["h a"]).ids.tolist() == units.encode(["h a"]).ids.tolist() and again.mask == 12
-    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "units").bos_token_id, int)
+    assert len(tokenizer.encode([])) == 0
+    assert tokenizer.decode([4, 6]) == "a c" and never_written(tokenizer) == [0, 1, 3, 12]
+    tokenizer.save(tmp_path / "tokens")
+    again = BartTokenizer(tmp_path / "tokens")
+    assert again.encode(["h a"]).ids.tolist() == tokenizer.encode(["h a"]).ids.tolist() and again.mask == 12
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "tokens").bos_token_id, int)
 
 
 @torch.no_grad()
 def test_a_checkpoint_begins_as_bart_does(checkpoint):
-    units = BartUnits(checkpoint)
-    model = Bart.from_checkpoint(str(checkpoint), units).eval()
+    tokenizer = BartTokenizer(checkpoint)
+    model = Bart.from_checkpoint(str(checkpoint), tokenizer).eval()
     assert model.begin == (2, 0) and model.longest == 18
-    # Two rows of the embeddings stand for no unit.
+    # Two rows of the embeddings stand for no token.
     assert model.never == [0, 1, 3, 12, 13, 14]
-    passages, queries = units.encode(["a b c", "h"]), units.encode(["c c", "b"])
+    passages, queries = tokenizer.encode(["a b c", "h"]), tokenizer.encode(["c c", "b"])
     found = model.log_likelihoods(passages, queries)
     for i in range(2):
         labels = torch.tensor([[0, *queries.row(i), 2]])
@@ -216,6 +174,13 @@ def test_a_checkpoint_begins_as_bart_does(checkpoint):
         logits = model.bart(input_ids=torch.tensor([[0, *passages.row(i), 2]]), decoder_input_ids=inputs).logits
         expected = logits.log_softmax(dim=-1)[0, 1:].gather(1, labels[0, 1:, None]).sum()
         torch.testing.assert_close(found[i], expected, rtol=1e-4, atol=1e-4)
+    model.bart.final_logits_bias[0, tokenizer.sep] = 6.0
+    for how in (Greedy(), Beam(3)):
+        written = how.decode(model, passages, passage_keys(pd.RangeIndex(2), 0), 6)
+        rows = np.flatnonzero(written.queries.lengths < 6)  # others have no end
+        expected = model.log_likelihoods(passages.take(written.passages[rows]), written.queries.take(rows))
+        np.testing.assert_allclose(written.log_likelihoods[rows], expected, rtol=1e-4)
+        assert len(rows) >= 1 and not set(written.queries.ids.tolist()) & {*model.never, model.end}
 
 
 def test_what_cannot_be_is_named(tmp_path, checkpoint):
@@ -226,8 +191,8 @@ def test_what_cannot_be_is_named(tmp_path, checkpoint):
     with pytest.raises(DataError, match="no BART checkpoint"):
         Bart.from_checkpoint(str(tmp_path / "none"), LETTERS)
     with pytest.raises(DataError, match="no tokenizer of a BART checkpoint"):
-        BartUnits(tmp_path / "none")
-    with pytest.raises(DataError, match="has 15 units, its vocabulary 17"):
+        BartTokenizer(tmp_path / "none")
+    with pytest.raises(DataError, match="has 15 tokens, its vocabulary 17"):
         Bart.from_checkpoint(str(checkpoint), LETTERS)
-    with pytest.raises(DataError, match="a passage of 13 units; the model takes 12"):
+    with pytest.raises(DataError, match="a passage of 13 tokens; the model takes 12"):
         make_model(Bart).encode(LETTERS.encode(["a " * 13]))

@@ -13,14 +13,14 @@ from retlib.data.text import TokenTable, WordPiece
 from retlib.models import transformer
 from retlib.models.transformer import MaskedLanguageModel, Transformer
 
-UNITS = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, 60))))
-PAD, CLS, SEP, MASK = UNITS.pad, UNITS.cls, UNITS.sep, UNITS.mask
+WORDPIECE = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, 60))))
+PAD, CLS, SEP, MASK = WORDPIECE.pad, WORDPIECE.cls, WORDPIECE.sep, WORDPIECE.mask
 ROWS = [[7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17], [7, 8, 9], [20, 21], [30, 31, 32], [5]]
 
 
 def make(pooling="mean", layers=1, dropout=0.0, seed=0, dimension=8):
     torch.manual_seed(seed)
-    model = Transformer.from_scratch(UNITS, layers, 64, dimension, pooling, dropout)
+    model = Transformer.from_scratch(WORDPIECE, layers, 64, dimension, pooling, dropout)
     # As they start, layers hardly change what goes through them, and a mistake would hardly show.
     for weight in model.bert.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
@@ -89,6 +89,14 @@ def test_the_two_poolings_are_different():
     assert not torch.allclose(one(table), other(table), atol=1e-2)
 
 
+def test_a_tanh_head_is_tanh_of_the_linear_one():
+    table, found = TokenTable.from_rows(ROWS), []
+    for head in ("linear", "tanh"):
+        torch.manual_seed(0)
+        found.append(Transformer.from_scratch(WORDPIECE, 1, 64, 8, head=head).eval()(table))
+    assert_close(found[1], found[0].tanh())
+
+
 def test_rows_of_a_table_that_was_taken_apart_keep_their_order():
     model, table = make(), TokenTable.from_rows(ROWS)
     with torch.no_grad():
@@ -96,7 +104,7 @@ def test_rows_of_a_table_that_was_taken_apart_keep_their_order():
         assert_close(model(table.take(chosen)), model(table)[chosen])
 
 
-def test_the_order_of_units_matters():
+def test_the_order_of_tokens_matters():
     model = make()
     with torch.no_grad():
         one, other = model(TokenTable.from_rows([[7, 8, 9], [9, 8, 7]]))
@@ -115,7 +123,7 @@ def test_gradients_are_those_of_one_padded_batch_and_reach_the_embeddings(poolin
         torch.testing.assert_close(found[0][name], gradient, rtol=1e-4, atol=1e-4, msg=lambda s, n=name: f"{n}: {s}")
     embeddings = found[0]["bert.embeddings.word_embeddings.weight"]
     moved = set(embeddings.abs().sum(dim=1).nonzero()[:, 0].tolist())
-    assert moved == {CLS, SEP, *(unit for row in ROWS for unit in row)}  # padding learns nothing
+    assert moved == {CLS, SEP, *(token for row in ROWS for token in row)}  # padding learns nothing
 
 
 def test_dropout_draws_in_training_alone():
@@ -140,7 +148,7 @@ def test_encodings_stay_exact_where_layers_run_in_bfloat16():
 
 
 @pytest.mark.parametrize("group", [1, 2, 32])
-def test_states_are_berts_unit_by_unit_in_the_order_of_the_text(group, monkeypatch):
+def test_states_are_berts_token_by_token_in_the_order_of_the_text(group, monkeypatch):
     monkeypatch.setattr(transformer, "GROUP", group)
     model = make(layers=2)
     with torch.no_grad():
@@ -169,7 +177,7 @@ def test_a_text_that_is_too_long_is_named():
         assert model(longest).shape == (2, 8)
         for wrong in ([[7] * 511], [[8], [7] * 600]):
             for encode in (model, model.states):
-                with pytest.raises(DataError, match=f"a text of {max(map(len, wrong))} units.*510"):
+                with pytest.raises(DataError, match=f"a text of {max(map(len, wrong))} tokens.*510"):
                     encode(TokenTable.from_rows(wrong))
 
 
@@ -185,17 +193,17 @@ def test_a_text_that_is_too_long_is_named():
 )
 def test_a_setting_that_cannot_be_is_named(changes, message):
     with pytest.raises(SettingError, match=message):
-        Transformer.from_scratch(UNITS, **{"layers": 1, "width": 64, "dimension": 8, **changes})
+        Transformer.from_scratch(WORDPIECE, **{"layers": 1, "width": 64, "dimension": 8, **changes})
 
 
 def test_a_model_and_a_vocabulary_of_different_sizes_do_not_go_together():
-    smaller = WordPiece(UNITS.tokens[:-1])
-    with pytest.raises(DataError, match="the model has 60 units, its vocabulary 59"):
+    smaller = WordPiece(WORDPIECE.tokens[:-1])
+    with pytest.raises(DataError, match="the model has 60 tokens, its vocabulary 59"):
         Transformer(make().bert, smaller, 8)
 
 
 def test_a_model_from_scratch_is_bert_of_that_size():
-    model = Transformer.from_scratch(UNITS, layers=2, width=128, dimension=16, dropout=0.25)
+    model = Transformer.from_scratch(WORDPIECE, layers=2, width=128, dimension=16, dropout=0.25)
     config = model.bert.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 128, 2)
     assert (config.intermediate_size, config.vocab_size, config.pad_token_id) == (512, 60, PAD)
@@ -225,7 +233,7 @@ def offline(monkeypatch):
 def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(offline, tmp_path):
     saved = make(layers=2)
     saved.bert.save_pretrained(tmp_path)
-    found = Transformer.from_checkpoint(str(tmp_path), UNITS, dimension=8, pooling="mean").eval()
+    found = Transformer.from_checkpoint(str(tmp_path), WORDPIECE, dimension=8, pooling="mean").eval()
     assert found.bert.pooler is None and found.bert.config._attn_implementation == "eager"
     table = TokenTable.from_rows(ROWS)
     with torch.no_grad():
@@ -233,7 +241,7 @@ def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(offline, tmp
         assert not torch.allclose(found(table), saved(table))  # the head is new
         found.head.load_state_dict(saved.head.state_dict())
         assert torch.equal(found(table), saved(table))
-    assert Transformer.from_checkpoint(str(tmp_path), UNITS, 4).pooling == "cls"
+    assert Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 4).pooling == "cls"
 
 
 def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(offline, tmp_path):
@@ -242,7 +250,7 @@ def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(offline, 
     torch.manual_seed(0)
     whole = BertForPreTraining(make().bert.config)
     whole.save_pretrained(tmp_path)
-    found = Transformer.from_checkpoint(str(tmp_path), UNITS, 8)
+    found = Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 8)
     for name, weight in found.bert.named_parameters():
         assert torch.equal(weight, whole.bert.get_parameter(name)), name
 
@@ -250,22 +258,22 @@ def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(offline, 
 @pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model", "./no/such/folder"])
 def test_a_checkpoint_that_is_not_there_is_named(offline, name):
     with pytest.raises(DataError, match=f"no BERT checkpoint '{name}'"):
-        Transformer.from_checkpoint(name, UNITS, 8)
+        Transformer.from_checkpoint(name, WORDPIECE, 8)
 
 
 def test_a_folder_without_a_checkpoint_or_without_its_weights_is_named(offline, tmp_path):
     with pytest.raises(DataError, match="no BERT checkpoint"):
-        Transformer.from_checkpoint(str(tmp_path), UNITS, 8)
+        Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 8)
     make().bert.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DataError, match="no BERT checkpoint"):
-        Transformer.from_checkpoint(str(tmp_path), UNITS, 8)
+        Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 8)
 
 
 def test_a_checkpoint_of_another_vocabulary_is_refused(offline, tmp_path):
     make().bert.save_pretrained(tmp_path)
-    with pytest.raises(DataError, match="the model has 60 units, its vocabulary 59"):
-        Transformer.from_checkpoint(str(tmp_path), WordPiece(UNITS.tokens[:-1]), 8)
+    with pytest.raises(DataError, match="the model has 60 tokens, its vocabulary 59"):
+        Transformer.from_checkpoint(str(tmp_path), WordPiece(WORDPIECE.tokens[:-1]), 8)
 
 
 # --- the masked language model ---------------------------------------------------------------------
@@ -285,9 +293,9 @@ def test_logits_are_berts_head_over_the_states_of_the_places():
             hidden = F.gelu(hidden)
             hidden = (hidden - hidden.mean()) / torch.sqrt(hidden.var(unbiased=False) + 1e-12)
             hidden = hidden * weights["transform.LayerNorm.weight"] + weights["transform.LayerNorm.bias"]
-            for unit in range(0, 60, 7):
-                own = weights["encoder.bert.embeddings.word_embeddings.weight"][unit]
-                torch.testing.assert_close(found[row, unit], hidden @ own + model.bias[unit], rtol=1e-4, atol=1e-4)
+            for token in range(0, 60, 7):
+                own = weights["encoder.bert.embeddings.word_embeddings.weight"][token]
+                torch.testing.assert_close(found[row, token], hidden @ own + model.bias[token], rtol=1e-4, atol=1e-4)
     assert found.shape == (6, 60)
 
 
@@ -312,19 +320,19 @@ def test_output_weights_are_the_embeddings():
     assert [name for name, weight in model.named_parameters() if 60 in weight.shape] == [
         *("bias", "encoder.bert.embeddings.word_embeddings.weight"),
     ]
-    # Every unit gets a gradient, those that stand in no text through the output alone.
+    # Every token gets a gradient, those that stand in no text through the output alone.
     model(TokenTable.from_rows(ROWS), np.array([0])).logsumexp(dim=1).sum().backward()
     assert (table.grad.abs().sum(dim=1) > 0).all()
 
 
 def test_training_is_of_the_encoder_in_place_and_the_loss_falls():
     runtime.set_seeds(0)
-    encoder = Transformer.from_scratch(UNITS, 1, 64, 8)
+    encoder = Transformer.from_scratch(WORDPIECE, 1, 64, 8)
     before = encoder.bert.get_input_embeddings().weight.detach().clone()
     model = MaskedLanguageModel(encoder)
     rng, optimizer, losses = np.random.default_rng(0), torch.optim.Adam(model.parameters(), lr=3e-3), []
     for _ in range(60):
-        # Ten texts of five units each: those that are left tell which one is hidden.
+        # Ten texts of five tokens each: those that are left tell which one is hidden.
         starts = 5 * rng.integers(1, 11, size=16)
         rows = starts[:, None] + np.arange(5)
         hidden = rng.integers(5, size=16)

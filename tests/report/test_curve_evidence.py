@@ -364,7 +364,7 @@ def test_bindings_have_places_at_every_profile():
         assert places["quick"]["collection"] == "pydocs-passages"
         assert places["smoke"]["collection"] == "pydocs-passages-smoke"
         assert places["laptop"]["collection"] in datasets.names()
-        is_part = [profile for profile, place in places.items() if place["closeness"] == "part"]
+        is_part = [profile for profile, place in places.items() if place["fidelity"] == "part"]
         assert is_part == (["laptop"] if data_set == "DL Passage" else [])
 
 

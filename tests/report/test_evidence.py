@@ -293,7 +293,7 @@ def test_a_limit_needs_two_values_of_its_own(change):
         (("y:A", "D"), "experiment y has no results at profile quick"),
         (("x:Z", "D"), "no R@1 of 'Z' on 'd-0.1'"),
         (("x:A", "E"), "no R@1 of 'A' on 'e-0.1'"),
-        (("x:A", "G"), "no collection plays G at profile quick"),
+        (("x:A", "G"), "no collection stands for G at profile quick"),
     ],
 )
 def test_what_is_missing_is_named(term, message):

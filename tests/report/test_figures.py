@@ -51,12 +51,12 @@ def curve():
 
 
 def test_curves_are_the_mean_over_seeds_with_a_band():
-    found = figures.curves(curve(), "step", "score", "loss", "steps", "precision@1", "x", ["b", "a"], (5.0, "BM25"))
+    found = figures.curves(curve(), "step", "score", "loss", "steps", "precision@1", "x", (5.0, "BM25"))
     (axis,) = found.axes
     assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_xscale(), axis.get_yscale()) == (
         "steps", "precision@1", "log", "linear",
     )  # fmt: skip
-    assert [line.get_label() for line in axis.get_lines()] == ["b", "a", "BM25"]
+    assert [line.get_label() for line in axis.get_lines()] == ["a", "b", "BM25"]
     assert axis.get_lines()[0].get_ydata().tolist() == [2, 11]  # the mean of seeds 0 and 2
     band = axis.collections[0].get_paths()[0].vertices
     assert (band[:, 1].min(), band[:, 1].max()) == (1, 12)

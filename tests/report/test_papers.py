@@ -10,7 +10,7 @@ from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, gaps, papers
+from retlib.report import claims, overview, papers
 from retlib.report.claims import CONTRADICTED, INCONCLUSIVE, NOT_TESTED
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
@@ -52,8 +52,8 @@ def book(tmp_path, monkeypatch):
     (folder / "tables.csv").write_text(TABLES)
     (folder / "artefacts.csv").write_text(ARTEFACTS)
     places = {
-        "D": {"quick": {"collection": "mine", "closeness": "part"}},
-        "E": {"quick": {"collection": "other", "closeness": "stand-in"}},
+        "D": {"quick": {"collection": "mine", "fidelity": "part"}},
+        "E": {"quick": {"collection": "other", "fidelity": "stand-in"}},
     }
     (folder / "bindings.yaml").write_text(yaml.safe_dump({"collections": {"zhan2020": places}}))
     declare(tmp_path, GROUPS)
@@ -85,10 +85,10 @@ def test_both_sides_are_in_points_of_a_hundred_or_in_the_papers_unit(book):
     assert found["theirs"].tolist() == ["34.1", "20", "41.86", "", "3.6"]
     assert found.loc[("Ours", "D, dev"), ["ours", "seeds", "queries", "candidates"]].tolist() == [50, 2, 20, 500]
     assert found.loc[("Ours", "D, dev"), "half"] == pytest.approx(100 * 2.093 * (0.25 / 19) ** 0.5, rel=1e-3)
-    assert found.loc[("Ours", "E, test"), ["ours", "closeness"]].tolist() == [25, "stand-in"]
+    assert found.loc[("Ours", "E, test"), ["ours", "fidelity"]].tolist() == [25, "stand-in"]
     # An average is on a stand-in if one of its data sets is; independent errors add up.
     both = found.loc[("Ours", "BOTH, test")]
-    assert both["ours"] == 37.5 and both["closeness"] == "stand-in" and both["collection"] == "mine and other"
+    assert both["ours"] == 37.5 and both["fidelity"] == "stand-in" and both["collection"] == "mine and other"
     # The mean of 3 and 5 seconds, times a half.
     assert found.loc[("Ours", "train"), "ours"] == 4 * 0.5 and np.isnan(found.loc[("Ours", "train"), "half"])
     assert found.loc[("<b>Other</b>", "D, dev"), "collection"] == ""
@@ -109,7 +109,7 @@ def test_without_results_the_papers_numbers_stand_alone(book):
     found = papers.numbers("zhan2020", "quick")
     assert found["ours"].isna().all() and (found["collection"] == "").all()
     assert papers.coverage(found).to_dict("records") == [
-        {"artefact": "table-1", "numbers": 4, "ours": 0, "standing": 0}
+        {"artefact": "table-1", "numbers": 4, "ours": 0, "stand_ins": 0}
     ]
     assert papers.scale(found).empty
     assert len(papers.against(found).axes[0].collections) == 0
@@ -162,18 +162,18 @@ def test_a_number_has_one_counterpart(book):
         papers.counterparts("zhan2020")
 
 
-@pytest.mark.parametrize("paper", papers.papers())
+@pytest.mark.parametrize("paper", claims.papers())
 def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
     found = papers.counterparts(paper)  # which raises for a row that is not in the paper
     assert {each.experiment for each in found.values()} <= set(notebooks.pages(ROOT))
     # The page says of every measure that it is in points of a hundred.
-    lines = papers.told(paper).loc[list(found)]
+    lines = papers.printed(paper).loc[list(found)]
     scaled = lines["unit"].isin(papers.POINTS)
     assert all(found[i].times == 1 for i in lines.index[scaled] if "@" in found[i].measure)
     assert all(found[i].times != 1 for i in lines.index[~scaled] if lines["unit"][i] != "ms")
 
 
-@pytest.mark.parametrize("paper", papers.papers())
+@pytest.mark.parametrize("paper", claims.papers())
 def test_every_declared_system_is_recorded(paper):
     """In the published results of each notebook that has some; word vectors from the Web need a file."""
     places = claims.bindings()["collections"].get(paper, {})
@@ -190,15 +190,30 @@ def test_every_declared_system_is_recorded(paper):
 
 
 def test_systems_of_an_experiment_by_the_papers_names():
-    found = papers.named("gillick2018", "table-2", "13_multitask")
+    found = papers.rows_of("gillick2018", "table-2", "13_multitask")
     assert found["P+Q"] == "Dual Encoder | P + Q" and "BM25" not in found
 
 
-@pytest.mark.parametrize("paper", papers.papers())
+def test_a_collection_that_plays_one_data_set_has_the_paper_s_numbers():
+    beside = papers.beside
+    found = beside("liang2020", "32_zero_shot", "bioasq", "laptop")
+    assert found["BM25", "R@1"] == 20.28 and ("Siamese | WikiGQ+FT(GQ)", "R@10") in found
+    found = beside("liang2020", "32_zero_shot", "natural-questions-passages+added", "laptop")
+    assert found["BM25", "R@1"] == 30.67 and found["Two-Tower | Source", "R@100"] == 87.65
+    found = beside("liang2020", "33_ablations", "natural-questions-passages", "laptop")
+    # Whatever variant of a data set it is.
+    assert found["Siamese | Official data", "R@1"] == 40.78 and found["Two-Tower | Nucleus", "R@1"] == 37.58
+    assert beside("liang2020", "32_zero_shot", "natural-questions", "laptop")["BM25", "R@1"] == 18.06
+    # One that stands for all of them has none.
+    assert beside("liang2020", "32_zero_shot", "pydocs-target", "quick") == {}
+    assert beside("liang2020", "32_zero_shot", "quora", "laptop") == {}
+
+
+@pytest.mark.parametrize("paper", claims.papers())
 def test_every_number_of_every_paper_is_on_its_page(paper):
     """Without results of ours, and so for a part that is not written yet."""
     found = papers.numbers(paper, "explore", "reference")
-    told = papers.told(paper)
+    told = papers.printed(paper)
     shown = "".join(papers.page(found, artefact).data for artefact in papers.coverage(found)["artefact"])
     assert (
         shown.count(" |</td>") + shown.count(" |<br>")
@@ -217,7 +232,7 @@ def evidence(effect, p_for, p_against, note=""):
 @pytest.fixture
 def ledger():
     """All claims untested but two."""
-    frame = pd.concat([claims._unwritten(paper) for paper in papers.papers()], ignore_index=True)
+    frame = claims.ledger("explore", "reference")
     frame["evidence"] = frame["evidence"].astype(object)
     chosen = {
         "gillick2018-paralex-encoder-over-bm25": (CONTRADICTED, [evidence(-2, 0.9, 0.04), evidence(-9, 1, 0.001)]),
@@ -236,42 +251,42 @@ def rows_of(html):
 
 
 def test_the_comparison_that_decided_is_shown_with_its_data_and_links(ledger):
-    ((line,), page) = rows_of(gaps.unheld(ledger, CONTRADICTED, "laptop"))
+    ((line,), page) = rows_of(overview.unheld(ledger, CONTRADICTED, "laptop"))
     assert "A-9 vs B: -9.00 [-10.00, -8.00] one of 2 comparisons" in line[2]
     assert line[3] == "Quora: quora (part) AskUbuntu: askubuntu-titles-test (stand-in)"
     links = [link["href"] for link in page.select("a")]
     assert links[0] == "15_verdicts.html#gillick2018-paralex-encoder-over-bm25"
     assert links[1:] == ["11_retrieval_tasks.html", "13_multitask.html"]
-    ((line,), _) = rows_of(gaps.unheld(ledger, INCONCLUSIVE, "laptop"))
+    ((line,), _) = rows_of(overview.unheld(ledger, INCONCLUSIVE, "laptop"))
     assert line[2].endswith("(<margin>)")
 
 
-def test_what_was_not_tested_says_why_and_what_would_have_played(ledger):
-    lines, page = rows_of(gaps.unheld(ledger, NOT_TESTED, "explore"))
-    assert len(lines) == len(ledger) - 2 and all(line[2] == "its part of the book is not written yet" for line in lines)
+def test_what_was_not_tested_says_why_and_on_what_it_would_have_been(ledger):
+    lines, page = rows_of(overview.unheld(ledger, NOT_TESTED, "explore"))
+    assert len(lines) == len(ledger) - 2 and all("profile explore" in line[2] for line in lines)
     assert page.select("th")[2].text == "not tested because"
     assert "Quora: nothing" in lines[0][3]
 
 
 def test_each_papers_contradictions_and_outcomes_are_counted(ledger):
-    table = gaps.counts(ledger)
-    assert table[gaps.PLACES].sum() == len(claims.papers_table("inconsistencies"))
+    table = overview.open_counts(ledger)
+    assert table[overview.PLACES].sum() == len(claims.papers_table("inconsistencies"))
     assert table.loc["gillick2018", [CONTRADICTED, INCONCLUSIVE]].tolist() == [1, 1]
-    assert table.drop(columns=gaps.PLACES).to_numpy().sum() == len(ledger)
-    assert len(gaps.bars(table).axes[0].patches) == 4 * len(papers.papers())
+    assert table.drop(columns=overview.PLACES).to_numpy().sum() == len(ledger)
+    assert len(overview.bars(table).axes[0].patches) == 4 * len(claims.papers())
 
 
-@pytest.mark.parametrize("paper", papers.papers())
+@pytest.mark.parametrize("paper", claims.papers())
 def test_every_inconsistency_is_on_the_page(paper):
-    lines, _ = rows_of(gaps.inconsistencies(paper))
+    lines, _ = rows_of(overview.inconsistencies(paper))
     told = claims.papers_table("inconsistencies").query("paper == @paper")
     assert [line[1] for line in lines] == told["what"].tolist()
 
 
-@pytest.mark.parametrize("paper", papers.papers())
+@pytest.mark.parametrize("paper", claims.papers())
 def test_claims_and_rows_of_a_paper_are_of_its_chapters(paper):
     """Its pages come after these."""
-    chapters = set(papers.papers()[paper].chapters)
+    chapters = set(claims.papers()[paper].chapters)
     assert chapters <= set(notebook_files.names(ROOT))
     assert {each.experiment for each in papers.counterparts(paper).values()} <= chapters
     for name in claims.papers_table("claims").query("paper == @paper")["id"]:

@@ -1,4 +1,4 @@
-"""The own run beside the published results: hand-made rows, each standing once."""
+"""The own run beside the published results: hand-made rows, each status once."""
 
 import json
 
@@ -47,9 +47,9 @@ def places(tmp_path, monkeypatch):
     record(results.own_folder("quick", "1_a"), own)
 
 
-def test_each_standing(places):
-    found = verify.standings("quick").set_index("system")
-    assert found["standing"].to_dict() == {
+def test_each_status(places):
+    found = verify.reproduction("quick").set_index("system")
+    assert found["status"].to_dict() == {
         "same": "OK", "edge": "OK", "close": "near", "far": "differs", "data": "other data",
         "settings": "other settings", "gone": "not run", "BM25": "not run",
     }  # fmt: skip
@@ -58,8 +58,8 @@ def test_each_standing(places):
 
 
 def test_the_matrix_counts_them(places):
-    counts = verify.matrix(verify.standings("quick")).set_index("experiment")
-    assert counts.columns.tolist() == list(verify.STANDINGS)
+    counts = verify.matrix(verify.reproduction("quick")).set_index("experiment")
+    assert counts.columns.tolist() == list(verify.STATUSES)
     assert counts.loc["1_a"].tolist() == [2, 1, 1, 1, 1, 1] and counts.loc["2_b"].tolist() == [0, 0, 0, 0, 0, 1]
 
 
@@ -75,20 +75,20 @@ def test_the_published_results_agree_with_themselves(tmp_path, monkeypatch):
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path))
     published = results.load("11_retrieval_tasks", "laptop", "reference")
     published.save(results.own_folder("laptop", "11_retrieval_tasks"))
-    found = verify.standings("laptop").query("experiment == '11_retrieval_tasks'")
-    assert len(found) and (found["standing"] == "OK").all()
+    found = verify.reproduction("laptop").query("experiment == '11_retrieval_tasks'")
+    assert len(found) and (found["status"] == "OK").all()
 
 
 def test_nothing_published(places):
     with pytest.raises(DataError, match="no results are published at profile 'smoke'"):
-        verify.standings("smoke")
+        verify.reproduction("smoke")
 
 
 def test_a_profile_of_times_alone_has_nothing_to_compare(places, tmp_path):
     record(results.reference_folder("paper", "1_a"), [("clock", 0, 3.0, {"measure": "latency ms"})])
     with pytest.raises(DataError, match="published at profile 'paper'"):
-        verify.standings("paper")
-    assert pd.isna(verify.standings("quick")["run"]).any()
+        verify.reproduction("paper")
+    assert pd.isna(verify.reproduction("quick")["run"]).any()
 
 
 def test_means_are_over_the_seeds_that_both_have(tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_means_are_over_the_seeds_that_both_have(tmp_path, monkeypatch):
     published = [("A", seed, value, {}) for seed, value in enumerate((0.50, 0.54, 0.58))]
     record(results.reference_folder("quick", "1_a"), [*published, ("B", 0, 0.5, {}), ("B", 1, 0.7, {})])
     record(results.own_folder("quick", "1_a"), [("A", 0, 0.50, {}), ("B", 7, 0.6, {})])
-    found = verify.standings("quick").set_index("system")
+    found = verify.reproduction("quick").set_index("system")
     assert found.loc["A", ["run", "reference"]].tolist() == pytest.approx([50, 50])
     assert found.loc["B", ["run", "reference"]].tolist() == pytest.approx([60, 60])  # they share none: all count
 
@@ -108,4 +108,4 @@ def test_an_address_is_no_setting(tmp_path, monkeypatch):
     one, other = ({"parameters": json.dumps({"generator": name, "steps": 3})} for name in ("a1", "b2"))
     record(results.reference_folder("quick", "1_a"), [("A", 0, 0.5, one)])
     record(results.own_folder("quick", "1_a"), [("A", 0, 0.5, other)])
-    assert verify.standings("quick")["standing"].tolist() == ["OK"]
+    assert verify.reproduction("quick")["status"].tolist() == ["OK"]

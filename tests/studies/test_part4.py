@@ -17,11 +17,12 @@ from retlib.data import datasets
 from retlib.data.collection import hash_position, subsample
 from retlib.evaluation import latency
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.retrieval.index import EXACT
 from retlib.studies import part4
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part4 import MEASURES, RULES
+from retlib.studies.study import record_latencies
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
@@ -366,7 +367,7 @@ def test_so_many_questions_are_timed_as_there_are(targets, monkeypatch, timed, c
     monkeypatch.setattr(latency, "WARM_UP", 0)
     system = SimpleNamespace(answer=lambda target, seed: lambda text, k: asked.append((seed, text, k)))
     made = desk([0, 2])
-    part4.record_latencies(made, {"A": system}, targets[0], timed)
+    record_latencies(made, {"A": system}, targets[0], timed)
     assert asked == [(seed, text, 100) for seed in (0, 2) for text in texts[:count]]
     assert set(made.results.rows["measure"]) == {"latency ms", "latency p95 ms"}
 
@@ -379,7 +380,7 @@ def test_the_times_of_a_table_are_means_over_seeds():
         run = pd.DataFrame({"query_id": ["q0"], "doc_id": ["d0"], "score": [1.0]})
         made.measure("A", make_collection(), seed, lambda run=run: SimpleNamespace(
             run=run, parameters={}, steps=None, seconds=None, candidates=None), measures=["RR@10"])  # fmt: skip
-    (row,) = reports.latencies(made.results, "words").to_dict("records")
+    (row,) = tables.latencies(made.results, "words").to_dict("records")
     assert (row["median"], row["p95"]) == (2.0, 5.0)
 
 

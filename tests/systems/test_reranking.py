@@ -15,7 +15,7 @@ from retlib.models.pair_models import LateInteraction, PairModel
 from retlib.retrieval.lexical import BM25
 from retlib.retrieval.runs import reordered
 from retlib.systems import reranking
-from retlib.systems.compose import Lexical
+from retlib.systems.compose import Lexical, Reordered
 from retlib.systems.reranking import MaxSimSearch, PairSystem, PairTraining, Reranked, rerank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
@@ -207,7 +207,8 @@ def test_a_late_interaction_model_searches_all_documents_by_its_scores(target, c
 @pytest.mark.parametrize("k", [3, 30])
 def test_what_answers_finds_what_is_in_the_run(k, target, collection, words):
     documents = collection.documents.index
-    for system in (Reranked(words, READER, depth=5), MaxSimSearch(LATE)):
+    warm = System(SMALL, LETTERS) + Stage(data=Labels(), steps=3, batch_size=8)
+    for system in (Reranked(words, READER, depth=5), MaxSimSearch(LATE), Reordered(words, warm, depth=5)):
         run, answer = system.run(target, 0), system.answer(target, 0)
         for name, text in collection.split("test")["text"].items():
             mine = run[run["query_id"] == name].head(k).set_index("doc_id")["score"]

@@ -403,3 +403,15 @@ def test_a_training_is_watched_from_outside(collection, own_build):
     assert (runtime.cache_dir() / systems.KIND / watched.name / "noted.txt").read_text() == "8"
     with pytest.raises(SettingError, match="query encoder"):
         fit(WARM, collection, 0, Noting())
+
+
+def test_no_two_stages_of_a_chain_see_their_pairs_in_the_same_order(collection, own_build, monkeypatch):
+    orders, real = [], trainer.train
+
+    def noting(task, *given):
+        orders.append([task.batch(step).rows.tolist() for step in range(3)])
+        return real(task, *given)
+
+    monkeypatch.setattr(trainer, "train", noting)
+    fit(WARM + LABELS + LABELS, collection, 0)
+    assert len({str(order) for order in orders}) == 3

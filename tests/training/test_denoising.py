@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from retlib.core.errors import SettingError
 from retlib.data.collection import Article
+from retlib.data.corpus import Corpus
 from retlib.data.text import WordPiece
 from retlib.training.denoising import SHARE, NoisedPassages, infilled, permuted
-from retlib.training.pretraining import Corpus
 
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
 MASK = LETTERS.mask

@@ -11,7 +11,7 @@ from retlib.data.text import TokenTable
 from retlib.retrieval import index
 from retlib.training.batches import DeferredBatch
 from retlib.training.dynamics import Dynamics, Watching, overlap, reciprocal_rank
-from retlib.training.negatives import Inputs
+from retlib.training.inputs import Inputs
 
 VECTORS = np.eye(6, dtype=np.float32)
 QUERIES = TokenTable.from_rows([[0], [1], [2], [3]])

@@ -11,7 +11,9 @@ import pytest
 import toybook
 
 from retlib.workflow import processes
-from retlib.workflow.build import _run, progress_line
+from retlib.workflow.build import Progress
+
+pytestmark = pytest.mark.slow
 
 A, B, C = "1_a", "2_b", "3_c"
 NO_PAGES = ("--omit-from", "pages")
@@ -56,6 +58,7 @@ def test_the_first_run_made_everything(book):
     copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
     assert toybook.printed(copy) == "toy [0] run\n"
     assert "https://" not in first(book).read_text()  # nothing is loaded from elsewhere
+    assert "launch-buttons" not in (first(book).parents[1] / "notebooks" / f"{A}.html").read_text()
     assert (book / "_build" / "toy" / "html" / "_static" / "tex-svg.js").stat().st_size > 1e6
     log = (book / "_build" / "toy" / "logs" / f"{A}.log").read_text()
     assert f"{A}: 100%" in log  # papermill's progress bar
@@ -69,13 +72,9 @@ def test_nothing_changed_nothing_is_run(book):
     assert index(book).stat().st_mtime_ns == page.st_mtime_ns
 
 
-def test_a_touched_file_or_an_unrelated_module_reruns_nothing(book):
+def test_a_module_reruns_what_imports_it_and_a_touched_file_or_another_module_nothing(book):
     os.utime(book / "notebooks" / f"{A}.ipynb")
     (book / "retlib" / "unused.py").write_text("VALUE = 2\n")
-    assert run(book)[0] == set()
-
-
-def test_a_module_reruns_what_imports_it(book):
     (book / "retlib" / "only_b.py").write_text("VALUE = 2\n")
     assert run(book)[0] == {B}
 
@@ -85,7 +84,7 @@ def test_a_parameter_reruns_what_depends_on_it(book):
     assert run(book)[0] == {A, B}
 
 
-def test_some_notebooks_are_run_with_those_that_they_need(book):
+def test_lost_copies_are_made_again_some_of_them_if_asked_for_with_those_that_they_need(book):
     """And the pages stay as they are."""
     before, page = toybook.copies(book), index(book).stat()
     for name in (A, B, C):
@@ -98,11 +97,6 @@ def test_some_notebooks_are_run_with_those_that_they_need(book):
     assert "2 notebooks ran, 0 were up to date" in done.stdout and "The book is at" not in done.stdout
     assert toybook.rerun(before, toybook.copies(book)) == {A, B} == set(toybook.copies(book))
     assert index(book).stat().st_mtime_ns == page.st_mtime_ns
-    assert run(book)[0] == {C}
-
-
-def test_a_lost_copy_is_made_again(book):
-    (book / "_build" / "toy" / "notebooks" / f"{C}.ipynb").unlink()
     assert run(book)[0] == {C}
 
 
@@ -137,9 +131,9 @@ def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--profile", "quik"], "PROFILE = 'quik' is not known"),
-        (["--jobs", "many"], "JOBS = 'many' must be a positive whole number"),
-        (["--seeds", "1,2"], "SEEDS = '1,2' must be whole numbers with spaces between"),
+        (["--profile", "quik"], "'quik' is not one of 'toy'"),
+        (["--jobs", "many"], "'many' is not a valid integer range"),
+        (["--seeds", "1,2"], "'1,2' must be whole numbers with spaces between"),
     ],
 )
 def test_wrong_settings_are_refused(book, arguments, message):
@@ -147,51 +141,24 @@ def test_wrong_settings_are_refused(book, arguments, message):
     assert code == 2 and message in said and "Traceback" not in said
 
 
-def test_the_progress_line_joins_papermill_s_bar_and_the_one_within(tmp_path):
-    log = tmp_path / "12_x.log"
-    assert progress_line("12_x", log) == "12_x: starting"
-    log.write_text(
-        "12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]\repoch:   0%|\repoch:  50%|##| 1/2\n"
-    )
-    assert progress_line("12_x", log) == "12_x:  22%|## | 2/9 [00:01<00:03]  epoch:  50%|##| 1/2"
-    with log.open("a") as file:
-        file.write("\r12_x:  33%|### | 3/9")
-    assert progress_line("12_x", log) == "12_x:  33%|### | 3/9"
-
-
-STANDS_STILL_ONCE = """
-import pathlib, sys, time
-print("begun", flush=True)
-if pathlib.Path("second").exists():
-    sys.exit(3)
-pathlib.Path("second").touch()
-time.sleep(600)
-"""
-
-
-def test_a_run_that_stands_still_begins_again(tmp_path, capsys):
-    (tmp_path / "logs").mkdir()
-    assert _run([sys.executable, "-c", STANDS_STILL_ONCE], tmp_path, [], patience=2) == 3
-    assert "Nothing has happened for 2 s (no notebook was running)" in capsys.readouterr().out
-    kept = (tmp_path / "logs" / "stuck" / "snakemake.log").read_text()
-    assert kept.startswith("begun\n") and "Fatal Python error: Aborted" in kept and "line 7 in <module>" in kept
-    assert (tmp_path / "logs" / "snakemake.log").read_text() == "begun\n"
-
-
-@pytest.mark.parametrize(("work", "idle"), [("while True: pass", False), ("import time; time.sleep(60)", True)])
-def test_idle_is_who_does_not_use_the_processor(tmp_path, work, idle):
-    environment = os.environ | {processes.MARK: str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", work], env=environment)
-    time.sleep(1)
-    idleness = processes.Idleness(str(tmp_path), interval=0.2)
-    found = []
-    while len(found) < 5:
-        time.sleep(0.4)
-        found.append(idleness.seconds())
-    process.kill()
-    process.wait()
-    assert (found[-1] > 1) == idle
-    assert idle or found[-1] == 0
+def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for folder in ("logs", "running", "notebooks"):
+        (tmp_path / folder).mkdir()
+    progress = Progress(tmp_path)
+    for name in ("12_x", "13_y"):
+        (tmp_path / "running" / f"{name}.ipynb").touch()
+    (tmp_path / "logs" / "12_x.log").write_text("12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]")
+    progress.show()
+    assert progress.bar.postfix == "12_x 22%, 13_y starting"
+    (tmp_path / "logs" / "snakemake.log").write_text("1 of 7 steps (14%) done\n...\n2 of 7 steps (29%) done\n")
+    (tmp_path / "running" / "12_x.ipynb").rename(tmp_path / "notebooks" / "12_x.ipynb")
+    (tmp_path / "running" / "13_y.ipynb").unlink()
+    progress.show()
+    progress.bar.close()
+    assert (progress.bar.n, progress.bar.total, progress.bar.postfix) == (2, 7, "")
+    said = capsys.readouterr().out
+    assert "12_x: done after 0 s" in said and "13_y: FAILED after 0 s" in said
 
 
 def running(root):
@@ -314,10 +281,3 @@ def test_the_bare_build_of_a_fresh_clone_draws_from_recorded_results(tmp_path):
     (recorded / "rows.parquet").write_bytes(b"something else")
     assert toybook.jupyter_book(tmp_path).returncode == 0
     assert drawn.stat().st_mtime_ns != stamp
-
-
-def test_snakemake_by_itself_knows_the_same_graph(book):
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "2", "--config", "profile=toy"]
-    done = subprocess.run(command, cwd=book, env=toybook.environment(book), text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert not (book / ".snakemake").exists()

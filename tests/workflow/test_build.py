@@ -13,6 +13,8 @@ from prose import BOOK, ROOT, call, run_as_they_stand
 from retlib.report import claims
 from retlib.workflow import notebooks
 
+pytestmark = pytest.mark.slow
+
 NAMES = list(notebooks.pages(ROOT))
 CLAIMS = len(claims.papers_table("claims"))
 
@@ -23,7 +25,7 @@ def build(tmp_path_factory):
     folder = tmp_path_factory.mktemp("book")
     command = BOOK
     if Path(sys.prefix) != ROOT / ".venv":  # in another environment, what `make book` calls
-        command = f'{sys.executable} -m retlib.workflow.build --profile smoke --jobs 2 --seeds "0 1"'
+        command = f'{sys.executable} -m retlib build --profile smoke --jobs 2 --seeds "0 1"'
     done = call(command, RETLIB_BUILD=str(folder))
     assert done.returncode == 0, done.stdout
     assert str(folder / "smoke" / "html" / "index.html") in done.stdout
@@ -179,13 +181,3 @@ def test_a_command_that_asks_for_results(build, command):
         header = "experiment,system,collection,split,measure,value,seed,profile,source"
         assert done.stdout.startswith(header)
         assert {line.split(",")[0] for line in done.stdout.splitlines()[1:]} == set(NAMES)
-
-
-def test_the_bare_build(build, tmp_path):
-    """`jupyter-book build .`: the copies just made, without warnings; only the output goes elsewhere."""
-    command = f".venv/bin/jupyter-book build . --path-output {tmp_path} -W -n --keep-going"
-    done = call(command, RETLIB_BUILD=str(build))
-    assert done.returncode == 0, done.stdout
-    for name in NAMES:
-        page = BeautifulSoup((tmp_path / "_build" / "html" / "notebooks" / f"{name}.html").read_text(), "html.parser")
-        assert page.select(".cell_output")

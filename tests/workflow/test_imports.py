@@ -19,8 +19,8 @@ MODULES = {
     "many/__init__.py": "import pkgutil  # imports its members in a loop",
     "bare/__init__.py": "# nothing",
     "bare/one.py": "",
-    "many/one.py": "from ..plain import y",
-    "many/two.py": "from . import one",
+    "many/one.py": "from retlib.plain import y",
+    "many/two.py": "from retlib.many import one",
 }
 
 

@@ -174,7 +174,7 @@ def test_a_failure_is_kept_with_the_error_on_top(toy, tmp_path, fail, message):
     assert not (tmp_path / "out" / "notebooks" / "1_a.ipynb").exists()
 
 
-@pytest.mark.parametrize("profile", ["smoke", "quick", "laptop"])
+@pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
 def test_the_first_pages_come_after_all_verdicts(profile):
     plans = notebooks.plan(ROOT, profile)
     verdicts = {name for name in plans if plans[name].page.notebook.stem == "verdicts"}
@@ -186,3 +186,29 @@ def test_the_published_book_needs_no_data():
     entries = yaml.safe_load((ROOT / "notebooks" / "profiles" / "laptop.yaml").read_text())
     needy = {name for name, entry in entries.items() if entry.get("needs")}
     assert needy and needy <= {folder.name for folder in (ROOT / "data" / "reference" / "laptop").iterdir()}
+
+
+DEAF = """
+from pathlib import Path
+if not Path({mark!r}).exists():
+    Path({mark!r}).touch()
+    {how}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        "get_ipython().kernel.shell_stream.on_recv(lambda message: None)",
+        "get_ipython().kernel.shell_handlers['execute_request'] = lambda *_: None",
+    ],
+    ids=["a request", "a reply"],
+)
+def test_a_kernel_that_loses_a_message_is_begun_again(toy, tmp_path, monkeypatch, capfd, how):
+    monkeypatch.setattr("retlib.workflow.execute.PATIENCE", 2)
+    code = DEAF.format(mark=str(tmp_path / "begun"), how=how)
+    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", code)
+    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
+    assert "Exception" not in "".join(cells(copy)[0]["source"])
+    assert capfd.readouterr().err.count("1_a begins again") == 1

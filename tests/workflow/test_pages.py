@@ -52,20 +52,35 @@ def test_every_room_is_in_the_reference():
     assert sorted("".join(blocks).splitlines()) == sorted(rooms)
 
 
-def test_a_reference_shows_what_docstrings_say(tmp_path):
-    """Types that are descriptions look nothing up, a property keeps its words, and no default is of this machine."""
-    toybook.make(tmp_path)
-    (tmp_path / "retlib" / "toys").mkdir()
-    (tmp_path / "retlib" / "toys" / "__init__.py").write_text("")
-    (tmp_path / "retlib" / "toys" / "only_b.py").write_text(MODULE)
-    (tmp_path / "book" / "index.md").write_text("# Toy\n\n## Parts\n\n```{rooms}\ntoys\n```\n")
-    done = toybook.jupyter_book(tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages of a toy book with a reference, a paper and an address."""
+    root = tmp_path_factory.mktemp("site")
+    toybook.make(root)
+    toybook.add_paper(root)
+    with (root / "_toc.yml").open("a") as toc:
+        toc.write("- file: notebooks/4_p\n")
+    (root / "retlib" / "toys").mkdir()
+    (root / "retlib" / "toys" / "__init__.py").write_text("")
+    (root / "retlib" / "toys" / "only_b.py").write_text(MODULE)
+    (root / "book" / "index.md").write_text("# Toy\n\n## Parts\n\n```{rooms}\ntoys\n```\n")
+    done = toybook.jupyter_book(root, RETLIB_REPOSITORY="https://github.com/someone/something")
     assert done.returncode == 0, done.stdout + done.stderr
-    page = BeautifulSoup((tmp_path / "_build" / "html" / "book" / "index.html").read_text(), "html.parser")
+    return root
+
+
+def page_of(site, name):
+    return BeautifulSoup((site / "_build" / "html" / f"{name}.html").read_text(), "html.parser")
+
+
+@pytest.mark.slow
+def test_a_reference_shows_what_docstrings_say(site):
+    """Types that are descriptions look nothing up, a property keeps its words, and no default is of this machine."""
+    page = page_of(site, "book/index")
     assert page.select_one("h3").get_text().startswith("only_b")
     text = page.article.get_text()
     assert "float32 array, shape (B, d)" in text and "Seconds of each part: all of them." in text
-    assert "root=Path.cwd()" in text and str(tmp_path) not in text
+    assert "root=Path.cwd()" in text and str(site) not in text
 
 
 def test_every_part_has_exercises():
@@ -94,24 +109,19 @@ def test_what_an_exercise_names_exists(name):
             assert (ROOT / code).exists(), code
 
 
-LAUNCHED = [
-    "https://mybinder.org/v2/gh/someone/something/main?urlpath=lab/tree/notebooks/1_a.ipynb",
-    "https://colab.research.google.com/github/someone/something/blob/main/notebooks/1_a.ipynb",
-]
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "opened"), [("1_a", "1_a"), ("4_p", "page")], ids=["its own", "its template"])
+def test_a_notebook_opens_elsewhere_where_the_repository_is_known(site, name, opened):
+    links = [link["href"] for link in page_of(site, f"notebooks/{name}").select(".dropdown-launch-buttons a[href]")]
+    assert links == [
+        f"https://mybinder.org/v2/gh/someone/something/main?urlpath=lab/tree/notebooks/{opened}.ipynb",
+        f"https://colab.research.google.com/github/someone/something/blob/main/notebooks/{opened}.ipynb",
+    ]
 
 
-@pytest.mark.parametrize(("address", "links"), [("https://github.com/someone/something", LAUNCHED), ("", [])])
-def test_a_notebook_opens_elsewhere_where_the_repository_is_known(tmp_path, address, links):
-    toybook.make(tmp_path)
-    toybook.add_paper(tmp_path)
-    with (tmp_path / "_toc.yml").open("a") as toc:
-        toc.write("- file: notebooks/4_p\n")
-    done = toybook.jupyter_book(tmp_path, RETLIB_REPOSITORY=address)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name, opened in (("1_a", "1_a"), ("4_p", "page")):  # a page made of a template opens that
-        page = BeautifulSoup((tmp_path / "_build" / "html" / "notebooks" / f"{name}.html").read_text(), "html.parser")
-        buttons = [link["href"] for link in page.select(".dropdown-launch-buttons a[href]")]
-        assert buttons == [link.replace("1_a", opened) for link in links]
+@pytest.mark.slow
+def test_a_page_made_of_a_template_says_what_its_paper_is(site):
+    page = page_of(site, "notebooks/4_p")
     assert page.h1.get_text().startswith("Part I") and "Part I, some2020:" in page.article.get_text()
 
 
@@ -120,8 +130,8 @@ def test_the_pod_calls_what_is_tested():
     block = re.search(r"^```yaml\n(.*?)^```", (ROOT / "book" / "how-to-rerun.md").read_text(), re.M | re.S)[1]
     pod = yaml.safe_load(block)["spec"]["template"]["spec"]
     command = pod["containers"][0]["command"]
-    assert command[:3] == ["python", "-m", "retlib.workflow.build"]
+    assert command[:4] == ["python", "-m", "retlib", "build"]
     assert command[command.index("--profile") + 1] in notebooks.profiles(ROOT)
-    helped = subprocess.run([sys.executable, *command[1:3], "--help"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert all(option in helped for option in command[3:] if option.startswith("--"))
+    helped = subprocess.run([sys.executable, *command[1:4], "--help"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert all(option in helped for option in command[4:] if option.startswith("--"))
     assert [mount["name"] for mount in pod["containers"][0]["volumeMounts"]] == [v["name"] for v in pod["volumes"]]

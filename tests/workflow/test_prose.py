@@ -1,4 +1,4 @@
-"""The commands that the prose gives, but for those that ask for what a book recorded: these are in test_book.py."""
+"""The commands that the prose gives, but for those that ask for what a book recorded: these are in test_build.py."""
 
 import os
 import re
@@ -10,6 +10,8 @@ import pytest
 from prose import BIN, BOOK, ELSEWHERE, ROOT, call, commands, run_as_they_stand
 
 from retlib.core import notebook_files
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def test_a_command_of_the_prose(build, tmp_path, command):
 def test_a_make_target_calls_what_is_tested(command):
     said = call(command.replace("make ", "make --always-make --dry-run ", 1)).stdout
     expected = {
-        "book": "-m retlib.workflow.build --profile",
+        "book": "-m retlib build --profile",
         "test": "-m pytest",
         "lab": "jupyter lab --notebook-dir notebooks",
     }

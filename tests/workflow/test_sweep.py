@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
+from retlib.evaluation import results
 from retlib.workflow import cli, sweep
 
 BODY = """
@@ -20,7 +21,8 @@ for seed in seeds:
     for system in ("a", "b"):
         found.add_row(experiment="1_a", system=system, collection="toy", split="test", measure="R@1",
                       value=size * rate + seed + (system == "b"), seed=seed, profile=profile)
-found.save(own_folder(profile, "1_a"))
+given = {"seeds": seeds, "size": size, "rate": rate}
+found.save(own_folder(profile, "1_a", given))
 """
 PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsize = 1\nrate = 1.0'
 TOLD = {
@@ -49,47 +51,34 @@ def written(root, **changes):
     return path
 
 
+@pytest.mark.slow
 def test_every_combination_is_run_once(root):
     chosen = sweep.read(written(root), root)
-    frame, failed = sweep.run(chosen, root, jobs=2)
-    assert failed == []
+    frame, code = sweep.run(chosen, jobs=2)
+    assert code == 0
     table = sweep.summary(frame, chosen)
     expected = {(s, r, n): s * r + 1 + (n == "b") for s in (1, 10) for r in (0.5, 2.0) for n in "ab"}
     assert table.set_index(["varied size", "varied rate", "system"])["R@1"].to_dict() == expected
     assert (table["seeds"] == 2).all() and table["deviation over seeds"].round(4).eq(1.4142).all()
-    links = list(sweep.folder_of(chosen).glob("*/cache"))
-    assert len(links) == 4 and {link.resolve() for link in links} == {runtime.cache_dir()}  # what is trained is shared
+    assert len(set(results.rows("explore")["experiment"])) == 4  # explorations like any others
     figure = sweep.plot(table, chosen)
     assert len(figure.axes) == 1 and len(figure.axes[0].containers) == 4
     assert figure.axes[0].get_xlabel() == "size" and figure.axes[0].get_ylabel() == "R@1"
-
-
-def test_what_is_there_is_not_run_again(root):
-    chosen = sweep.read(written(root, vary={"size": [1, 10]}), root)
-    sweep.run(chosen, root, jobs=2)
+    # What is there is not run again, whatever else is asked for.
     before = stamps(chosen)
-    assert len(before) == 2
-    more = sweep.read(written(root, vary={"size": [10, 100]}), root)
-    frame, _ = sweep.run(more, root, jobs=1)
+    more = sweep.read(written(root, vary={"size": [10, 100], "rate": [2.0]}), root)
+    frame, _ = sweep.run(more, jobs=2)
     assert sorted(frame["varied size"].unique()) == [10, 100]
     after = stamps(chosen)
-    assert len(after) == 3 and before.items() <= after.items()
+    assert len(before) == 4 and len(after) == 5 and before.items() <= after.items()
 
 
 def stamps(chosen):
-    return {path: path.stat().st_mtime_ns for path in sweep.folder_of(chosen).glob("*/notebooks/*.ipynb")}
+    return {path: path.stat().st_mtime_ns for path in chosen.folder.glob("notebooks/*.ipynb")}
 
 
-def test_another_notebook_or_parameter_is_another_folder(root):
-    chosen = sweep.read(written(root), root)
-    folders = {sweep._folder(chosen, root, point) for point in chosen.points}
-    assert len(folders) == 4
-    with open(root / "retlib" / "evaluation" / "results.py", "a") as module:  # which the notebook imports
-        module.write("# another\n")
-    assert not folders & {sweep._folder(chosen, root, point) for point in chosen.points}
-
-
-def test_a_failed_point_is_named_and_the_others_are_there(root):
+@pytest.mark.slow
+def test_a_failed_combination_is_named_and_the_others_are_there(root):
     done = CliRunner().invoke(cli.main, ["sweep", str(written(root, vary={"rate": [1.0, 9.0]})), "--format", "csv"])
     assert done.exit_code == 1
     assert "FAILED: ValueError: too fast" in done.stderr and "the error on top" in done.stderr
@@ -97,6 +86,11 @@ def test_a_failed_point_is_named_and_the_others_are_there(root):
     assert lines[0] == "varied rate,system,collection,R@1,deviation over seeds,seeds" and len(lines) == 3
     folder = runtime.build_dir() / "sweeps" / "mine"
     assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
+
+
+def test_combinations_that_a_file_name_cannot_tell_apart_have_names_of_their_own(root):
+    chosen = sweep.read(written(root, vary={"size": ["a/b", "ab", {"a": "b"}, "x" * 300]}, set=None), root)
+    assert len(chosen.plans) == 4 and all("/" not in name and len(name) < 200 for name in chosen.plans)
 
 
 def recorded():
@@ -111,9 +105,9 @@ def test_systems_can_be_chosen_and_other_splits_are_left_out(root):
 
 def test_parameters_may_be_called_as_recorded_columns_are(root):
     chosen = sweep.read(written(root, vary={"seeds": [[0], [1]]}, set=None), root)
-    cells = [sweep._cells(point) for point in chosen.points]
-    assert cells == [{"varied seeds": 0}, {"varied seeds": 1}]
-    frame = pd.concat([recorded().assign(**each) for each in cells])
+    cells = [sweep._cell(plan.parameters["seeds"]) for plan in chosen.plans.values()]
+    assert cells == [0, 1]
+    frame = pd.concat([recorded().assign(**{"varied seeds": each}) for each in cells])
     table = sweep.summary(frame, chosen)
     assert table[["varied seeds", "system", "seeds"]].to_numpy().tolist() == [
         [0, "a", 1],
@@ -129,7 +123,7 @@ def test_without_its_data_a_notebook_is_not_swept(root):
     (root / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
     (root / "data" / "reference" / "toy" / "1_a" / "rows.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="its data are not here"):
-        sweep.run(sweep.read(written(root), root), root, jobs=1)
+        sweep.read(written(root), root)
 
 
 @pytest.mark.parametrize("changes", [{"measure": "AP@7"}, {"systems": ["c"]}])
@@ -142,7 +136,7 @@ def test_what_nothing_recorded(root, changes):
     ("changes", "error", "message"),
     [
         ({"notebook": "9_x"}, SettingError, "notebook"),
-        ({"profile": "quik"}, SettingError, "profile"),
+        ({"profile": "quik"}, SettingError, "PROFILE = 'quik'"),
         ({"vary": {"sice": [1]}}, SettingError, "sice"),
         ({"vary": {"size": 3}}, SettingError, "must be a list of values"),
         ({"vary": {"size": []}}, SettingError, "must be a list of values"),
@@ -165,4 +159,4 @@ def test_what_is_no_mapping(root):
 def test_the_sweeps_of_the_repository_can_be_read():
     real = runtime.root()
     files = sorted((real / "notebooks" / "sweeps").glob("*.yaml"))
-    assert files and all(sweep.read(path, real).points for path in files)
+    assert files and all(sweep.read(path, real).plans for path in files)

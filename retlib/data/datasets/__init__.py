@@ -27,6 +27,9 @@ from retlib.core.registry import Registry
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue
 
+# Of what the functions in this folder make of the same files: whoever changes what articles they yield raises it.
+VERSION = 1
+
 _COLLECTIONS, _TEXTS, _ARTICLES = Registry("collection"), Registry("text"), Registry("articles")
 
 
@@ -101,14 +104,15 @@ def readers(name: str) -> list[ModuleType]:
 
 
 def provenance(name: str) -> dict[str, str]:
-    """What the articles called `name` are read from: files with their checksums, or packages with their versions.
+    """What makes the articles called `name`, for addresses: what they are read from, and the reader.
 
-    Of a source that is registered outside of this folder, the hash of its function.
+    Files with their checksums, or packages with their versions, and `VERSION`; of a source that is registered
+    outside of this folder, the hash of its function.
     """
     module = reader(name)
-    if not module.__name__.startswith(__name__):
+    if not module.__name__.startswith(f"{__name__}."):
         return {"source": _ARTICLES.source(name)}
-    return getattr(module, "provenance", catalogue.provenance)(name)
+    return {"version": str(VERSION), **getattr(module, "provenance", catalogue.provenance)(name)}
 
 
 for _module in pkgutil.iter_modules(__path__):

@@ -171,26 +171,16 @@ def _checksum(path: Path, size: int, changed: int) -> str:
 
 
 def _kind(file: File, path: Path) -> str:
-    """What a file that is here is: release, variant, first download, or unknown."""
-    known = {_first_download(path): "first download, unverified"}
-    known |= {variant.sha256: f"variant: {variant.note}" for variant in file.variants}
+    """What a file that is here is: release, variant, or unknown."""
+    known = {variant.sha256: f"variant: {variant.note}" for variant in file.variants}
     return (known | {file.sha256: "release"}).get(checksum(path), "unknown")
-
-
-def _record(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")
-
-
-def _first_download(path: Path) -> str | None:
-    """The sha256 recorded when a file without a known checksum was first downloaded."""
-    return _record(path).read_text().split()[0] if _record(path).is_file() else None
 
 
 def provenance(dataset: str) -> dict[str, str]:
     """The files of a data set that are here: name to sha256 and what it is.
 
-    The value reads ``<sha256> (release)``, ``(variant: <note>)``, ``(first download,
-    unverified)`` or ``(unknown)``; it goes into the `Collection` and every result.
+    The value reads ``<sha256> (release)``, ``(variant: <note>)`` or ``(unknown)``; it goes into
+    the `Collection` and every result.
     """
     found = {file: _find(file) for file in _entry(dataset).files}
     return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in found.items() if path}
@@ -227,8 +217,7 @@ def _size(entry: Entry) -> str:
 def fetch(dataset: str) -> list[str]:
     """Download the files of a data set that are not here; returns one line a file that says what was done.
 
-    A file whose release checksum is not known is accepted the first time; its sha256 is then
-    recorded beside it (``<file>.sha256``) and asked of every later download.
+    A file whose release checksum is not known is accepted as it comes, and its sha256 said.
 
     Raises
     ------
@@ -277,8 +266,8 @@ def _download(entry: Entry, file: File, path: Path) -> str:
     # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
     bar = runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True)
     try:
-        known, downloader = file.sha256 or _first_download(path), pooch.HTTPDownloader(bar, chunk_size=1 << 16)
-        pooch.retrieve(file.url, known, path.name, path.parent, downloader=downloader)
+        downloader = pooch.HTTPDownloader(bar, chunk_size=1 << 16)
+        pooch.retrieve(file.url, file.sha256, path.name, path.parent, downloader=downloader)
     except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
         raise DataError(
             f"{entry.name}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. Nothing "
@@ -287,10 +276,6 @@ def _download(entry: Entry, file: File, path: Path) -> str:
         ) from error
     finally:
         bar.close()
-    if file.sha256 is not None:
+    if file.sha256:
         return f"{file.name}: fetched and verified, {path}"
-    _record(path).write_text(f"{checksum(path)}  {path.name}\n")
-    return (
-        f"{file.name}: fetched, but NOT verified, because the checksum of the release is not known: "
-        f"sha256 {checksum(path)} is now recorded in {_record(path)}, {path}"
-    )
+    return f"{file.name}: fetched, NOT verified (the release's checksum is not known): sha256 {checksum(path)}, {path}"

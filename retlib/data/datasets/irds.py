@@ -54,12 +54,12 @@ def load_msmarco() -> Collection:
 
 
 def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -> Collection:
-    """The collection of data sets of ir-datasets, which fetches what is absent.
+    """The collection of data sets of ir-datasets, which fetches what is absent into ``$IR_DATASETS_HOME``.
 
     Parameters
     ----------
     name : str
-        Name of the collection.
+        Of the collection.
     ids : mapping of str to sequence of str
         Split (train, dev or test) to the ids of what is in it. All have the same documents.
     least : int
@@ -79,11 +79,6 @@ def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -
         For an unknown split or id, or no id.
     DataError
         If the files cannot be fetched or read, or no query of a part has judgments.
-
-    Notes
-    -----
-    The files are those of ir-datasets, in the folder that ``$IR_DATASETS_HOME`` names, by default
-    ``~/.ir_datasets``; it verifies what it fetches.
     """
     for split in ids:
         require_one_of("split", split, SPLITS)
@@ -105,13 +100,7 @@ def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -
 
 
 def fetch(ids: Ids) -> list[str]:
-    """Have ir-datasets fetch what the ids name, if it is not here; one line an id says so.
-
-    Raises
-    ------
-    DataError
-        If the files cannot be fetched or read.
-    """
+    """Have ir-datasets fetch and verify what the ids name, if it is not here; one line an id says so."""
     for one in _flat(ids):
         data = _dataset(one)
         with _reading(one):

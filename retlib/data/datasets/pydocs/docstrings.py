@@ -31,21 +31,11 @@ MAX_PASSAGE_WORDS = 100
 
 @dataclass(frozen=True)
 class Paragraph:
-    """One paragraph, or one entry of a section such as Parameters.
+    """One paragraph, or one entry of a section such as Parameters."""
 
-    Parameters
-    ----------
-    section : str
-        The title it stands under; "Summary" before the first title.
-    text : str
-        The whole, in one line.
-    prose : str
-        The part that is running text: an entry without its name and type.
-    """
-
-    section: str
-    text: str
-    prose: str
+    section: str  # the title it stands under; "Summary" before the first title
+    text: str  # the whole, in one line
+    prose: str  # the part that is running text: an entry without its name and type
 
 
 @dataclass
@@ -163,65 +153,49 @@ def _without_code(lines: list[str]) -> Iterator[str]:
             yield lines[i - 1]
 
 
-class _Assembler:
-    """Puts lines together into paragraphs; in a section such as Parameters, each entry is one."""
-
-    def __init__(self) -> None:
-        self.paragraphs: list[Paragraph] = []
-        self._title, self._head, self._body = "Summary", "", []
-        self._base: int | None = 0
-
-    @property
-    def empty(self) -> bool:
-        return not self.paragraphs and not self._body and self._title == "Summary"
-
-    def title(self, title: str) -> None:
-        """Begin a section."""
-        self.close()
-        self._title, self._base = title, None
-
-    def line(self, line: str, depth: int) -> None:
-        """Take the next line; a blank one ends a paragraph, though not an entry."""
-        is_entries = self._title.lower() in ENTRY_TITLES
-        if not line:
-            if not is_entries:
-                self.close()
-            return
-        self._base = depth if self._base is None else self._base
-        starts_entry = bool(_FIELD.match(line)) or (is_entries and depth <= self._base)
-        bullet = None if is_entries else _BULLET.match(line)
-        if starts_entry or bullet:
-            self.close()
-            self._head, line = _split_entry(line) if starts_entry else (bullet[0], line[bullet.end() :])
-        self._body.append(line)
-
-    def close(self) -> None:
-        """End the paragraph; what has no word, and bibliographies, are left out."""
-        text, prose = clean(f"{self._head} {' '.join(self._body)}"), clean(" ".join(self._body))
-        if _HAS_WORD.search(text) and self._title.lower() not in _DROPPED_TITLES and not _BOILERPLATE.match(text):
-            self.paragraphs.append(Paragraph(self._title, text, prose))
-        self._head, self._body = "", []
-
-
 def _paragraphs(lines: list[str], is_module: bool) -> list[Paragraph]:
-    assembler, i = _Assembler(), 0
+    """Put lines together into paragraphs; in a section such as Parameters, each entry is one."""
+    found: list[Paragraph] = []
+    title, head, body, base = "Summary", "", [], 0  # of the paragraph that is read; where entries of its section begin
+
+    def close() -> None:
+        """End the paragraph; what has no word, and bibliographies, are left out."""
+        nonlocal head, body
+        text, prose = clean(f"{head} {' '.join(body)}"), clean(" ".join(body))
+        if _HAS_WORD.search(text) and title.lower() not in _DROPPED_TITLES and not _BOILERPLATE.match(text):
+            found.append(Paragraph(title, text, prose))
+        head, body = "", []
+
+    def take(line: str, depth: int) -> None:
+        """The next line; a blank one ends a paragraph, though not an entry."""
+        nonlocal head, base
+        is_entries = title.lower() in ENTRY_TITLES
+        base = depth if base is None and line else base
+        starts_entry = line and (_FIELD.match(line) or (is_entries and depth <= base))
+        bullet = None if is_entries else _BULLET.match(line)
+        if starts_entry or bullet or not (line or is_entries):
+            close()
+        if starts_entry:
+            head, line = _split_entry(line)
+        elif bullet:
+            head, line = bullet[0], line[bullet.end() :]
+        body.extend([line] if line or head else [])
+
+    i = 0
     while i < len(lines):
-        line, depth = lines[i].strip(), indent(lines[i])
-        if is_title(lines, i):
-            if assembler.empty and is_module:  # the title of the whole docstring is its summary
-                assembler.line(line, 0)
-                assembler.close()
-            else:
-                assembler.title(line.rstrip(": "))
-            i += 2
-            continue
-        if _GOOGLE_TITLE.match(line) and depth == 0 and not assembler.empty:
-            assembler.title(line.rstrip(": "))
+        line, depth, under = lines[i].strip(), indent(lines[i]), is_title(lines, i)
+        is_first = not found and not body and title == "Summary"
+        if under and is_first and is_module:  # the title of the whole docstring is its summary
+            take(line, 0)
+            close()
+        elif under or (_GOOGLE_TITLE.match(line) and depth == 0 and not is_first):
+            close()
+            title, base = line.rstrip(": "), None
         elif not (UNDERLINE.match(line) and is_title(lines, i + 1)):  # the line above a title
-            assembler.line(line, depth)
-        i += 1
-    assembler.close()
-    return assembler.paragraphs
+            take(line, depth)
+        i += 2 if under else 1
+    close()
+    return found
 
 
 def _split_entry(line: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from retlib.data.datasets.pydocs.lines import (
     DIRECTIVE,
@@ -22,21 +23,11 @@ Known = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class Mention:
-    """What a docstring says of other pages.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The names it gives them.
-    description : str
-        What it says of them, or "".
-    source : {"see_also", "listing"}
-        Where it says so.
-    """
+    """What a docstring says of other pages: by which names, what of them (or ""), and where it says so."""
 
     names: tuple[str, ...]
     description: str
-    source: str
+    source: Literal["see_also", "listing"]
 
 
 # Titles under which a class lists its members.
@@ -62,13 +53,7 @@ def bare_name(reference: str) -> str:
 
 
 def take_see_also(lines: list[str], resolves: Known) -> tuple[list[str], list[Mention]]:
-    """Take every "See Also" out of a docstring: section, directive or paragraph.
-
-    Returns
-    -------
-    tuple of list of str and list of Mention
-        The lines that are left, and what was said.
-    """
+    """Take every "See Also" (section, directive or paragraph) out of a docstring: what is left, and what was said."""
     kept, mentions, i = [], [], 0
     while i < len(lines):
         line, base = lines[i].strip(), indent(lines[i])
@@ -133,14 +118,8 @@ def _split_names(names: str) -> tuple[str, ...]:
 def take_listings(lines: list[str], lists: Known, anywhere: bool) -> tuple[list[str], list[Mention]]:
     """Take out the lines that list other pages: a name, and a description beside it or under it.
 
-    Parameters
-    ----------
-    lines : list of str
-        A docstring.
-    lists : callable
-        Whether a name is that of another page, in a list of members.
-    anywhere : bool
-        Whether pages may be listed anywhere, or only under the titles Methods, Attributes and Properties.
+    Pages may be listed `anywhere`, or only under the titles Methods, Attributes and Properties; `lists` says
+    whether a name is that of another page in a list of members.
     """
     kept, mentions, i, title, in_table = [], [], 0, "", False
     while i < len(lines):

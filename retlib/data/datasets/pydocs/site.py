@@ -73,24 +73,13 @@ Report = Callable[[str], object]
 class Page:
     """One public object and its docstring.
 
-    Parameters
-    ----------
-    path : str
-        The shortest public path under which the object can be imported.
-    package : str
-        Key of `PACKAGES`.
-    doc : str
-        Its docstring, without indentation.
-    is_module : bool
-        Whether the object is a module.
-    scopes : tuple of objects
-        Where the names in its docstring are looked up, in this order: its class, the module that defines
-        it, the module that offers it, the packages above.
+    The names in its docstring are looked up in its `scopes`, in this order: its class, the module that defines it,
+    the module that offers it, the packages above.
     """
 
-    path: str
-    package: str
-    doc: str
+    path: str  # the shortest public one under which the object can be imported
+    package: str  # key of `PACKAGES`
+    doc: str  # without indentation
     is_module: bool
     scopes: tuple[object, ...]
 

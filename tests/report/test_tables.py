@@ -7,7 +7,7 @@ from scipy import stats
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
-from retlib.report import reports
+from retlib.report import tables
 from retlib.report.claims import HOLDS, INCONCLUSIVE, NOT_TESTED, Evidence
 
 QUERIES = [f"q{i}" for i in range(30)]
@@ -40,20 +40,15 @@ def recorded():
 
 
 def test_an_estimate_of_one_seed_is_the_t_interval(recorded):
-    found = reports.estimate(recorded, "BM25", "toy")
+    found = tables.estimate(recorded, "BM25", "toy")
     values = VALUES["BM25", 0] * 100
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert found.effect == pytest.approx(values.mean(), abs=1e-3)
     assert found.interval() == pytest.approx(tuple(expected), abs=1e-3)
 
 
-def test_systems_are_those_with_values_by_query(recorded):
-    assert reports.systems(recorded, "toy") == ["BM25", "DE", "TF-IDF"]
-    assert reports.systems(recorded, "nope") == []
-
-
 def test_scores_stand_beside_the_papers(recorded):
-    found = reports.scores(recorded, "toy", {"DE": 90.4})
+    found = tables.scores(recorded, "toy", {"DE": 90.4})
     assert found.index.tolist() == ["BM25", "DE", "TF-IDF"] and found.index.name == "system"
     both = np.concatenate([VALUES["DE", 0], VALUES["DE", 1]]) * 100
     assert found.loc["DE", "AP@100"] == pytest.approx(both.mean(), abs=1e-3)
@@ -63,10 +58,10 @@ def test_scores_stand_beside_the_papers(recorded):
 
 
 def test_what_a_page_shows_is_rounded_text(recorded):
-    shown = reports.shown(reports.scores(recorded, "toy", {"DE": 90.4}))
+    shown = tables.shown(tables.scores(recorded, "toy", {"DE": 90.4}))
     assert shown.loc["DE", "AP@100 paper"] == "90.4" and shown.loc["BM25", "AP@100 paper"] == ""
     assert shown.loc["BM25", "AP@100 ours"] == f"{VALUES['BM25', 0].mean() * 100:.1f}"
-    low, high = reports.estimate(recorded, "BM25", "toy").interval()
+    low, high = tables.estimate(recorded, "BM25", "toy").interval()
     assert shown.loc["BM25", "95 % interval"] == f"{low:.1f} to {high:.1f}"
 
 
@@ -74,37 +69,37 @@ def test_recalls_stand_side_by_side_with_the_papers(recorded):
     for system, seed in VALUES:
         frame = pd.DataFrame({"query_id": QUERIES, "measure": "R@5", "value": np.tile([1.0, 1, 0, 1, 1], 6)})
         recorded.add_queries("toy", "test", system, seed, frame, ALONE)
-    found = reports.recalls(recorded, "toy", ["AP@100", "R@5"], {("DE", "R@5"): 58, ("DE", "R@50"): 1.0})
+    found = tables.recalls(recorded, "toy", ["AP@100", "R@5"], {("DE", "R@5"): 58, ("DE", "R@50"): 1.0})
     assert found.index.tolist() == ["BM25", "DE", "TF-IDF"] and found.index.name == "system"
     assert found.columns.tolist() == ["AP@100", "R@5"]
     # 24 of 30: an error of sqrt(0.8 * 0.2 / 29); the second seed is the same, so it adds none.
     half = stats.t.ppf(0.975, 29) * (0.16 / 29) ** 0.5 * 100
     assert found["R@5"].tolist() == [f"80.0 ± {half:.1f}", f"80.0 ± {half:.1f} | 58.0", f"80.0 ± {half:.1f}"]
-    low, high = reports.estimate(recorded, "BM25", "toy").interval()
+    low, high = tables.estimate(recorded, "BM25", "toy").interval()
     assert found["AP@100"]["BM25"] == f"{VALUES['BM25', 0].mean() * 100:.1f} ± {(high - low) / 2:.1f}"
-    assert reports.recalls(recorded, "toy", ["R@5"])["R@5"]["DE"] == f"80.0 ± {half:.1f}"
+    assert tables.recalls(recorded, "toy", ["R@5"])["R@5"]["DE"] == f"80.0 ± {half:.1f}"
 
 
 def test_a_recall_that_is_not_recorded_is_left_empty(recorded):
     frame = pd.DataFrame({"query_id": QUERIES, "measure": "R@5", "value": np.linspace(0, 1, 30)})
     recorded.add_queries("toy", "test", "DE", 0, frame, ALONE)
-    found = reports.recalls(recorded, "toy", ["AP@100", "R@5", "R@50"], {("BM25", "R@5"): 58})
+    found = tables.recalls(recorded, "toy", ["AP@100", "R@5", "R@50"], {("BM25", "R@5"): 58})
     assert found["R@5"][["BM25", "TF-IDF"]].tolist() == ["", ""] and found["R@5"]["DE"].startswith("50.0 ± ")
     assert (found["AP@100"] != "").all() and (found["R@50"] == "").all()
     # The systems are those of the first measure.
-    assert reports.recalls(recorded, "toy", ["R@5", "AP@100"]).index.tolist() == ["DE"]
+    assert tables.recalls(recorded, "toy", ["R@5", "AP@100"]).index.tolist() == ["DE"]
 
 
 def test_tables_are_stacked_under_their_names(recorded):
-    one = reports.recalls(recorded, "toy", ["AP@100"])
-    found = reports.stacked({"first": one, "second": one.iloc[:1]}, "test")
+    one = tables.recalls(recorded, "toy", ["AP@100"])
+    found = tables.stacked({"first": one, "second": one.iloc[:1]}, "test")
     assert found.index.names == ["test", "system"]
     assert found.index.tolist() == [("first", "BM25"), ("first", "DE"), ("first", "TF-IDF"), ("second", "BM25")]
     assert found.loc["first"].equals(one)
 
 
 def test_every_pair_is_tested_once_and_corrected_together(recorded):
-    found = reports.every_pair(recorded, "toy")
+    found = tables.every_pair(recorded, "toy")
     assert list(zip(found["a"], found["b"], strict=True)) == [("BM25", "DE"), ("BM25", "TF-IDF"), ("DE", "TF-IDF")]
     row = found.iloc[1]
     alone = stats.ttest_rel(VALUES["BM25", 0], VALUES["TF-IDF", 0])
@@ -112,29 +107,45 @@ def test_every_pair_is_tested_once_and_corrected_together(recorded):
     assert row["p"] == pytest.approx(alone.pvalue, abs=1e-3)  # the largest of three keeps its p
     # Two systems alone are not corrected; of three pairs, the smallest p counts three times, the next one twice.
     one, two = sorted(
-        reports.every_pair(recorded, "toy", [*names])["p"].item() for names in (("BM25", "DE"), ("DE", "TF-IDF"))
+        tables.every_pair(recorded, "toy", [*names])["p"].item() for names in (("BM25", "DE"), ("DE", "TF-IDF"))
     )
     assert sorted(found["p"].iloc[[0, 2]]) == pytest.approx([3 * one, 2 * two])
     assert found["p"][0] < 0.001 and found["low"][2] < found["effect"][2] < found["high"][2]
 
 
 def test_chosen_systems_alone_are_compared(recorded):
-    assert len(reports.every_pair(recorded, "toy", ["TF-IDF", "DE"])) == 1
-    assert reports.every_pair(recorded, "toy", ["DE"]).empty
+    assert len(tables.every_pair(recorded, "toy", ["TF-IDF", "DE"])) == 1
+    assert tables.every_pair(recorded, "toy", ["DE"]).empty
     with pytest.raises(DataError, match="'nope'"):
-        reports.every_pair(recorded, "toy", ["DE", "nope"])
+        tables.every_pair(recorded, "toy", ["DE", "nope"])
 
 
 def test_systems_with_other_seeds_are_compared_over_those_they_share(recorded):
     for seed in (1, 2):
         frame = pd.DataFrame({"query_id": QUERIES, "measure": "AP@100", "value": VALUES["DE", 1]})
         recorded.add_queries("toy", "test", "twin", seed, frame, ALONE)
-    assert reports.every_pair(recorded, "toy", ["DE", "twin"])["effect"].tolist() == [0]
+    assert tables.every_pair(recorded, "toy", ["DE", "twin"])["effect"].tolist() == [0]
+
+
+def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
+    noise, count = np.linspace(-1, 1, 40) / 10, 40
+    values = {("BM25", name, 0): 0.5 + noise for name in "ab"}
+    values |= {("A", "a", seed): 0.6 + noise + noise[::-1] / 10 for seed in (0, 1)}
+    values |= {("A", "b", 0): 0.5 + noise[::-1] / 2, ("B", "b", 0): 0.2 + noise[::-1]}
+    found, names = Results(), [f"q{i}" for i in range(count)]
+    for (system, collection, seed), each in values.items():
+        frame = pd.DataFrame({"query_id": names, "measure": "R@10", "value": each})
+        found.add_queries(collection, "test", system, seed, frame, pd.Series(names, names))
+    table = tables.against(found, ["a", "b"], "R@10").set_index(["collection", "system"])
+    assert table.index.tolist() == [("a", "A"), ("b", "A"), ("b", "B")]
+    assert table["effect"].tolist() == pytest.approx([10, 0, -30], abs=1e-3)
+    assert table["p"]["a", "A"] < 0.01 and table["p"]["b", "B"] < 0.01 and table["p"]["b", "A"] > 0.5
+    assert tables.against(found, ["a"], "R@10")["p"][0] < table["p"]["a", "A"]
 
 
 def test_verdicts_read_without_colour():
     evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points")
-    row = {"claim": "c", "tier": "main", "statement": "It is so", "closeness": "part"}
+    row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "part"}
     verdicts = pd.DataFrame(
         [
             {**row, "verdict": HOLDS, "p": 0.0001, "seeds": 3, "evidence": [evidence, evidence], "reason": ""},
@@ -142,25 +153,25 @@ def test_verdicts_read_without_colour():
             {**row, "verdict": NOT_TESTED, "p": np.nan, "seeds": 0, "evidence": [], "reason": "no data"},
         ]
     )
-    shown = reports.verdict_table(verdicts)
+    shown = tables.verdict_table(verdicts)
     assert shown[""].tolist() == ["✓", "~", "·"]
     assert shown["p (Holm)"].tolist() == ["< 0.001", "0.200", ""]
     assert shown["effect, 95 % interval"][0].count("A vs B, on toy: +5.00 [+4.00, +6.00] (margin 1.0 points)") == 2
     assert shown["effect, 95 % interval"][2] == "no data" and shown["seeds"][2] == ""
-    page = reports.as_page(shown).data
+    page = tables.as_page(shown).data
     assert page.count("<br>A vs B") == 1 and "&lt; 0.001" in page and "✓" in page
 
 
 def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
-    table = pd.DataFrame({"<b>": ["<i>", "a\nb"], "count": [1, 2], "where": [reports.link("x?a&b", "a < b"), ""]})
-    page = reports.as_page(table, ["one", "two"], markup=["where"]).data
+    table = pd.DataFrame({"<b>": ["<i>", "a\nb"], "count": [1, 2], "where": [tables.link("x?a&b", "a < b"), ""]})
+    page = tables.as_page(table, ["one", "two"], markup=["where"]).data
     assert "&lt;b&gt;" in page and "&lt;i&gt;" in page and "<td>a<br>b</td>" in page and "<td>2</td>" in page
     assert '<a href="x?a&amp;b">a &lt; b</a>' in page
     assert page.index('id="one"') < page.index("&lt;i&gt;") < page.index('id="two"') < page.index("a<br>b")
 
 
 def test_the_collections_that_play_a_papers_data_sets_are_listed():
-    found = reports.data_sets("gillick2018", "laptop")
+    found = tables.data_sets("gillick2018", "laptop")
     assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]
-    assert found["played by"][0] == "quora" and set(found["closeness"]) <= {"part", "stand-in"}
-    assert reports.data_sets("gillick2018", "nope").empty
+    assert found["here"][0] == "quora" and set(found["fidelity"]) <= {"part", "stand-in"}
+    assert tables.data_sets("gillick2018", "nope").empty

@@ -15,7 +15,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Collection
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import by_query, by_query_figures, reports
+from retlib.report import figures, per_query, tables
 from retlib.workflow.imports import cells, source
 
 NOTEBOOK = runtime.root() / "notebooks" / "52_query_by_query.ipynb"
@@ -72,7 +72,7 @@ def task(title=True):
 
 
 def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_documents():
-    found = by_query.overlap(task())
+    found = per_query.overlap(task())
     assert found.columns.tolist() == ["collection", "query_id", "overlap", "words"]
     assert found["collection"].unique().tolist() == ["toy"] and found["words"].tolist() == [4, 5, 2, 1]
     found = found.set_index("query_id")["overlap"]
@@ -82,21 +82,19 @@ def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_docum
     assert found[["stop", "none"]].isna().all() and found.index.tolist() == ["one", "two", "stop", "none"]
 
 
-def test_overlap_without_titles_and_on_another_split():
-    found = by_query.overlap(task(title=False)).set_index("query_id")["overlap"]
+def test_overlap_without_titles():
+    found = per_query.overlap(task(title=False)).set_index("query_id")["overlap"]
     assert found["one"] == 0.5 and found["two"] == pytest.approx(1 / 3)
-    assert by_query.overlap(task(), "train")["overlap"].tolist() == [1]
 
 
 def test_overlap_of_no_queries():
-    with pytest.raises(DataError, match="no dev queries"):
-        by_query.overlap(task(), "dev")
-    with pytest.raises(SettingError, match="train, dev, test"):
-        by_query.overlap(task(), "tset")
+    whole = task()
+    with pytest.raises(DataError, match="no test queries"):
+        per_query.overlap(Collection("toy", whole.documents, whole.queries.assign(split="train"), whole.qrels))
 
 
 def test_the_spread_of_overlaps(table):
-    found = by_query.spread(pd.concat([table, by_query.overlap(task())]))
+    found = per_query.spread(pd.concat([table, per_query.overlap(task())]))
     assert found.index.tolist() == ["c", "toy"]
     # In order: 0, .2, .2, .2, .5, .5, 1, 1, 1.
     assert found.loc["c"].tolist() == [10, 1, 4.0, 20, 50, 100]
@@ -107,7 +105,7 @@ def test_the_spread_of_overlaps(table):
 
 
 def test_slices_by_hand(recorded, table):
-    found = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
+    found = per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, 3)
     assert found["part"].unique().tolist() == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
     assert found["edge"].tolist() == [0, 0, 0.5, 0.5, 1, 1] and found["queries"].tolist() == [4, 4, 2, 2, 3, 3]
     assert found["system"].tolist() == ["BM25", "GQ"] * 3
@@ -116,7 +114,7 @@ def test_slices_by_hand(recorded, table):
     low, high = stats.ttest_1samp(100 * np.array(BM25[5:9]), 0).confidence_interval(0.95)
     assert found.loc[0, ["low", "high"]].tolist() == pytest.approx([low, high], abs=1e-3)
     # Seeds count: those of GQ differ by 500 / 6 in the third part.
-    estimate = reports.estimate(narrowed(recorded, QUERIES[:3]), "GQ", "c", "RR@10")
+    estimate = tables.estimate(narrowed(recorded, QUERIES[:3]), "GQ", "c", "RR@10")
     assert found.loc[5, ["low", "high"]].tolist() == pytest.approx(list(estimate.interval()), abs=1e-3)
 
 
@@ -125,30 +123,30 @@ def narrowed(found, queries):
 
 
 def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded, table):
-    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["GQ"]), table, 1)
+    found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["GQ"]), table, 1)
     assert found["part"].tolist() == ["0-100 % (n = 9)"]
-    estimate = reports.estimate(narrowed(recorded, QUERIES[:9]), "GQ", "c", "RR@10")
+    estimate = tables.estimate(narrowed(recorded, QUERIES[:9]), "GQ", "c", "RR@10")
     assert found.loc[0, ["value", "low", "high"]].tolist() == pytest.approx([estimate.effect, *estimate.interval()])
 
 
 def test_queries_of_one_cluster_count_together(table):
     found, pairs = Results(), pd.Series([f"c{i // 2}" for i in range(10)], QUERIES)
     add(found, "BM25", {0: BM25}, clusters=pairs)
-    one = by_query.slices(by_query.Values(found, "c", "RR@10"), table, 3)
+    one = per_query.slices(per_query.Values(found, "c", "RR@10"), table, 3)
     # q5 is alone of its cluster in the lowest part; q6 and q7 are of one, so that their values are summed.
     values = 100 * np.array(BM25[5:9])
     sums = np.array([values[0], values[1] + values[2], values[3]]) - values.mean() * np.array([1, 2, 1])
     error = (3 / 2 * (sums**2).sum()) ** 0.5 / 4
     assert one["high"][0] - one["value"][0] == pytest.approx(stats.t.ppf(0.975, 2) * error, rel=1e-4)
     add(found, "BM25", {0: BM25}, "d", clusters=pd.Series("same", QUERIES))
-    other = by_query.slices(by_query.Values(found, "d", "RR@10"), table.assign(collection="d"), 3)
+    other = per_query.slices(per_query.Values(found, "d", "RR@10"), table.assign(collection="d"), 3)
     assert other[["low", "high"]].isna().all(axis=None) and other["value"].equals(one["value"])
-    assert by_query.slices_text(other).loc["BM25"].tolist() == ["39.6", "50.0", "50.0"]
+    assert per_query.slices_text(other).loc["BM25"].tolist() == ["39.6", "50.0", "50.0"]
 
 
 def test_a_part_of_one_query_has_no_interval(recorded, table):
     apart = table.assign(overlap=np.arange(10) / 10)
-    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["BM25"]), apart, 10)
+    found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["BM25"]), apart, 10)
     assert len(found) == 10 and found["value"].tolist() == pytest.approx([100 * x for x in BM25], abs=1e-3)
     assert found[["low", "high"]].isna().all(axis=None)
 
@@ -156,14 +154,14 @@ def test_a_part_of_one_query_has_no_interval(recorded, table):
 def test_slices_take_queries_by_their_id(recorded, table):
     other = table.assign(collection="another", overlap=0.0)
     shuffled = pd.concat([other, table.iloc[::-1]], ignore_index=True)
-    expected = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
-    pd.testing.assert_frame_equal(by_query.slices(by_query.Values(recorded, "c", "RR@10"), shuffled, 3), expected)
+    expected = per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, 3)
+    pd.testing.assert_frame_equal(per_query.slices(per_query.Values(recorded, "c", "RR@10"), shuffled, 3), expected)
 
 
 @given(st.lists(st.integers(0, 6) | st.none(), min_size=1, max_size=40), st.integers(1, 8))
 def test_parts_hold_every_query_once_in_order_and_equals_together(values, parts):
     shares = pd.Series([np.nan if v is None else v / 6 for v in values], dtype=float).dropna()
-    found = by_query._cut(shares, parts)
+    found = per_query._cut(shares, parts)
     assert sorted(name for part in found for name in part.index) == shares.index.tolist()
     assert len(found) <= parts and all(len(part) for part in found)
     assert all(a.max() < b.min() for a, b in zip(found[:-1], found[1:], strict=True))
@@ -171,35 +169,35 @@ def test_parts_hold_every_query_once_in_order_and_equals_together(values, parts)
 
 @given(st.integers(1, 50), st.integers(1, 8))
 def test_parts_are_equal_where_no_queries_are(count, parts):
-    sizes = [len(part) for part in by_query._cut(pd.Series(range(count), dtype=float), parts)]
+    sizes = [len(part) for part in per_query._cut(pd.Series(range(count), dtype=float), parts)]
     assert len(sizes) == min(parts, count) and max(sizes) - min(sizes) <= 1
 
 
 def test_equal_queries_go_where_the_middle_of_them_falls():
-    found = by_query._cut(pd.Series([1, 0, 1, 1.0]), 2)
+    found = per_query._cut(pd.Series([1, 0, 1, 1.0]), 2)
     assert [part.tolist() for part in found] == [[0], [1, 1, 1]]
-    assert [len(part) for part in by_query._cut(pd.Series([0, 0, 0, 1.0]), 2)] == [3, 1]
-    assert len(by_query._cut(pd.Series([0, 0, 0, 0.0]), 3)) == 1
+    assert [len(part) for part in per_query._cut(pd.Series([0, 0, 0, 1.0]), 2)] == [3, 1]
+    assert len(per_query._cut(pd.Series([0, 0, 0, 0.0]), 3)) == 1
 
 
 @pytest.mark.parametrize(("parts", "said"), [(0, "at least 1"), (-2, "at least 1"), (1.5, "whole"), (True, "whole")])
 def test_impossible_parts(recorded, table, parts, said):
     with pytest.raises(SettingError, match=f"parts = {parts!r}.*{said}"):
-        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, parts)
+        per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, parts)
 
 
 def test_overlaps_that_do_not_fit_the_results(recorded, table):
     with pytest.raises(DataError, match=r"lacks query \['q9'\] of 'c'"):
-        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table.iloc[:9], 3)
+        per_query.slices(per_query.Values(recorded, "c", "RR@10"), table.iloc[:9], 3)
     with pytest.raises(DataError, match=r"has query \['q0'\] of 'c' twice"):
-        by_query.slices(by_query.Values(recorded, "c", "RR@10"), pd.concat([table, table]), 3)
+        per_query.slices(per_query.Values(recorded, "c", "RR@10"), pd.concat([table, table]), 3)
     with pytest.raises(DataError, match="no query of 'c' has an overlap"):
-        by_query.slices(by_query.Values(recorded, "c", "RR@10"), table.assign(overlap=np.nan), 3)
+        per_query.slices(per_query.Values(recorded, "c", "RR@10"), table.assign(overlap=np.nan), 3)
 
 
 def test_slices_as_a_page_shows_them(recorded, table):
-    found = by_query.slices(by_query.Values(recorded, "c", "RR@10", ["GQ", "BM25"]), table, 3)
-    shown = by_query.slices_text(found)
+    found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["GQ", "BM25"]), table, 3)
+    shown = per_query.slices_text(found)
     assert shown.index.tolist() == ["GQ", "BM25"] and shown.columns.tolist() == found["part"].unique().tolist()
     half = (found["high"] - found["low"])[1] / 2
     assert shown.iloc[1, 0] == f"39.6 ± {half:.1f}" and shown.iloc[0, 1] == "0.0 ± 0.0"
@@ -211,7 +209,7 @@ def test_slices_as_a_page_shows_them(recorded, table):
 def test_outcomes_by_hand(recorded):
     add(recorded, "twin", {0: BM25})
     add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10"), "BM25")
+    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10"), "BM25")
     assert found["system"].tolist() == ["GQ", "twin", "worse"]  # by effect, not as they were recorded
     counts = found.set_index("system")[["wins", "ties", "losses"]]
     # GQ over its seeds: 1, 1, .5, 0, 0, 0, .5, 1/3, .5, .25; q7 is the mean of a half and a sixth.
@@ -222,7 +220,7 @@ def test_outcomes_by_hand(recorded):
     low, high = alone.confidence_interval(0.95)
     assert found.loc[2, ["low", "high"]].tolist() == pytest.approx([100 * low, 100 * high], abs=1e-3)
     assert found["p"].tolist() == pytest.approx([1, 1, 3 * alone.pvalue], abs=1e-3)  # the smallest of three
-    two = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["worse", "twin"]), "BM25")
+    two = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["worse", "twin"]), "BM25")
     assert two["p"][1] == pytest.approx(2 * alone.pvalue, abs=1e-3)
 
 
@@ -230,20 +228,20 @@ def test_rounding_makes_no_winner(recorded):
     """A third as recorded, to five digits, and the mean of what three seeds recorded."""
     add(recorded, "a third", {seed: [value] * 10 for seed, value in enumerate((1 / 2, 1 / 3, 1 / 6))})
     add(recorded, "another", {0: [1 / 3] * 10})
-    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["a third"]), "another")
+    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["a third"]), "another")
     assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
     # The smallest real difference of RR@10 counts.
     add(recorded, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
-    assert by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["near"]), "another")["wins"].tolist() == [1]
+    assert per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["near"]), "another")["wins"].tolist() == [1]
 
 
 def test_outcomes_are_over_the_seeds_that_both_have(recorded):
     add(recorded, "rival", {1: GQ[1], 2: BM25, 3: BM25})
-    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["GQ"]), "rival")
+    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["GQ"]), "rival")
     assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
     add(recorded, "stranger", {7: BM25, 8: BM25})
     with pytest.raises(DataError, match="no seed in common"):
-        by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["GQ"]), "stranger")
+        per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["GQ"]), "stranger")
 
 
 @settings(max_examples=12)  # each writes two systems and tests them four times
@@ -252,18 +250,18 @@ def test_wins_of_one_are_losses_of_the_other(pairs):
     found = Results()
     for system, values in zip("ab", zip(*pairs, strict=True), strict=True):
         add(found, system, {0: np.array(values) / 4})
-    one, other = (by_query.outcomes(by_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba")
+    one, other = (per_query.outcomes(per_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba")
     assert (one["wins"], one["losses"], one["ties"]) == (other["losses"], other["wins"], other["ties"])
     assert one["wins"] + one["losses"] + one["ties"] == 10
     assert one["effect"] == pytest.approx(-other["effect"]) and one["p"] == pytest.approx(other["p"])
-    best = [by_query.oracle(by_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba"]
+    best = [per_query.oracle(per_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba"]
     assert best[0]["best_of_both"] == best[1]["best_of_both"] >= max(best[0]["alone"], best[0]["rival"])
 
 
 def test_a_rival_alone_has_no_outcomes(recorded):
-    found = by_query.outcomes(by_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25")
+    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25")
     assert found.empty and {"wins", "p"} <= set(found.columns)
-    assert by_query.oracle(by_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25").empty
+    assert per_query.oracle(per_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25").empty
 
 
 def test_outcomes_as_a_page_shows_them(recorded):
@@ -271,7 +269,7 @@ def test_outcomes_as_a_page_shows_them(recorded):
         [("a", 3, 2, 1, 2.04, 1.0, 3.0, 0.0001), ("b", 1, 2, 3, -2.0, -5.0, 1.06, 0.25)],
         columns=["system", "wins", "ties", "losses", "effect", "low", "high", "p"],
     )
-    shown = by_query.outcomes_text(table)
+    shown = per_query.outcomes_text(table)
     assert shown.loc["a"].tolist() == [3, 2, 1, "+2.0 [+1.0, +3.0]", "< 0.001"]
     assert shown.loc["b"].tolist() == [1, 2, 3, "-2.0 [-5.0, +1.1]", "0.250"]
 
@@ -281,7 +279,7 @@ def test_outcomes_as_a_page_shows_them(recorded):
 
 def test_an_oracle_takes_the_better_of_both_for_each_query_and_seed(recorded):
     add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = by_query.oracle(by_query.Values(recorded, "c", "RR@10"), "BM25")
+    found = per_query.oracle(per_query.Values(recorded, "c", "RR@10"), "BM25")
     assert found.columns.tolist() == ["system", "alone", "rival", "best_of_both"]
     assert found["system"].tolist() == ["GQ", "worse"]
     alone, total = sum(map(sum, GQ.values())) / 20, sum(BM25) / 10
@@ -304,15 +302,14 @@ def test_an_oracle_takes_the_better_of_both_for_each_query_and_seed(recorded):
         ({"measure": "RR@100"}, "measure = 'RR@100' is not known.*Valid: RR@10"),
         ({"systems": ["GQ", "BM52"]}, "system = 'BM52' is not known.*'BM25'.*Valid: BM25, GQ"),
         ({"rival": "GQQ"}, "rival = 'GQQ' is not known.*'GQ'.*Valid: BM25, GQ"),
-        ({"split": "dev"}, "collection = 'c' is not known"),
     ],
 )
 def test_what_is_unknown_is_named_with_what_is_valid(recorded, changes, said):
     asked = {"collection": "c", "measure": "RR@10"} | changes
     rival = asked.pop("rival", "BM25")
-    for function in (by_query.outcomes, by_query.oracle):
+    for function in (per_query.outcomes, per_query.oracle):
         with pytest.raises(SettingError, match=said):
-            function(by_query.Values(recorded, **asked), rival)
+            function(per_query.Values(recorded, **asked), rival)
 
 
 def test_collections_are_those_where_the_rival_was_measured(recorded):
@@ -321,25 +318,25 @@ def test_collections_are_those_where_the_rival_was_measured(recorded):
     # What an exploration of another collection has recorded before lacks its overlaps.
     add(recorded, "BM25", {0: BM25}, "e")
     recorded.tables["overlap"] = pd.DataFrame({"collection": ["a", "b", "c"]})
-    assert by_query.collections(recorded, "RR@10", "BM25") == ["c", "b"]
-    assert by_query.collections(recorded, "RR@10", "GQ") == ["c"]
+    assert per_query.collections(recorded, "RR@10", "BM25") == ["c", "b"]
+    assert per_query.collections(recorded, "RR@10", "GQ") == ["c"]
     with pytest.raises(SettingError, match="Valid: R@1, RR@10"):
-        by_query.collections(recorded, "R@2", "BM25")
+        per_query.collections(recorded, "R@2", "BM25")
     with pytest.raises(SettingError, match="rival = 'GQ'.*Valid: BM25"):
-        by_query.collections(recorded, "R@1", "GQ")
+        per_query.collections(recorded, "R@1", "GQ")
 
 
 def test_results_that_are_not_there(recorded, table, own_build):
     with pytest.raises(DataError, match=f"'{BOARD}' at profile 'smoke': run that notebook first$"):
-        by_query.recorded(BOARD, "smoke", "run")
+        per_query.recorded(BOARD, "smoke", "run")
     recorded.save(results.own_folder("explore", BOARD))
     with pytest.raises(DataError, match="at profile 'smoke'.* or set profile to one of: explore"):
-        by_query.recorded(BOARD, "smoke", "run")
+        per_query.recorded(BOARD, "smoke", "run")
     with pytest.raises(DataError, match="lack the table 'overlap'"):
-        by_query.recorded(BOARD, "explore")
+        per_query.recorded(BOARD, "explore")
     recorded.tables["overlap"] = table
     recorded.save(results.own_folder("explore", BOARD))
-    assert by_query.recorded(BOARD, "explore").systems("c", "test", "RR@10") == ["BM25", "GQ"]
+    assert per_query.recorded(BOARD, "explore").systems("c", "test", "RR@10") == ["BM25", "GQ"]
 
 
 # --- figures ---------------------------------------------------------------------------------------
@@ -347,9 +344,9 @@ def test_results_that_are_not_there(recorded, table, own_build):
 
 def test_slices_are_drawn_side_by_side_with_their_intervals(recorded, table):
     add(recorded, "BM25", {0: BM25}, "d")
-    other = by_query.slices(by_query.Values(recorded, "d", "RR@10"), table.assign(collection="d"), 2)
-    found = by_query.slices(by_query.Values(recorded, "c", "RR@10"), table, 3)
-    figure = by_query_figures.slices({"d": other, "c": found}, "RR@10")
+    other = per_query.slices(per_query.Values(recorded, "d", "RR@10"), table.assign(collection="d"), 2)
+    found = per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, 3)
+    figure = figures.slices({"d": other, "c": found}, "RR@10")
     first, second = figure.axes
     assert (first.get_title(), second.get_title()) == ("d", "c") and second.get_ylabel() == "RR@10 (points of 100)"
     assert [text.get_text() for text in second.get_xticklabels()] == [
@@ -371,7 +368,7 @@ def test_slices_are_drawn_side_by_side_with_their_intervals(recorded, table):
 def test_outcomes_are_drawn_to_both_sides_in_their_order():
     columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p"]
     table = pd.DataFrame([("a", 3, 5, 2, 1, 0, 2, 0.1), ("b", 0, 4, 6, -1, -2, 0, 0.1)], columns=columns)
-    figure = by_query_figures.outcomes({"c": table, "d": table, "e": table}, "BM25", "RR@10")
+    figure = figures.outcomes({"c": table, "d": table, "e": table}, "BM25", "RR@10")
     axis = figure.axes[0]
     losses, wins = axis.containers
     assert [bar.get_width() for bar in losses] == [-2, -6] and [bar.get_width() for bar in wins] == [3, 0]
@@ -425,7 +422,7 @@ def test_the_page_without_a_leaderboard_says_what_to_run(own_build):
         turn()
 
 
-@pytest.mark.parametrize(("name", "value"), [("parts", 0), ("rival", ""), ("board", None), ("mesure", "R@1")])
+@pytest.mark.parametrize(("name", "value"), [("parts", 0), ("rival", ""), ("leaderboard", None), ("mesure", "R@1")])
 def test_the_page_refuses_wrong_parameters(own_build, name, value):
     with pytest.raises(SettingError, match=name):
         turn(**{name: value})

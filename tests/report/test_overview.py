@@ -1,16 +1,20 @@
 """The first page: what it counts, draws and links, from a hand-made ledger and the papers' own tables."""
 
 import re
+import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 from matplotlib.patches import FancyBboxPatch
 
 from retlib.core import runtime
+from retlib.core.errors import SettingError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, front, papers
+from retlib.report import claims, overview
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
 
@@ -24,7 +28,7 @@ def evidence(effect):
 @pytest.fixture
 def ledger():
     """Some claims with evidence, the others of the papers without."""
-    frame = pd.concat([claims._unwritten(paper) for paper in papers.papers()], ignore_index=True)
+    frame = claims.ledger("explore", "reference")
     frame["evidence"] = frame["evidence"].astype(object)
     chosen = {
         "gillick2018-softmax-over-pairwise-ce": ("holds", "part", [evidence(7.0)]),
@@ -32,23 +36,23 @@ def ledger():
         "chang2020-full-pretraining-over-bm25-nq": ("inconclusive", "part", [evidence(x) for x in (1.0, 2.0, 3.0)]),
         "zhan2020-two-stage-ltre-over-two-stage-bm25": ("holds", "part", [evidence(4.0)]),
     }
-    for name, (verdict, closeness, found) in chosen.items():
+    for name, (verdict, fidelity, found) in chosen.items():
         row = frame.index[frame["claim"] == name][0]
-        frame.loc[row, ["verdict", "closeness", "reason", "seeds"]] = [verdict, closeness, "", 3]
+        frame.loc[row, ["verdict", "fidelity", "reason", "seeds"]] = [verdict, fidelity, "", 3]
         frame.at[row, "evidence"] = found
     return frame
 
 
 def test_counts_add_up(ledger):
-    found = front.counts(ledger)
+    found = overview.verdict_counts(ledger)
     assert found.iloc[-1]["paper"] == "all" and found.iloc[-1]["claims"] == CLAIMS
-    first = found[found["paper"] == papers.papers()["gillick2018"].label].set_index("tested")
+    first = found[found["paper"] == claims.papers()["gillick2018"].label].set_index("tested")
     assert first.loc["on a stand-in", "✗ contradicted"] == 1 and first.loc["on the paper's data", "✓ holds"] == 1
     assert found[:-1]["claims"].sum() == CLAIMS
 
 
 def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
-    axis = front.matrix(ledger).axes[0]
+    axis = overview.matrix(ledger).axes[0]
     tiles = [patch for patch in axis.patches if isinstance(patch, FancyBboxPatch)]
     signs = [text.get_text() for text in axis.texts]
     assert len(tiles) == len(signs) == CLAIMS
@@ -61,19 +65,19 @@ def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
     [("A=90.4; B=88.3", 2.1), ("A=5/7; B=4/5", 1.5), ("A=3/4; B=2/2; C=1/1", 1.5)],
 )
 def test_a_papers_effect(values, effect):
-    assert front.paper_effect(values) == pytest.approx(effect)
+    assert overview.paper_effect(values) == pytest.approx(effect)
 
 
 @pytest.mark.parametrize("values", ["A=90.4; B=", "A=1/2; B=1", "A-B=0.4 (upper bound)", ""])
 def test_a_paper_that_gives_no_such_numbers(values):
-    assert pd.isna(front.paper_effect(values))
+    assert pd.isna(overview.paper_effect(values))
 
 
 def test_effects_are_drawn_where_both_sides_have_them(ledger):
     counted = ledger.index[ledger["claim"] == "liang2020-beam-more-pairs-yet-worse"][0]
     ledger.loc[counted, "verdict"] = "holds"
     ledger.at[counted, "evidence"] = [evidence(5.0)]  # of numbers of pairs, which are no points of 100
-    axis = front.effects(ledger).axes[0]
+    axis = overview.effects(ledger).axes[0]
     points = {tuple(point.round(2)) for drawn in axis.collections for point in drawn.get_offsets().filled(float("nan"))}
     # The last paper gives its measures between 0 and 1: the mean of 0.083, 0.047, 0.083 and 0.052.
     # Gillick's 90.4 - 88.3; the mean of 87.6 - 83.7 and 37.3 - 36.5; the mean of Chang's three.
@@ -81,7 +85,7 @@ def test_effects_are_drawn_where_both_sides_have_them(ledger):
 
 
 def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
-    page = BeautifulSoup(front.table(ledger).data, "html.parser")
+    page = BeautifulSoup(overview.table(ledger).data, "html.parser")
     rows = page.select("tbody tr")
     assert len(rows) == CLAIMS
     first = rows[0]
@@ -98,15 +102,58 @@ def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
 
 def test_what_papers_say_is_shown_as_text(ledger):
     ledger["statement"] = "<script>alert(1)</script>"
-    shown = front.table(ledger).data
+    shown = overview.table(ledger).data
     assert "<script>" not in shown and shown.count("&lt;script&gt;") == CLAIMS
 
 
+def test_a_paper_is_added_in_the_data_files_alone(tmp_path, monkeypatch):
+    folder = tmp_path / "data" / "papers"
+    shutil.copytree(runtime.root() / "data" / "papers", folder)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    known = yaml.safe_load((folder / "papers.yaml").read_text())
+    paper = {
+        "authors": "A and B",
+        "title": "T",
+        "link": "x",
+        "chapters": ["12_x"],
+        "pages": {"verdicts": "61_verdicts"},
+    }
+    known["new2021"] = {"part": "V", "name": "New 2021", **paper}
+    (folder / "papers.yaml").write_text(yaml.safe_dump(known, sort_keys=False))
+    bound = yaml.safe_load((folder / "bindings.yaml").read_text())
+    bound["collections"]["new2021"] = {"D": {"quick": {"collection": "c", "fidelity": "stand-in"}}}
+    bound["claims"]["new2021-a-over-b"] = {"test": "greater", "each": [{"pair": ["12_x:A", "12_x:B"], "data": "D"}]}
+    (folder / "bindings.yaml").write_text(yaml.safe_dump(bound))
+    with (folder / "claims.csv").open("a") as lines:
+        lines.write("new2021-a-over-b,main,new2021,text,A is better than B,A vs B,MAP@100,D,A=2; B=1,A > B\n")
+    made, queries = Results(), [f"q{i}" for i in range(9)]
+    for system, value in (("A", 0.9), ("B", 0.1)):
+        frame = pd.DataFrame({"query_id": queries, "measure": "AP@100", "value": value + np.arange(9) / 100})
+        made.add_queries("c", "test", system, 0, frame, pd.Series(queries, queries))
+    made.save(results.reference_folder("quick", "12_x"))
+    found = claims.ledger("quick", "reference")
+    row = BeautifulSoup(overview.table(found).data, "html.parser").select("tbody tr")[-1]
+    assert [cell.text for cell in row.select("td")[:3]] == ["✓ holds", "V", "stand-in"]
+    assert [link["href"] for link in row.select("a")] == ["61_verdicts.html#new2021-a-over-b", "12_x.html"]
+    assert overview.matrix(found).axes[0].get_yticklabels()[-1].get_text() == "V  New 2021"
+    assert overview.verdict_counts(found).iloc[-2][["paper", "claims"]].tolist() == ["V  New 2021", 1]
+
+
+def test_a_claim_of_an_unknown_paper_is_named(tmp_path, monkeypatch):
+    shutil.copytree(runtime.root() / "data" / "papers", tmp_path / "data" / "papers")
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    with (tmp_path / "data" / "papers" / "claims.csv").open("a") as lines:
+        lines.write("new-a-over-b,main,chang2O2O,text,A is better than B,A vs B,MAP@100,D,A=2; B=1,A > B\n")
+    with pytest.raises(SettingError, match="a paper of claims.csv = 'chang2O2O'.*Did you mean 'chang2020'"):
+        claims.ledger("quick", "reference")
+
+
 def test_where_a_claim_is_tested():
-    weighed = {"terms": [[1, "13_z:A", "Quora"], [-1, "13_z:B", "Quora"]]}
-    binding = {"each": [{"pair": ["12_x:A", "11_y:B"]}, {"systems": ["12_x:A"]}, weighed]}
-    assert claims.tested_in(binding) == ["11_y", "12_x", "13_z"]
-    assert claims.tested_in({}) == []
+    weighed = {"terms": [[1, "13_z:A", "Quora"], [-1, "13_z:B", "NQ"]]}
+    each = [{"pair": ["12_x:A", "11_y:B"], "data": "D+Quora"}, {"systems": ["12_x:A"], "data": "E"}, weighed]
+    assert claims.tested_in({"each": each}) == ["11_y", "12_x", "13_z"]
+    assert claims.compared_on({"each": each}) == ["D", "Quora", "E", "NQ"]
+    assert claims.tested_in({}) == claims.compared_on({}) == []
 
 
 def test_every_tested_claim_names_a_notebook():
@@ -126,6 +173,6 @@ def test_what_results_were_made_on(tmp_path, monkeypatch):
             revision="abc", packages=f'{{"torch": "2.{seed}"}}',
         )  # fmt: skip
     made.save(results.own_folder("quick", "11_x"))
-    found = front.made_on("quick", None)
+    found = overview.made_on("quick", None)
     assert found.loc[0, "recorded"] == "2020-01-02, 2020-01-03" and found.loc[0, "revision"] == "abc"
-    assert front.versions("quick", None).to_dict("records") == [{"package": "torch", "version": "2.0, 2.1, 2.2"}]
+    assert overview.versions("quick", None).to_dict("records") == [{"package": "torch", "version": "2.0, 2.1, 2.2"}]

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import combinations
 
 import pandas as pd
 from IPython.display import HTML
 
 from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, compared
+from retlib.report.claims import SIGNS, bindings, lines
 
 
-def estimate(
-    results: Results, system: str, collection: str, measure: str = "AP@100", split: str = "test"
-) -> Comparison:
-    """A system's mean in points of a hundred, with its error over queries and seeds."""
-    values = results.per_query(collection, split, measure, system) * 100
-    return compare(values, values * 0, results.clusters(collection, split, measure))
-
-
-def systems(results: Results, collection: str, measure: str = "AP@100", split: str = "test") -> list[str]:
-    """The systems that have values by query, in the order in which they were recorded."""
-    return results.systems(collection, split, measure)
+def estimate(results: Results, system: str, collection: str, measure: str = "AP@100") -> Comparison:
+    """A system's mean over the test queries in points of a hundred, with its error over queries and seeds."""
+    values = results.per_query(collection, "test", measure, system) * 100
+    return compare(values, values * 0, results.clusters(collection, "test", measure))
 
 
 def scores(
-    results: Results,
-    collection: str,
-    reported: Mapping[str, float] | None = None,
-    measure: str = "AP@100",
-    split: str = "test",
+    results: Results, collection: str, reported: Mapping[str, float] | None = None, measure: str = "AP@100"
 ) -> pd.DataFrame:
     """Each system's score beside the paper's.
 
@@ -47,8 +37,8 @@ def scores(
         95 % interval over queries and seeds, `seeds`, `queries`, and `paper`.
     """
     rows = {}
-    for system in systems(results, collection, measure, split):
-        found = estimate(results, system, collection, measure, split)
+    for system in results.systems(collection, "test", measure):
+        found = estimate(results, system, collection, measure)
         low, high = found.interval()
         rows[system] = {
             measure: found.effect, "low": low, "high": high, "seeds": found.seeds, "queries": found.queries,
@@ -59,18 +49,12 @@ def scores(
 
 def shown(table: pd.DataFrame, measure: str = "AP@100") -> pd.DataFrame:
     """The table that `scores` returns, as a page shows it."""
-    return pd.DataFrame(
-        {
-            f"{measure} ours": [f"{value:.1f}" for value in table[measure]],
-            "95 % interval": [
-                f"{low:.1f} to {high:.1f}" for low, high in zip(table["low"], table["high"], strict=True)
-            ],
-            f"{measure} paper": ["" if pd.isna(value) else f"{value:.1f}" for value in table["paper"]],
-            "seeds": table["seeds"],
-            "queries": table["queries"],
-        },
-        index=table.index,
-    )
+    text = {
+        f"{measure} ours": table[measure].map("{:.1f}".format),
+        "95 % interval": [f"{low:.1f} to {high:.1f}" for low, high in zip(table["low"], table["high"], strict=True)],
+        f"{measure} paper": ["" if pd.isna(value) else f"{value:.1f}" for value in table["paper"]],
+    }
+    return pd.DataFrame({**text, "seeds": table["seeds"], "queries": table["queries"]}, index=table.index)
 
 
 def recalls(
@@ -78,7 +62,6 @@ def recalls(
     collection: str,
     measures: Sequence[str],
     reported: Mapping[tuple[str, str], float] | None = None,
-    split: str = "test",
 ) -> pd.DataFrame:
     """Several measures of each system, the paper's numbers behind a bar.
 
@@ -94,16 +77,13 @@ def recalls(
         ``41.3 ± 0.8 | 58.0``: the mean in points of a hundred, half of its 95 % interval over queries
         and seeds, the paper's number.
     """
-    reported, rows = reported or {}, {}
-    for system in systems(results, collection, measures[0], split):
-        rows[system] = {}
-        for measure in measures:
-            if system not in systems(results, collection, measure, split):
-                rows[system][measure] = ""
-                continue
-            found = estimate(results, system, collection, measure, split)
-            paper = reported.get((system, measure))
-            rows[system][measure] = plus_minus(found) + ("" if paper is None else f" | {paper:.1f}")
+    known = {measure: results.systems(collection, "test", measure) for measure in measures}
+    rows = {system: dict.fromkeys(measures, "") for system in known[measures[0]]}
+    for system, row in rows.items():
+        for measure in (measure for measure in measures if system in known[measure]):
+            paper = (reported or {}).get((system, measure))
+            row[measure] = plus_minus(estimate(results, system, collection, measure))
+            row[measure] += "" if paper is None else f" | {paper:.1f}"
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
 
 
@@ -130,13 +110,18 @@ def plus_minus(found: Comparison) -> str:
     return f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
 
 
+def p_text(value: float) -> str:
+    """A p-value as pages show it."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     """Tables one under the other, each under its key."""
     return pd.concat(tables, names=[name])
 
 
 def every_pair(
-    results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100", split: str = "test"
+    results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100"
 ) -> pd.DataFrame:
     """Paired tests of every system against every other, Holm-corrected over all of them.
 
@@ -145,17 +130,15 @@ def every_pair(
     DataFrame
         Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`.
     """
-    chosen = list(chosen or systems(results, collection, measure, split))
-    clusters = results.clusters(collection, split, measure)
-    values = {system: results.per_query(collection, split, measure, system) * 100 for system in chosen}
+    chosen = list(chosen or results.systems(collection, "test", measure))
+    clusters = results.clusters(collection, "test", measure)
+    values = {system: results.per_query(collection, "test", measure, system) * 100 for system in chosen}
     rows = []
-    for i, a in enumerate(chosen):
-        for b in chosen[i + 1 :]:
-            found = compare(*same_seeds(values[a], values[b]), clusters)
-            rows.append((a, b, found.effect, *found.interval(), found.p_value()))
+    for a, b in combinations(chosen, 2):
+        found = compare(*same_seeds(values[a], values[b]), clusters)
+        rows.append((a, b, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p"])
-    frame["p"] = holm(frame["p"]) if len(frame) else frame["p"]
-    return frame
+    return frame.assign(p=holm(frame["p"])) if len(frame) else frame
 
 
 def against(results: Results, collections: Sequence[str], measure: str, rival: str = "BM25") -> pd.DataFrame:
@@ -170,7 +153,7 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
     rows = []
     for name in collections:
         clusters, theirs = results.clusters(name, "test", measure), results.per_query(name, "test", measure, rival)
-        for system in systems(results, name, measure):
+        for system in results.systems(name, "test", measure):
             if system != rival:
                 ours = results.per_query(name, "test", measure, system)
                 found = compare(*same_seeds(ours * 100, theirs * 100), clusters)
@@ -181,35 +164,26 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts as a page shows them: sign, claim and its name, evidence."""
-    rows = []
-    for row in verdicts.itertuples():
-        rows.append(
-            {
-                "": SIGNS[row.verdict],
-                "verdict": row.verdict,
-                "claim": f"{row.statement}\n{row.claim}",
-                "effect, 95 % interval": "\n".join(compared(row.evidence)) or row.reason,
-                "p (Holm)": "" if pd.isna(row.p) else _p(row.p),
-                "seeds": row.seeds or "",
-                "data": row.closeness,
-            }
-        )
+    rows = [
+        {
+            "": SIGNS[row.verdict],
+            "verdict": row.verdict,
+            "claim": f"{row.statement}\n{row.claim}",
+            "effect, 95 % interval": "\n".join(lines(row.evidence)) or row.reason,
+            "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
+            "seeds": row.seeds or "",
+            "data": row.fidelity,
+        }
+        for row in verdicts.itertuples()
+    ]
     return pd.DataFrame(rows)
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
-    """Which collection plays each of a paper's data sets at a profile."""
-    places = bindings()["collections"][paper]
-    rows = [
-        (name, place[profile]["collection"], place[profile]["closeness"])
-        for name, place in places.items()
-        if profile in place
-    ]
-    return pd.DataFrame(rows, columns=["paper's data set", "played by", "closeness"])
+    """Which collection stands for each of a paper's data sets at a profile."""
+    places = {name: place.get(profile) for name, place in bindings()["collections"].get(paper, {}).items()}
+    rows = [(name, place["collection"], place["fidelity"]) for name, place in places.items() if place]
+    return pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity"])
 
 
 def link(address: str, text: str) -> str:

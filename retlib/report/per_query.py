@@ -1,4 +1,4 @@
-"""Query by query: which queries a system answers and another does not, from recorded values.
+"""Systems per query: which queries one answers and another does not, from recorded values.
 
 An average over queries hides where systems differ. Here queries are cut by their lexical
 overlap with what is relevant to them, systems are compared by wins and losses, and a choice
@@ -7,7 +7,7 @@ between two systems, made with hindsight, says how much they complete each other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from retlib.data.text import words
 from retlib.evaluation import results
 from retlib.evaluation.measures import compare, held_out, holm, same_seeds
 from retlib.evaluation.results import Results
+from retlib.report.tables import p_text
 
 # Points of 100. Values are recorded to five digits, so that equal ones may differ by this much.
 TIE = 2e-3
@@ -29,48 +30,37 @@ TIE = 2e-3
 # --- the words that a query shares with its document -----------------------------------------------
 
 
-def overlap(collection: Collection, split: str = "test") -> pd.DataFrame:
-    """The lexical overlap of each query with its relevant documents.
+def overlap(collection: Collection) -> pd.DataFrame:
+    """The lexical overlap of each test query with its relevant documents.
 
     It is the share of the query's different words that stand in a relevant document, in its
     title or text; of several relevant documents, the largest share. Words are those of
     `retlib.data.text.words`, without English stop words and without stemming: another form of a
     word is another word.
 
-    Parameters
-    ----------
-    collection : Collection
-    split : str
-        Whose queries.
-
     Returns
     -------
     DataFrame
-        A row for each query of the split, in their order: `collection`, `query_id`, `overlap`
+        A row for each test query, in their order: `collection`, `query_id`, `overlap`
         (from 0 to 1; NaN where only stop words are left, or nothing is relevant), and `words`,
         the number of all words of the query, stop words and repeated ones included.
 
     Raises
     ------
-    SettingError
-        If the split is unknown.
     DataError
-        If it has no queries.
+        If the collection has no test queries.
     """
-    queries, judged = held_out(collection, split)
-    asked = {name: _content(text) for name, text in queries["text"].items()}
+    queries, judged = held_out(collection, "test")
     judged = judged[judged["relevance"] > 0]
-    found = {name: _content(text) for name, text in _texts(collection, judged["doc_id"].unique()).items()}
+    documents = collection.documents.loc[judged["doc_id"].unique()]
+    texts = documents.get("title", pd.Series("", documents.index)).fillna("") + "\n" + documents["text"]
+    asked, found = queries["text"].map(_content), texts.map(_content)
     pairs = zip(judged["query_id"], judged["doc_id"], strict=True)
-    shares = pd.Series([_share(asked[query], found[doc]) for query, doc in pairs], judged["query_id"], dtype=float)
-    return pd.DataFrame(
-        {
-            "collection": collection.name,
-            "query_id": queries.index,
-            "overlap": shares.groupby(level=0).max().reindex(queries.index).to_numpy(),
-            "words": [len(words(text)) for text in queries["text"]],
-        }
-    )
+    shares = [len(asked[q] & found[d]) / len(asked[q]) if asked[q] else np.nan for q, d in pairs]
+    best = pd.Series(shares, judged["query_id"], dtype=float).groupby(level=0).max().reindex(queries.index)
+    counts = [len(words(text)) for text in queries["text"]]
+    columns = {"query_id": queries.index, "overlap": best.to_numpy(), "words": counts}
+    return pd.DataFrame({"collection": collection.name, **columns})
 
 
 def _content(text: str) -> frozenset[str]:
@@ -80,25 +70,8 @@ def _content(text: str) -> frozenset[str]:
     return frozenset(words(text)) - frozenset(STOPWORDS_EN)
 
 
-def _texts(collection: Collection, names: Iterable[str]) -> pd.Series:
-    """Title and text of some documents."""
-    documents = collection.documents.loc[names]
-    if "title" not in documents:
-        return documents["text"]
-    return documents["title"].fillna("") + "\n" + documents["text"]
-
-
-def _share(asked: frozenset[str], found: frozenset[str]) -> float:
-    return len(asked & found) / len(asked) if asked else np.nan
-
-
 def spread(table: pd.DataFrame) -> pd.DataFrame:
-    """How the overlaps of each collection are spread, as a page shows it.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As `overlap` returns it, of one collection or several.
+    """How the overlaps of each collection, as `overlap` returns them, are spread; as a page shows it.
 
     Returns
     -------
@@ -108,12 +81,12 @@ def spread(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = {}
     for name, part in table.groupby("collection", sort=False):
-        quartiles = 100 * part["overlap"].quantile([0.25, 0.5, 0.75])
+        quartiles = (100 * part["overlap"].quantile([0.25, 0.5, 0.75])).round()
         rows[name] = {
             "queries": len(part),
             "without a value": int(part["overlap"].isna().sum()),
             "words/query": round(float(part["words"].mean()), 1),
-            **dict(zip(("25 %", "median", "75 %"), quartiles.round().tolist(), strict=True)),
+            **dict(zip(("25 %", "median", "75 %"), quartiles, strict=True)),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
 
@@ -121,33 +94,26 @@ def spread(table: pd.DataFrame) -> pd.DataFrame:
 # --- what was recorded -----------------------------------------------------------------------------
 
 
-def recorded(board: str, profile: str, source: str | None = None) -> Results:
-    """The results of a notebook that recorded its systems' values by query and the table of overlaps.
-
-    Parameters
-    ----------
-    board : str
-        The notebook's name.
-    profile : str
-    source : {"run", "reference"}, optional
-        As for `retlib.evaluation.results.load`.
+def recorded(leaderboard: str, profile: str, source: str | None = None) -> Results:
+    """The results of a notebook that recorded its systems' values per query and the table of overlaps.
 
     Raises
     ------
     DataError
         If nothing is recorded, naming the profiles where something is; or if there is no table of overlaps.
     """
-    found = results.load(board, profile, source)
+    found = results.load(leaderboard, profile, source)
     if found is None:
-        profiles = [results.EXPLORE, *notebook_files.profiles(runtime.root())]
-        there = [name for name in profiles if results.load(board, name, source) is not None]
+        profiles = ["explore", *notebook_files.profiles(runtime.root())]
+        there = [name for name in profiles if results.load(leaderboard, name, source) is not None]
         instead = f", or set profile to one of: {', '.join(there)}" if there else ""
-        raise DataError(f"nothing is recorded of {board!r} at profile {profile!r}: run that notebook first{instead}")
-    require("overlap" in found.tables, f"the results of {board!r} lack the table 'overlap'", DataError)
+        wrong = f"nothing is recorded of {leaderboard!r} at profile {profile!r}: run that notebook first{instead}"
+        raise DataError(wrong)
+    require("overlap" in found.tables, f"the results of {leaderboard!r} lack the table 'overlap'", DataError)
     return found
 
 
-def collections(results: Results, measure: str, rival: str, split: str = "test") -> list[str]:
+def collections(results: Results, measure: str, rival: str) -> list[str]:
     """The collections on which a rival was measured, of those whose overlaps are known.
 
     Raises
@@ -155,26 +121,25 @@ def collections(results: Results, measure: str, rival: str, split: str = "test")
     SettingError
         If the measure was recorded on none of them, or the rival was not measured; naming what was.
     """
-    require_one_of("measure", measure, {each for _, part, each in results.queries if part == split})
-    there = [name for name, part, each in results.queries if (part, each) == (split, measure)]
-    systems = {name: results.systems(name, split, measure) for name in there}
-    require_one_of("rival", rival, {system for several in systems.values() for system in several})
+    keys = [(name, each) for name, split, each in results.queries if split == "test"]
+    require_one_of("measure", measure, {each for _, each in keys})
+    systems = {name: results.systems(name, "test", measure) for name, each in keys if each == measure}
+    require_one_of("rival", rival, set().union(*systems.values()))
     known = set(results.tables["overlap"]["collection"])
-    return [name for name in there if rival in systems[name] and name in known]
+    return [name for name, there in systems.items() if rival in there and name in known]
 
 
 @dataclass(frozen=True)
 class Values:
-    """What systems reached on one collection by one measure, query by query.
+    """What systems reached on the test queries of one collection by one measure.
 
     Parameters
     ----------
     results : Results
-        With values by query.
+        With values per query.
     collection, measure : str
-    systems : sequence of str, optional
-        All that were recorded, if not given.
-    split : str
+    systems : sequence of str
+        All that were recorded, if empty.
 
     Raises
     ------
@@ -185,34 +150,28 @@ class Values:
     results: Results
     collection: str
     measure: str
-    systems: Sequence[str] | None = None
-    split: str = "test"
+    systems: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        there = {(name, each) for name, part, each in self.results.queries if part == self.split}
+        there = {(name, each) for name, split, each in self.results.queries if split == "test"}
         require_one_of("collection", self.collection, {name for name, _ in there})
         require_one_of("measure", self.measure, {each for name, each in there if name == self.collection})
-        for system in self.systems or ():
+        for system in self.systems:
             require_one_of("system", system, self.recorded)
 
     @property
     def recorded(self) -> list[str]:
         """The systems that were measured, in their order."""
-        return self.results.systems(self.collection, self.split, self.measure)
-
-    @property
-    def shown(self) -> Sequence[str]:
-        """The systems that are asked for."""
-        return self.recorded if self.systems is None else self.systems
+        return self.results.systems(self.collection, "test", self.measure)
 
     @property
     def clusters(self) -> pd.Series:
         """The cluster of each query."""
-        return self.results.clusters(self.collection, self.split, self.measure)
+        return self.results.clusters(self.collection, "test", self.measure)
 
     def points(self, system: str) -> pd.DataFrame:
         """Values in points of 100: index query, a column for each seed."""
-        return self.results.per_query(self.collection, self.split, self.measure, system).astype(float) * 100
+        return self.results.per_query(self.collection, "test", self.measure, system).astype(float) * 100
 
     def against(self, rival: str) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
         """Each system but a rival, with its points and the rival's over the seeds that both have.
@@ -223,7 +182,7 @@ class Values:
             If the rival was not measured.
         """
         require_one_of("rival", rival, self.recorded)
-        for system in self.shown:
+        for system in self.systems or self.recorded:
             if system != rival:
                 yield system, *same_seeds(self.points(system), self.points(rival))
 
@@ -265,9 +224,11 @@ def slices(values: Values, table: pd.DataFrame, parts: int) -> pd.DataFrame:
     number(1, whole=True)("parts", parts)
     clusters, rows = values.clusters, []
     for share in _cut(_shares(table, values.collection, clusters.index), parts):
-        for system in values.shown:
+        low, high = f"{100 * share.min():.0f}", f"{100 * share.max():.0f}"
+        part = f"{low if low == high else f'{low}-{high}'} % (n = {len(share)})"
+        for system in values.systems or values.recorded:
             estimate = _estimate(values.points(system).loc[share.index], clusters)
-            rows.append((_label(share), share.min(), system, *estimate, len(share)))
+            rows.append((part, share.min(), system, *estimate, len(share)))
     return pd.DataFrame(rows, columns=["part", "edge", "system", "value", "low", "high", "queries"])
 
 
@@ -289,11 +250,6 @@ def _cut(shares: pd.Series, parts: int) -> list[pd.Series]:
     return [part for _, part in shares.groupby(place)]
 
 
-def _label(share: pd.Series) -> str:
-    low, high = f"{100 * share.min():.0f}", f"{100 * share.max():.0f}"
-    return f"{low if low == high else f'{low}-{high}'} % (n = {len(share)})"
-
-
 def _estimate(values: pd.DataFrame, clusters: pd.Series) -> tuple[float, float, float]:
     """Mean and the ends of its 95 % interval, over queries and seeds."""
     if clusters[values.index].nunique() < 2:
@@ -309,9 +265,10 @@ def slices_text(table: pd.DataFrame) -> pd.DataFrame:
     """
     half = (table["high"] - table["low"]) / 2
     text = [f"{v:.1f}" + ("" if np.isnan(h) else f" ± {h:.1f}") for v, h in zip(table["value"], half, strict=True)]
-    order = {"index": list(dict.fromkeys(table["system"])), "columns": table["edge"].drop_duplicates()}
-    wide = table.assign(text=text).pivot(index="system", columns="edge", values="text").reindex(**order)
-    return wide.set_axis(table.drop_duplicates("edge")["part"].tolist(), axis=1)
+    wide = table.assign(text=text).pivot(index="system", columns="edge", values="text")
+    parts = table.drop_duplicates("edge")
+    wide = wide.reindex(index=table["system"].drop_duplicates(), columns=parts["edge"])
+    return wide.set_axis(parts["part"].tolist(), axis=1)
 
 
 # --- against one system ----------------------------------------------------------------------------
@@ -322,12 +279,6 @@ def outcomes(values: Values, rival: str) -> pd.DataFrame:
 
     The seeds of each are averaged first, those that both have; so a system with several
     ties less often than one without. Two values that differ by no more than rounding are a tie.
-
-    Parameters
-    ----------
-    values : Values
-    rival : str
-        The system that the others are compared with.
 
     Returns
     -------
@@ -344,21 +295,18 @@ def outcomes(values: Values, rival: str) -> pd.DataFrame:
     """
     clusters, rows = values.clusters, []
     for system, ours, theirs in values.against(rival):
-        found = compare(ours, theirs, clusters)
-        apart = ours.mean(axis=1) - theirs.mean(axis=1)
-        counts = (int((apart > TIE).sum()), int((apart.abs() <= TIE).sum()), int((apart < -TIE).sum()))
+        found, apart = compare(ours, theirs, clusters), ours.mean(axis=1) - theirs.mean(axis=1)
+        counts = (int(each.sum()) for each in (apart > TIE, apart.abs() <= TIE, apart < -TIE))
         rows.append((system, *counts, found.effect, *found.interval(), found.p_value()))
-    columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p"]
-    frame = pd.DataFrame(rows, columns=columns)
+    frame = pd.DataFrame(rows, columns=["system", "wins", "ties", "losses", "effect", "low", "high", "p"])
     return frame.assign(p=holm(frame["p"])).sort_values("effect", ascending=False, kind="stable", ignore_index=True)
 
 
 def outcomes_text(table: pd.DataFrame) -> pd.DataFrame:
     """What `outcomes` returns, as a page shows it: index system, effects and p-values as text."""
     effects = [f"{row.effect:+.1f} [{row.low:+.1f}, {row.high:+.1f}]" for row in table.itertuples()]
-    p_values = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in table["p"]]
     counts = table.set_index("system")[["wins", "ties", "losses"]]
-    return counts.assign(**{"effect, 95 % interval": effects, "p (Holm)": p_values})
+    return counts.assign(**{"effect, 95 % interval": effects, "p (Holm)": [p_text(p) for p in table["p"]]})
 
 
 def oracle(values: Values, rival: str) -> pd.DataFrame:
@@ -367,11 +315,6 @@ def oracle(values: Values, rival: str) -> pd.DataFrame:
     The upper bound of choosing one of two lists for each query. It is no bound for a fusion of
     the lists, which can rank a document higher than both have it. It is chosen with hindsight:
     of two systems that differ by chance alone, it is above both as well.
-
-    Parameters
-    ----------
-    values : Values
-    rival : str
 
     Returns
     -------

@@ -1,0 +1,248 @@
+"""All papers at once: the first page, with every claim in one glance, and what is left open."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Patch
+
+from retlib.evaluation import results
+from retlib.report.claims import (
+    CONTRADICTED,
+    HOLDS,
+    INCONCLUSIVE,
+    NOT_TESTED,
+    PART,
+    SIGNS,
+    STAND_IN,
+    bindings,
+    compared_on,
+    first_few,
+    lines,
+    papers,
+    papers_table,
+    tested_in,
+)
+from retlib.report.evidence import Evidence
+from retlib.report.figures import VERDICT_COLOURS as COLOURS
+from retlib.report.figures import styled
+from retlib.report.tables import as_page, data_sets, link
+
+MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X"}
+OPEN = (CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
+PLACES = "contradictions within the paper"
+# Comparisons of a claim that the table shows; its row among the verdicts has all.
+SHOWN = 2
+# A ledger, below, is what `retlib.report.claims.ledger` returns.
+
+
+def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
+    """How many claims have each verdict, by paper; those on stand-ins apart."""
+    names = {key: paper.label for key, paper in papers().items()}
+    data = ledger["fidelity"].map({PART: "on the paper's data", STAND_IN: "on a stand-in"}).fillna("")
+    table = pd.crosstab([ledger["paper"].map(names), data], ledger["verdict"])
+    table = table.reindex(list(names.values()), level=0).reindex(columns=list(SIGNS), fill_value=0)
+    table["claims"] = table.sum(axis=1)
+    table.loc[("all", ""), :] = table.sum()
+    table = table.astype(int).rename(columns=lambda name: f"{SIGNS[name]} {name}" if name in SIGNS else name)
+    return table.rename_axis(index=["paper", "tested"], columns=None).reset_index()
+
+
+def matrix(ledger: pd.DataFrame) -> Figure:
+    """A tile for each claim, a row for each paper: the verdict by sign and colour, hatched on a stand-in."""
+    known = papers()
+    figure, (axis,) = styled(9.5, 0.62 * len(known) + 1.1)
+    for row, paper in enumerate(known):
+        for column, claim in enumerate(ledger[ledger["paper"] == paper].itertuples()):
+            colour = COLOURS[claim.verdict]
+            tile = FancyBboxPatch(
+                (column + 0.08, -row - 0.42), 0.84, 0.84, boxstyle="round,pad=0,rounding_size=0.12",
+                hatch="////" if claim.fidelity == STAND_IN else None, facecolor=f"{colour}30", edgecolor=f"{colour}60",
+            )  # fmt: skip
+            axis.add_patch(tile)
+            axis.text(
+                column + 0.5, -row, SIGNS[claim.verdict], ha="center", va="center", color=colour,
+                fontsize=12, fontweight="bold" if claim.tier == "main" else "normal",
+            )  # fmt: skip
+    axis.set(xlim=(0, ledger.groupby("paper").size().max()), ylim=(-len(known) + 0.45, 0.55))
+    axis.set(xticks=[], yticks=-np.arange(len(known)), yticklabels=[paper.label for paper in known.values()])
+    axis.grid(visible=False)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    handles = [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
+    handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
+def paper_effect(values: str) -> float:
+    """A paper's mean A - B, from the column `paper_values` of its claims; NaN where it gives no such numbers.
+
+    "A=5/7; B=4/5" is 1.5: the mean over what is compared.
+    """
+    groups = dict(re.findall(r"([A-Z])=([^;]*)", values))
+    try:
+        a, b = ([float(value) for value in groups[name].split("/")] for name in "AB")
+    except (KeyError, ValueError):
+        return float("nan")
+    return float(np.mean(np.subtract(a, b))) if len(a) == len(b) else float("nan")
+
+
+def effects(ledger: pd.DataFrame) -> Figure:
+    """The papers' effects against ours: for each claim that one system is better than another, the mean A - B.
+
+    Both in points of 100 of the claim's measure, means over the comparisons that the claim makes.
+    Claims about counts are left out.
+    """
+    said, tables = papers_table("claims").set_index("id"), papers_table("tables")
+    figure, (axis,) = styled(6.4, 5.2)
+    shown = ledger[ledger["claim"].map(said["direction"]).str.fullmatch("A > B") & ledger["evidence"].map(bool)]
+    shown = shown[~shown["claim"].map(said["metric"]).str.startswith("#")]
+    fractions = set(tables["paper"][tables["unit"] == "fraction"])  # papers that give measures between 0 and 1
+    for verdict, part in shown.groupby("verdict"):
+        theirs = part["claim"].map(said["paper_values"]).map(paper_effect)
+        theirs *= np.where(part["paper"].isin(fractions), 100, 1)
+        ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found]))
+        axis.scatter(theirs, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
+    axis.axhline(0, color="0.4", linewidth=0.8)
+    axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
+    axis.set_xscale("symlog", linthresh=1)
+    axis.set_yscale("symlog", linthresh=1)
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter("{x:g}")
+    axis.set(xlabel="the paper's A minus B (points of 100)", ylabel="ours (points of 100)")
+    where = {"xycoords": "axes fraction", "ha": "right", "color": "0.4", "fontsize": 8}
+    axis.annotate("as large as in the paper", (0.97, 0.9), **where)
+    axis.legend(frameon=False)
+    return figure
+
+
+def table(ledger: pd.DataFrame) -> HTML:
+    """Every claim: its verdict, our effects, and links to its row among the verdicts and to the pages that test it."""
+    columns = {
+        "verdict": lambda row: f"{SIGNS[row.verdict]} {row.verdict}",
+        "part": _part,
+        "data": lambda row: row.fidelity,
+        "claim": _statement,
+        "effect, 95 % interval": lambda row: "; ".join(first_few([e.text for e in row.evidence], SHOWN)) or row.reason,
+        "seeds": lambda row: row.seeds or "",
+    }
+    # What the book's filters.js gives a choice of.
+    return HTML(f'<div data-filters="verdict,part,data">{_claims(ledger, columns)}</div>')
+
+
+def unheld(ledger: pd.DataFrame, verdict: str, profile: str) -> HTML:
+    """The claims with a verdict: what decided it or why there is none, on which data, and the chapters that tried."""
+    columns = {
+        "part": _part,
+        "claim": _statement,
+        "not tested because" if verdict == NOT_TESTED else "what decided": _deciding,
+        "data": lambda row: _stand_ins(row, profile),
+    }
+    return HTML(_claims(ledger[ledger["verdict"] == verdict], columns))
+
+
+def _claims(ledger: pd.DataFrame, columns: Mapping[str, Callable[[Any], Any]]) -> str:
+    """HTML: a line for each claim, and links to the notebooks whose rows test it."""
+    bound = bindings()["claims"]
+    lines = [
+        {name: cell(row) for name, cell in columns.items()}
+        | {"tested in": ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bound.get(row.claim, {})))}
+        for row in ledger.itertuples()
+    ]
+    return as_page(pd.DataFrame(lines, columns=[*columns, "tested in"]), markup=["claim", "tested in"]).data
+
+
+def _part(row: Any) -> str:
+    return papers()[row.paper].part
+
+
+def _statement(row: Any) -> str:
+    """What a claim says; with evidence, a link to its row among the verdicts; and the claim's name."""
+    page = papers()[row.paper].pages["verdicts"]
+    said = link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
+    return f"{said}\n<code>{row.claim}</code>"
+
+
+def _deciding(row: Any) -> str:
+    """The comparison that a verdict hangs on: what speaks most against a claim, or least for it; or the reason."""
+
+    def doubt(each: Evidence) -> float:
+        return -each.p_against if row.verdict == CONTRADICTED else each.p_for
+
+    several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
+    return lines([max(row.evidence, key=doubt)])[0] + several if row.evidence else row.reason
+
+
+def _stand_ins(row: Any, profile: str) -> str:
+    """The data sets of a claim and what stands for them at a profile, a line each."""
+    bound = bindings()
+    used = compared_on(bound["claims"].get(row.claim, {}))
+    places = {name: bound["collections"][row.paper][name].get(profile) for name in used}
+    return "\n".join(
+        f"{name}: " + (f"{place['collection']} ({place['fidelity']})" if place else "nothing")
+        for name, place in places.items()
+    )
+
+
+def inconsistencies(paper: str) -> HTML:
+    """Where a paper contradicts itself or another one, and in what, under its part and authors."""
+    known = papers()[paper]
+    table = as_page(papers_table("inconsistencies").query("paper == @paper")[["where", "what"]])
+    return HTML(f"<h3>Part {known.part}: {escape(known.authors)}</h3>\n{table.data}")
+
+
+def open_counts(ledger: pd.DataFrame) -> pd.DataFrame:
+    """For each paper the places in which it contradicts itself, and its claims by what came out."""
+    table = pd.crosstab(ledger["paper"], ledger["verdict"]).reindex(index=list(papers()), columns=[*OPEN, HOLDS])
+    table.insert(0, PLACES, papers_table("inconsistencies")["paper"].value_counts())
+    return table.fillna(0).astype(int).rename_axis(index="paper", columns=None)
+
+
+def bars(table: pd.DataFrame) -> Figure:
+    """The `open_counts` of each paper, a bar for each kind but what holds."""
+    figure, (axis,) = styled(7.6, 4.2)
+    kinds = {PLACES: "0.35", **{verdict: COLOURS[verdict] for verdict in OPEN}}
+    for i, (kind, colour) in enumerate(kinds.items()):
+        label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
+        drawn = axis.barh(np.arange(len(table)) + 0.2 * i, table[kind], height=0.18, color=colour, label=label)
+        axis.bar_label(drawn, padding=3, fontsize=8)
+    names = [papers()[paper].label for paper in table.index]
+    axis.set(yticks=np.arange(len(table)) + 0.3, yticklabels=names, xlabel="number")
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    return figure
+
+
+def made_on(profile: str, source: str | None) -> pd.DataFrame:
+    """What the rows behind the verdicts were made on: when, where and from which revision."""
+    columns = ["recorded", "device", "cores", "threads", "python", "platform", "revision"]
+    return results.rows(profile, source).groupby("experiment", sort=False)[columns].agg(_several).reset_index()
+
+
+def versions(profile: str, source: str | None) -> pd.DataFrame:
+    """The versions of the packages that the rows behind the verdicts were made with."""
+    known = results.rows(profile, source)["packages"].dropna().drop_duplicates().map(json.loads)
+    frame = pd.DataFrame(known.to_list()).agg(_several)
+    return frame.rename_axis("package").rename("version").reset_index()
+
+
+def _several(values: pd.Series) -> str:
+    """Distinct values; of dates the days."""
+    texts = values.dropna().astype(str).str.replace(r"T[\d:]+Z$", "", regex=True)
+    return ", ".join(sorted(texts.unique()))
+
+
+def collections(profile: str) -> pd.DataFrame:
+    """Which collection stands for each data set of each paper at a profile."""
+    parts = {paper.label: data_sets(key, profile) for key, paper in papers().items()}
+    return pd.concat(parts, names=["paper", None]).reset_index(level=0)

@@ -1,0 +1,112 @@
+"""What samplers and callbacks are made of: pairs or queries, and how these are encoded and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from retlib.core.errors import DataError, require
+from retlib.core.runtime import Clock
+from retlib.data.pairs import LabelledQueries, PairSource, rows_of_step
+from retlib.data.text import TokenTable
+from retlib.retrieval.index import Index
+
+# Encodes the queries of a table: float32, shape (rows, d).
+Encode = Callable[[TokenTable], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a sampler is made of.
+
+    Parameters
+    ----------
+    source : PairSource
+        The pairs of a step; samplers that choose among all documents need `retlib.data.pairs.LabelledQueries`.
+    batch_size : int
+        B; a batch is never larger than the number of queries.
+    seed : int
+        Of the order of the queries and of what is drawn for them.
+    encode : callable, optional
+        Of queries, with the current weights.
+    index : callable, optional
+        The index of the documents; where these are trained too, made anew with the current weights.
+    bm25 : callable, optional
+        Depth to BM25's lists of the queries: rows, shape (Q, depth), -1 where a list is shorter.
+    """
+
+    source: PairSource
+    batch_size: int
+    seed: int
+    encode: Encode | None = None
+    index: Callable[[], Index] | None = None
+    bm25: Callable[[int], np.ndarray] | None = None
+
+
+class StaleLists:
+    """Lists that are fetched every so many steps, with the weights of that moment, for the steps up to the next time.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        The index is asked for at each refresh.
+    interval : int
+        Steps between two refreshes.
+    depth : int
+        Of the lists; cut to the number of documents.
+    every : int
+        Lists are asked for every so many steps only.
+    clock : Clock
+    """
+
+    def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:
+        for name, value in {"interval": interval, "depth": depth, "every": every}.items():
+            require(value >= 1, f"{name} = {value}: at least 1 is needed")
+        self.inputs, self.depth = inputs, depth
+        self.interval, self.every, self.clock = interval, every, clock or Clock()
+        self._rows_of_step = partial(rows_of_step, len(inputs.source), inputs.batch_size, inputs.seed)
+        self._since = -1
+        self._queries = self._lists = np.empty(0, dtype=np.int64)
+
+    def at(self, step: int) -> np.ndarray:
+        """The lists of a step's queries as the last refresh found them: rows, shape (B, depth), -1 for none."""
+        since = step - step % self.interval
+        if since != self._since:
+            self._refresh(since)
+        return self._lists[np.searchsorted(self._queries, self._rows_of_step(step))]
+
+    def _refresh(self, since: int) -> None:
+        coming = [step for step in range(since, since + self.interval) if step % self.every == 0]
+        self._since, self._queries = since, np.unique([self._rows_of_step(step) for step in coming])
+        with self.clock("encoding corpus"):
+            index = self.inputs.index()
+        fits(index, self.inputs.source)
+        with self.clock("encoding queries"):
+            encoded = self.inputs.encode(self.inputs.source.queries.take(self._queries))
+        with self.clock("search"):
+            self._lists = index.search(encoded, self.depth)[1]
+
+    def state(self) -> dict[str, Tensor]:
+        """The lists, those of the queries to come among them."""
+        parts = {"since": np.array([self._since]), "queries": self._queries, "lists": self._lists}
+        return {f"stale/{name}": torch.from_numpy(values) for name, values in parts.items()}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._since = int(tensors["stale/since"])
+        self._queries, self._lists = (tensors[f"stale/{name}"].numpy() for name in ("queries", "lists"))
+
+
+def fits(index: Index, labelled: LabelledQueries) -> None:
+    """Whether an index is of these documents; raises `DataError`."""
+    count = len(labelled.documents)
+    require(len(index) == count, f"the index has {len(index)} vectors; there are {count} documents", DataError)
+    if not isinstance(labelled.documents, TokenTable):
+        size = labelled.documents.shape[1]
+        wrong = f"the index has vectors of {index.dimension} dimensions; the documents' encodings have {size}"
+        require(index.dimension == size, wrong, DataError)

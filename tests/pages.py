@@ -1,0 +1,33 @@
+"""What a notebook declares, without training: its cells that declare systems are run, and its studies listed."""
+
+from unittest.mock import MagicMock
+
+import pytest
+
+from retlib.core import notebook_files, runtime
+from retlib.data import datasets
+from retlib.studies.experiment import Experiment
+from retlib.studies.study import Study
+
+NOTEBOOKS = runtime.root() / "notebooks"
+# Cells with one of these words declare what is recorded, or record it.
+WORDS = ("import Experiment", "targets =", "QueryGenerator(", "Stage(", "Study(", "panels +=")
+
+
+def declared(page, parameters, load=None):
+    """The names in a notebook once it has run, and its studies, each with `only` as `Study.run` has it.
+
+    With `load`, which gives a collection of a name, it runs; else it shows what is recorded, and loads nothing.
+    """
+    notebook, studies = NOTEBOOKS / f"{page}.ipynb", []
+    names = {**notebook_files.declared(notebook), **parameters, "source": "run" if load else "reference"}
+    code = [notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "code"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load", load or (lambda name: pytest.fail(f"{name} is loaded")))
+        patch.setattr(Study, "run", lambda self, _, only=None: studies.append((self, only or {})))
+        if load:
+            patch.setattr(Experiment, "table", MagicMock())
+        for text in code:
+            if any(word in text for word in WORDS):
+                exec(text, names)
+    return names, studies

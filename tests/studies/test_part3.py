@@ -1,0 +1,386 @@
+"""Part III: its parameters and tests, what generators write side by side, and what its notebooks declare."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pages
+import pandas as pd
+import part3_pages
+import pytest
+from part3_pages import stub
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data import datasets
+from retlib.data.articles import Articles, OutOfTarget
+from retlib.data.collection import Collection
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.models.decoding import Beam, Greedy, Nucleus
+from retlib.models.generator import GeneratorArchitecture
+from retlib.report import zero_shot_figures
+from retlib.studies import part3
+from retlib.studies.experiment import COMMON, Experiment, check_parameters
+from retlib.studies.part3 import Panel
+from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.system import Target
+from retlib.training.trainer import Schedule
+from retlib.workflow import notebooks
+
+SOURCE, TARGET = "pydocs-source-smoke", "pydocs-target-smoke"
+RULES = {**COMMON, **part3.RULES, **part3.ADDED, "adapted": part3.TARGETS, "compared": part3.TARGETS}
+GIVEN = {
+    "profile": "smoke", "seeds": [0, 1], "source": "run",
+    "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
+    "articles": "pydocs-smoke", "out_of_target": 50, "units": 300,
+    "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_width": 64,
+    "denoising_steps": 0, "generator_steps": 3, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
+    "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12, "pooling": "cls",
+    "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "later_steps": 2, "later_rate": 0.001,
+    "adapted": [TARGET], "compared": [TARGET], "added": {TARGET: 20}, "added_articles": "pydocs-smoke",
+}  # fmt: skip
+OUTSIDE = OutOfTarget("pydocs-smoke", (TARGET,), 50)
+GENERATOR = QueryGenerator(
+    GeneratorArchitecture(layers=1, width=64, passage_length=16, query_length=8),
+    Articles("pydocs-smoke", 300),
+    Schedule(steps=3, batch_size=8),
+)
+COUNT = 40
+QUERIES = [f"q{i}" for i in range(COUNT)]
+
+
+def experiment(**changes):
+    return Experiment("32_zero_shot", {**GIVEN, **changes}, **part3.RULES, **part3.ADDED, adapted=part3.TARGETS,
+                      compared=part3.TARGETS)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def targets():
+    return part3.targets(experiment())[SOURCE]
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return GENERATOR.learning_from(datasets.load(SOURCE))
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+# --- what is tested --------------------------------------------------------------------------------
+
+
+def test_a_target_is_searched_alone_and_among_further_passages(targets):
+    plain, crowd = targets
+    assert [each.test.name for each in targets] == [TARGET, f"{TARGET}+added"]
+    assert crowd.trains is plain.test is plain.trains
+    assert len(plain.test.split("test")) == 12 and 95 < len(plain.test.documents) <= 100
+    assert len(crowd.test.documents) == len(plain.test.documents) + 20
+    with pytest.raises(DataError, match="pydocs-smoke has .* passages that are no target's, not 1000000"):
+        part3.targets(experiment(added={TARGET: 1_000_000}))
+
+
+def test_passages_out_of_target_are_no_target_s_and_fewer_are_among_more(targets):
+    # Not even those that were cut from the target.
+    titles = set(datasets.load(TARGET).documents["title"])
+    found, fewer = OUTSIDE.documents, OutOfTarget("pydocs-smoke", (TARGET,), 10).documents
+    assert len(found) == 50 and not set(found["title"]) & titles
+    assert titles > set(targets[0].test.documents["title"])
+    assert set(fewer.index) < set(found.index)
+    with pytest.raises(SettingError, match="Did you mean 'pydocs'"):
+        OutOfTarget("pydoc", (TARGET,), 50)
+    with pytest.raises(SettingError, match="most = 0 must be positive"):
+        OutOfTarget("pydocs", (TARGET,), 0)
+
+
+def test_sentences_in_passages_stay_whole():
+    found = part3.targets(experiment(generators={SOURCE: ["pydocs-reqa-smoke"]}, adapted=[], compared=[], added={},
+                                     documents=60, questions=5))  # fmt: skip
+    whole = datasets.load("pydocs-reqa-smoke").documents.groupby("passage").size()
+    (cut,) = found[SOURCE]
+    sizes = cut.test.documents.groupby("passage").size()
+    assert sizes.equals(whole[sizes.index]) and len(cut.test.split("test")) > 5
+
+
+def test_a_page_of_recorded_results_loads_nothing(monkeypatch):
+    for page in ("31_query_generation", "32_zero_shot", "33_ablations", "36_generator_sizes"):
+        given = notebooks.plan(pages.NOTEBOOKS.parent, "laptop")[page].parameters
+        _, studies = pages.declared(page, {**given, "profile": "laptop"})
+        assert all(len(study.targets) == 0 for study, _ in studies)
+
+
+def test_labels_are_those_of_targets_that_have_some():
+    tests = [Target(stub(name)) for name in ("nfcorpus", "trec-dl-2019", "squad-small")]
+    # Candidates of ReQA are sentences: no retriever is trained on its labels.
+    assert part3.labelled(tests) == ["nfcorpus"]
+    assert [part3.has_labels(stub(name)) for name in ("nfcorpus", "trec-dl-2019")] == [True, False]
+    crowd = Target(stub("nfcorpus+added"), stub("nfcorpus"))
+    assert part3.labelled([crowd]) == ["nfcorpus+added"]
+
+
+def test_a_whole_collection_has_all_queries_for_a_test():
+    (found,) = part3.whole(experiment(), [TARGET])
+    assert found.name == f"{TARGET}, whole" and len(found.split("test")) == len(datasets.load(TARGET).queries)
+    assert len(found.documents) == len(datasets.load(TARGET).documents)
+
+
+def test_sizes_are_those_of_the_paper_s_table(targets):
+    found = part3.sizes({SOURCE: datasets.load(SOURCE)}, {SOURCE: targets}, OUTSIDE).set_index("collection")
+    assert found.index.tolist() == [SOURCE, "out of target", TARGET, f"{TARGET}+added"]
+    target = targets[0].test
+    assert found["passages"][TARGET] == len(target.documents) and found["test queries"][TARGET] == 12
+    assert found["fingerprint"][TARGET] == target.fingerprint[:12]
+    words = target.documents["text"].str.split().str.len()
+    assert found["words/passage"][TARGET] == f"{words.mean():.1f} ({words.std():.1f})"
+    assert found["train queries"]["out of target"] == 0 and found["passages"]["out of target"] == 50
+
+
+# --- what is declared ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["32_zero_shot", "33_ablations"])
+def test_the_notebooks_declare_what_is_recorded(page):
+    given = notebooks.plan(pages.NOTEBOOKS.parent, "laptop")[page].parameters
+    rows = results.load(page, "laptop", source="reference").rows
+    assert part3_pages.recorded(page, given) == set(
+        zip(rows["system"], rows["collection"], rows["measure"], strict=True)
+    )
+
+
+def test_each_system_is_trained_on_what_it_is_called():
+    _, studies = part3_pages.declared("32_zero_shot", {})
+    told = {
+        name: (system.architecture.towers, [data.split(",")[0] if isinstance(data, str) else data["data"]
+                                            for stage in system.settings["stages"] for data in stage["data"]])
+        for name, system in _told(studies[0][0])
+    }  # fmt: skip
+    out, own = "generated out of target", "generated"
+    assert told == {
+        "Siamese | WikiGQ": ("siamese", [out]), "Two-Tower | WikiGQ": ("two", [out]),
+        "Siamese | Source": ("siamese", ["labels of pydocs-source"]),
+        "Two-Tower | Source": ("two", ["labels of pydocs-source"]),
+        "Siamese | WikiGQ+FT(GQ)": ("siamese", [out, own]), "Two-Tower | WikiGQ+FT(GQ)": ("two", [out, own]),
+        "Siamese | Official data": ("siamese", ["labels"]),
+        "Two-Tower | ICT+BFS+WLP": ("two", ["Pretraining(tasks=('ict'", "labels"]),
+    }  # fmt: skip
+
+
+def _told(study):
+    """The trained systems of a study, whose generators are not trained to be told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueryGenerator, "settings", {})
+        yield from [(name, system) for name, system in study.systems.items() if system.trained]
+
+
+def test_one_system_or_several_are_chosen_and_another_is_refused():
+    for chosen in ("Siamese | WikiGQ", ["Siamese | WikiGQ", "Two-Tower | Source"]):
+        _, studies = part3_pages.declared("32_zero_shot", {"system": chosen})
+        trained = [name for name, system in studies[0][0].systems.items() if system.trained]
+        assert trained == ([chosen] if isinstance(chosen, str) else chosen)
+        assert {"BM25", "BM25, stemmed"} <= set(studies[0][0].systems)  # what all stand beside
+    with pytest.raises(SettingError, match="system = 'WikiGP' is not known"):
+        part3_pages.declared("32_zero_shot", {"system": "WikiGP"})
+
+
+def test_ablations_are_made_where_their_target_is():
+    given = notebooks.plan(pages.NOTEBOOKS.parent, "laptop")["33_ablations"].parameters
+    names, studies = part3_pages.declared("33_ablations", given)
+    assert [name for name in names["portions"]] == [f"Siamese | WikiGQ, {share} %" for share in (4, 20, 100)]
+    tested = {}
+    for study, only in studies:
+        for name in study.systems:
+            tested.setdefault(name, []).extend(t.test.name for t in study.targets if t.test.name in only[name])
+    target, second = given["target"], given["second"]
+    assert tested["Siamese | Beam"] == [target, f"{target}+added"]
+    assert tested["Two-Tower | 16 dimensions"] == [target]
+    assert (
+        sorted(tested["Siamese | WikiGQ, 4 %"]) == sorted(tested["Siamese | Official data"]) == sorted([target, second])
+    )
+
+
+def test_a_size_changes_its_generator_and_nothing_else():
+    sizes = {"small": {}, "denoised": {"denoising_steps": 2}, "wide": {"generator_width": 128, "generator_steps": 4}}
+    names, studies = part3_pages.declared("36_generator_sizes", {"sizes": sizes})
+    small, denoised, wide = names["declared"].values()
+    assert small.denoising is None and denoised.denoising.steps == 2 and denoised.training == small.training
+    assert (wide.architecture.width, wide.training.steps) == (128, 4)
+    assert denoised.architecture == small.architecture and wide.decoding == small.decoding
+    (study, only), *_ = studies
+    assert {"Siamese | wide", "BM25, expanded | wide", "Siamese | ICT"} <= set(study.systems)
+    assert only == {"Siamese | Official data": ["pydocs-target"]}
+
+
+# --- what is written -------------------------------------------------------------------------------
+
+DECODINGS = {"Greedy": Greedy(), "Beam": Beam(), "Nucleus": Nucleus()}
+
+
+def panels(targets, generator, count):
+    return part3.panels(targets[:1], {name: (generator, how) for name, how in DECODINGS.items()}, count)
+
+
+def test_statistics_are_recorded_for_real_queries_and_every_decoding(targets, generator):
+    desk = experiment()
+    found = part3.record_statistics(desk, panels(targets, generator, 8))
+    kinds = found.groupby("by", sort=False)["seed"].agg(list).to_dict()
+    assert kinds == {"Real": [0], "Greedy": [0, 1], "Beam": [0, 1], "Nucleus": [0, 1]}
+    rows = found.set_index(["by", "seed"])
+    assert rows.loc[("Beam", 0)].equals(rows.loc[("Beam", 1)])  # nothing is drawn
+    assert rows["pairs"]["Beam", 0] > rows["pairs"]["Greedy", 0]
+    recorded = desk.results.rows.set_index(["system", "measure", "seed"])["value"]
+    for by, seed in (("Beam", 1), ("Nucleus", 1), ("Real", 0)):
+        for measure in ("pairs", "round trip", "overlap"):
+            assert recorded[by, measure, seed] == pytest.approx(rows[measure][by, seed])
+
+
+def test_only_passages_that_real_queries_ask_for_are_sampled(targets):
+    target = targets[0].test
+    texts, more = part3.sampled(target, 5), part3.sampled(target, 9)
+    assert len(texts) == 5 and set(texts.index) < set(more.index) <= set(target.qrels["doc_id"])
+    real = Panel(target, texts, {}).real
+    assert set(real["passage_id"]) == set(texts.index) and set(real["query"]) <= set(target.queries["text"])
+    # Sentences in passages are left to other pages.
+    assert part3.panels([Target(stub("squad-small"))], {}, 5) == []
+
+
+def test_examples_begin_with_the_best_and_end_with_the_worst(targets, generator, monkeypatch):
+    order = part3.sampled(targets[0].test, 6).index.tolist()
+
+    def written(panel, name, seed):
+        """Queries of the first passage are its own words, those of the second half so, of the others another's."""
+        rows = [(each, panel.texts[each if place == 0 or (place, i) == (1, 0) else order[0]])
+                for place, each in enumerate(order) for i in range(2)]  # fmt: skip
+        return pd.DataFrame(rows, columns=["passage_id", "query"])
+
+    monkeypatch.setattr(Panel, "written", written)
+    shown = panels(targets, generator, 6)
+    found = part3.examples(shown, "Nucleus", 2)
+    assert found["passage"].tolist()[:2] == shown[0].texts[order[:2]].tolist() and len(found) == 4
+    assert [line[0] for line in found["Nucleus"][0].split("\n")] == ["✓", "✓"]
+    assert [line[0] for line in found["Nucleus"][1].split("\n")] == ["✓", "✗"]
+    assert "✓" not in found["Nucleus"][3]
+    assert (found["target"] == TARGET).all() and found["real"][0] in set(targets[0].test.queries["text"])
+    assert part3.examples(shown, "Nucleus", 2, [TARGET]).equals(found)
+    assert len(part3.examples(shown, "Nucleus", 2, ["another"])) == 0
+
+
+def test_pairs_are_counted_over_all_passages_of_a_target(targets, generator):
+    documents = targets[0].test.documents.iloc[:15]
+    target = Collection("few", documents, *(getattr(stub("x"), part).iloc[:0] for part in ("queries", "qrels")))
+    found = part3.pairs(generator, target, {"Beam": Beam(), "Greedy": Greedy()}).set_index("decoding")
+    assert found.columns.tolist() == ["passages", "pairs"] and (found["passages"] == 15).all()
+    assert found["pairs"]["Greedy"] == len(generator.queries(documents, Greedy())) <= 15 < found["pairs"]["Beam"]
+
+
+def test_generators_are_told_with_their_training(generator):
+    found = part3.made({"small": generator}).set_index("generator").loc["small"]
+    history = generator.fit().history
+    assert (found["steps"], found["denoising steps"], found["best step"]) == (3, 0, history.best_step)
+    assert found["loss"] == -history.best_score and found["seconds"] == generator.seconds
+    assert found["million weights"] == pytest.approx(generator.fit().parameters / 1e6)
+    losses = part3.losses({"small": generator})
+    assert set(losses.columns) == {"generator", "step", "loss", "seed"} and (losses["generator"] == "small").all()
+    assert losses["loss"].min() == pytest.approx(-history.best_score)
+
+
+# --- what is recorded ------------------------------------------------------------------------------
+
+
+def made(values):
+    """Results with per-query values by (system, collection, measure, seed)."""
+    found = Results()
+    for (system, collection, measure, seed), value in values.items():
+        each = np.broadcast_to(float(value), COUNT)
+        frame = pd.DataFrame({"query_id": QUERIES, "measure": measure, "value": each})
+        found.add_queries(collection, "test", system, seed, frame, pd.Series(QUERIES, QUERIES))
+        found.add_row(experiment="x", system=system, collection=collection, measure=measure, seed=seed,
+                      value=each.mean(), split="test")  # fmt: skip
+    return found
+
+
+def test_points_of_the_curves_are_those_of_the_systems_that_are_named():
+    values = {(f"{tower}, {size}", "t", "R@10", 1): size / 200 for tower in "AB" for size in (16, 128)}
+    values |= {("A, 16", name, "R@10", 0): 0.25 for name in "tu"} | {("A, 16", "t", "R@1", 0): 0.1}
+    found = part3.over(made(values), ["t"], {"A, 16": 16, "A, 128": 128, "A, 5": 5}, "R@10")
+    assert found.columns.tolist() == ["size", "collection", "seed", "value"]
+    assert set(found.itertuples(index=False, name=None)) == {(16, "t", 1, 8.0), (128, "t", 1, 64.0), (16, "t", 0, 25.0)}
+    assert set(part3.over(made(values), ["t", "u"], {"A, 16": 200}, "R@10")["collection"]) == {"t", "u"}
+
+
+def test_quality_stands_over_the_loss_of_the_generator():
+    values = {"dense a": 0.2, "dense b": 0.4, "words a": 0.7, "words b": 0.9}
+    found = made({(system, "t", "R@10", 0): value for system, value in values.items()})
+    systems = {kind: {name: f"{kind} {name}" for name in "ab"} for kind in ("dense", "words")}
+    table = part3.worth(found, "t", pd.Series({"a": 4.0, "b": 3.5}), systems)
+    assert table[["generator", "loss", "system", "value"]].to_numpy().tolist() == [
+        ["a", 4.0, "dense", pytest.approx(20)], ["a", 4.0, "words", pytest.approx(70)],
+        ["b", 3.5, "dense", pytest.approx(40)], ["b", 3.5, "words", pytest.approx(90)],
+    ]  # fmt: skip
+    axis = zero_shot_figures.worth(table, {"BM25": 80.0}).axes[0]
+    assert axis.xaxis_inverted() and axis.get_ylabel() == "R@10 (points of 100)"
+    assert [text.get_text() for text in axis.texts] == ["a", "b"]
+    lines = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
+    assert lines["BM25"][0] == pytest.approx(80)
+
+
+# --- parameters ------------------------------------------------------------------------------------
+
+
+def test_the_parameters_of_these_tests_pass():
+    assert check_parameters(GIVEN, RULES) == GIVEN
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("generators", {}, "generators = {} must map collections to their targets"),
+        ("generators", {"squat": [TARGET]}, "generators .* = 'squat' is not known"),
+        ("generators", {SOURCE: []}, "at least one value"),
+        ("generators", {SOURCE: [TARGET, SOURCE]}, f"{SOURCE!r} is no target of a generator that has seen its labels"),
+        ("generators", {SOURCE: [TARGET], "quora": [TARGET]}, "names a target twice"),
+        ("generator_head", "copy", "generator_head = 'copy' is not known"),
+        ("generator_checkpoint", None, "generator_checkpoint = None must be a folder or hub name"),
+        ("denoising_steps", -1, "denoising_steps = -1 must be a whole number of at least 0"),
+        ("pooling", "max", "pooling = 'max' is not known"),
+        ("adapted", ["nope"], "adapted .* = 'nope' is not known"),
+        ("added", {TARGET: 0}, "added.* = 0 must be a whole number of at least 1"),
+    ],
+)
+def test_an_impossible_parameter_is_refused(name, value, message):
+    with pytest.raises(SettingError, match=message):
+        check_parameters({**GIVEN, name: value}, RULES)
+
+
+@pytest.mark.parametrize("name", ["adapted", "compared", "added"])
+def test_a_parameter_about_no_target_is_refused(name):
+    value = {"quora": 3} if name == "added" else ["quora"]
+    with pytest.raises(SettingError, match=rf"{name} \(a target of `generators`\) = 'quora' is not known"):
+        part3.targets(experiment(**{name: value}))
+
+
+def test_answers_are_of_a_generator_s_collection():
+    with pytest.raises(SettingError, match="answers"):
+        part3.targets(experiment(answers={TARGET: SOURCE}))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"small": {}}, "must map two names or more to parameters"),
+        (["small", "large"], "must map two names or more to parameters"),
+        ({"small": {}, "ICT": {}}, "'ICT' names something else on this page"),
+        ({"small": {}, "large": 3}, r"sizes\['large'\] = 3 must map parameters to values"),
+        ({"small": {}, "large": {"steps": 3}}, r"sizes\['large'\] \(a parameter .*\) = 'steps' is not known"),
+        ({"small": {}, "large": {"generator_steps": 0}}, r"\['generator_steps'\] = 0 must be a whole number"),
+    ],
+)
+def test_impossible_sizes_are_refused(value, message):
+    with pytest.raises(SettingError, match=message):
+        part3.sizes_of(taken=("ICT",))("sizes", value)
+
+
+@pytest.mark.parametrize("value", [{SOURCE: [TARGET, "quora"]}, {SOURCE: [TARGET], "quora": ["squad-passages"]}])
+def test_one_source_and_one_target_are_compared(value):
+    with pytest.raises(SettingError, match="must have one source and one target"):
+        part3.one_generator("generators", value)

@@ -1,0 +1,135 @@
+"""Negatives of one's own: a few lines, chosen by name, with options, with state, and with vectors from steps before."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from words import SMALL, UNITS
+
+from retlib.systems.stages import Stage, Training
+from retlib.systems.system import System, fit
+from retlib.systems.training_data import Labels
+from retlib.training import trainer
+from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
+from retlib.training.negatives import NEGATIVES, FromLists, InBatch
+
+START = System(SMALL, UNITS)
+SHORT = {"data": Labels(), "steps": 8, "batch_size": 16, "learning_rate": 0.01, "precision": "float32"}
+
+
+class NearPositive(FromLists):
+    """Drawn from what BM25 ranks within `width` places of the relevant document."""
+
+    def __init__(self, inputs, n=1, width=2, depth=40):
+        super().__init__(inputs, n)
+        lists = inputs.bm25(depth)
+        hits = self.labelled.hits(np.arange(len(lists)), lists)
+        place = np.where(hits.any(axis=1), hits.argmax(axis=1), depth)[:, None]
+        self.near = np.where(np.abs(np.arange(lists.shape[1]) - place) <= width, lists, -1)
+
+    def lists(self, queries, step):
+        return self.near[queries]
+
+
+class MemoryBank(InBatch):
+    """The documents of the batch, and the encodings of the last `size` documents of the batches before."""
+
+    def __init__(self, inputs, size=24):
+        super().__init__(inputs)
+        self.size, self.rows, self.vectors = size, np.empty(0, dtype=np.int64), torch.empty(0, SMALL.dimension)
+
+    def batch(self, step):
+        batch = super().batch(step)
+        self.drawn = self._relevant(batch.rows, step)
+        known = self.labelled.hits(batch.rows, np.broadcast_to(self.rows, (len(batch.rows), len(self.rows))))
+        more = torch.where(torch.from_numpy(known), IGNORE, NEGATIVE).to(torch.int8)
+        return replace(batch, targets=torch.cat([batch.targets, more], dim=1), vectors=self.vectors)
+
+    def after(self, batch, queries, documents):
+        self.vectors = torch.cat([documents[: len(self.drawn)], self.vectors])[: self.size]
+        self.rows = np.concatenate([self.drawn, self.rows])[: self.size]
+
+    def state(self):
+        return {"bank/rows": torch.from_numpy(self.rows), "bank/vectors": self.vectors}
+
+    def set_state(self, tensors):
+        self.rows, self.vectors = tensors["bank/rows"].numpy(), tensors["bank/vectors"]
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setattr(NEGATIVES, "_things", dict(NEGATIVES._things))  # for these tests alone
+    NEGATIVES.register("near", lexical=True)(NearPositive)
+    NEGATIVES.register("bank")(MemoryBank)
+
+
+def test_near_negatives_stand_beside_the_positive(collection):
+    stage = Stage(negatives="near", options={"n": 2, "width": 1}, **SHORT)
+    training = Training(stage, fit(START, collection, 0), collection, 0)
+    inputs = training.inputs(collection)
+    sampler, lists = training.sampler(inputs), inputs.bm25(40).tolist()
+    queries = sampler.batch(0).rows
+    beside = 0
+    for query, rows in zip(queries, sampler.negatives(queries, 0), strict=True):
+        relevant = inputs.source.relevant.row(int(query)).tolist()
+        assert not set(rows) & set(relevant)
+        for place in [lists[query].index(row) for row in relevant if row in lists[query]][:1]:
+            beside += len(set(rows) & set(lists[query][max(0, place - 1) : place + 2]))
+    assert beside > len(queries) / 2
+
+
+def test_a_bank_holds_what_steps_before_have_encoded(collection):
+    stage = Stage(negatives="bank", **SHORT)
+    training = Training(stage, fit(START, collection, 0), collection, 0)
+    inputs = training.inputs(collection)
+    task = training.task(training.module, inputs)
+    first = task.batch(0)
+    assert first.targets.shape == (16, 16)
+    task.loss(first)
+    second, bank = task.batch(1), task.negatives
+    with torch.no_grad():
+        torch.testing.assert_close(second.vectors, training.module.documents(first.documents))
+    assert second.targets.shape == (16, 32) and (second.targets == POSITIVE).sum() == 16
+    for query, own, targets in zip(second.rows, bank.drawn, second.targets.tolist(), strict=True):
+        relevant = set(inputs.source.relevant.row(int(query)).tolist())
+        expected = [IGNORE if row in relevant else NEGATIVE for row in bank.rows]
+        assert own in relevant and targets[16:] == expected
+    # The loss sees them: without them it is lower.
+    fewer = replace(second, vectors=None, targets=second.targets[:, :16])
+    assert task.loss(second).item() > task.loss(fewer).item()
+    task.batch(2)
+    assert len(bank.rows) == len(bank.vectors) == 24
+
+
+def test_both_are_trained_beside_what_there_is(collection, own_build, monkeypatch):
+    calls, real = [], trainer.train
+    monkeypatch.setattr(trainer, "train", lambda *given: calls.append(given) or real(*given))
+    warm = START + Stage(**SHORT)
+    names = [fit(warm, collection, 0).name]
+    for stage in (Stage(negatives="near", loss="ranknet", **SHORT), Stage(negatives="bank", **SHORT)):
+        names.append(fit(warm + stage, collection, 0).name)
+        assert len(calls) == len(names)  # nothing already trained is trained again
+    fit(warm + replace(stage, options={"size": 8}), collection, 0)
+    assert len(calls) == 4 and len(set(names)) == 3
+
+
+def test_a_killed_training_has_its_bank_back(collection, own_build, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    system = START + Stage(negatives="bank", keep="last", **SHORT)
+    whole = fit(system, collection, 0)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "other"))
+    batches, real = iter(range(100)), MemoryBank.batch
+
+    def killing(self, step):
+        if next(batches) == 5:
+            raise KeyboardInterrupt
+        return real(self, step)
+
+    monkeypatch.setattr(MemoryBank, "batch", killing)
+    with pytest.raises(KeyboardInterrupt):
+        fit(system, collection, 0)
+    monkeypatch.setattr(MemoryBank, "batch", real)
+    resumed = fit(system, collection, 0)
+    for name, weight in whole.model.named_parameters():
+        assert torch.equal(resumed.model.get_parameter(name), weight)
