@@ -27,7 +27,8 @@ from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Architecture
 from retlib.models.skipthought import SkipThought
 from retlib.models.wordvectors import AveragedVectors, WordVectors
-from retlib.retrieval import two_pass
+from retlib.retrieval import index as indexes
+from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import make_run
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
@@ -170,8 +171,8 @@ class AveragedWords:
         """See `Ranks`."""
         queries, _ = measures.held_out(target.test, split)
         model, candidates = self._model(target, seed), texts(target.test)
-        found = two_pass.build(model.encode(candidates.tolist())).search(model.encode(queries["text"].tolist()), depth)
-        return make_run(queries.index, candidates.index, *found)
+        index = indexes.build(EXACT, model.encode(candidates.tolist()))
+        return make_run(queries.index, candidates.index, *index.search(model.encode(queries["text"].tolist()), depth))
 
     def cost(self, target: Target, seed: int) -> tuple[None, None]:
         """See `Ranks`."""
@@ -180,8 +181,8 @@ class AveragedWords:
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
         model = self._model(target, seed)
-        found = two_pass.build(model.encode(texts(target.test).tolist()))
-        return lambda text, k: found.search(model.encode([text]), k)[1][0]
+        index = indexes.build(EXACT, model.encode(texts(target.test).tolist()))
+        return lambda text, k: index.search(model.encode([text]), k)[1][0]
 
     def _model(self, target: Target, seed: int) -> AveragedVectors:
         if self.file:

@@ -65,7 +65,7 @@ def test_what_is_chosen_is_the_trial_itself(toy, trials, table, monkeypatch):
 
 
 def test_the_first_of_equal_trials_is_chosen(toy):
-    equal = [Lexical(BM25()), Lexical(BM25(method="lucene"))]
+    equal = [Lexical(BM25()), Lexical(BM25(k1=1.2))]
     assert tune({"a": equal}, Target(toy))["chosen"].tolist() == [True, False]
 
 
