@@ -16,7 +16,7 @@ import pandas as pd
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation import measures
-from retlib.retrieval import runs
+from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
 from retlib.systems.ranking import encode_corpus, reorder
 from retlib.systems.system import System, Target, fit
@@ -176,7 +176,7 @@ class Reordered:
         def reordered(text: str, k: int) -> np.ndarray:
             rows = first(text, self.depth)
             rows = rows[rows >= 0]
-            scores = vectors[rows] @ retriever.encode_queries(retriever.tokenize([text]))[0]
+            scores = index.inner_products(vectors[rows], retriever.encode_queries(retriever.tokenize([text]))[0])
             return rows[np.argsort(-scores, kind="stable")][:k]
 
         return reordered

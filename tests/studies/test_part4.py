@@ -22,6 +22,7 @@ from retlib.retrieval.index import EXACT
 from retlib.studies import part4
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part4 import MEASURES, RULES
+from retlib.studies.study import record_latencies
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
@@ -366,7 +367,7 @@ def test_so_many_questions_are_timed_as_there_are(targets, monkeypatch, timed, c
     monkeypatch.setattr(latency, "WARM_UP", 0)
     system = SimpleNamespace(answer=lambda target, seed: lambda text, k: asked.append((seed, text, k)))
     made = desk([0, 2])
-    part4.record_latencies(made, {"A": system}, targets[0], timed)
+    record_latencies(made, {"A": system}, targets[0], timed)
     assert asked == [(seed, text, 100) for seed in (0, 2) for text in texts[:count]]
     assert set(made.results.rows["measure"]) == {"latency ms", "latency p95 ms"}
 
