@@ -27,7 +27,7 @@ from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Architecture
 from retlib.models.skipthought import SkipThought
 from retlib.models.wordvectors import AveragedVectors, WordVectors
-from retlib.retrieval import two_pass
+from retlib.retrieval import index
 from retlib.retrieval.runs import make_run
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
@@ -170,7 +170,9 @@ class AveragedWords:
         """See `Ranks`."""
         queries, _ = measures.held_out(target.test, split)
         model, candidates = self._model(target, seed), texts(target.test)
-        found = two_pass.build(model.encode(candidates.tolist())).search(model.encode(queries["text"].tolist()), depth)
+        found = index.build(index.EXACT, model.encode(candidates.tolist())).search(
+            model.encode(queries["text"].tolist()), depth
+        )
         return make_run(queries.index, candidates.index, *found)
 
     def cost(self, target: Target, seed: int) -> tuple[None, None]:
@@ -180,7 +182,7 @@ class AveragedWords:
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
         model = self._model(target, seed)
-        found = two_pass.build(model.encode(texts(target.test).tolist()))
+        found = index.build(index.EXACT, model.encode(texts(target.test).tolist()))
         return lambda text, k: found.search(model.encode([text]), k)[1][0]
 
     def _model(self, target: Target, seed: int) -> AveragedVectors:
