@@ -21,7 +21,7 @@ from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable, WordPiece, offsets_of
 from retlib.models.encoders import DualEncoder, encode
 from retlib.models.transformer import Transformer
-from retlib.retrieval import index, two_pass
+from retlib.retrieval import index
 from retlib.training.hard_negatives import Retrieved
 from retlib.training.trainer import RetrievalTask, TrainingSettings, train
 
@@ -48,7 +48,7 @@ def main() -> None:
     """Train, and print the seconds of a step in their parts."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--documents", type=int, default=100_000, help="default: 100000")
-    parser.add_argument("--index", default="Exact", help="factory (default: Exact, in two passes where that is faster)")
+    parser.add_argument("--index", default="Exact", help="factory (default: Exact)")
     parser.add_argument("--search", default="", help="its search parameters, such as nprobe=64,k_factor=2")
     parser.add_argument("--retrieved", type=int, default=50, help="documents of a query (default: 50)")
     parser.add_argument("--batch", type=int, default=64, help="queries of a step (default: 64)")
@@ -62,8 +62,7 @@ def main() -> None:
     documents, table = vectors(options.documents), queries()
     search = {name: int(value) for name, value in (part.split("=") for part in options.search.split(",") if part)}
     start = time.perf_counter()
-    exact = options.index == "Exact"
-    built = two_pass.build(documents) if exact else index.build(options.index, documents, search)
+    built = index.build(options.index, documents, search)
     building = time.perf_counter() - start
     relevant = np.random.default_rng(2).integers(options.documents, size=(QUERIES, 1)).astype(np.int32)
     judged = LabelledQueries(table, TokenTable.from_rows(relevant.tolist()), documents)

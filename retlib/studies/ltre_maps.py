@@ -9,6 +9,7 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.data.collection import hash_position
+from retlib.retrieval import index
 from retlib.studies.ltre_study import Study
 from retlib.systems import ltre
 from retlib.training.dynamics import Watching
@@ -60,7 +61,7 @@ def neighbourhoods(study: Study, rate: float, watching: Watching, seed: int) -> 
     parts = []
     for place, (name, relevant) in enumerate(zip(_names(paths.shape[1]), _relevant(study, watching), strict=True)):
         ends = paths[[0, -1], place]  # (2, d)
-        nearest = np.argsort(-(ends @ documents.T), axis=1, kind="stable")[:, :NEAREST]
+        nearest = index.build(index.EXACT, documents).search(ends, NEAREST)[1]
         rows = np.union1d(nearest, relevant)
         what = [*np.where(np.isin(rows, relevant), "relevant", "document"), "before", "after"]
         x, y = _project(np.concatenate([documents[rows], ends])).T

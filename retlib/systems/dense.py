@@ -492,7 +492,8 @@ def _validation(retriever: Retriever, benchmark: Benchmark, part: Collection) ->
     pool, own = benchmark.documents.take(rows), np.searchsorted(np.unique(pairs.groups), pairs.groups)
 
     def score() -> float:
-        scores = retriever.encode_queries(pairs.queries) @ retriever.encode_documents(pool).T
+        documents = retriever.encode_documents(pool)
+        scores = np.array([index.inner_products(documents, query) for query in retriever.encode_queries(pairs.queries)])
         # Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
         rank = (~(scores < scores[np.arange(len(own)), own][:, None])).sum(axis=1)
         return float((1 / rank).mean())

@@ -27,7 +27,7 @@ from retlib.data.text import TokenTable
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
 from retlib.retrieval import index as indexes
-from retlib.retrieval import lexical, runs, two_pass
+from retlib.retrieval import lexical, runs
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.runs import make_run
 from retlib.systems import dense
@@ -54,7 +54,7 @@ LTRE = "LTRe"
 ONE_POSITIVE = ("softmax", "triplet")
 
 # Whose source takes part in the address of what is made here.
-MODULES = (*dense.MODULES, dynamics, indexes, lexical, hard_negatives, rankings, two_pass, sys.modules[__name__])
+MODULES = (*dense.MODULES, dynamics, indexes, lexical, hard_negatives, rankings, sys.modules[__name__])
 
 
 # --- methods ---------------------------------------------------------------------------------------
@@ -407,17 +407,13 @@ def indexed(
     """The index of all documents, made once; see `retlib.retrieval.index.build`."""
     search = dict(search or {})
     if factory == EXACT:
-        found = two_pass.build(encode_corpus(retriever, ranking))
-        found.set(**search)  # of which it has none
-        return found
+        return indexes.build(EXACT, encode_corpus(retriever, ranking), search)
     settings = {"encoder": _of_documents(retriever), **ranking.address, "factory": factory}
 
     def make(folder: Path) -> None:
-        # faiss's codes are reproducible on one thread alone.
-        indexes.build(factory, encode_corpus(retriever, ranking), threads=1).save(folder)
+        indexes.build(factory, encode_corpus(retriever, ranking)).save(folder)
 
     found = indexes.load(cache.artefact("index", settings, MODULES, make))
-    found.settings["threads"] = runtime.threads()
     found.set(**search)
     return found
 
@@ -473,5 +469,5 @@ def reorder(retriever: Retriever, ranking: Ranking, run: pd.DataFrame, depth: in
     ids = pd.Index(head["query_id"].unique())
     encoded, rows = retriever.encode_queries(ranking.queries(ids)), runs.lists(head, ids, documents)
     # Query by query: all vectors at once would be as many as the run is long.
-    scores = np.array([vectors[row] @ query for row, query in zip(rows, encoded, strict=True)])
+    scores = np.array([indexes.inner_products(vectors[row], query) for row, query in zip(rows, encoded, strict=True)])
     return make_run(ids, documents, scores, rows)
