@@ -1,4 +1,4 @@
-"""Systems that match words: identity, TF-IDF and BM25 (Gillick 2018, section 3.4).
+"""Systems that match words: identity, TF-IDF and BM25 (Gillick 2018, section 3.4), and BM25 with feedback (RM3).
 
 All of them see the words that `retlib.data.text.words` sees, so that they and the dense
 systems differ in what they do with words, not in what a word is.
@@ -6,22 +6,24 @@ systems differ in what they do with words, not in what a word is.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array
 
 from retlib.core.errors import DataError, RetlibError, require, require_one_of
 from retlib.data.text import TokenTable, words
 from retlib.retrieval.runs import make_run
 
-BM25_METHODS = ("lucene", "robertson", "atire")
 NO_ROW = -1
+# What Anserini takes for a term that can expand a query.
+_EXPANDS = re.compile(r"[a-z0-9]{2,20}")
 
 
 class LexicalSystem(ABC):
@@ -93,58 +95,13 @@ class Identity(LexicalSystem):
 
 
 @dataclass
-class _Terms:
-    """From text to terms: words, less the stop words, stemmed."""
-
-    stop_words: str | None
-    stemmer: str | None
-
-    def __post_init__(self) -> None:
-        import Stemmer
-        from bm25s.stopwords import STOPWORDS_EN
-
-        require_one_of("stop_words", self.stop_words or "english", ["english"])
-        self._stopped = frozenset(STOPWORDS_EN if self.stop_words else ())
-        self._stem: dict[str, str] = {}
-        if self.stemmer:
-            require_one_of("stemmer", self.stemmer, Stemmer.algorithms())
-            self._stem_word = Stemmer.Stemmer(self.stemmer).stemWord
-
-    def __call__(self, text: str) -> list[str]:
-        kept = (word for word in words(text) if word not in self._stopped)
-        return [self._stemmed(word) for word in kept] if self.stemmer else list(kept)
-
-    def _stemmed(self, word: str) -> str:
-        if word not in self._stem:
-            self._stem[word] = self._stem_word(word)
-        return self._stem[word]
-
-
-@dataclass
 class TfIdf(LexicalSystem):
-    """Cosine of TF-IDF vectors, as scikit-learn weights them: tf · (ln((1 + N) / (1 + df)) + 1).
-
-    Parameters
-    ----------
-    sublinear : bool
-        Use 1 + ln(tf) in place of tf.
-    stop_words : {None, "english"}
-        Words that are left out; the list is Lucene's, of 33 words.
-    stemmer : str, optional
-        A Snowball algorithm, for instance "english".
-    """
-
-    sublinear: bool = False
-    stop_words: str | None = None
-    stemmer: str | None = None
-
-    def __post_init__(self) -> None:
-        self._terms = _Terms(self.stop_words, self.stemmer)
+    """Cosine of TF-IDF vectors, as scikit-learn weights them: tf · (ln((1 + N) / (1 + df)) + 1)."""
 
     def _index(self, documents: Sequence[str]) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        self._vectorizer = TfidfVectorizer(analyzer=self._terms, sublinear_tf=self.sublinear, dtype=np.float32)
+        self._vectorizer = TfidfVectorizer(analyzer=words, dtype=np.float32)
         try:
             self._weights = csr_array(self._vectorizer.fit_transform(documents).T)
         except ValueError as error:
@@ -156,7 +113,13 @@ class TfIdf(LexicalSystem):
 
 @dataclass
 class BM25(LexicalSystem):
-    """Okapi BM25. A word that the query repeats counts as often as it stands there.
+    r"""Okapi BM25 as Lucene has it. A word that the query repeats counts as often as it stands there.
+
+    With tf the word's count in a document, df the number of documents that have it, N that of all
+    documents, and lengths counted in terms, after stop words went, a word adds
+
+    .. math:: \ln\left(1 + \frac{N - df + 0.5}{df + 0.5}\right) \cdot
+              \frac{tf}{tf + k_1 (1 - b + b \cdot \text{length} / \text{mean length})}
 
     Parameters
     ----------
@@ -164,20 +127,10 @@ class BM25(LexicalSystem):
         How slowly repetitions of a word in a document saturate; at 0 only presence counts.
     b : float
         How much a document's length counts, from 0 to 1.
-    method : {"lucene", "robertson", "atire"}
-        The variant, by the names of Kamphuis et al. 2020, "Which BM25 do you mean?"; with
-        tf the word's count in a document, df the number of documents that have it, N that of
-        all documents, and L = 1 - b + b · length / mean length:
-
-        - lucene: ln(1 + (N - df + 0.5) / (df + 0.5)) · tf / (tf + k1 · L)
-        - robertson: max(0, ln((N - df + 0.5) / (df + 0.5))) · tf / (tf + k1 · L)
-        - atire: ln(N / df) · tf · (k1 + 1) / (tf + k1 · L)
-
-        Lengths are counted in terms, after stop words went.
     stop_words : {None, "english"}
         Words that are left out; the list is Lucene's, of 33 words.
-    stemmer : str, optional
-        A Snowball algorithm, for instance "english".
+    stemmer : {None, "english"}
+        Snowball's.
 
     Notes
     -----
@@ -187,15 +140,14 @@ class BM25(LexicalSystem):
 
     k1: float = 1.2
     b: float = 0.75
-    method: str = "lucene"
     stop_words: str | None = None
     stemmer: str | None = None
 
     def __post_init__(self) -> None:
-        require_one_of("method", self.method, BM25_METHODS)
         require(self.k1 >= 0, f"k1 = {self.k1} is negative")
         require(0 <= self.b <= 1, f"b = {self.b} is not between 0 and 1")
-        self._terms = _Terms(self.stop_words, self.stemmer)
+        for name in ("stop_words", "stemmer"):
+            require_one_of(name, getattr(self, name) or "english", ["english"])
 
     def _index(self, documents: Sequence[str]) -> None:
         import bm25s
@@ -204,7 +156,7 @@ class BM25(LexicalSystem):
         rows = [[self._ids.setdefault(term, len(self._ids)) for term in self._terms(text)] for text in documents]
         if not self._ids:
             raise _no_words(self, documents)
-        model = bm25s.BM25(k1=self.k1, b=self.b, method=self.method, backend="numpy", csc_backend="numpy")
+        model = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numpy", csc_backend="numpy")
         weights = model.build_index_from_ids(list(range(len(self._ids))), rows, show_progress=False)
         parts = (weights[name] for name in ("data", "indices", "indptr"))
         self._weights = csr_array(tuple(parts), shape=(len(self._ids), len(documents)))
@@ -212,12 +164,116 @@ class BM25(LexicalSystem):
     def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         return best_products(self._counts(queries), self._weights, k)
 
+    def _terms(self, text: str) -> list[str]:
+        """The words of a text, less the stop words, stemmed."""
+        stopped, stem = _stop_words() if self.stop_words else (), _stem() if self.stemmer else str
+        return [stem(word) for word in words(text) if word not in stopped]
+
     def _counts(self, texts: Sequence[str]) -> csr_array:
         """The known terms of each text, (texts, terms): an entry of 1 for each time that a term stands there."""
         known = (filter(self._ids.__contains__, self._terms(text)) for text in texts)
         table = TokenTable.from_rows([[self._ids[term] for term in terms] for terms in known])
         ones = np.ones(len(table.ids), dtype=np.float32)
         return csr_array((ones, table.ids, table.offsets), shape=(len(table), len(self._ids)))
+
+
+@dataclass
+class RM3(BM25):
+    r"""BM25 whose query is mixed with a relevance model (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004).
+
+    .. math:: P(w) = \lambda \frac{c(w, q)}{|q|} + (1 - \lambda) P(w \mid R), \qquad
+              P(w \mid R) \propto \sum_{d \in F} s(q, d) \frac{c(w, d)}{|d|}
+
+    F are the best documents of the query by BM25 and s their scores. Of :math:`P(w \mid R)` only the
+    most probable terms stay. A document's score is the sum of its BM25 weights of terms, each
+    times :math:`P(w)`.
+
+    Parameters
+    ----------
+    k1, b, stop_words, stemmer
+        As for `BM25`, of both searches.
+    fb_docs : int
+        Documents in F, at most. The defaults are Anserini's.
+    fb_terms : int
+        Terms that expand a query, at most.
+    original_weight : float
+        :math:`\lambda`, from 0 to 1.
+    common : float
+        Terms in more than this share of all documents expand no query: stop words otherwise win.
+
+    Notes
+    -----
+    As in Anserini, only terms of 2 to 20 letters a to z and digits expand a query, and lengths
+    :math:`|d|` count these alone. Anserini also prunes each document to its most frequent terms
+    first; here all count. Equally probable terms are taken in the order in which the documents
+    bring them up.
+    """
+
+    fb_docs: int = 10
+    fb_terms: int = 10
+    original_weight: float = 0.5
+    common: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("fb_docs", "fb_terms"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: at least 1 is needed")
+        for name in ("original_weight", "common"):
+            require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)} is not between 0 and 1")
+
+    def _index(self, documents: Sequence[str]) -> None:
+        super()._index(documents)
+        counts = self._counts(documents)
+        counts.sum_duplicates()
+        frequency = np.bincount(counts.indices, minlength=len(self._ids))
+        useful = np.array([bool(_EXPANDS.fullmatch(term)) for term in self._ids])
+        useful &= frequency <= self.common * len(documents)
+        counts.data *= useful[counts.indices]
+        counts.eliminate_zeros()
+        self._shares = _to_one(counts)  # (documents, terms): c(w, d) / |d|
+
+    def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        return best_products(self._expanded(queries), self._weights, k)
+
+    def _expanded(self, queries: Sequence[str]) -> csr_array:
+        """P(w) of each query: sparse float32, shape (queries, terms)."""
+        counts = self._counts(queries)
+        scores, rows = best_products(counts, self._weights, self.fb_docs)
+        query, place = np.nonzero(rows >= 0)
+        shape = len(queries), self._shares.shape[0]
+        feedback = csr_array((scores[query, place], (query, rows[query, place])), shape=shape)
+        model = _to_one(_largest(csr_array(feedback @ self._shares), self.fb_terms))
+        mixed = self.original_weight * _to_one(counts) + (1 - self.original_weight) * model
+        return csr_array(mixed, dtype=np.float32)
+
+
+def _to_one(matrix: csr_array) -> csr_array:
+    """Rows divided by their sums; a row of zeros stays one."""
+    sums = matrix.sum(axis=1)
+    return csr_array(diags_array(np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)) @ matrix)
+
+
+def _largest(matrix: csr_array, count: int) -> csr_array:
+    """The largest entries of each row, at most `count`; equal ones by column."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((matrix.indices, -matrix.data, rows))
+    rank = np.arange(len(order)) - matrix.indptr[rows]  # the order is row by row, as the entries are
+    kept = order[rank < count]
+    return csr_array((matrix.data[kept], (rows[kept], matrix.indices[kept])), shape=matrix.shape)
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    from bm25s.stopwords import STOPWORDS_EN
+
+    return frozenset(STOPWORDS_EN)
+
+
+@cache
+def _stem() -> Callable[[str], str]:
+    import Stemmer
+
+    return cache(Stemmer.Stemmer("english").stemWord)
 
 
 def _no_words(system: LexicalSystem, documents: Sequence[str]) -> DataError:
@@ -243,24 +299,8 @@ def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.nd
     """
     scores, rows = _nothing(queries.shape[0], k)
     total = np.empty(weights.shape[1], dtype=np.float32)
-    frequent, dense = _frequent(weights)
-    _compiled()(*_parts(queries), *_parts(weights), frequent, dense, total, scores, rows)
+    _compiled()(*_parts(queries), *_parts(weights), total, scores, rows)
     return scores, rows
-
-
-# A term in more than this share of the documents is added as a whole row, which is faster than
-# one by one; of so many terms at most, to bound the memory.
-FREQUENT, MOST_FREQUENT = 0.2, 64
-
-
-def _frequent(weights: csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Row of each frequent term in a dense table, -1 for the others; and that table."""
-    counts = np.diff(weights.indptr)
-    terms = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
-    terms = terms[counts[terms] > FREQUENT * weights.shape[1]]
-    places = np.full(weights.shape[0], -1, dtype=np.int64)
-    places[terms] = np.arange(len(terms))
-    return places, np.ascontiguousarray(weights[terms].toarray(), dtype=np.float32)
 
 
 def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -276,9 +316,7 @@ def _compiled():
     return numba.njit(cache=True)(_best_products)
 
 
-def _best_products(
-    q_starts, q_terms, q_weights, starts, documents, weights, frequent, dense, total, out_scores, out_rows
-):
+def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, total, out_scores, out_rows):
     k = out_scores.shape[1]
     # Room for twice k: whenever it is full, the better half stays. A document is taken only if
     # it beats the k-th best so far; as documents come in order, the first of equals wins.
@@ -287,13 +325,8 @@ def _best_products(
         total[:] = 0
         for i in range(q_starts[query], q_starts[query + 1]):
             term, weight = q_terms[i], q_weights[i]
-            if frequent[term] >= 0:
-                row = dense[frequent[term]]
-                for document in range(len(total)):
-                    total[document] += weight * row[document]
-            else:
-                for j in range(starts[term], starts[term + 1]):
-                    total[documents[j]] += weight * weights[j]
+            for j in range(starts[term], starts[term + 1]):
+                total[documents[j]] += weight * weights[j]
         count, bar = 0, np.float32(0)
         for document, score in enumerate(total):
             if score > bar:

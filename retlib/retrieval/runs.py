@@ -1,4 +1,4 @@
-"""Runs: ranked lists of documents for queries, in a frame of `query_id`, `doc_id` and `score`."""
+"""Runs, ranked lists of documents for queries in a frame of `query_id`, `doc_id` and `score`; and their fusion."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 
 RUN_COLUMNS = ["query_id", "doc_id", "score"]
+# The constant of reciprocal ranks in Cormack, Clarke and Büttcher 2009: the larger, the less the first stand out.
+RANK_CONSTANT = 60
 
 
 def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
@@ -96,3 +98,47 @@ def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame
     rest = rest.assign(score=rest["score"] + rest["query"].map(lowest - 1 - highest))
     whole = pd.concat([first, rest]).sort_values("query", kind="stable").astype({"score": np.float32})
     return whole[RUN_COLUMNS].reset_index(drop=True)
+
+
+def reciprocal_ranks(several: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    r"""Fuse lists by reciprocal rank (Cormack, Clarke and Büttcher 2009).
+
+    .. math:: s(d) = \sum_{r \in \text{lists}} \frac{1}{60 + r(d)}
+
+    with the rank r(d) of a document in a list, from 1; a list that lacks it adds nothing.
+
+    Parameters
+    ----------
+    several : sequence of int64 arrays, shape (Q, any)
+        Rows of documents, best first, each at most once; -1 for none.
+
+    Returns
+    -------
+    scores : float64 array, shape (Q, longest)
+        As wide as the lists together; -inf where there is no further document.
+    rows : int64 array, shape (Q, longest)
+        Best first, equal scores in the order of rows; -1 for none.
+
+    Raises
+    ------
+    DataError
+        If there is no list, or they are of different numbers of queries.
+    """
+    counts = {len(each) for each in several}
+    require(len(counts) == 1, f"lists are fused query by query; these are of {sorted(counts)} queries", DataError)
+    together = np.concatenate(several, axis=1)
+    weights = np.concatenate([1 / (RANK_CONSTANT + 1 + np.arange(each.shape[1])) for each in several])
+    scores, rows = np.full(together.shape, -np.inf), np.full(together.shape, -1, dtype=np.int64)
+    for query, found in enumerate(together):
+        known = found >= 0
+        ids, place = np.unique(found[known], return_inverse=True)
+        sums = np.bincount(place, weights[known], len(ids))
+        order = np.argsort(-sums, kind="stable")
+        scores[query, : len(ids)], rows[query, : len(ids)] = sums[order], ids[order]
+    return scores, rows
+
+
+def fuse(several: Sequence[pd.DataFrame], query_ids: pd.Index, doc_ids: pd.Index, depth: int = 1000) -> pd.DataFrame:
+    """The run that `reciprocal_ranks` makes of several, cut at `depth` results a query."""
+    scores, rows = reciprocal_ranks([lists(run, query_ids, doc_ids) for run in several])
+    return make_run(query_ids, doc_ids, scores[:, :depth], rows[:, :depth])

@@ -15,7 +15,7 @@ import pandas as pd
 
 from retlib.core.errors import require, require_one_of
 from retlib.data.collection import Collection
-from retlib.retrieval import fusion
+from retlib.retrieval import runs
 from retlib.retrieval.lexical import BM25, LexicalSystem
 from retlib.studies.zero_shot_study import TASKS, Study
 from retlib.systems import dense, ltre, recipes, reranking, zero_shot
@@ -123,7 +123,7 @@ class Board:
     def fused(self, run: pd.DataFrame) -> pd.DataFrame:
         """A run over the test queries, fused with that of tuned BM25."""
         ids = self.target.split("test").index, self.target.documents.index
-        return fusion.fuse([run, self._tuned_run], *ids, depth=DEPTH)
+        return runs.fuse([run, self._tuned_run], *ids, depth=DEPTH)
 
     @cached_property
     def _tuned_run(self) -> pd.DataFrame:

@@ -14,9 +14,8 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number
 from retlib.evaluation.measures import evaluate
-from retlib.retrieval import fusion
-from retlib.retrieval.feedback import RM3
-from retlib.retrieval.lexical import BM25
+from retlib.retrieval import runs
+from retlib.retrieval.lexical import BM25, RM3
 from retlib.studies import ltre_study, zero_shot_study
 from retlib.studies.board import DEPTH, LABELS, PRETRAINING, QUERIES, READS_FROM, Board, name_of
 from retlib.studies.experiment import Experiment, Outcome
@@ -264,7 +263,7 @@ def answers(board: Board, seed: int, read: int) -> dict[str, Callable[[int], np.
         return dense(questions[number], DEPTH)
 
     def hybrid(number: int) -> np.ndarray:
-        return fusion.reciprocal_ranks([by_vectors(number)[None], by_words(number)[None]])[1][0, :DEPTH]
+        return runs.reciprocal_ranks([by_vectors(number)[None], by_words(number)[None]])[1][0, :DEPTH]
 
     def reading(number: int) -> np.ndarray:
         rows = hybrid(number)

@@ -15,8 +15,7 @@ from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, one_of, som
 from retlib.data import datasets
 from retlib.data.collection import Collection, subsample
 from retlib.data.text import WordPiece
-from retlib.retrieval.feedback import RM3
-from retlib.retrieval.lexical import BM25, LexicalSystem
+from retlib.retrieval.lexical import BM25, RM3, LexicalSystem
 from retlib.studies.experiment import Experiment, Outcome, collection_name
 from retlib.systems import dense, ltre
 from retlib.systems.dense import Architecture, Retriever, Schedule
