@@ -20,10 +20,12 @@ from retlib.core import runtime
 from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.collection import Collection
+from retlib.data.pairs import Pairs
 from retlib.models.encoders import BagOfWords, DualEncoder
-from retlib.systems.recipes import build_vocabulary, tokenized_pairs
-from retlib.training.negatives import InBatch
-from retlib.training.trainer import RetrievalTask, TrainingSettings, train
+from retlib.systems.system import words
+from retlib.training.negatives import InBatch, Inputs
+from retlib.training.tasks import RetrievalTask
+from retlib.training.trainer import Schedule, train
 
 BATCH, DIMENSION, STEPS, ROUNDS = 1000, 300, 20, 5
 BARE = "bare loop, dense Adam, float32"
@@ -42,25 +44,26 @@ def now() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-def ours(negatives: InBatch, words: int, optimizer: str, precision: str) -> list[tuple[float, float]]:
+def ours(negatives: InBatch, count: int, optimizer: str, precision: str) -> list[tuple[float, float]]:
     """The times at the start and at the end of the book's loop."""
     runtime.set_seeds(0)
-    model = DualEncoder(BagOfWords(words, DIMENSION, sparse=optimizer == "sparse_adam"), scale=20.0)
-    settings = TrainingSettings(STEPS, STEPS, 1, optimizer, 0.01, precision)
+    model = DualEncoder(BagOfWords(count, DIMENSION, sparse=optimizer == "sparse_adam"), scale=20.0)
+    how = {"optimizer": optimizer, "precision": precision, "warmup": 0.0, "decay": False, "evaluations": 1}
+    schedule = Schedule(steps=STEPS, learning_rate=0.01, **how)
     times: list[tuple[float, float]] = []
 
     def validate() -> float:  # called before the first step and after the last one
         times.append(now())
         return -float(len(times))  # never better, so that no weights are copied in between
 
-    train(RetrievalTask(model, negatives, "softmax"), settings, validate, seed=0)
+    train(RetrievalTask(model, negatives, "softmax"), schedule, validate, seed=0)
     return times
 
 
-def bare(negatives: InBatch, words: int) -> list[tuple[float, float]]:
+def bare(negatives: InBatch, count: int) -> list[tuple[float, float]]:
     """The same of a loop as one writes it first: dense gradients, and all of Adam's moments in every step."""
     runtime.set_seeds(0)
-    bag, scale = nn.EmbeddingBag(words, DIMENSION, mode="mean"), nn.Parameter(torch.tensor(20.0))
+    bag, scale = nn.EmbeddingBag(count, DIMENSION, mode="mean"), nn.Parameter(torch.tensor(20.0))
     optimizer = torch.optim.Adam([*bag.parameters(), scale], lr=0.01)
     times = [now()]
     for step in range(STEPS):
@@ -80,14 +83,15 @@ def main() -> None:
     """Time every contender in turn, and print pairs a second and the ratio to the bare loop."""
     runtime.set_threads(1)
     task = load()
-    vocabulary = build_vocabulary([task])
-    negatives = InBatch(tokenized_pairs(task, "train", vocabulary), BATCH, seed=0)
-    words, size = len(vocabulary), len(negatives.batch(0).queries)
+    vocabulary, chosen = words(task), task.labelled("train")
+    pairs = Pairs(*(vocabulary.encode(task.documents["text"][chosen[side]]) for side in ("left", "right")))
+    negatives = InBatch(Inputs(pairs, BATCH, seed=0), mask_known=False)
+    count, size = len(vocabulary), len(negatives.batch(0).queries)
     contenders: dict[str, Callable[[], list[tuple[float, float]]]] = {
-        BARE: lambda: bare(negatives, words),
-        "dense momentum (paper), float32": lambda: ours(negatives, words, "momentum", "float32"),
-        "sparse Adam, float32": lambda: ours(negatives, words, "sparse_adam", "float32"),
-        "sparse Adam, bfloat16": lambda: ours(negatives, words, "sparse_adam", "bfloat16"),
+        BARE: lambda: bare(negatives, count),
+        "dense momentum (paper), float32": lambda: ours(negatives, count, "momentum", "float32"),
+        "sparse Adam, float32": lambda: ours(negatives, count, "sparse_adam", "float32"),
+        "sparse Adam, bfloat16": lambda: ours(negatives, count, "sparse_adam", "bfloat16"),
     }
     rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for number in range(ROUNDS + 1):
@@ -96,7 +100,7 @@ def main() -> None:
             if number > 0:  # the first round warms up
                 rounds[name].append((end[0] - start[0], end[1] - start[1]))
     where = runtime.environment()
-    print(f"{task.name}: {len(negatives.pairs):,} pairs, {words:,} words, batch {size}, {DIMENSION} dimensions")
+    print(f"{task.name}: {len(pairs):,} pairs, {count:,} words, batch {size}, {DIMENSION} dimensions")
     print(f"{where['device']}, 1 thread, load {where['load']}, torch {torch.__version__}, median of {ROUNDS} rounds")
     print(f"{'':34}{'pairs/s':>10}{'pairs per processor second':>30}{'ratio':>8}")
     first = median(cpu for _, cpu in rounds[BARE])

@@ -55,8 +55,6 @@ class Architecture:
         Whether both sides share one encoder. Two begin alike, as two copies of one BERT do (Liang 2020, section 4).
     similarity : {"dot", "cosine"}
         Of two encodings.
-    scale : float
-        Where the learned scale of the similarity starts.
     query_length, document_length : int or None
         Tokens beyond these are cut off; 64 and 288 in Chang 2020.
     checkpoint : str
@@ -71,7 +69,6 @@ class Architecture:
     head: str = "linear"
     towers: str = "siamese"
     similarity: str = "dot"
-    scale: float = 1.0
     query_length: int | None = 32
     document_length: int | None = 96
     checkpoint: str = ""
@@ -80,17 +77,16 @@ class Architecture:
         require_one_of("encoder", self.encoder, ENCODERS.names())
         for name, valid in {"towers": TOWERS, "pooling": POOLINGS, "head": HEADS, "similarity": SIMILARITIES}.items():
             require_one_of(name, getattr(self, name), valid)
-        require_positive(self, "layers", "width", "dimension", "scale")
+        require_positive(self, "layers", "width", "dimension")
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             require(length is None or length >= 1, f"{name} = {length} must be at least 1, or None")
-        object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
 
     def build(self, tokenizer: Tokenizer, folder: Path | None = None) -> DualEncoder:
         """The model, its weights drawn from torch's generator; `folder` is that of a saved retriever."""
         query = ENCODERS.get(self.encoder)(self, tokenizer, folder)
         document = copy.deepcopy(query) if self.towers == "two" else None
-        return DualEncoder(query, document, self.similarity, self.scale)
+        return DualEncoder(query, document, self.similarity)
 
 
 @ENCODERS.register("bag-of-words", cheap=True)

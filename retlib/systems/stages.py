@@ -91,7 +91,7 @@ class Stage(Schedule):
     search : mapping
         Its search parameters.
     scale : float, optional
-        Where the learned scale of the similarity starts, its shift at 0; by default where the start's ended.
+        Where the learned scale of the similarity starts, its shift at 0; by default where the start's ended, or at 1.
     others
         See `retlib.training.trainer.Schedule`.
 
@@ -114,7 +114,7 @@ class Stage(Schedule):
         super().__post_init__()
         if self.scale is not None:
             require_positive(self, "scale")
-            object.__setattr__(self, "scale", float(self.scale))
+            object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
         require_one_of("trains", self.trains, TRAINS)
         object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
         kind, loss = NEGATIVES.get(self.negatives), losses.get(self.loss)

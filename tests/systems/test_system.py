@@ -349,9 +349,9 @@ def test_costs_are_those_of_all_stages(collection, own_build):
 
 def test_labelled_pairs_of_several_tasks_share_an_encoder(toy, own_build):
     bow = Architecture(
-        encoder="bag-of-words", dimension=8, similarity="cosine", scale=5, query_length=None, document_length=None
+        encoder="bag-of-words", dimension=8, similarity="cosine", query_length=None, document_length=None
     )
-    how = {"epochs": 2, "batch_size": 16, "optimizer": "sparse_adam", "warmup": 0.0, "decay": False}
+    how = {"scale": 5, "epochs": 2, "batch_size": 16, "optimizer": "sparse_adam", "warmup": 0.0, "decay": False}
     one = System(bow) + Stage(data=LabelledPairs(), options={"mask_known": False}, **how)
     both = System(bow) + Stage(data=(LabelledPairs(toy), LabelledPairs(toy)), options={"mask_known": False}, **how)
     found = [fit(each, toy, 0) for each in (one, both)]

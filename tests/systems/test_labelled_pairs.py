@@ -1,0 +1,214 @@
+"""Bags of words trained on labelled pairs: which pairs train and validate, scales of their own, chunks, corrections."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_toy
+
+from retlib.core.errors import DataError, SettingError
+from retlib.data.text import words as words_of
+from retlib.evaluation.measures import evaluate
+from retlib.models.retriever import Architecture, Retriever
+from retlib.systems.stages import Stage, Training
+from retlib.systems.system import System, Target, fit, words
+from retlib.systems.training_data import LabelledPairs
+from retlib.training import trainer
+from retlib.training.losses import POSITIVE
+from retlib.training.tasks import Multitask
+
+BAG = Architecture(encoder="bag-of-words", dimension=32, similarity="cosine", query_length=None, document_length=None)
+START = System(BAG)
+PAIRS = Stage(
+    data=LabelledPairs(), options={"mask_known": False}, epochs=20, batch_size=24, learning_rate=0.01, scale=20,
+    optimizer="sparse_adam", warmup=0.0, decay=False, evaluations=2,
+)  # fmt: skip
+# Negatives and loss (Gillick 2018, section 2.1).
+METHODS = [
+    ("labelled", "cross_entropy"),
+    ("in-batch", "cross_entropy"),
+    ("in-batch", "softmax"),
+    ("in-batch", "triplet"),
+]
+
+
+def of(negatives, loss, **changes):
+    return replace(PAIRS, negatives=negatives, loss=loss, options={}, **changes)
+
+
+def task_of(stage, collection):
+    """What the loop would train, and the retriever that it trains."""
+    start = Retriever.fresh(BAG, words(collection), 0)
+    training = Training(stage, start, collection, 0)
+    return stage.data.prepare(training, training.module)[0], training.student
+
+
+def precision_on_test(model, task):
+    """Share of the test pairs whose left side is nearest to the right side of one of its own cluster."""
+    pairs, clusters = task.labelled("test"), task.queries["cluster"]
+    left, right = (model.encode_texts(task.documents["text"][pairs[side]].tolist()) for side in ("left", "right"))
+    nearest = pairs["right"].iloc[(left @ right.T).argmax(axis=1)]
+    return (clusters[nearest].to_numpy() == clusters[pairs["left"]].to_numpy()).mean()
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """What is given to each training from now on."""
+    found, real = [], trainer.train
+    monkeypatch.setattr(trainer, "train", lambda *given: found.append(given) or real(*given))
+    return found
+
+
+def test_the_vocabulary_is_that_of_all_candidates(toy):
+    found = set(words(toy).tokens[1:])
+    assert found == {word for text in toy.documents["text"] for word in words_of(text)}
+    halves = [make_toy("a", slice(0, 12)), make_toy("b", slice(12, None))]
+    assert set(words(*halves).tokens[1:]) == found
+    both = START + replace(PAIRS, data=[LabelledPairs(half) for half in halves])
+    assert set(both.tokenizer(halves[0]).tokens[1:]) == found
+
+
+def test_pairs_are_those_of_the_split_with_their_clusters(toy):
+    source = task_of(PAIRS, toy)[0].negatives.source
+    vocabulary, chosen = words(toy), toy.labelled("train")
+    assert len(source) == len(chosen) > 10 and (source.labels == 1).all()
+    clusters = toy.queries["cluster"][chosen["left"]].to_numpy()
+    for side, table in {"left": source.queries, "right": source.documents}.items():
+        for i, name in enumerate(chosen[side]):
+            assert [vocabulary.tokens[j] for j in table.row(i)] == words_of(toy.documents["text"][name])
+    same = source.groups[:, None] == source.groups[None, :]
+    assert (same == (clusters[:, None] == clusters[None, :])).all()
+
+
+def test_labelled_negatives_see_the_near_misses_and_others_do_not(toy):
+    for negatives, loss in METHODS:
+        source = task_of(of(negatives, loss), toy)[0].negatives.source
+        assert set(source.labels) == ({0, 1} if negatives == "labelled" else {1})
+        chosen = toy.labelled("train", None if negatives == "labelled" else 1)
+        assert source.labels.tolist() == chosen["label"].tolist()
+
+
+def test_items_outside_every_cluster_are_groups_of_their_own(toy):
+    loose = replace(toy, queries=toy.queries.iloc[:0], qrels=toy.qrels.iloc[:0])  # nobody has a cluster
+    groups = task_of(of("labelled", "cross_entropy"), loose)[0].negatives.source.groups
+    left = toy.labelled("train", None)["left"].to_numpy()
+    assert ((groups[:, None] == groups) == (left[:, None] == left)).all()
+
+
+def test_known_duplicates_are_negatives_only_where_asked(toy):
+    plain, masked = (task_of(replace(PAIRS, options={"mask_known": known}), toy)[0].batch(0) for known in (False, True))
+    assert (plain.targets == POSITIVE).sum() == (masked.targets == POSITIVE).sum() == len(plain.targets)
+    assert set(plain.targets.unique().tolist()) == {0, 1} and set(masked.targets.unique().tolist()) == {-1, 0, 1}
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize(("negatives", "loss"), METHODS)
+def test_a_collection_without_pairs_is_named_before_any_training(toy, split, negatives, loss, trainings):
+    bare = replace(toy, name="bare", pairs=toy.pairs[toy.pairs["split"] != split])
+    with pytest.raises(DataError, match=f"'bare' has no {split} pairs"):
+        fit(START + of(negatives, loss), bare, 0)
+    with pytest.raises(DataError, match="'none' has no labelled pairs"):
+        fit(START + of(negatives, loss), replace(toy, name="none", pairs=None), 0)
+    assert trainings == []
+
+
+@pytest.mark.parametrize(("negatives", "loss"), METHODS)
+def test_training_learns_to_retrieve_unseen_questions(toy, negatives, loss):
+    untrained = Retriever.fresh(BAG, words(toy), 0)
+    before, after = (precision_on_test(model, toy) for model in (untrained, fit(START + of(negatives, loss), toy, 0)))
+    assert after > before + 0.1
+
+
+def test_validation_is_precision_at_1_over_the_validation_pairs(toy):
+    trained, pairs = fit(START + PAIRS, toy, 0), toy.labelled("dev")
+    left, right = (trained.encode_texts(toy.documents["text"][pairs[side]].tolist()) for side in ("left", "right"))
+    best, clusters = (left @ right.T).argmax(axis=1), toy.queries["cluster"]
+    hits = clusters[pairs["right"].iloc[best]].to_numpy() == clusters[pairs["left"]].to_numpy()
+    assert trained.history.best_score == pytest.approx(hits.mean())
+
+
+def test_no_test_question_is_trained_on(toy):
+    seen, vocabulary = task_of(PAIRS, toy)[0].negatives.source, words(toy)
+    test = {tuple(vocabulary.encode([text]).ids) for text in toy.documents["text"][toy.documents["split"] == "test"]}
+    rows = {tuple(table.row(i)) for table in (seen.queries, seen.documents) for i in range(len(seen))}
+    assert rows and not rows & test
+
+
+def test_a_run_ranks_all_candidates_by_cosine_itself_included(toy):
+    system = START + PAIRS
+    trained, run = fit(system, toy, 0), system.run(Target(toy), 0, depth=10)
+    queries = toy.split("test")
+    encoded = trained.encode_texts(queries["text"].tolist())
+    np.testing.assert_allclose(np.linalg.norm(encoded, axis=1), 1, atol=1e-5)
+    scores = encoded @ trained.encode_texts(toy.documents["text"].tolist()).T
+    assert run["query_id"].unique().tolist() == queries.index.tolist()
+    for i, (_, part) in enumerate(run.groupby("query_id", sort=False)):
+        np.testing.assert_allclose(part["score"], np.sort(scores[i])[::-1][:10], atol=1e-5)
+        assert part["score"].iloc[0] == pytest.approx(1, abs=1e-5)  # the question itself
+    assert set(run["doc_id"]) - set(queries.index)  # candidates are not the test questions alone
+    narrow = toy.candidates("test")
+    found = system.run(Target(narrow, toy), 0, depth=1000)
+    assert (found.groupby("query_id").size() == len(narrow.documents)).all()  # fewer than asked for
+
+
+# --- scales ----------------------------------------------------------------------------------------
+
+
+def test_a_stage_says_where_the_scale_starts(toy):
+    vocabulary = words(toy)
+    start = Retriever.fresh(BAG, vocabulary, 0)
+    assert start.model.alpha.item() == 1
+    trained = fit(START + PAIRS, toy, 0)
+    assert trained.model.alpha.item() != 20 and trained.model.beta.item() == pytest.approx(0, abs=0.5)
+    for scale, expected in ((None, trained.model.alpha.item()), (5, 5.0)):
+        training = Training(replace(PAIRS, scale=scale), trained, toy, 0)
+        assert training.module.alpha.item() == expected
+        assert training.module.beta.item() == (trained.model.beta.item() if scale is None else 0)
+    assert trained.model.alpha.item() != 5  # the start stays as it is
+    with pytest.raises(SettingError, match="scale = 0 must be positive"):
+        replace(PAIRS, scale=0)
+    assert replace(PAIRS, scale=5).address(toy) == replace(PAIRS, scale=5.0).address(toy)
+
+
+def test_a_start_is_taken_up(toy):
+    system = START + PAIRS
+    again = fit(system + replace(PAIRS, learning_rate=1e-9, epochs=1, keep="last"), toy, 0)
+    found, expected = (model.model.query_encoder.weight.detach() for model in (again, fit(system, toy, 0)))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_several_tasks_share_one_encoder_and_have_their_own_scales(trainings):
+    tasks = [make_toy("a", slice(0, 12)), make_toy("b", slice(12, None))]
+    stage = replace(PAIRS, data=[LabelledPairs(task) for task in tasks], batch_size=8, epochs=6)
+    system = START + stage
+    fit(system, tasks[0], 0)
+    ((multitask, schedule, *_, pairs),) = trainings
+    assert isinstance(multitask, Multitask) and schedule == stage
+    first, second = (task.module for task in multitask.tasks)
+    assert first.query_encoder is second.query_encoder
+    assert len({first.alpha.item(), second.alpha.item(), 20.0}) == 3
+    # An epoch is one pass over the larger task.
+    assert pairs == max(len(task.labelled("train")) for task in tasks)
+    for task in tasks:
+        run = system.run(Target(task, tasks[0]), 0)
+        assert evaluate(run, task.judgments("test"), ["AP@100"])["value"].mean() > 0.4
+
+
+# --- large batches, frequent documents ---------------------------------------------------------------
+
+
+def test_chunks_give_the_gradients_of_the_whole_batch(toy):
+    whole, chunked = (fit(START + replace(PAIRS, chunk=chunk, precision="float32"), toy, 0) for chunk in (None, 5))
+    assert whole.name != chunked.name
+    for one, other in zip(whole.history.evaluations[1:], chunked.history.evaluations[1:], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+def test_a_document_s_share_is_how_often_it_is_drawn(toy):
+    doubled = replace(toy, pairs=toy.pairs.replace({"right": {toy.pairs["right"].iloc[1]: toy.pairs["right"].iloc[0]}}))
+    source = task_of(PAIRS, doubled)[0].negatives.source
+    right = doubled.labelled("train")["right"]
+    expected = [np.log((right == name).mean()) for name in right]
+    np.testing.assert_allclose(source.log_shares, expected, rtol=1e-6)
+    batch = task_of(replace(PAIRS, options={"corrected": True}), doubled)[0].batch(0)
+    assert set(batch.log_shares.tolist()) <= set(source.log_shares.tolist())
