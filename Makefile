@@ -43,7 +43,7 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile --no-loadscope-reorder --durations 15
-	OPENBLAS_CORETYPE=`$(OTHER_KERNEL)` $(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile $(KERNEL_TESTS)
+	OPENBLAS_CORETYPE=`$(OTHER_KERNEL)` $(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile -m "not slow" $(KERNEL_TESTS)
 
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)

@@ -79,7 +79,7 @@ rule notebook:
         given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
         words=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].page.words)),
     shell:
-        "exec {PYTHON:q} -m retlib.workflow.execute {input.notebook:q} {FOLDER:q} --name {wildcards.name:q}"
+        "exec {PYTHON:q} -m retlib execute {input.notebook:q} {FOLDER:q} --name {wildcards.name:q}"
         " --parameters {params.given:q} --words {params.words:q} > {log:q} 2>&1"
 
 

@@ -12,11 +12,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from retlib.core import runtime
 from retlib.workflow import notebooks, processes
@@ -51,12 +50,11 @@ def build(
         0, or 1 when a notebook or the pages failed.
     """
     plans = notebooks.plan(runtime.root(), profile, seeds)
+    plans = notebooks.needed(plans, only or plans)
     for name, plan in plans.items():
-        if plan.parameters.get("source") == "reference" and (not only or name in only):
+        if plan.parameters["source"] == "reference":
             print(f"{name}: its data are not here; the page shows the recorded results.")
     settings = {"profile": profile} if seeds is None else {"profile": profile, "seeds": " ".join(map(str, seeds))}
-    if only:
-        plans = notebooks.needed(plans, only)
     return run(plans, runtime.build_dir() / profile, jobs, settings, options, pages=not only)
 
 
@@ -70,12 +68,7 @@ def run(
 ) -> int:
     """Bring executed copies in a folder up to date, and the pages if they are wanted; 0, or 1 when one failed.
 
-    Parameters
-    ----------
-    plans : mapping
-        Those that are wanted, of the ones that the Snakefile finds with these settings.
-    settings : mapping
-        Snakemake's configuration.
+    The plans are those that are wanted, of the ones that the Snakefile finds with these settings.
     """
     command = [
         sys.executable, "-m", "snakemake", "--snakefile", str(runtime.root() / "Snakefile"), "--cores", str(jobs),
@@ -92,18 +85,15 @@ def run(
     return 1 if code else 0
 
 
-@contextmanager
-def _sole(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the operating system takes back from a killed process."""
+def _sole(folder: Path) -> AcquireReturnProxy:
+    """Wait for the folder's lock, which the operating system takes back from a killed process."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
-        held = lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except Timeout:
         print(f"Another run is at work in {folder}; waiting for it.", flush=True)
-        held = lock.acquire()
-    with held:
-        yield
+        return lock.acquire()
 
 
 def _clear(folder: Path, names: Iterable[str]) -> None:
@@ -182,16 +172,14 @@ def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start:
         said = f"{ran} notebook{'s' * (ran != 1)} ran, {len(plans) - ran} were up to date"
         said += f" ({time.time() - start:.0f} s)."
         return said + (f"\nThe book is at {folder / 'html' / 'index.html'}" if pages else "")
-    failed = {name: folder / "failed" / f"{name}.ipynb" for name in plans}
-    failed = {name: copy for name, copy in failed.items() if copy.exists()}
-    lines = []
-    for name, copy in failed.items():
-        lines += [f"{name} FAILED: {summary(copy)}", f"  its executed copy, the error on top: {copy}"]
-        lines += [f"  its log: {folder / 'logs' / name}.log"]
+    lines, failed = [], {path.stem for path in (folder / "failed").glob("*.ipynb")} & plans.keys()
     for name in plans:
-        causes = failed.keys() & notebooks.needed(plans, [name])
-        if causes and name not in failed:
-            lines.append(f"{name} was not run: it comes after {', '.join(sorted(causes))}.")
+        copy, causes = folder / "failed" / f"{name}.ipynb", failed & notebooks.needed(plans, [name]).keys()
+        if name in failed:
+            lines += [f"{name} FAILED: {summary(copy)}", f"  its executed copy, the error on top: {copy}"]
+            lines += [f"  its log: {folder / 'logs' / name}.log"]
+        elif causes:
+            lines += [f"{name} was not run: it comes after {', '.join(sorted(causes))}."]
     if not failed:
         by_pages = pages and all(path.exists() for path in copies.values())
         log = folder / "logs" / ("pages.log" if by_pages else "snakemake.log")

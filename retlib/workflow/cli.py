@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -96,6 +97,22 @@ def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, 
     if "MAKELEVEL" in os.environ:
         processes.end_with_parent()
     sys.exit(book.build(profile, jobs, seeds, options))
+
+
+@main.command()
+@click.argument("notebook", type=click.Path(path_type=Path, resolve_path=True))
+@click.argument("folder", type=click.Path(path_type=Path, resolve_path=True))
+@click.option("--name", help="of the copy, if not the notebook's")
+@click.option("--parameters", default="{}", metavar="JSON")
+@click.option("--words", default="{}", metavar="JSON", help="of a template")
+def execute(notebook: Path, folder: Path, name: str | None, parameters: str, words: str) -> None:
+    """Run one NOTEBOOK in FOLDER, as Snakemake asks for it."""
+    from retlib.workflow import execute as one
+    from retlib.workflow import processes
+
+    if processes.MARK in os.environ:
+        processes.end_with_parent()
+    one.execute(notebook, folder, json.loads(parameters), name, json.loads(words))
 
 
 @main.command()

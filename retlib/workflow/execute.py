@@ -1,13 +1,7 @@
-"""One notebook through papermill, so that what is left behind says what happened.
-
-``python -m retlib.workflow.execute NOTEBOOK FOLDER --parameters JSON`` runs a notebook in
-`FOLDER/running`, and when it is done moves its executed copy to `FOLDER/notebooks`, or,
-with the error on top, to `FOLDER/failed`.
-"""
+"""One notebook through papermill, so that what is left behind says what happened."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -21,6 +15,7 @@ from unittest import mock
 
 import psutil
 
+from retlib.core.errors import RetlibError
 from retlib.workflow import processes
 
 # A kernel can miss a message and then waits for ever, seldom (ipython/ipykernel#1554): one that is at work on no cell
@@ -28,7 +23,7 @@ from retlib.workflow import processes
 PATIENCE, RESTARTS = 300, 2
 
 
-class NotebookError(Exception):
+class NotebookError(RetlibError):
     """A notebook failed; the message says how, and where its executed copy is."""
 
 
@@ -39,7 +34,7 @@ def execute(
     name: str | None = None,
     words: Mapping[str, str] | None = None,
 ) -> Path:
-    """Run a notebook with the given parameters; returns the path of its executed copy.
+    """Run a notebook in `folder/running`; returns the path of its executed copy, which is moved to `folder/notebooks`.
 
     Parameters
     ----------
@@ -53,7 +48,7 @@ def execute(
     Raises
     ------
     NotebookError
-        If a cell fails or the kernel dies.
+        If a cell fails or the kernel dies; the copy is then in `folder/failed`, with the error on top.
     """
     name = name or notebook.stem
     running, done, failed = (folder / state / f"{name}.ipynb" for state in ("running", "notebooks", "failed"))
@@ -172,26 +167,3 @@ def _explain(running: Path, error: Exception) -> None:
     text = f"**The run stopped{where}.**\n\n```\n{message}\n```"
     book.cells.insert(0, nbformat.v4.new_markdown_cell(text))
     nbformat.write(book, running)
-
-
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m retlib.workflow.execute", description=__doc__.split("\n")[0])
-    parser.add_argument("notebook", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--parameters", type=json.loads, default={}, metavar="JSON")
-    parser.add_argument("--name", help="of the copy, if not the notebook's")
-    parser.add_argument("--words", type=json.loads, default={}, metavar="JSON", help="of a template")
-    given = parser.parse_args()
-    if processes.MARK in os.environ:
-        processes.end_with_parent()
-    try:
-        execute(given.notebook.resolve(), given.folder.resolve(), given.parameters, given.name, given.words)
-    except NotebookError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,6 +7,8 @@ another one does.
 from __future__ import annotations
 
 import ast
+import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -50,23 +52,11 @@ def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None)
 
 def _readers(parameters: Mapping[str, Any]) -> Iterator[Path]:
     """The files that read the data sets which parameters name, at whatever depth."""
-    if not parameters:
-        return
-    from retlib.data import datasets
+    if parameters:
+        from retlib.data import datasets
 
-    for name in _texts(parameters):
-        yield from (Path(module.__file__) for module in datasets.readers(name))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The strings in a value: itself, or members, keys and values of its lists and mappings."""
-    if isinstance(value, Mapping):
-        value = [*value, *value.values()]
-    if isinstance(value, list | tuple):
-        for member in value:
-            yield from _texts(member)
-    elif isinstance(value, str):
-        yield value
+        for name in re.findall('"(.*?)"', json.dumps(parameters)):
+            yield from (Path(module.__file__) for module in datasets.readers(name))
 
 
 def _trees(path: Path) -> Iterator[ast.Module]:

@@ -13,7 +13,7 @@ import psutil
 MARK = "RETLIB_RUN"
 
 
-def end_with_parent(interval: float = 0.5) -> None:
+def end_with_parent() -> None:
     """End this process and its children soon after its parent is gone.
 
     Notes
@@ -26,7 +26,7 @@ def end_with_parent(interval: float = 0.5) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(interval)
+            time.sleep(0.5)
         # Nobody waits for them: the main thread would take a child that another waited for as one that ended well.
         kill(psutil.Process().children(recursive=True))
         os._exit(1)

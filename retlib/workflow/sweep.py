@@ -164,16 +164,18 @@ def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
     x, *others = (VARIED + name for name in sweep.varied)
     collections = list(table["collection"].unique())
     figure, axes = styled(1.0 + 4.5 * len(collections), 4.0, len(collections))
-    lines = table.groupby(["system", *others], sort=False).ngroup()
-    for axis, collection in zip(axes, collections, strict=True):
-        part = table[table["collection"] == collection]
-        for place, points in part.groupby(lines, sort=False):
-            first = points.iloc[0]
-            label = ", ".join([first["system"], *(f"{name.removeprefix(VARIED)} {first[name]}" for name in others)])
+    lines = table.groupby(["system", *others], sort=False)
+    for place, ((system, *values), line) in enumerate(lines):
+        label = ", ".join([system, *(f"{_plain(name)} {value}" for name, value in zip(others, values, strict=True))])
+        for axis, collection in zip(axes, collections, strict=True):
+            points = line[line["collection"] == collection]
             ticks = points[x].astype(str) if points[x].dtype == object else points[x]
-            axis.errorbar(
-                ticks, points[sweep.measure], points["deviation over seeds"], label=label, **line_style(int(place))
-            )
-        axis.set(title=collection, xlabel=x.removeprefix(VARIED), ylabel=sweep.measure)
+            spread = points["deviation over seeds"]
+            axis.errorbar(ticks, points[sweep.measure], spread, label=label, **line_style(place))
+            axis.set(title=collection, xlabel=_plain(x), ylabel=sweep.measure)
     legend(figure, axes, 1)
     return figure
+
+
+def _plain(column: str) -> str:
+    return column.removeprefix(VARIED)

@@ -44,7 +44,7 @@ GROUPS = [
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
-    """A folder with one paper's table, in which D is played by the collection `part`, and E by a stand-in."""
+    """A folder with one paper's table, of whose data sets D is a part of the paper's, and E a stand-in."""
     folder = tmp_path / "data" / "papers"
     folder.mkdir(parents=True)
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
@@ -213,11 +213,11 @@ def test_a_collection_that_plays_one_data_set_has_the_paper_s_numbers():
 def test_every_number_of_every_paper_is_on_its_page(paper):
     """Without results of ours, and so for a part that is not written yet."""
     found = papers.numbers(paper, "explore", "reference")
-    told = papers.printed(paper)
+    lines = papers.printed(paper)
     shown = "".join(papers.page(found, artefact).data for artefact in papers.coverage(found)["artefact"])
     assert (
         shown.count(" |</td>") + shown.count(" |<br>")
-        == (told["value"] != "").sum()
+        == (lines["value"] != "").sum()
         == len(found[found["theirs"] != ""])
     )
 
@@ -279,8 +279,8 @@ def test_each_papers_contradictions_and_outcomes_are_counted(ledger):
 @pytest.mark.parametrize("paper", claims.papers())
 def test_every_inconsistency_is_on_the_page(paper):
     lines, _ = rows_of(overview.inconsistencies(paper))
-    told = claims.papers_table("inconsistencies").query("paper == @paper")
-    assert [line[1] for line in lines] == told["what"].tolist()
+    known = claims.papers_table("inconsistencies").query("paper == @paper")
+    assert [line[1] for line in lines] == known["what"].tolist()
 
 
 @pytest.mark.parametrize("paper", claims.papers())

@@ -31,7 +31,7 @@ def recorded():
             experiment="11", system=system, collection="toy", split="test", measure="AP@100", seed=seed,
             value=float(values.mean()), profile="quick",
         )  # fmt: skip
-    # A cost, which has no values by query.
+    # A cost, which has no values per query.
     made.add_row(
         experiment="11", system="index", collection="toy", split="test", measure="AP@100", value=1.0, seed=0,
         profile="quick",
