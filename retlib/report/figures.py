@@ -254,6 +254,7 @@ def tradeoff(
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return figure
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:

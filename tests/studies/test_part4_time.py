@@ -29,7 +29,7 @@ from retlib.studies.part4_time import (
 )
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
-from retlib.systems.system import System, fit
+from retlib.systems.system import System, fit, stage_seed
 from retlib.systems.training_data import Labels
 from retlib.training import trainer
 

@@ -14,7 +14,7 @@ from retlib.evaluation.measures import evaluate
 from retlib.retrieval.index import build
 from retlib.retrieval.runs import make_run
 from retlib.systems.stages import Stage
-from retlib.systems.system import KIND, System, fit, observe
+from retlib.systems.system import KIND, System, fit, observe, stage_seed
 from retlib.systems.training_data import Labels
 from retlib.training import trainer
 from retlib.training.dynamics import Watching, paths
@@ -72,7 +72,7 @@ def test_what_is_seen_first_is_the_start(collection):
     start = fit(START, collection, 0)
     tokenized = start.reads(collection)
     ids, _ = tokenized.relevant("train")
-    chosen = ids[np.sort(rows_of_step(len(ids), 16, 0, 0))]
+    chosen = ids[np.sort(rows_of_step(len(ids), 16, stage_seed(0, 1), 0))]
     vectors, encoded = start.encode_documents(tokenized.documents), start.encode_queries(tokenized.query_rows(chosen))
     run = make_run(chosen, collection.documents.index, *build("Exact", vectors).search(encoded, 10))
     values = evaluate(run, collection.qrels[collection.qrels["query_id"].isin(chosen)], ["RR@10", "R@10"])
