@@ -119,7 +119,8 @@ class System:
     @property
     def settings(self) -> dict[str, Any]:
         """The system as recorded beside its results: JSON values."""
-        told = {"tokens": asdict(self.tokens)} if hasattr(self.tokens, "tokenizer") else {}
+        # Asked of the class: the vocabulary itself is only learned when it is needed.
+        told = {"tokens": asdict(self.tokens)} if hasattr(type(self.tokens), "tokenizer") else {}
         told |= {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
         return {**asdict(self.architecture), **told, "stages": [stage.settings for stage in self.stages]}
 
