@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +33,10 @@ class TokenIndex:
         require(len(offsets) > 1, "there are no documents to index", DataError)
         require(bool((np.diff(offsets) > 0).all()), "a document has no token", DataError)
         self.vectors, self.offsets = vectors, offsets
+        # BLAS may give equal documents scores that differ in their last bits: all take that of the first of them.
+        contents = (blake2b(vectors[start:end], digest_size=16).digest() for start, end in pairwise(offsets))
+        first: dict[bytes, int] = {}
+        self._first = np.array([first.setdefault(content, row) for row, content in enumerate(contents)])
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -72,7 +78,7 @@ class TokenIndex:
         found = []
         for start in range(0, len(offsets) - 1, QUERY_BLOCK):
             block = offsets[start : start + QUERY_BLOCK + 1]
-            scores = self._scores(tokens[block[0] : block[-1]], block - block[0])
+            scores = self._scores(tokens[block[0] : block[-1]], block - block[0])[:, self._first]
             rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             found.append((np.take_along_axis(scores, rows, axis=1), rows))
         scores, rows = zip(*found, strict=True)

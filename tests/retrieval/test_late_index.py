@@ -58,6 +58,19 @@ def test_equal_scores_are_in_the_order_of_rows():
     assert many.search(vectors[1:2], np.array([0, 1]), 60)[1].tolist() == [[*range(50, 100), *range(10)]]
 
 
+@pytest.mark.parametrize("queries", [1, 16])
+def test_equal_documents_tie_wherever_they_stand(queries):
+    rng = np.random.default_rng(0)
+    document, other = rng.normal(size=(37, 128)), rng.normal(size=(37, 128))
+    index = TokenIndex(np.concatenate([document, other] * 200).astype(np.float32), np.arange(401) * 37)
+    asked = rng.normal(size=(20 * queries, 128)).astype(np.float32)
+    scores, rows = index.search(asked, np.arange(queries + 1) * 20, 400)
+    assert (scores[:, :200] == scores[:, :1]).all() and (scores[:, 200:] == scores[:, 200:201]).all()
+    assert (
+        rows == np.concatenate([rows[:, :1] + np.arange(0, 400, 2), rows[:, 200:201] + np.arange(0, 400, 2)], 1)
+    ).all()
+
+
 def test_what_cannot_be_searched_is_named():
     index = TokenIndex(np.eye(2, dtype=np.float32), np.array([0, 1, 2]))
     with pytest.raises(SettingError, match="k = 0"):
