@@ -101,10 +101,16 @@ def load_plugins() -> None:
         if not file.is_file():
             raise SettingError(f"RETLIB_PLUGINS names {path}, which is no file.")
         name = f"plugin_{file.stem}"
+        if name in sys.modules and Path(sys.modules[name].__file__) != file:  # of another folder
+            name = f"{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
         if name not in sys.modules:
             spec = spec_from_file_location(name, file)
             sys.modules[name] = module = module_from_spec(spec)
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]  # so that the next look says again what is wrong
+                raise
 
 
 # --- sources ---------------------------------------------------------------------------------------
@@ -152,7 +158,7 @@ def _member(name: str, value: Any, seen: set[int]) -> Iterator[str]:
     if inspect.isfunction(found):
         yield from _function(found, seen)
     elif isinstance(value, LITERALS) and not name.startswith("__"):
-        yield f"{name} = {value!r}"
+        yield _literal(name, value)
 
 
 def _function(function: Any, seen: set[int]) -> Iterator[str]:
@@ -168,12 +174,30 @@ def _function(function: Any, seen: set[int]) -> Iterator[str]:
             node.decorator_list = []
     yield ast.unparse(tree)
     if not _inside(function):
-        outside = inspect.getclosurevars(function)
-        for name, value in sorted({**outside.globals, **outside.nonlocals}.items()):
+        for name, value in sorted(_outside(function).items()):
             if isinstance(value, LITERALS):
-                yield f"{name} = {value!r}"
+                yield _literal(name, value)
             elif (inspect.isfunction(value) or isinstance(value, type)) and value.__module__ == function.__module__:
                 yield from _lines(value, seen)
+
+
+def _outside(function: Any) -> dict[str, Any]:
+    """What a function reads from its surroundings, the functions and comprehensions inside it and its defaults too."""
+    codes = [function.__code__]
+    for code in codes:
+        codes += [part for part in code.co_consts if inspect.iscode(part)]
+    read = {name for code in codes for name in code.co_names} & function.__globals__.keys()
+    defaults = dict(enumerate(function.__defaults__ or ())) | (function.__kwdefaults__ or {})
+    return {
+        **{name: function.__globals__[name] for name in read},
+        **inspect.getclosurevars(function).nonlocals,
+        **{f"default {place}": value for place, value in defaults.items()},
+    }
+
+
+def _literal(name: str, value: Any) -> str:
+    # The order of a set is another in every process.
+    return f"{name} = {sorted(map(repr, value)) if isinstance(value, set | frozenset) else repr(value)}"
 
 
 def _inside(thing: Any) -> bool:

@@ -202,8 +202,11 @@ class Retriever(Trained):
     @property
     def document_fingerprint(self) -> str:
         """sha256 of what encodes documents: trainings of the query encoder alone share it with their start."""
-        lengths = {"length": self.architecture.document_length, "similarity": self.architecture.similarity}
-        return self._digest(self.model.document_encoder, lengths)
+        made = self.architecture
+        told = {"length": made.document_length, "similarity": made.similarity}
+        # What weights do not tell.
+        told |= {"encoder": [made.encoder, ENCODERS.source(made.encoder)], "pooling": made.pooling, "head": made.head}
+        return self._digest(self.model.document_encoder, told)
 
     def _digest(self, module: nn.Module, told: dict) -> str:
         digest = hashlib.sha256(json.dumps([told, tokens_key(self.tokenizer)]).encode())

@@ -239,7 +239,7 @@ def train_stage(training: Training, folder: Path, label: str, watching: Watching
     ]
     tasks, scores = [task for task, _ in prepared], [validate for _, validate in prepared]
     # With several tasks, an epoch is one pass over the largest; the smaller ones come round more often.
-    pairs = max(len(task.negatives.source) if hasattr(task, "negatives") else 1 for task in tasks)
+    pairs = max(task.pairs for task in tasks)
     callback = watching.begin(*_watched(training)) if watching else None
     history = trainer.train(
         tasks[0] if len(tasks) == 1 else Multitask(tasks),

@@ -35,6 +35,12 @@ UNSEEN, OTHER_SEED = 512, 1_000_003
 FEWEST = 10
 
 
+def _trains_both(training: Training) -> None:
+    """Whether both encoders are trained; `SettingError` where these data have no documents that are encoded before."""
+    data = " and ".join(map(repr, training.stage.parts))
+    require(training.stage.trains == "both", f"{data}: only a collection's queries can train the query encoder alone")
+
+
 # --- pre-training ----------------------------------------------------------------------------------
 
 
@@ -72,8 +78,9 @@ class Pretraining(TrainingData):
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         """The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs."""
+        _trains_both(training)
         source, stage, student = self._source(training), training.stage, training.student
-        unseen = source.draw(0, min(UNSEEN, stage.seen), training.seed + OTHER_SEED)
+        unseen = source.draw(0, min(UNSEEN, stage.seen or UNSEEN), training.seed + OTHER_SEED)
 
         def validate() -> float:
             encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
@@ -114,13 +121,14 @@ class MaskedTokens(TrainingData):
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages."""
+        _trains_both(training)
         student, stage = training.student, training.stage
         wrong = "masked tokens are predicted by a Transformer: encoder = 'transformer'"
         require(hasattr(module.query_encoder, "bert"), wrong)
         model = MaskedLanguageModel(module.query_encoder).to(runtime.device())
         passages = MaskedPassages(self.articles.corpus, student.tokenizer, student.architecture.document_length)
         task = MaskedTask(model, passages, stage.batch_size, training.seed)
-        unseen = passages.draw(0, min(UNSEEN // 4, stage.seen), training.seed + OTHER_SEED)
+        unseen = passages.draw(0, min(UNSEEN // 4, stage.seen or UNSEEN), training.seed + OTHER_SEED)
         return task, lambda: -task.loss(unseen).item()
 
     def finish(self, student: Retriever) -> None:
@@ -246,6 +254,7 @@ class LabelledPairs(TrainingData):
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         """See `TrainingData.prepare`."""
+        _trains_both(training)
         stage, student, collection = training.stage, training.student, self.of or training.target
         tokenized = training.tokenized(collection)
         source = _pairs(tokenized, "train", None if stage.negatives == "labelled" else 1)

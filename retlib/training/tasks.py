@@ -67,6 +67,11 @@ class Task(ABC):
         """Seconds of the parts of training that the task tells apart."""
         return {}
 
+    @property
+    def pairs(self) -> int:
+        """What an epoch passes over: pairs, queries or passages."""
+        return len(self.negatives.source) if hasattr(self, "negatives") else 1
+
 
 @dataclass(eq=False)
 class RetrievalTask(Task):
@@ -242,6 +247,11 @@ class MaskedTask(Task):
     batch_size: int
     seed: int
 
+    @property
+    def pairs(self) -> int:
+        """The passages."""
+        return len(self.passages)
+
     def batch(self, step: int) -> Masked:
         """Passages with hidden tokens."""
         return self.passages.draw(step, self.batch_size, self.seed)
@@ -306,3 +316,12 @@ class PairTask(Task):
         require(own, f"{type(self.negatives).__name__} gives no documents of their own to each query, as pairs need")
         scores = self.module(batch.queries, batch.documents).float()
         return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
+
+    def state(self) -> dict[str, Tensor]:
+        """The state of the negatives."""
+        return self.negatives.state() if hasattr(self.negatives, "state") else {}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        if hasattr(self.negatives, "set_state"):
+            self.negatives.set_state(tensors)

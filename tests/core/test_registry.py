@@ -44,6 +44,22 @@ LOSS = '''
             return hinge(n)
 '''
 
+INNER = """
+    ONE, TWO, THREE = {one}, {two}, {three}
+
+    def helper(x):
+        return x + ONE
+
+    def inside(xs):
+        return sum(helper(x) for x in xs)
+
+    def default(x, n=TWO):
+        return x * n
+
+    def named(x, *, n=THREE):
+        return (lambda y: y * n)(x)
+"""
+
 
 def test_what_is_computed_makes_the_source(plugin):
     def of(**changes):
@@ -106,3 +122,27 @@ def test_facts_are_checked_and_have_defaults():
     assert a.scaled is True
     with pytest.raises(SettingError, match="scaled"):
         found.register("b", scale=False)
+
+
+def test_what_is_read_further_in_makes_the_source_too(plugin):
+    def of(**changes):
+        module = plugin(INNER.format(**{"one": 1, "two": 2, "three": 3} | changes))
+        return [source(getattr(module, name)) for name in ("inside", "default", "named")]
+
+    first = of()
+    changed = [of(one=5), of(two=5), of(three=5)]
+    for place, found in enumerate(changed):
+        assert [a != b for a, b in zip(found, first, strict=True)] == [place == i for i in range(3)]
+
+
+def test_plugins_of_one_name_in_two_folders_are_both_read(plugin, monkeypatch, tmp_path):
+    found = Registry("loss")
+    monkeypatch.setattr(registry, "FOUND", found, raising=False)
+    text = "from retlib.core import registry\n\n@registry.FOUND.register('{}')\ndef loss(x):\n    return x\n"
+    other = tmp_path / "other" / "mine.py"
+    other.parent.mkdir()
+    other.write_text(text.format("second"))
+    plugin(text.format("first"))
+    monkeypatch.setenv("RETLIB_PLUGINS", registry.os.pathsep.join([str(tmp_path / "mine.py"), str(other)]))
+    registry.load_plugins.cache_clear()
+    assert found.names() == ["first", "second"]
