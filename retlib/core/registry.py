@@ -99,7 +99,7 @@ def load_plugins() -> None:
     for path in filter(None, os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep)):
         file = Path(path).resolve()
         if not file.is_file():
-            raise SettingError(f"RETLIB_PLUGINS names {path}, which is no file.")
+            raise SettingError(f"RETLIB_PLUGINS names {path}, which is no file: {file}.")
         name = f"plugin_{file.stem}"
         if name in sys.modules and Path(sys.modules[name].__file__) != file:  # of another folder
             name = f"{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"

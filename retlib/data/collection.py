@@ -183,7 +183,7 @@ class Collection:
     def labelled(self, split: str, label: int | None = 1) -> pd.DataFrame:
         """The labelled pairs of one split; `label` None gives both kinds."""
         if self.pairs is None:
-            raise DataError(f"collection {self.name!r} has no labelled pairs")
+            raise DataError(f"collection {self.name!r} has no labelled pairs; see `pairs` and `retrieval_task`")
         chosen = self.pairs["split"] == split
         if label is not None:
             chosen &= self.pairs["label"] == label

@@ -53,9 +53,12 @@ _profile = click.option("--profile", type=click.Choice(PROFILES), default="quick
 
 def _whole(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
     try:
-        return [int(seed) for seed in text.split()] or None
+        seeds = [int(seed) for seed in text.split()]
     except ValueError:
         raise click.BadParameter(f'{text!r} must be whole numbers with spaces between, as in "0 1 2".') from None
+    if any(seed < 0 for seed in seeds):
+        raise click.BadParameter(f"{text!r} must be whole numbers of at least 0.")
+    return seeds or None
 
 
 _seeds = click.option("--seeds", default="", callback=_whole, help='in place of the profile\'s, as in "0 1 2"')
