@@ -48,7 +48,7 @@ def check(**changes):
 
 
 def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
-    more = {"_hidden": 1, "np": np, "function": check, "__name__": "__main__"}
+    more = {"_hidden": 1, "np": np, "function": check, "__name__": "__main__", "MARGIN": 0.5, "BEST_OF": ["a"]}
     assert check(**more) == GOOD
 
 

@@ -151,6 +151,11 @@ def test_a_run_ranks_all_candidates_by_cosine_itself_included(toy):
     assert (found.groupby("query_id").size() == len(narrow.documents)).all()  # fewer than asked for
 
 
+def test_encodings_that_are_cheap_are_not_kept(toy, own_build):
+    (START + replace(PAIRS, epochs=1)).run(Target(toy), 0)
+    assert {folder.name for folder in (own_build / "cache").iterdir()} == {"retriever", "run"}
+
+
 # --- scales ----------------------------------------------------------------------------------------
 
 
