@@ -40,6 +40,10 @@ class History:
         """Seconds of training, evaluation and callback left out."""
         return self.evaluations[-1]["seconds"]
 
+    def kept_step(self, keep: str) -> int:
+        """The step whose weights were kept: the best, or the last."""
+        return self.best_step if keep == "best" else self.evaluations[-1]["step"]
+
     @property
     def timed(self) -> pd.Series:
         """Seconds of training in its parts; the last is what the others leave: the optimizer's step."""

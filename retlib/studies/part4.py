@@ -17,6 +17,7 @@ from retlib.data import datasets
 from retlib.data.collection import Collection, hash_position, subsample
 from retlib.data.union import union
 from retlib.models.retriever import Architecture
+from retlib.retrieval import index
 from retlib.retrieval.index import EXACT
 from retlib.studies.experiment import Experiment, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
@@ -198,7 +199,7 @@ def neighbourhoods(moved: Moved) -> pd.DataFrame:
     parts = []
     for place, (name, relevant) in enumerate(zip(moved.names, moved.relevant, strict=True)):
         ends = moved.paths[[0, -1], place]  # (2, d)
-        nearest = np.argsort(-(ends @ moved.documents.T), axis=1, kind="stable")[:, :NEAREST]
+        nearest = index.build(index.EXACT, moved.documents).search(ends, NEAREST)[1]
         rows = np.union1d(nearest, relevant)
         what = [*np.where(np.isin(rows, relevant), "relevant", "document"), "before", "after"]
         x, y = _projected(np.concatenate([moved.documents[rows], ends])).T

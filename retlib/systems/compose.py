@@ -114,7 +114,8 @@ class Fused:
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`."""
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
-        return runs.fuse([system.run(target, seed, split, depth) for system in self.systems], *ids, depth=depth)
+        deep = [system.run(target, seed, split, max(depth, DEPTH)) for system in self.systems]
+        return runs.fuse(deep, *ids, depth=depth)
 
     def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
         """See `Ranks`."""

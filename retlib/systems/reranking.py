@@ -245,9 +245,9 @@ class MaxSimSearch:
 
 
 def _cost(reader: PairSystem, target: Target, seed: int) -> tuple[int, float]:
-    history = reader.fit(target.trains, seed).history
-    before = reader.start.cost(target, seed)[1] if reader.start.stages else 0.0
-    return history.best_step, before + history.seconds
+    history, stage = reader.fit(target.trains, seed).history, reader.stage
+    before = reader.start.cost(target, seed)[1] + sum(data.seconds() for data in stage.parts)
+    return history.kept_step(stage.keep), before + history.seconds
 
 
 def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:

@@ -142,8 +142,7 @@ class System:
         made = self.architecture, self.tokenizer(target.trains)
         chains = [self.stages[:length] for length in range(1, len(self.stages) + 1)]
         histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]
-        last, kept = histories[-1], self.stages[-1].keep
-        steps = last.best_step if kept == "best" else last.evaluations[-1]["step"]
+        steps = histories[-1].kept_step(self.stages[-1].keep)
         making = (data.seconds() for stage in self.stages for data in stage.parts)
         return steps, sum(history.seconds for history in histories) + sum(making)
 

@@ -46,12 +46,15 @@ def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     SettingError
-        If one is given that they do not have.
+        If one is given that they do not have, or one is missing that has no default.
     """
     own = list(inspect.signature(NEGATIVES.get(name)).parameters.values())[1:]
     for option in given:
         require_one_of(f"an option of {name!r} negatives", option, [parameter.name for parameter in own])
-    return {parameter.name: given.get(parameter.name, parameter.default) for parameter in own}
+    found = {parameter.name: given.get(parameter.name, parameter.default) for parameter in own}
+    missing = [option for option, value in found.items() if value is inspect.Parameter.empty]
+    require(not missing, f"{name!r} negatives need a value for {', '.join(missing)}")
+    return found
 
 
 class Sampler(ABC):
