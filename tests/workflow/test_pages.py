@@ -90,7 +90,7 @@ def test_every_part_has_exercises():
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_what_an_exercise_names_exists(name):
-    """Its notebooks; their parameters, as `name = value`; names that stand in them; objects and files of the package."""
+    """Its notebooks; their parameters, as `name = value`; names that they use; objects and files of the package."""
     text = EXERCISES[name]
     linked = re.findall(r"{doc}`\.\./notebooks/(\w+)`", text)
     pages = notebooks.pages(ROOT)
