@@ -90,7 +90,7 @@ def test_every_part_has_exercises():
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_what_an_exercise_names_exists(name):
-    """Its notebooks; their parameters, as `name = value` or alone; objects and files of the package."""
+    """Its notebooks; their parameters, as `name = value`; names that they use; objects and files of the package."""
     text = EXERCISES[name]
     linked = re.findall(r"{doc}`\.\./notebooks/(\w+)`", text)
     pages = notebooks.pages(ROOT)
@@ -98,11 +98,13 @@ def test_what_an_exercise_names_exists(name):
     defaults = {}
     for page in linked:
         defaults |= notebooks.declared(pages[page].notebook)
+    known = "".join(re.findall(r"^```{?python}?\n(.*?)^```", text, re.M | re.S))  # or in the exercise's own code
+    known += "".join(pages[page].notebook.read_text() for page in linked)
     for code in re.findall(r"(?<![}`])`([^`]+)`", text):
         if assigned := re.fullmatch(r"(\w+) = (.+)", code):
             assert type(ast.literal_eval(assigned[2])) is type(defaults[assigned[1]]), code
         elif re.fullmatch(r"[a-z_]+", code):
-            assert code in defaults, code
+            assert re.search(rf"\b{code}\b", known), code
         elif code.startswith("retlib."):
             assert pydoc.locate(code) is not None, code
         elif code.startswith("retlib/"):
