@@ -39,7 +39,7 @@ Table()
 
 
 def make(root: Path) -> None:
-    """Three notebooks: b comes after a and imports a module of its own; c stands alone."""
+    """Three notebooks: b comes after a and imports a module of its own; c names a data set."""
     original = runtime.root()
     shutil.copytree(original / "retlib", root / "retlib", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(original / "book" / "_ext", root / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
@@ -56,8 +56,12 @@ def make(root: Path) -> None:
     )
     (root / "retlib" / "only_b.py").write_text("VALUE = 1\n")
     (root / "retlib" / "unused.py").write_text("VALUE = 1\n")
-    for name, first in (("1_a", ""), ("2_b", "from retlib.only_b import VALUE\n"), ("3_c", "")):
-        write_notebook(root / "notebooks" / f"{name}.ipynb", first + BODY)
+    for name, first, more in (
+        ("1_a", "", ""),
+        ("2_b", "from retlib.only_b import VALUE\n", ""),
+        ("3_c", "", '\ndata = "quora"'),
+    ):
+        write_notebook(root / "notebooks" / f"{name}.ipynb", first + BODY, more)
     set_profile(root, "toy", {"2_b": {"after": ["1_a"]}})
 
 
@@ -74,10 +78,10 @@ def add_paper(root: Path) -> None:
     (root / "data" / "papers" / "papers.yaml").write_text(yaml.safe_dump({"some2020": paper}))
 
 
-def write_notebook(path: Path, body: str) -> None:
+def write_notebook(path: Path, body: str, more: str = "") -> None:
     cells = [
         new_markdown_cell(f"# Chapter {path.stem}"),
-        new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
+        new_code_cell(PARAMETERS + more, metadata={"tags": ["parameters"]}),
         new_code_cell(body.strip()),
         new_code_cell(TABLE.strip()),
     ]

@@ -45,6 +45,10 @@ def change(path, old, new):
     path.write_text(text.replace(old, new))
 
 
+def add_a_line(path):
+    path.write_text(path.read_text() + "# Another line.\n")
+
+
 def run(root, *arguments):
     """Run the notebooks without building pages; returns those that were run, and what was said."""
     before = toybook.copies(root)
@@ -72,11 +76,21 @@ def test_nothing_changed_nothing_is_run(book):
     assert index(book).stat().st_mtime_ns == page.st_mtime_ns
 
 
-def test_a_module_reruns_what_imports_it_and_a_touched_file_or_another_module_nothing(book):
+def test_what_a_notebook_does_not_use_reruns_nothing(book):
+    """A touched file, a changed module, a reader that it does not name, a new one."""
     os.utime(book / "notebooks" / f"{A}.ipynb")
     (book / "retlib" / "unused.py").write_text("VALUE = 2\n")
+    readers = book / "retlib" / "data" / "datasets"
+    add_a_line(readers / "nfcorpus.py")
+    (readers / "mine.py").write_text("VALUE = 1\n")
+    assert run(book)[0] == set()
+
+
+def test_a_module_reruns_what_imports_it_and_a_reader_what_names_its_data_set(book):
     (book / "retlib" / "only_b.py").write_text("VALUE = 2\n")
     assert run(book)[0] == {B}
+    add_a_line(book / "retlib" / "data" / "datasets" / "quora.py")
+    assert run(book)[0] == {C}
 
 
 def test_a_parameter_reruns_what_depends_on_it(book):
