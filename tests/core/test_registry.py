@@ -13,6 +13,9 @@ from retlib.core.registry import Registry, source
 def plugin(tmp_path, monkeypatch):
     """Import a file as `RETLIB_PLUGINS` does, as often as its text changes."""
 
+    # Two texts of one length within a second would share one file of bytecode.
+    monkeypatch.setattr(registry.sys, "dont_write_bytecode", True)
+
     def load(text):
         path = tmp_path / "mine.py"
         path.write_text(textwrap.dedent(text))
