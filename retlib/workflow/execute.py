@@ -97,6 +97,8 @@ def _papermill(
             cwd=notebook.parent,
             # A kernel starts in a second, but on a busy machine it may take minutes.
             start_timeout=600,
+            # So may what a cell said last, which would otherwise end the notebook after 4 seconds.
+            iopub_timeout=600,
             progress_bar={"desc": running.stem, "mininterval": 0.5},
             stdout_file=sys.stderr,
             stderr_file=sys.stderr,
