@@ -36,8 +36,10 @@ from retlib.data.pairs import Pairs, rows_of_step
 from retlib.data.text import WordPiece, concatenate, constant
 from retlib.models.encoders import DualEncoder
 from retlib.models.transformer import Transformer
-from retlib.training.negatives import Batch, InBatch
-from retlib.training.trainer import RetrievalTask, TrainingSettings, train
+from retlib.training.batches import Batch
+from retlib.training.negatives import InBatch, Inputs
+from retlib.training.tasks import RetrievalTask
+from retlib.training.trainer import Schedule, train
 
 LAYERS, WIDTH, BATCH, SCALE, RATE = 2, 128, 128, 20.0, 1e-3
 QUERY_LENGTH, DOCUMENT_LENGTH = 32, 128
@@ -108,22 +110,23 @@ def fresh(wordpiece: WordPiece) -> DualEncoder:
     return DualEncoder(encoder, similarity="cosine", scale=SCALE).to(runtime.device())
 
 
-class Timed:
-    """Batches of pairs; notes when each is asked for."""
+class Timed(InBatch):
+    """Notes when each batch is asked for."""
 
-    def __init__(self, sampler: InBatch) -> None:
-        self.sampler, self.times = sampler, []
+    def __init__(self, pairs: Pairs) -> None:
+        super().__init__(Inputs(pairs, BATCH, seed=0), mask_known=False)
+        self.times: list[tuple[float, float]] = []
 
     def batch(self, step: int) -> Batch:
         """The batch of a step."""
         self.times.append(now())
-        return self.sampler.batch(step)
+        return super().batch(step)
 
 
 def ours(data: Data, steps: int, warmup: int, precision: str) -> Run:
     """The book's loop."""
-    sampler = Timed(InBatch(data.pairs, BATCH, seed=0))
-    task = RetrievalTask(fresh(data.wordpiece), sampler, "softmax")
+    negatives = Timed(data.pairs)
+    task = RetrievalTask(fresh(data.wordpiece), negatives, "softmax")
     total = warmup + steps
     ends: list[tuple[float, float]] = []
 
@@ -131,8 +134,9 @@ def ours(data: Data, steps: int, warmup: int, precision: str) -> Run:
         ends.append(now())
         return -float(len(ends))  # never better, so that no weights are copied in between
 
-    history = train(task, TrainingSettings(total, total, 1, "adam", RATE, precision), validate, seed=0)
-    return timed([*sampler.times, ends[-1]], warmup, history.evaluations[-1]["loss"])
+    how = {"warmup": 0.0, "decay": False, "evaluations": 1, "precision": precision}
+    history = train(task, Schedule(total, learning_rate=RATE, **how), validate, seed=0)
+    return timed([*negatives.times, ends[-1]], warmup, history.evaluations[-1]["loss"])
 
 
 def theirs(data: Data, steps: int, warmup: int, precision: str) -> Run:

@@ -14,6 +14,8 @@ import yaml
 
 from retlib.core.errors import DataError, require
 
+EXPLORE = "explore"  # the profile of what is run by hand
+
 
 @dataclass(frozen=True)
 class Page:

@@ -25,12 +25,10 @@ import pandas as pd
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
+from retlib.core.notebook_files import EXPLORE
 
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
-
-# The profile of what is run by hand.
-EXPLORE = "explore"
 
 # Between system and seed in the column names of per-query files.
 _SEPARATOR = " | seed "

@@ -37,7 +37,7 @@ def text_name(name: str, value: Any) -> None:
 
 def profile_name(name: str, value: Any) -> None:
     """A rule: "explore", or a profile in ``notebooks/profiles``."""
-    require_one_of(name, value, [results.EXPLORE, *notebook_files.profiles(runtime.root())])
+    require_one_of(name, value, [notebook_files.EXPLORE, *notebook_files.profiles(runtime.root())])
 
 
 # Every notebook has these parameters.
@@ -143,7 +143,7 @@ class Experiment:
         pd.set_option("display.max_colwidth", None)  # pages show the papers' words whole
         pd.set_option("display.max_rows", 500)  # and tables
         self.environment = runtime.environment() if self.live else {}
-        if self.profile == results.EXPLORE:  # which is not one choice of parameters
+        if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
             self.environment["given"] = results.as_json(self.parameters)
         if self.live:
             self.results = Results()

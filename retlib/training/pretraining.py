@@ -279,7 +279,8 @@ class PretrainingPairs:
 
     def __post_init__(self) -> None:
         for name in ("query_length", "document_length"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)} must be at least 1")
+            length = getattr(self, name)
+            require(length is not None and length >= 1, f"{name} = {length} must be a number of at least 1")
         self.mixture  # noqa: B018 - what is wrong with the tasks is said now
 
     @cached_property

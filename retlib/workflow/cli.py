@@ -15,12 +15,13 @@ import click
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, RetlibError, require, require_one_of
+from retlib.core.notebook_files import EXPLORE
 
 # A command imports what it needs itself, so that help comes at once.
 if TYPE_CHECKING:
     import pandas as pd
 
-PROFILES = [*notebook_files.profiles(runtime.root()), "explore"]
+PROFILES = notebook_files.profiles(runtime.root())
 WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
@@ -48,7 +49,13 @@ def main() -> None:
 
 
 _format = click.option("--format", "form", type=click.Choice(["text", "csv"]), default="text", show_default=True)
-_profile = click.option("--profile", type=click.Choice(PROFILES), default="quick", show_default=True)
+
+
+def _choice(*profiles: str) -> Callable:
+    return click.option("--profile", type=click.Choice(profiles), default="quick", show_default=True)
+
+
+_profile, _recorded_profile = _choice(*PROFILES), _choice(*PROFILES, EXPLORE)
 
 
 def _whole(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
@@ -79,7 +86,7 @@ def _recorded(profile: str) -> pd.DataFrame:
     from retlib.evaluation import results
 
     frame = results.rows(profile)
-    how = "Run a notebook." if profile == results.EXPLORE else f"Run: make book PROFILE={profile}"
+    how = "Run a notebook." if profile == EXPLORE else f"Run: make book PROFILE={profile}"
     require(len(frame) > 0, f"nothing is recorded at profile {profile!r}. {how}", DataError)
     return frame
 
@@ -141,7 +148,7 @@ def fetch(name: str) -> None:
 
 
 @main.command()
-@_profile
+@_recorded_profile
 @_format
 def results(profile: str, form: str) -> None:
     """Print the recorded rows of a profile.
@@ -156,7 +163,7 @@ def results(profile: str, form: str) -> None:
 
 
 @main.command()
-@_profile
+@_recorded_profile
 @_format
 def claims(profile: str, form: str) -> None:
     """Print the papers' claims and what the recorded rows say of each; csv has all comparisons.

@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.notebook_files import EXPLORE
 from retlib.evaluation import results
 from retlib.report.figures import legend, line_style, styled
 from retlib.workflow import build, notebooks
@@ -103,7 +104,7 @@ def read(path: Path, root: Path) -> Sweep:
     plans = {}
     for values in product(*vary.values()):
         point = dict(zip(vary, values, strict=True))
-        given = {**plan.parameters, **fixed, **point, "profile": results.EXPLORE}
+        given = {**plan.parameters, **fixed, **point, "profile": EXPLORE}
         plans[_name(point, given)] = notebooks.Plan(plan.page, given)
     return Sweep(path, name, told["measure"], told.get("systems") or (), tuple(vary), plans)
 
@@ -128,7 +129,7 @@ def run(sweep: Sweep, jobs: int) -> tuple[pd.DataFrame, int]:
     found = [pd.DataFrame()]
     for name, plan in sweep.plans.items():
         if (sweep.folder / "notebooks" / f"{name}.ipynb").exists():
-            folder = results.own_folder(results.EXPLORE, sweep.notebook, plan.parameters)
+            folder = results.own_folder(EXPLORE, sweep.notebook, plan.parameters)
             cells = {VARIED + each: _cell(plan.parameters[each]) for each in sweep.varied}
             found.append(results.Results.read(folder).rows.assign(**cells))
     return pd.concat(found, ignore_index=True), code
