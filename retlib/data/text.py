@@ -121,6 +121,12 @@ class TokenTable:
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         return TokenTable(self.ids[_places(starts, lengths)], offsets_of(lengths))
 
+    def where(self, kept: np.ndarray) -> TokenTable:
+        """The tokens that are kept, bool, shape (tokens,), and the first of every row."""
+        kept = kept.copy()
+        kept[self.offsets[:-1][self.lengths > 0]] = True
+        return TokenTable(self.ids[kept], offsets_of(kept)[self.offsets])
+
     @property
     def segment(self) -> Segment:
         """The rows whole, to be put beside others by `concatenate`."""

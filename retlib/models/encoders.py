@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from retlib.core.errors import require, require_one_of
 from retlib.data.text import TokenTable
 
-SIMILARITIES = ("cosine", "dot")
+# Of encodings, with where the learned scale starts: cosines are at most 1, which leaves a softmax nearly flat.
+SIMILARITIES = {"cosine": 20.0, "dot": 1.0}
 
 
 class BagOfWords(nn.Module):
@@ -99,8 +100,8 @@ class DualEncoder(nn.Module):
         Likewise; without it both sides share one encoder (siamese).
     similarity : {"cosine", "dot"}
         Of the two encodings.
-    scale : float
-        Where :math:`\alpha` starts. The paper does not state it.
+    scale : float, optional
+        Where :math:`\alpha` starts; by default as `SIMILARITIES` has it. The paper does not state it.
     """
 
     def __init__(
@@ -108,14 +109,14 @@ class DualEncoder(nn.Module):
         query_encoder: nn.Module,
         document_encoder: nn.Module | None = None,
         similarity: str = "cosine",
-        scale: float = 1.0,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         require_one_of("similarity", similarity, SIMILARITIES)
         self.query_encoder = query_encoder
         self.document_encoder = document_encoder or query_encoder
         self.similarity = similarity
-        self.alpha = nn.Parameter(torch.tensor(float(scale)))
+        self.alpha = nn.Parameter(torch.tensor(float(SIMILARITIES[similarity] if scale is None else scale)))
         self.beta = nn.Parameter(torch.tensor(0.0))
 
     def _encode(self, encoder: nn.Module, table: TokenTable) -> Tensor:

@@ -42,7 +42,7 @@ class Architecture:
     encoder : str
         A name in `ENCODERS`.
     layers : int
-        Of a Transformer.
+        Of a Transformer; without layers it is the mean of layer-normed embeddings.
     width : int
         Of its hidden states, or of the word embeddings of a BoW-MLP.
     dimension : int
@@ -77,7 +77,8 @@ class Architecture:
         require_one_of("encoder", self.encoder, ENCODERS.names())
         for name, valid in {"towers": TOWERS, "pooling": POOLINGS, "head": HEADS, "similarity": SIMILARITIES}.items():
             require_one_of(name, getattr(self, name), valid)
-        require_positive(self, "layers", "width", "dimension")
+        require(self.layers >= 0, f"layers = {self.layers} must be at least 0")
+        require_positive(self, "width", "dimension")
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             require(length is None or length >= 1, f"{name} = {length} must be at least 1, or None")

@@ -205,7 +205,11 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
     for row in ours.itertuples():
         said = f"{'' if row.outcome == 'reached' else '< '}{row.ratio:.1f} times"
         left.annotate(said, (row.documents, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
-    left.set(xscale="log", yscale="log", xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
+    left.set(xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
+    if len(improved):
+        left.set(xscale="log", yscale="log")
+    else:
+        left.set_title("ANCE is nowhere better than its start: no time to compare", fontsize=9)
     left.margins(x=0.1, y=0.1)
     _stacks(right, parts)
     figure.legend(*_named(left), loc="outside lower left", ncols=2, fontsize=8, frameon=False)

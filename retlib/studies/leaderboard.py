@@ -44,6 +44,7 @@ RULES: dict[str, Rule] = {
         for name in ("negatives", "interval", "query_steps", "retrieved", "query_loss", "optimizer")
     },
     "ranked_steps": POSITIVE,
+    "reader_layers": POSITIVE,
     "words_epochs": POSITIVE,
     "words_batch": number(2, whole=True),
     "reader_steps": POSITIVE,

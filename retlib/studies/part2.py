@@ -21,7 +21,6 @@ from retlib.data.corpus import Builder, Split
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
 from retlib.models.retriever import TOWERS, Architecture, Retriever
-from retlib.models.transformer import POOLINGS
 from retlib.report import claims
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25
@@ -47,13 +46,16 @@ RULES: dict[str, Rule] = {
     "layers": _POSITIVE,
     "width": _POSITIVE,
     "dimension": _POSITIVE,
-    "pooling": one_of(POOLINGS),
     "towers": one_of(TOWERS),
     "query_length": _POSITIVE,
     "document_length": _POSITIVE,
     "pretraining_steps": _POSITIVE,
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": number(1e-7, 1),
+    "grown_steps": _POSITIVE,
+    "grown_batch": number(2, whole=True),
+    "grown_rate": number(1e-7, 1),
+    "mlm_steps": _POSITIVE,
     "mlm_rate": number(1e-7, 1),
     "finetuning_steps": mapping_of(None, _POSITIVE),
     "finetuning_batch": number(2, whole=True),
@@ -62,9 +64,9 @@ RULES: dict[str, Rule] = {
 
 
 def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
-    """The Transformer that a notebook's parameters describe, with changes."""
-    names = ("layers", "width", "dimension", "pooling", "towers", "query_length", "document_length")
-    return Architecture(**{**{name: parameters[name] for name in names}, **changes})
+    """The encoder that a notebook's parameters describe, a Transformer, with changes."""
+    names = ("layers", "width", "dimension", "towers", "query_length", "document_length")
+    return Architecture(**{"similarity": "cosine", **{name: parameters[name] for name in names}, **changes})
 
 
 def steps_of(share: float, finetuning_steps: Mapping[str, int]) -> int:
@@ -226,8 +228,12 @@ def sizes(targets: Iterable[Target]) -> pd.DataFrame:
 
 
 def weights(systems: Mapping[str, System]) -> pd.DataFrame:
-    """How many weights each system has, embeddings included."""
-    fresh = {name: Retriever.fresh(each.architecture, each.tokens.tokenizer, 0) for name, each in systems.items()}
+    """How many weights each system has, embeddings and the layers that it grows included."""
+    fresh = {}
+    for name, each in systems.items():
+        layers = [stage.layers for stage in each.stages if stage.layers is not None]
+        whole = replace(each.architecture, layers=[each.architecture.layers, *layers][-1])
+        fresh[name] = Retriever.fresh(whole, each.tokens.tokenizer, 0)
     return pd.DataFrame({"system": fresh.keys(), "weights": [retriever.parameters for retriever in fresh.values()]})
 
 

@@ -19,7 +19,6 @@ from retlib.evaluation import query_measures
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
-from retlib.models.transformer import POOLINGS
 from retlib.report import tables
 from retlib.studies.experiment import Experiment, collection_name
 from retlib.systems.query_generation import QueryGenerator
@@ -30,11 +29,6 @@ DEPTH = 100  # of the runs
 # Of what has a hundred thousand questions, whose values by query fill megabytes.
 WHOLE_MEASURES = ["R@1", "R@10"]
 REAL = "Real"
-
-
-def text_alone(collection: Collection) -> pd.Series:
-    """What BM25 reads in this part: the documents' texts without their titles."""
-    return collection.documents["text"]
 
 
 # --- parameters ------------------------------------------------------------------------------------
@@ -87,14 +81,14 @@ COMMON: dict[str, Rule] = {
     **GENERATOR,
     "samples": POSITIVE,
     "kept": POSITIVE,
-    "layers": POSITIVE,
+    "layers": number(0, whole=True),
     "width": POSITIVE,
     "dimension": POSITIVE,
-    "pooling": one_of(POOLINGS),
     "document_length": POSITIVE,
     "steps": POSITIVE,
     "batch": number(2, whole=True),
     "rate": RATE,
+    "pretraining_rate": RATE,
 }
 
 OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}

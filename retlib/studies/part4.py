@@ -41,7 +41,7 @@ RULES: dict[str, Rule] = {
     "questions": POSITIVE,
     "articles": one_of(datasets.article_names()),
     "units": number(100, whole=True),
-    "layers": POSITIVE,
+    "layers": number(0, whole=True),
     "width": POSITIVE,
     "dimension": POSITIVE,
     "query_length": POSITIVE,
@@ -50,7 +50,9 @@ RULES: dict[str, Rule] = {
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": RATE,
     "warm_steps": POSITIVE,
+    "warm_batch": number(2, whole=True),
     "warm_rate": RATE,
+    "token_dropout": number(0, 0.9),
     "batch": number(2, whole=True),
     "steps": POSITIVE,
     "rate": RATE,
@@ -75,9 +77,9 @@ def stage_settings(name: str, value: Any) -> None:
 
 
 def architecture(parameters: Mapping[str, Any]) -> Architecture:
-    """The Transformer that a notebook's parameters describe."""
-    names = ("layers", "width", "dimension", "query_length", "document_length")
-    return Architecture(**{name: parameters[name] for name in names})
+    """The embeddings that a notebook's parameters describe, on which layers are put later."""
+    names = ("width", "dimension", "query_length", "document_length")
+    return Architecture(layers=0, similarity="cosine", **{name: parameters[name] for name in names})
 
 
 def targets(experiment: Experiment) -> list[Target]:

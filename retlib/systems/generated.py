@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -136,16 +135,13 @@ class Expanded:
     Parameters
     ----------
     generator : QueryGenerator
-    read : callable, optional
-        From a collection to the texts that queries are put behind; by default title and text.
     """
 
     generator: QueryGenerator
-    read: Callable[[Collection], pd.Series] = texts
 
     def __call__(self, collection: Collection) -> pd.Series:
         """The texts under their ids."""
-        return expand(self.read(collection), self.generator.queries(collection.documents))
+        return expand(texts(collection), self.generator.queries(collection.documents))
 
 
 def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:

@@ -20,7 +20,7 @@ from retlib.retrieval import runs
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
-VECTORS, INDEX, RUN, LISTS = 2, 1, 1, 1  # versions of what is made here
+VECTORS, INDEX, RUN, LISTS = 3, 2, 1, 1  # versions of what is made here
 
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:

@@ -68,8 +68,8 @@ class PairSystem:
 
     def __post_init__(self) -> None:
         require_one_of("model", self.model, PAIR_MODELS.names())
-        whole = self.stage.chunk is None and self.stage.trains == "both"
-        require(whole, "models of pairs are trained without chunks, and as a whole: trains = 'both'")
+        whole = self.stage.chunk is None and self.stage.trains == "both" and not self.stage.token_dropout
+        require(whole, "models of pairs are trained without chunks or token_dropout, and as a whole: trains = 'both'")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -112,6 +112,7 @@ class PairTraining(Training):
     def begin(self) -> tuple[PairModel, Any]:
         """A model made from the start, all of which is trained."""
         student = PairModel.fresh(self.system.model, self.start, self.seed)
+        self.grow(student, student.model)
         return student, student.model
 
     @property

@@ -25,6 +25,7 @@ from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Retriever, Trained
+from retlib.models.transformer import Transformer
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
 from retlib.systems.ranking import bm25_lists, encode_corpus, indexed
@@ -90,8 +91,14 @@ class Stage(Schedule):
         Factory of the index that is searched in training; see `retlib.retrieval.index.build`.
     search : mapping
         Its search parameters.
+    layers : int, optional
+        Of a Transformer: those that it lacks are put on top before it trains; see
+        `retlib.models.transformer.Transformer.grow`.
+    token_dropout : float
+        Share of a text's tokens that a Transformer does not see while it trains; it always sees the first.
     scale : float, optional
-        Where the learned scale of the similarity starts, its shift at 0; by default where the start's ended, or at 1.
+        Where the learned scale of the similarity starts, its shift at 0; by default where the start's
+        ended, or as `retlib.models.encoders.SIMILARITIES` has it.
     others
         See `retlib.training.trainer.Schedule`.
 
@@ -108,6 +115,8 @@ class Stage(Schedule):
     trains: str = "both"
     index: str = EXACT
     search: Mapping[str, float] = field(default_factory=dict)
+    layers: int | None = None
+    token_dropout: float = 0.0
     scale: float | None = None
 
     def __post_init__(self) -> None:
@@ -116,6 +125,10 @@ class Stage(Schedule):
             require_positive(self, "scale")
             object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
         require_one_of("trains", self.trains, TRAINS)
+        wrong = f"token_dropout = {self.token_dropout} is a share, from 0 to below 1"
+        require(0 <= self.token_dropout < 1, wrong)
+        grows = "layers are put on both encoders: trains = 'both'"
+        require(self.layers is None or self.trains == "both", grows)
         object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
         kind, loss = NEGATIVES.get(self.negatives), losses.get(self.loss)
         if kind.fixed_documents:
@@ -180,7 +193,22 @@ class Training:
         if self.stage.scale is not None:
             nn.init.constant_(module.alpha, self.stage.scale)
             nn.init.zeros_(module.beta)
+        self.grow(student, module)
         return student, module
+
+    def grow(self, student: Trained, module: nn.Module) -> None:
+        """Give the module's Transformers the layers and the dropout of the stage."""
+        transformers = [part for part in module.modules() if isinstance(part, Transformer)]
+        asked = self.stage.layers is not None or self.stage.token_dropout > 0
+        wrong = "layers and token_dropout are those of Transformers: encoder = 'transformer'"
+        require(len(transformers) > 0 or not asked, wrong)
+        if self.stage.layers is not None:
+            for encoder in transformers:
+                runtime.set_seeds(self.seed)  # two towers begin alike
+                encoder.grow(self.stage.layers)
+            student.architecture = replace(student.architecture, layers=self.stage.layers)
+        for encoder in transformers:
+            encoder.token_dropout = self.stage.token_dropout
 
     @property
     def searching(self) -> Retriever:

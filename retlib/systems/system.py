@@ -37,7 +37,7 @@ from retlib.training import trainer
 from retlib.training.inputs import Inputs
 from retlib.training.tasks import Multitask
 
-VERSION = 1  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
+VERSION = 2  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
 KIND = "retriever"
 
 
@@ -236,7 +236,8 @@ def train_stage(training: Training, folder: Path, label: str, watching: Watching
     prepared = [
         data.prepare(training, _likewise(module) if place else module) for place, data in enumerate(stage.parts)
     ]
-    tasks, scores = [task for task, _ in prepared], [validate for _, validate in prepared]
+    tasks = [task for task, _ in prepared]
+    scores = [validate for _, validate in prepared]
     # With several tasks, an epoch is one pass over the largest; the smaller ones come round more often.
     pairs = max(task.pairs for task in tasks)
     callback = watching.begin(*_watched(training)) if watching else None

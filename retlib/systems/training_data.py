@@ -22,7 +22,7 @@ from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Retriever
-from retlib.models.transformer import MaskedLanguageModel
+from retlib.models.transformer import MaskedLanguageModel, Transformer
 from retlib.systems.stages import Training, TrainingData, Validate
 from retlib.training.inputs import Inputs
 from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs
@@ -123,9 +123,10 @@ class MaskedTokens(TrainingData):
         """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages."""
         _trains_both(training)
         student, stage = training.student, training.stage
-        wrong = "masked tokens are predicted by a Transformer: encoder = 'transformer'"
-        require(hasattr(module.query_encoder, "bert"), wrong)
-        model = MaskedLanguageModel(module.query_encoder).to(runtime.device())
+        encoder = module.query_encoder
+        fits = isinstance(encoder, Transformer) and encoder.layers > 0 and not stage.token_dropout
+        require(fits, "masked tokens are predicted by a Transformer with layers, from all that stands around them")
+        model = MaskedLanguageModel(encoder).to(runtime.device())
         passages = MaskedPassages(self.articles.corpus, student.tokenizer, student.architecture.document_length)
         task = MaskedTask(model, passages, stage.batch_size, training.seed)
         unseen = passages.draw(0, min(UNSEEN // 4, stage.seen or UNSEEN), training.seed + OTHER_SEED)

@@ -106,11 +106,21 @@ class RetrievalTask(Task):
         """The loss of a batch."""
         with self.clock("encoding queries"):
             queries = self.module.queries(batch.queries)
-        batch = _closed(batch, queries)
+        batch = self._closed(batch, queries)
         with self.clock("encoding documents"):
             encoded = isinstance(batch.documents, Tensor)
             documents = batch.documents.to(queries.device) if encoded else self.module.documents(batch.documents)
         return self._loss(batch, queries, documents)
+
+    @torch.no_grad()
+    def _closed(self, batch: Batch | DeferredBatch, queries: Tensor) -> Batch:
+        """With what the queries retrieve: whole, where the loss sees only a part of them."""
+        if isinstance(batch, Batch):
+            return batch
+        if any(getattr(part, "token_dropout", 0) for part in self.module.modules()):
+            queries = self.module.eval().queries(batch.queries)
+            self.module.train()
+        return batch.close(queries.detach().float().cpu().numpy())
 
     def _loss(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
         loss = losses.get(self.loss_name)
@@ -118,7 +128,9 @@ class RetrievalTask(Task):
             documents = torch.cat([documents, batch.vectors.to(documents)])
         if hasattr(self.negatives, "after"):
             self.negatives.after(batch, queries.detach().float(), documents.detach().float())
-        with torch.autocast(queries.device.type, enabled=False) if batch.exact else nullcontext():
+        # Inner products have no bound, and bfloat16 has eight bits.
+        exact = batch.exact or self.module.similarity == "dot"
+        with torch.autocast(queries.device.type, enabled=False) if exact else nullcontext():
             scores = self.module.score(queries, documents, batch.shared, loss.scaled).float()
         if batch.log_shares is not None:
             scores = scores - batch.log_shares.to(scores.device)
@@ -134,7 +146,7 @@ class RetrievalTask(Task):
     def _in_chunks(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
         sides = [_Cached(self.module.queries, batch.queries, self.chunk, autocast)]
         queries = sides[0].encoded
-        batch = _closed(batch, queries)
+        batch = self._closed(batch, queries)
         if isinstance(batch.documents, Tensor):
             documents = batch.documents.to(queries.device)
         else:
@@ -163,12 +175,6 @@ class RetrievalTask(Task):
         self.clock.seconds.update({part: taken.item() for part, taken in seconds.items()})
         if hasattr(self.negatives, "set_state"):
             self.negatives.set_state({k: v for k, v in tensors.items() if not k.startswith("seconds/")})
-
-
-def _closed(batch: Batch | DeferredBatch, queries: Tensor) -> Batch:
-    if isinstance(batch, Batch):
-        return batch
-    return batch.close(queries.detach().float().cpu().numpy())
 
 
 def below(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:

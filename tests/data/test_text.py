@@ -238,3 +238,16 @@ def test_rare_letters_become_unknown(monkeypatch):
     found = WordPiece.train(["aaaa bbb cc d", "ab ca"], 100)
     assert {"a", "b", "c"} <= set(found.tokens) and "d" not in found.ids
     assert rows(found.encode(["d"])) == [[found.ids["[UNK]"]]]
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=6), seed=st.integers(0, 99))
+def test_a_table_of_what_is_kept_has_a_token_of_every_text(rows, seed):
+    table = TokenTable.from_rows(rows)
+    kept = np.random.default_rng(seed).random(len(table.ids)) < 0.5
+    marks = np.split(kept, table.offsets[1:-1]) if rows else []
+    expected = [
+        [token for place, token in enumerate(row) if place == 0 or marks[number][place]]
+        for number, row in enumerate(rows)
+    ]
+    found = table.where(kept)
+    assert [found.row(i).tolist() for i in range(len(rows))] == expected

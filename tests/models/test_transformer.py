@@ -41,7 +41,8 @@ def encoded_slowly(model, rows):
     states, mask = padded(model, rows)
     if model.pooling == "cls":
         return model.head(states[:, 0])
-    return torch.stack([model.head(own[kept == 1].mean(dim=0)) for own, kept in zip(states, mask, strict=True)])
+    texts = [own[kept == 1][1:-1] for own, kept in zip(states, mask, strict=True)]  # without [CLS] and [SEP]
+    return torch.stack([model.head(own.sum(dim=0) / max(1, len(own))) for own in texts])
 
 
 def states_slowly(model, rows):
@@ -186,7 +187,8 @@ def test_a_text_that_is_too_long_is_named():
     [
         ({"width": 100}, "width = 100 must be a multiple of 64, the size of a head"),
         ({"width": 0}, "width = 0 must be a multiple of 64"),
-        ({"layers": 0}, "layers = 0 must be positive"),
+        ({"layers": -1}, "layers = -1 must be at least 0"),
+        ({"layers": 0, "pooling": "cls"}, "without layers only the mean says anything of a text"),
         ({"dimension": 0}, "dimension = 0 must be positive"),
         ({"pooling": "meen"}, "pooling = 'meen' is not known. Did you mean 'mean'.*Valid: cls, mean"),
     ],
@@ -216,6 +218,71 @@ def test_the_same_seed_gives_the_same_weights():
     one, same, other = (list(make(seed=seed).parameters()) for seed in (3, 3, 4))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+# --- without layers, and layers that grow -----------------------------------------------------------
+
+
+def test_without_layers_a_text_is_the_mean_of_its_normed_embeddings():
+    torch.manual_seed(0)
+    model = Transformer.from_scratch(WORDPIECE, 0, 64, 8).eval()
+    table = TokenTable.from_rows([*ROWS, []])
+    embeddings = model.bert.get_input_embeddings().weight
+    normed = (embeddings - embeddings.mean(1, keepdim=True)) / embeddings.std(1, correction=0, keepdim=True)
+    expected = [normed[torch.tensor(row)].mean(0) if row else torch.zeros(64) for row in [*ROWS, []]]
+    assert_close(model(table), model.head(torch.stack(expected)))
+    with torch.no_grad():
+        assert_close(model(TokenTable.from_rows(ROWS)), encoded_slowly(model, ROWS))
+
+
+@settings(max_examples=15)
+@given(
+    rows=st.lists(st.lists(st.integers(5, 59), max_size=9), min_size=1, max_size=9),
+    layers=st.integers(1, 3),
+    start=st.integers(0, 1),
+)
+def test_layers_that_grow_change_nothing_until_they_are_trained(rows, layers, start):
+    torch.manual_seed(0)
+    model, table = Transformer.from_scratch(WORDPIECE, start, 64, 8).eval(), TokenTable.from_rows(rows)
+    with torch.no_grad():
+        if start:  # layers that were trained, whose norms have a gain and a shift
+            for weight in model.bert.encoder.parameters():
+                weight.add_(0.1 * torch.randn_like(weight))
+        before = model(table)
+        model.grow(layers)
+        assert_close(model.eval()(table), before)
+    assert model.layers == len(model.bert.encoder.layer) == layers
+
+
+def test_layers_that_grew_learn_and_read_the_order_of_tokens():
+    torch.manual_seed(0)
+    model = Transformer.from_scratch(WORDPIECE, 0, 64, 8)
+    model.grow(2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    table = TokenTable.from_rows([[7, 8, 9], [9, 8, 7]])
+    for _ in range(30):
+        optimizer.zero_grad()
+        one, other = model(table)
+        loss = -(one - other).square().mean()  # which no bag of words can lower
+        loss.backward()
+        optimizer.step()
+    assert loss < -0.01
+    assert all(weight.grad is not None for weight in model.bert.encoder.parameters())
+
+
+def test_a_model_never_loses_layers():
+    with pytest.raises(SettingError, match="layers = 1: the encoder has 2 already"):
+        make(layers=2).grow(1)
+
+
+def test_tokens_are_left_out_in_training_alone():
+    model, table = make(layers=2), TokenTable.from_rows([list(range(5, 45))] * 200)
+    model.token_dropout = 0.25
+    with torch.no_grad():
+        whole = model(table)
+        torch.testing.assert_close(whole, whole[:1].expand_as(whole))
+        drawn = model.train()(table)
+    assert len(drawn.unique(dim=0)) > 190
 
 
 # --- checkpoints -----------------------------------------------------------------------------------

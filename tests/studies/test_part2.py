@@ -23,10 +23,10 @@ from retlib.systems.training_data import Labels, Pretraining
 
 PARAMETERS = {
     "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "units": 300, "candidates": 150,
-    "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "pooling": "mean", "towers": "siamese",
+    "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "towers": "siamese",
     "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
-    "pretraining_rate": 0.001, "mlm_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
-    "finetuning_rate": 0.01,
+    "pretraining_rate": 0.001, "grown_steps": 1, "grown_batch": 8, "grown_rate": 0.001, "mlm_steps": 1,
+    "mlm_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8, "finetuning_rate": 0.01,
 }  # fmt: skip
 NAME = "pydocs-reqa-smoke"
 FEW = f"{NAME}-0.05"
@@ -163,7 +163,6 @@ def test_one_system_several_or_all_can_be_chosen():
         ("shares", [], "shares = .* at least one value"),
         ("shares", [0.05, 0.05], "names a value twice"),
         ("shares", 0.05, "must be a list"),
-        ("pooling", "max", "pooling = 'max' is not known.*Valid: cls, mean"),
         ("towers", "three", "towers = 'three' is not known.*Valid: siamese, two"),
         ("articles", "pydoc", "articles = 'pydoc' is not known. Did you mean 'pydocs'"),
         ("units", 99, "units = 99 must be a whole number of at least 100"),
@@ -289,3 +288,10 @@ def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(targets,
         ("inner product", 0): 2e9 / 1000, ("inner product", 1): 2e9 / 1000,
         ("cross-attention", 0): 2e9 / 3, ("cross-attention", 1): 2e9 / 3,
     }  # fmt: skip
+
+
+def test_weights_are_counted_with_the_layers_that_grow():
+    bare, deep = System(part2.architecture(PARAMETERS, layers=0), PAGES), System(part2.architecture(PARAMETERS), PAGES)
+    grown = bare + Stage(data=Labels(), steps=1, layers=1)
+    found = part2.weights({"bare": bare, "grown": grown, "deep": deep}).set_index("system")["weights"]
+    assert found["grown"] == found["deep"] > found["bare"]

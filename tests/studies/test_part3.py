@@ -33,8 +33,9 @@ GIVEN = {
     "articles": "pydocs-smoke", "out_of_target": 50, "units": 300,
     "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_width": 64,
     "denoising_steps": 0, "generator_steps": 3, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
-    "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12, "pooling": "cls",
-    "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "later_steps": 2, "later_rate": 0.001,
+    "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
+    "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
+    "later_rate": 0.001,
     "adapted": [TARGET], "compared": [TARGET], "added": {TARGET: 20}, "added_articles": "pydocs-smoke",
 }  # fmt: skip
 OUTSIDE = OutOfTarget("pydocs-smoke", (TARGET,), 50)
@@ -342,7 +343,6 @@ def test_the_parameters_of_these_tests_pass():
         ("generator_head", "copy", "generator_head = 'copy' is not known"),
         ("generator_checkpoint", None, "generator_checkpoint = None must be a folder or hub name"),
         ("denoising_steps", -1, "denoising_steps = -1 must be a whole number of at least 0"),
-        ("pooling", "max", "pooling = 'max' is not known"),
         ("adapted", ["nope"], "adapted .* = 'nope' is not known"),
         ("added", {TARGET: 0}, "added.* = 0 must be a whole number of at least 1"),
     ],

@@ -146,7 +146,7 @@ def test_two_stages_read_at_every_depth():
     names = part4_pages.declared("43_two_stage", depths=[3, 6], small=1, large=3)
     readers = {name: system for name, system in names["systems"].items() if name in names["families"]}
     assert len(readers) == 2 * 2 * 2 and {system.depth for system in readers.values()} == {3, 6}
-    layers = {names["families"][name][0]: system.reader.start.architecture.layers for name, system in readers.items()}
+    layers = {names["families"][name][0]: system.reader.stage.layers for name, system in readers.items()}
     assert layers == {f"{first} -> BERT {size}": count for first in ("BM25", "LTRe")
                       for size, count in (("small", 1), ("large", 3))}  # fmt: skip
 

@@ -107,6 +107,10 @@ def kinds():
     masked = two + Stage(data=MaskedTokens(ARTICLES), **{**HOW, "keep": "last"})  # whose best are near ties
     yield "masked tokens", masked, QUERIES
     yield "masked tokens, then labels", masked + Stage(data=Labels(), **HOW), QUERIES
+    bag = System(replace(SMALL, layers=0), ARTICLES) + Stage(data=Pretraining(("ict", "bfs", "wlp"), ARTICLES), **HOW)
+    yield "pretraining of embeddings", bag, QUERIES
+    yield "layers on embeddings", bag + Stage(data=Labels(), layers=2, **HOW), QUERIES
+    yield "tokens left out", bag + Stage(data=Labels(), token_dropout=0.3, **HOW), QUERIES
     yield "labels", TRANSFORMER + Stage(data=Labels(), **HOW), QUERIES
     yield "few labels", UNTRAINED + Stage(data=Labels(share=0.2), **HOW), QUERIES
     yield "in chunks", UNTRAINED + Stage(data=Labels(), chunk=3, **HOW), QUERIES

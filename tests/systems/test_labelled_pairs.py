@@ -162,7 +162,8 @@ def test_encodings_that_are_cheap_are_not_kept(toy, own_build):
 def test_a_stage_says_where_the_scale_starts(toy):
     vocabulary = words(toy)
     start = Retriever.fresh(BAG, vocabulary, 0)
-    assert start.model.alpha.item() == 1
+    assert start.model.alpha.item() == 20
+    assert Retriever.fresh(replace(BAG, similarity="dot"), vocabulary, 0).model.alpha.item() == 1
     trained = fit(START + PAIRS, toy, 0)
     assert trained.model.alpha.item() != 20 and trained.model.beta.item() == pytest.approx(0, abs=0.5)
     for scale, expected in ((None, trained.model.alpha.item()), (5, 5.0)):

@@ -113,7 +113,7 @@ def test_any_negatives_that_give_each_query_its_own_will_do(negatives, collectio
 
 def test_what_cannot_be_trained_is_named(collection, own_build):
     for changes in ({"chunk": 2}, {"trains": "query"}):
-        with pytest.raises(SettingError, match="without chunks, and as a whole"):
+        with pytest.raises(SettingError, match="without chunks or token_dropout, and as a whole"):
             replace(READER, stage=replace(LESSON, **changes))
     with pytest.raises(SettingError, match="Did you mean 'cross-encoder'"):
         replace(READER, model="crossencoder")

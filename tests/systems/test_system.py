@@ -246,8 +246,9 @@ def test_other_pre_training_than_pairs(own_build):
     left, right = found.model.query_encoder, found.model.document_encoder
     assert all(torch.equal(a, b) for a, b in zip(left.parameters(), right.parameters(), strict=True))
     assert found.history.evaluations[-1]["score"] > found.history.evaluations[0]["score"]
-    with pytest.raises(SettingError, match="transformer"):
-        fit(System(SMALL, pages) + Stage(data=MaskedTokens(pages), **SHORT), make_collection(), 0)
+    for other in (SMALL, replace(small, layers=0)):
+        with pytest.raises(SettingError, match="a Transformer with layers"):
+            fit(System(other, pages) + Stage(data=MaskedTokens(pages), **SHORT), make_collection(), 0)
     own = System(SMALL, UNITS) + Stage(data=Pretraining(("ict",), keep=0.1), **SHORT)
     with pytest.raises(DataError, match="two sentences"):
         fit(own, make_collection(), 0)  # whose pages have one each
@@ -415,3 +416,47 @@ def test_no_two_stages_of_a_chain_see_their_pairs_in_the_same_order(collection, 
     monkeypatch.setattr(trainer, "train", noting)
     fit(WARM + LABELS + LABELS, collection, 0)
     assert len({str(order) for order in orders}) == 3
+
+
+def test_layers_grow_on_a_chain_and_are_read_as_they_were_written(collection, own_build):
+    start = System(replace(SMALL, encoder="transformer", layers=0, width=64), UNITS) + LABELS
+    grown = start + replace(LABELS, steps=1, layers=2, learning_rate=1e-9, warmup=0.0, keep="last")
+    before, after = (fit(system, collection, 0) for system in (start, grown))
+    tokenized = before.reads(collection)
+    np.testing.assert_allclose(
+        after.encode_documents(tokenized.documents), before.encode_documents(tokenized.documents), atol=1e-5
+    )
+    assert after.architecture.layers == 2 and before.architecture.layers == 0
+    with pytest.raises(SettingError, match="layers = 1: the encoder has 2 already"):
+        fit(grown + replace(LABELS, layers=1), collection, 0)
+    with pytest.raises(SettingError, match="layers are put on both encoders"):
+        replace(LTRE, layers=2)
+
+
+@pytest.mark.parametrize("changes", [{"layers": 1}, {"token_dropout": 0.2}])
+def test_layers_and_dropout_are_those_of_transformers(changes, collection, own_build):
+    with pytest.raises(SettingError, match="layers and token_dropout are those of Transformers"):
+        fit(BARE + replace(LABELS, **changes), collection, 0)
+
+
+def test_towers_that_grow_begin_alike(collection):
+    made = replace(SMALL, encoder="transformer", layers=0, width=64, towers="two")
+    training = Training(replace(LABELS, layers=1), Retriever.fresh(made, UNITS, 0), collection, 0)
+    left, right = training.module.query_encoder, training.module.document_encoder
+    assert left is not right
+    assert all(torch.equal(a, b) for a, b in zip(left.parameters(), right.parameters(), strict=True))
+
+
+def test_tokens_that_training_leaves_out_are_there_when_it_searches(collection, monkeypatch):
+    start = Retriever.fresh(replace(SMALL, encoder="transformer", layers=0, width=64), UNITS, 0)
+    training = Training(replace(LTRE, token_dropout=0.9), start, collection, 0)
+    inputs = training.inputs(collection)
+    task, asked, index = training.task(training.module, inputs), [], inputs.index()
+    monkeypatch.setattr(
+        index, "search", lambda encoded, k, real=index.search: asked.append(encoded) or real(encoded, k)
+    )
+    task.module.train()
+    batch = task.batch(0)
+    task.loss(batch)
+    np.testing.assert_allclose(asked[0], start.encode_queries(batch.queries), atol=2e-2)  # which may be in bfloat16
+    assert task.module.training

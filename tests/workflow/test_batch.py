@@ -145,7 +145,7 @@ def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--profile", "quik"], "'quik' is not one of 'toy'"),
+        (["--profile", "quik"], "'quik' is not 'toy'"),
         (["--jobs", "many"], "'many' is not a valid integer range"),
         (["--seeds", "1,2"], "'1,2' must be whole numbers with spaces between"),
         (["--seeds", "0 -1"], "'0 -1' must be whole numbers of at least 0"),
