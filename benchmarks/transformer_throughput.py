@@ -5,8 +5,8 @@ mean pooling, cosine) on the same batches of 128 SQuAD pairs, question to senten
 differ as those of most texts do, or to sentence and passage (``--pairs candidates``, nearly all cut
 at the same length), with the book's loop and with the trainer of sentence-transformers and its
 MultipleNegativesRankingLoss, in float32 and in bfloat16, in one run. Both start from the same
-weights and take the same steps of Adam, so their mean losses are near each other: the book's mean leaves out
-[CLS] and [SEP], the other's does not. The contenders take turns.
+weights and take the same steps of Adam, so their mean losses are near each other: the book's mean
+of hidden states leaves out [CLS] and [SEP], the other's does not. The contenders take turns.
 The book tokenizes before it trains, sentence-transformers while it does: what that takes is
 printed, and is not counted against the book.
 

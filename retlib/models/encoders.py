@@ -6,6 +6,8 @@ class here; the Transformer is in `retlib.models.transformer`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,18 @@ from retlib.data.text import TokenTable
 
 # Of encodings, with where the learned scale starts: cosines are at most 1, which leaves a softmax nearly flat.
 SIMILARITIES = {"cosine": 20.0, "dot": 1.0}
+
+
+def mean_of_tokens(table: TokenTable, vectors: Callable[[Tensor], Tensor], on: torch.device) -> Tensor:
+    """The mean of each text's token vectors, shape (rows, d); `vectors` looks up ids, (n,) to (n, d).
+
+    Each distinct token of the batch is looked up once: its gradient is summed in a small dense table, not in the
+    optimizer, which makes a step about twice as fast.
+    """
+    unique, inverse = np.unique(table.ids, return_inverse=True)
+    offsets = torch.from_numpy(table.offsets[:-1]).to(on)
+    found = vectors(torch.from_numpy(unique).to(on))
+    return F.embedding_bag(torch.from_numpy(inverse).to(on), found, offsets, mode="mean")
 
 
 class BagOfWords(nn.Module):
@@ -45,13 +59,7 @@ class BagOfWords(nn.Module):
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
-        # Each distinct word of the batch is looked up once: its gradient is summed in a small dense
-        # table, not in the optimizer, which makes a step about twice as fast.
-        unique, inverse = np.unique(table.ids, return_inverse=True)
-        on = self.weight.device
-        rows = F.embedding(torch.from_numpy(unique).to(on), self.weight, sparse=self.sparse)
-        offsets = torch.from_numpy(table.offsets[:-1]).to(on)
-        return F.embedding_bag(torch.from_numpy(inverse).to(on), rows, offsets, mode="mean")
+        return mean_of_tokens(table, lambda ids: F.embedding(ids, self.weight, sparse=self.sparse), self.weight.device)
 
 
 class BagOfWordsMLP(nn.Module):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.text import TokenTable, WordPiece
+from retlib.models.encoders import mean_of_tokens
 
 POOLINGS = ("mean", "cls")
 # What follows the linear layer of a head: nothing, or tanh (Liang 2020, section 2.2).
@@ -215,14 +216,14 @@ class Transformer(nn.Module):
             yield self.bert(inputs_embeds=inputs, attention_mask=mask).last_hidden_state, text
 
     def _mean(self, table: TokenTable) -> Tensor:
-        """As the layers' mean where there are none: each distinct token is looked up and normed once."""
-        unique, inverse = np.unique(table.ids, return_inverse=True)
-        on, weight = self.head.weight.device, self.bert.get_input_embeddings().weight
-        rows = F.embedding(torch.from_numpy(unique).to(on), weight)
-        # Its own gain and shift stay as they are: the linear head has them, and layers that grow need them away.
-        normed = F.layer_norm(rows, rows.shape[-1:], eps=self.bert.config.layer_norm_eps)
-        offsets = torch.from_numpy(table.offsets[:-1]).to(on)
-        return F.embedding_bag(torch.from_numpy(inverse).to(on), normed, offsets, mode="mean")
+        """As the layers' mean where there are none."""
+        embeddings = self.bert.get_input_embeddings()
+
+        def normed(ids: Tensor) -> Tensor:
+            # Its own gain and shift stay as they are: the linear head has them, and layers that grow need them away.
+            return F.layer_norm(embeddings(ids), (embeddings.embedding_dim,), eps=self.bert.config.layer_norm_eps)
+
+        return mean_of_tokens(table, normed, self.head.weight.device)
 
     def _pooled(self, states: Tensor, text: Framed) -> Tensor:
         if self.pooling == "cls":
