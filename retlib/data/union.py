@@ -10,11 +10,11 @@ from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 
 
-def union(collections: Sequence[Collection], name: str = "union") -> Collection:
-    """Several collections as one: all documents are candidates of all queries. One alone stays as it is.
+def union(collections: Sequence[Collection]) -> Collection:
+    """Several collections as one, named after all; all documents are candidates of all queries.
 
-    Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), which stands in the column
-    `collection` too. Of the other columns, those stay that all collections have.
+    One alone stays as it is. Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), which stands in
+    the column `collection` too. Of the other columns, those stay that all collections have.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def union(collections: Sequence[Collection], name: str = "union") -> Collection:
         pd.concat([getattr(part, frame) for part in parts], join="inner") for frame in ("documents", "queries", "qrels")
     )
     provenance = {key: value for part in parts for key, value in part.provenance.items()}
-    return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=provenance)
+    return Collection(", ".join(names), documents, queries, qrels.reset_index(drop=True), provenance=provenance)
 
 
 def _prefixed(part: Collection) -> Collection:

@@ -12,8 +12,8 @@ from retlib.data.union import union
 def test_a_union_holds_all_under_prefixed_ids():
     first, second = make_collection("one"), make_collection("two")
     second = replace(second, documents=second.documents.drop(columns="title"))
-    whole = union([first, second], "both")
-    assert whole.name == "both" and len(whole.documents) == 2 * PAGES and len(whole.queries) == 240
+    whole = union([first, second])
+    assert whole.name == "one, two" and len(whole.documents) == 2 * PAGES and len(whole.queries) == 240
     assert whole.documents["text"]["two/d3"] == second.documents["text"]["d3"]
     assert "title" not in whole.documents  # the second has none
     assert whole.documents["collection"].unique().tolist() == ["one", "two"]

@@ -184,7 +184,7 @@ def test_a_union_trains_and_each_part_is_tested_by_itself(monkeypatch):
     asked = {"collections": ["a", "b"], "zero_shot": ["c"], "documents": 30, "questions": 10}
     found = part4.targets(SimpleNamespace(live=True, parameters=asked))
     assert [each.test.name for each in found] == ["a", "b", "c"]
-    assert {each.trains.name for each in found} == {"union"}
+    assert {each.trains.name for each in found} == {"a, b"}
     # What trains is cut, and what is tested beside it is whole.
     cut = subsample(make_collection("a"), 30, 10)
     assert found[0].test.fingerprint == cut.fingerprint and len(found[2].test.documents) == 40
