@@ -129,7 +129,7 @@ def perfect(toy, shift=0):
     first = toy.qrels.drop_duplicates("query_id").set_index("query_id")["doc_id"][queries.index]
     rows = (toy.documents.index.get_indexer(first) + shift) % len(toy.documents)
     run = make_run(queries.index, toy.documents.index, np.ones((len(queries), 1)), rows[:, None])
-    return Outcome(run, {"k1": 0.9}, steps=30, seconds=1.5)
+    return Outcome(run, {"k1": 0.9}, Cost(30, 1.5, ((0, 0.25), (30, 0.5), (60, 0.375))))
 
 
 def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
