@@ -395,7 +395,8 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
     limit, value = float(spec[side]), float(np.exp(ratio.mean()))
     beyond = ratio - np.log(limit)
     found = _over_seeds(beyond if side == "above" else -beyond)
-    label = f"({name}) / {limit:g}" if side == "above" else f"{limit:g} / ({name})"
+    rival = " x ".join([f"{limit:g}"] * (limit != 1 or len(names) == 1) + names[1:])
+    label = f"{names[0]} / {rival}" if side == "above" else f"{rival} / {names[0]}"
     note = f"{name} is {value:.3g}, and {side} {limit:g} if the claim holds"
     return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), note, ratio=True)]
 
