@@ -6,7 +6,6 @@ Its solution is recorded with a little noise, and judged as any other results ar
 """
 
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ import pytest
 from scipy.optimize import linprog
 
 from retlib.core import notebook_files, runtime
-from retlib.evaluation.results import Results
+from retlib.evaluation.results import _SEPARATOR, Results
 from retlib.report import claims
 from retlib.report.claims import CONTRADICTED, HOLDS
 from retlib.report.evidence import named, used
@@ -22,6 +21,8 @@ from retlib.report.evidence import named, used
 SEEDS, QUERIES, STEPS, EVERY = 3, 40, 200, 20
 NOISE, CLEAR, LARGEST = 0.02, 0.5, 8.0  # points: of a query or a step; the least and the largest gap to a margin
 LEVELS, LOGARITHMS = (2, 98), (-12, 12)
+# Steps and validation scores of a training that has come to rest, and which weights are kept.
+LEARNED = [(0, 40.0, False), (50, 50.0, False), (80, 50.5, True), (100, 50.0, False)]
 NAMES = [f"q{i}" for i in range(QUERIES)]
 CURVES = {"rise", "above_at_end", "above_throughout", "sawtooth", "swing"}
 BOUND = claims.bindings()
@@ -44,10 +45,13 @@ def places(claim, name, profile):
 
 
 def cases():
-    profiles = notebook_files.profiles(runtime.root())
-    for (name, claim), profile in product(BOUND["claims"].items(), profiles):
-        if places(claim, name, profile):
-            yield pytest.param(name, profile, id=f"{name}-{profile}")
+    """Every claim at every profile where it is tested, once for profiles at which its data sets are alike."""
+    for name, claim in BOUND["claims"].items():
+        alike = {}
+        for profile in notebook_files.profiles(runtime.root()):
+            if here := places(claim, name, profile):
+                alike.setdefault(tuple(map([*here.values()].index, here.values())), []).append(profile)
+        yield from (pytest.param(name, several[0], id=f"{name}-{'+'.join(several)}") for several in alike.values())
 
 
 # --- what a comparison asks for ----------------------------------------------------------------------
@@ -135,42 +139,38 @@ def shaped(spec, against):
 
 def recorded(claim, here, levels, against=False):
     """Results in which every system of a claim has its level, by experiment."""
-    rng, made, shapes = np.random.default_rng(0), {}, {}
+    rng, made, tables, shapes = np.random.default_rng(0), {}, {}, {}
     for spec in specs(claim):
-        for system, shape in shaped(spec, against):
-            shapes[system, spec["measure"]] = shape
-    seen = set()
-    for spec in specs(claim):
-        for system, data_set in used(spec):
-            collection, measure, (experiment, name) = here[data_set], spec["measure"], named(system)
-            found = made.setdefault(experiment, Results())
-            variable = (kind(spec), system, collection, measure)
-            if variable in seen:
-                continue
-            seen.add(variable)
-            level = levels.get(variable, 50.0)
-            noise = NOISE * rng.normal(size=(SEEDS, max(QUERIES, STEPS)))
-            for seed in range(SEEDS):
-                row = {"experiment": experiment, "system": name, "collection": collection, "split": "test"}
-                row |= {"measure": measure, "value": level / 100, "seed": seed, "profile": "made up"}
-                if kind(spec) == "number":
-                    row["value"] = float(np.exp(level + noise[seed, 0]))
-                if kind(spec) == "steps":
-                    row["steps"], row["measure"] = float(np.exp(level + noise[seed, 0])), "steps"
-                found.add_row(**row)
-                if kind(spec) == "query":
-                    values = (level + noise[seed, :QUERIES] + noise[seed, -1]) / 100
-                    frame = pd.DataFrame({"query_id": NAMES, "measure": measure, "value": values})
-                    found.add_queries(collection, "test", name, seed, frame, pd.Series(NAMES, index=NAMES))
-                if kind(spec) == "curve":
-                    values = (level + shapes.get((system, measure), 0) + noise[seed, :STEPS]) / 100
-                    curve = {"system": name, "seed": seed, "step": range(STEPS), "measure": measure, "value": values}
-                    found.add_lines("curves", pd.DataFrame(curve), ["system", "seed", "measure"])
-                score = {"step": [0, 50, 90, 100], "score": [40.0, 50.0, 50.5, 50.5], "kept": [0, 0, 1, 0]}
-                lines = pd.DataFrame({"system": name, "collection": collection, "seed": seed, **score})
-                found.add_lines("learning", lines.astype({"kept": bool}), ["system", "collection", "seed"])
-            if kind(spec) == "curve":
-                found.add_lines("intervals", pd.DataFrame({"system": [name], "interval": [EVERY]}), ["system"])
+        shapes |= {(system, spec["measure"]): shape for system, shape in shaped(spec, against)}
+    wanted = [(kind(spec), system, here[at], spec["measure"]) for spec in specs(claim) for system, at in used(spec)]
+    for variable in dict.fromkeys(wanted):
+        what, system, collection, measure = variable
+        experiment, name = named(system)
+        found, lines = made.setdefault(experiment, Results()), tables.setdefault(experiment, ([], {}, []))
+        level, noise = levels.get(variable, 50.0), NOISE * rng.normal(size=(SEEDS, STEPS))
+        for seed in range(SEEDS):
+            row = {"experiment": experiment, "system": name, "collection": collection, "split": "test", "seed": seed}
+            if what in ("number", "steps"):
+                number = float(np.exp(level + noise[seed, 0]))
+                found.add_row(**row, measure=measure, value=number, steps=number if what == "steps" else None)
+            if what == "query":
+                found.add_row(**row, measure=measure, value=level / 100, steps=80)
+                columns = found.queries.setdefault((collection, "test", measure), {"cluster": NAMES})
+                columns[f"{name}{_SEPARATOR}{seed}"] = (level + noise[seed, :QUERIES] + noise[seed, -1]) / 100
+            if what == "curve":
+                found.add_row(**row, measure=f"{measure}, last fifth", value=level / 100, steps=None)
+                values = (level + shapes.get((system, measure), 0) + noise[seed]) / 100
+                lines[0].extend((name, seed, step, measure, value) for step, value in enumerate(values))
+            lines[1].update(dict.fromkeys((name, collection, seed, *point) for point in LEARNED))
+        lines[2].append((name, EVERY))
+    for experiment, (curves, learning, intervals) in tables.items():
+        queries = made[experiment].queries
+        made[experiment].queries = {at: pd.DataFrame(columns, index=NAMES) for at, columns in queries.items()}
+        made[experiment].tables = {
+            "curves": pd.DataFrame(curves, columns=["system", "seed", "step", "measure", "value"]),
+            "learning": pd.DataFrame([*learning], columns=["system", "collection", "seed", "step", "score", "kept"]),
+            "intervals": pd.DataFrame(dict(intervals).items(), columns=["system", "interval"]),
+        }
     return made
 
 
@@ -184,7 +184,7 @@ def judged(monkeypatch, name, profile, made):
     return found["verdict"], said
 
 
-@pytest.mark.parametrize(("name", "profile"), cases())
+@pytest.mark.parametrize(("name", "profile"), [*cases()])
 def test_a_claim_can_come_out_both_ways(name, profile, monkeypatch):
     claim = BOUND["claims"][name]
     here = places(claim, name, profile)
@@ -199,3 +199,20 @@ def test_a_claim_can_come_out_both_ways(name, profile, monkeypatch):
     assert levels is not None, f"{name} at {profile}: no results break its first comparison"
     verdict, said = judged(monkeypatch, name, profile, recorded(claim, here, levels, against=True))
     assert verdict == CONTRADICTED, f"{name} at {profile} cannot be contradicted:\n{said}"
+
+
+def test_comparisons_that_exclude_each_other_have_no_levels():
+    places = {"D": "d", "E": "d"}
+
+    def over(a, b, **more):
+        return {"test": "greater", "measure": "R@1", "pair": [a, b], "data": "D+E", **more}
+
+    def find(*each):
+        constraints = [constraint for spec in each for constraint in asked(spec, places)]
+        return solved(constraints, [("query", name, "d", "R@1") for name in "AB"])
+
+    found = find(over("A", "B", margin=3.0))
+    assert [*found.values()][0] - [*found.values()][1] >= 3 + LARGEST - 1e-6
+    assert find(over("A", "B"), over("B", "A")) is None
+    assert find(over("A", "B", margin=95.8)) is None  # there is no room between the ends of a measure
+    assert find(over("A", "B", margin=-1.0), over("B", "A", margin=-1.0)) is not None

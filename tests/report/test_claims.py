@@ -370,6 +370,132 @@ def test_a_limit_on_what_was_recorded_without_queries(book):
     assert verdict_on(book, {"test": "limit", "each": [bound | {"below": 0.05}]})["verdict"] == CONTRADICTED
 
 
+# What is no verdict
+
+
+def seeded(mean, shifts, error=0.1):
+    """Values of a trained system, by seed."""
+    return {seed: mean + shift + error * NOISE for seed, shift in enumerate(shifts)}
+
+
+@pytest.mark.parametrize(("a", "points"), [(60, "for"), (50, "open"), (40, "against")])
+def test_one_seed_of_what_is_trained_is_an_indication(book, a, points):
+    record({"A": level(a, 1), "B": level(50)}, steps={"A": {0: 80}})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["verdict"] == INDICATION and found["said"].startswith(f"one seed: {points}; ")
+    assert not np.isnan(found["p"])
+    printed = claims.format_verdict(claims.verdicts("paper", "quick").iloc[0])
+    assert "○ indication" in printed and f"one seed: {points}" in printed
+
+
+def test_a_trained_rival_of_one_seed_leaves_an_indication_too(book):
+    record({"A": seeded(60, (0, 1, -1)), "B": level(50)}, steps={"B": {0: 80}})
+    assert verdict_on(book, {"test": "greater", "each": [pair()]})["verdict"] == INDICATION
+
+
+def test_what_comparisons_say_is_counted(book):
+    record({"A": level(55, 1), "B": level(50), "C": level(54.5), "D": level(70)})
+    each = [pair(), pair(b="C"), pair(b="D")]
+    assert verdict_on(book, {"test": "greater", "each": each})["said"] == "1 of 3 comparisons for, 1 against, 1 open"
+    found = verdict_on(book, {"test": "greater", "each": each[:2]})
+    assert (found["verdict"], found["said"]) == (INCONCLUSIVE, "1 of 2 comparisons for, none against, 1 open")
+    assert verdict_on(book, {"test": "greater", "each": each[:1]})["said"] == "1 of 1 comparison for, none against"
+
+
+def test_a_claim_holds_when_all_of_its_comparisons_speak_for_it_after_correction(book):
+    at = stats.t.ppf(0.97, COUNT - 1)  # p = 0.03, twice that after correction for two claims
+    record({"A": level(50 + at, 1), "B": level(50), "more": level(70, 1)})
+    bound = {"c1": {"test": "greater", "each": [pair(), pair(a="more")]}, "c2": {"test": "greater", "each": [pair()]}}
+    write_claims(book, bound)
+    found = claims.verdicts("paper", "quick")
+    assert found["said"][0] == "1 of 2 comparisons for, none against, 1 open"
+    assert found["verdict"].tolist() == [INCONCLUSIVE] * 2
+
+
+@pytest.mark.parametrize("values", [(99.5, 99.2), (100, 99)])
+def test_sides_at_the_ceiling_are_not_compared(book, values):
+    record({"A": level(values[0], 0.01), "B": level(values[1])})
+    found = verdict_on(book, {"test": "greater", "each": [pair()]})
+    assert found["verdict"] == NOT_TESTED and "ceiling" in found["reason"] and np.isnan(found["p"])
+    assert len(found["evidence"]) == 1  # what was found is shown all the same
+    record({"A": level(99.5, 0.01), "B": level(90)})
+    assert verdict_on(book, {"test": "greater", "each": [pair()]})["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize("test", [{"test": "greater"}, {"test": "equivalent", "margin": 1.0}])
+def test_sides_that_never_differ_are_not_compared(book, test):
+    record({"A": {0: 50 + NOISE}, "B": {0: 50 + NOISE}})
+    found = verdict_on(book, {**test, "each": [pair()]})
+    assert found["verdict"] == NOT_TESTED and found["reason"] == "no comparison: all differences are 0"
+
+
+def test_a_system_that_still_learns_leaves_a_claim_untested(book):
+    record({"A": seeded(60, (0, 1, -1)), "B": level(50)}, steps={"A": dict.fromkeys(range(3), 80)})
+    bound = {"test": "greater", "each": [pair()]}
+    found = verdict_on(book, bound)
+    assert found["verdict"] == HOLDS and found["evidence"][0].note == "no learning curve recorded"
+    kept = results.load("11", "quick")
+    curve = [("A", "quora", seed, 20 * i, 20.0 * i, i == 5) for seed in range(3) for i in range(6)]
+    kept.tables["learning"] = pd.DataFrame(curve, columns=["system", "collection", "seed", "step", "score", "kept"])
+    kept.save(results.own_folder("quick", "11"))
+    found = verdict_on(book, bound)
+    assert found["verdict"] == NOT_TESTED and found["said"] == ""
+    assert found["reason"].startswith("still learning: A rose by 20.0 points in the last fifth of 100 steps")
+    assert verdict_on(book, bound | {"floor": False})["verdict"] == HOLDS
+
+
+def test_data_sets_that_are_one_collection_are_no_sample_of_several(book):
+    record({"A": level(55, 1), "B": level(50)})
+    bound = {"test": "greater", "each": [pair(), pair(on="F")]}
+
+    def judged(bound):
+        write_claims(book, {"c": bound})
+        path = book / "data" / "papers" / "bindings.yaml"
+        written = yaml.safe_load(path.read_text())
+        written["collections"]["paper"]["F"] = written["collections"]["paper"]["D"]
+        path.write_text(yaml.safe_dump(written))
+        return claims.verdicts("paper", "quick").iloc[0]
+
+    found = judged(bound)
+    assert (found["verdict"], found["reason"]) == (NOT_TESTED, "needs 2 collections, here are 1: quora")
+    # Where one is enough, what is the same comparison twice counts once; another margin is another one.
+    each = [*bound["each"], pair(on="F", margin=-1)]
+    found = judged({**bound, "each": each, "one_is_enough": True})
+    assert (found["verdict"], len(found["evidence"])) == (HOLDS, 2)
+
+
+def test_the_papers_effect_stands_beside_ours_and_decides_nothing(book):
+    record({"A": level(55, 1), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair(paper=40.5)]})
+    assert found["verdict"] == HOLDS and found["evidence"][0].text.endswith("], paper +40.5")
+
+
+def test_the_variance_between_seeds_is_pooled_over_a_chapters_systems(book):
+    """By hand: means over queries by seed, whose variance is 1 for A and for B, 4 for C, and none for D."""
+    shifts = {"A": (-1, 0, 1), "B": (1, 0, -1), "C": (-2, 0, 2), "D": (0, 0, 0)}
+    record({name: seeded(60, each, 0) for name, each in shifts.items()} | {"BM25": level(50)})
+    pooled = (1 + 1 + 4 + 0) / 4  # with 8 degrees of freedom
+
+    def squared_error(name, rival, freedom):
+        (each,) = verdict_on(book, {"test": "greater", "each": [pair(name, rival)]})["evidence"]
+        return ((each.high - each.low) / 2 / stats.t.ppf(0.975, freedom)) ** 2
+
+    assert squared_error("D", "A", 8) == pytest.approx(2 * pooled / 3, rel=1e-3)
+    assert squared_error("D", "BM25", 8) == pytest.approx(pooled / 3, rel=1e-3)  # it is not trained
+    assert squared_error("C", "BM25", 2) == pytest.approx(4 / 3, rel=1e-3)  # noisier than most: its own
+    each = terms((1, "D", "D"), (-0.5, "A", "D"), (-0.5, "B", "D"))
+    (found,) = verdict_on(book, {"test": "linear", "each": [each]})["evidence"]
+    half = stats.t.ppf(0.975, 8) * (1.5 * pooled / 3) ** 0.5
+    assert found.high - found.low == pytest.approx(2 * half, rel=1e-3)
+
+
+def test_the_variance_of_an_average_is_that_of_each_models_average(book):
+    for collection, sign in (("quora", 1), ("pydocs", -1)):  # what a seed adds here it takes away there
+        record({"A": seeded(60, (-sign, 0, sign), 0), "B": seeded(50, (0, 0, 0), 1)}, collection=collection)
+    (found,) = verdict_on(book, {"test": "greater", "each": [pair(on="D+E")]})["evidence"]
+    assert found.high - found.low == pytest.approx(2 * stats.t.ppf(0.975, 2 * COUNT - 2) * 0.5**0.5, rel=1e-2)
+
+
 def test_experiments_are_compared_with_each_other(book):
     record({"A": level(55, 1)}, experiment="12")
     record({"B": level(50)}, experiment="11")
