@@ -80,7 +80,7 @@ def matrix(ledger: pd.DataFrame) -> Figure:
     axis.spines[:].set_visible(False)
     handles = [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
     handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
