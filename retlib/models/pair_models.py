@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from retlib.core import runtime
@@ -24,8 +23,8 @@ from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, cons
 from retlib.models.retriever import Architecture, Retriever, Trained
 from retlib.models.transformer import Transformer
 
-# Of a token's vector; 128 in Khattab and Zaharia 2020, who try 24 to 128.
-DIMENSION = 32
+# Tokens of the vocabulary that tell how long vectors are to begin with.
+SAMPLED = 1000
 # Pairs that are scored, and texts that are encoded, in one call.
 BLOCK = 512
 
@@ -38,18 +37,29 @@ class TokenVectors(nn.Module):
     Parameters
     ----------
     encoder : Transformer
-        Of a retriever; its BERT is trained in place, under a linear layer of its own.
+        Of a retriever, trained in place under its own head: as the retriever has it, the mean of a text's vectors is
+        its encoding.
     wordpiece : WordPiece
         Of the token tables.
+
+    Notes
+    -----
+    In ColBERT vectors are of unit length. Here they keep the length that the retriever gave them, which is what a
+    token counts in its mean: short for words that say little. All are divided by one learned number, which
+    begins as their root mean square.
     """
 
     def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
         super().__init__()
-        self.encoder = Transformer(encoder.bert, wordpiece, DIMENSION)
+        self.encoder = encoder
+        ids = np.unique(np.linspace(0, len(wordpiece) - 1, SAMPLED).astype(np.int32))
+        with torch.no_grad():
+            alone = encoder(TokenTable(ids, np.arange(len(ids) + 1)))  # (tokens, d)
+        self.length = nn.Parameter(alone.square().sum(1).mean().sqrt())
 
     def vectors(self, table: TokenTable) -> Tensor:
-        """The vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32, of unit length."""
-        return F.normalize(self.encoder.project(self.encoder.states(table)), dim=-1)
+        """The vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32."""
+        return self.encoder.project(self.encoder.states(table)) / self.length
 
 
 @PAIR_MODELS.register("cross-encoder")
@@ -109,17 +119,16 @@ class LateInteraction(TokenVectors):
 def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, found: np.ndarray) -> Tensor:
     r"""Score B queries against B * n documents, n to each, as sets of tokens: shape (B, n).
 
-    .. math:: s(q, d) = \sum_i \max_j \; \hat{q}_i \cdot \hat{d}_j
+    .. math:: s(q, d) = \sum_i \max_j \; q_i \cdot d_j
 
     over the tokens i of the query and j of the document (Khattab and Zaharia 2020, section 3.3).
 
     Parameters
     ----------
     query_tokens, document_tokens : tensors, shape (tokens, d)
-        Vectors of unit length of all tokens, one text after the other.
+        Of all tokens, one text after the other.
     asked, found : integer arrays, shapes (B,) and (B * n,)
-        How many tokens each text has. A document without any is as unlike as can be: every token of the query
-        counts -1.
+        How many tokens each text has. A document without any has the score 0.
     """
     left, is_asked = _padded(query_tokens, asked)  # (B, S, d), (B, S)
     right, is_found = _padded(document_tokens, found)  # (B * n, T, d), (B * n, T)
@@ -127,8 +136,8 @@ def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, fou
     # What ranks stays exact where the layers ran in bfloat16.
     with torch.autocast(right.device.type, enabled=False):
         products = torch.einsum("bsd,bntd->bnst", left, right)
-    best = products.masked_fill(~is_found[:, :, None], -1.0).amax(dim=-1)  # (B, n, S)
-    return (best * is_asked[:, None]).sum(dim=-1)
+    best = products.masked_fill(~is_found[:, :, None], -torch.inf).amax(dim=-1)  # (B, n, S)
+    return best.where(is_asked[:, None] & is_found.any(dim=-1, keepdim=True), 0.0).sum(dim=-1)
 
 
 def _padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,9 @@ DYNAMICS = {
     "overlap BM25": "overlap with BM25's top 200",
     "overlap stale": "overlap with the last refresh's top 200",
 }
+# Of these the level is that of a step's questions: easy ones and hard ones. What a training changed is the difference
+# to what stands still, on the same questions.
+OF_QUESTIONS = ("RR@10", "R@200")
 # Where `tsne_map` and `paths` draw a document or query, and how.
 DOCUMENT = {"marker": ".", "color": "0.72", "markersize": 4, "linestyle": "none"}
 RELEVANT = {"marker": "*", "color": COLOURS[4], "markeredgecolor": "black", "markersize": 13, "linestyle": "none"}
@@ -29,7 +32,9 @@ BEFORE = {"marker": "o", "color": COLOURS[0], "markerfacecolor": "white", "marke
 AFTER = {"marker": "o", "color": COLOURS[0], "markersize": 8, "linestyle": "none"}
 
 
-def dynamics(curves: pd.DataFrame, methods: Mapping[str, str] | None = None, smooth: int | None = None) -> Figure:
+def dynamics(
+    curves: pd.DataFrame, start: str = "", methods: Mapping[str, str] | None = None, smooth: int | None = None
+) -> Figure:
     """Training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
     Parameters
@@ -37,10 +42,12 @@ def dynamics(curves: pd.DataFrame, methods: Mapping[str, str] | None = None, smo
     curves : DataFrame
         Columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0
         and 1.
+    start : str, optional
+        A system of the curves that stands still: the measures in `OF_QUESTIONS` are shown less its values.
     methods : mapping, optional
         System to its method. Systems of one method have one colour and marker; all but the first, dashed lines.
     smooth : int, optional
-        Recorded steps over which each seed's curve is averaged; a fiftieth of them if not given.
+        Recorded steps over which each seed's curve is averaged; a tenth of them if not given.
         Lines are the mean over seeds, bands reach from the lowest to the highest seed.
     """
     figure, axes = plt.subplots(2, 2, figsize=(9.0, 7.2), sharex=True, layout="constrained", dpi=110)
@@ -48,20 +55,29 @@ def dynamics(curves: pd.DataFrame, methods: Mapping[str, str] | None = None, smo
     named = {system: (methods or {}).get(system, system) for system in systems}
     order = list(dict.fromkeys(named.values()))
     first = {method: system for system, method in reversed(named.items())}
-    width = smooth or max(1, curves["step"].nunique() // 50)
+    width = smooth or max(1, curves["step"].nunique() // 10)
     for place, (axis, (measure, name)) in enumerate(zip(axes.flat, DYNAMICS.items(), strict=True)):
         style_axis(axis)
-        mine = curves[curves["measure"] == measure]
+        mine, unit = curves[curves["measure"] == measure], "points of 100"
+        if start and measure in OF_QUESTIONS:
+            mine, unit = _less(mine, start), f"points of 100 above {start}"
         for system in systems:
             place_of_method = order.index(named[system])
             style = line_style(place_of_method) | ({} if first[named[system]] == system else {"linestyle": "--"})
             _band(axis, mine[mine["system"] == system], width, system, place_of_method / len(order), style)
-        axis.set(title=f"({'abcd'[place]}) {name}", ylabel="points of 100")
+        axis.set(title=f"({'abcd'[place]}) {name}", ylabel=unit)
         axis.title.set_fontsize(10)
     for axis in axes[-1]:
         axis.set_xlabel(f"training step (mean over {width} recorded steps)")
     legend(figure, axes.flat, 4)
     return figure
+
+
+def _less(curves: pd.DataFrame, start: str) -> pd.DataFrame:
+    """Values less those of a system at the same step and seed; without that system."""
+    wide = curves.pivot(index=["step", "seed"], columns="system", values="value")
+    rest = wide.drop(columns=start).sub(wide[start], axis=0)
+    return rest.rename_axis(columns="system").stack().rename("value").reset_index()
 
 
 def _band(axis: Axes, part: pd.DataFrame, width: int, label: str, offset: float, style: dict) -> None:

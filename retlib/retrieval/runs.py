@@ -100,10 +100,12 @@ def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame
     return whole[RUN_COLUMNS].reset_index(drop=True)
 
 
-def reciprocal_ranks(several: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    r"""Fuse lists by reciprocal rank (Cormack, Clarke and Büttcher 2009).
+def reciprocal_ranks(
+    several: Sequence[np.ndarray], weights: Sequence[float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Fuse lists by reciprocal rank (Cormack, Clarke and Büttcher 2009, whose lists have equal weights).
 
-    .. math:: s(d) = \sum_{r \in \text{lists}} \frac{1}{60 + r(d)}
+    .. math:: s(d) = \sum_{r \in \text{lists}} \frac{w_r}{60 + r(d)}
 
     with the rank r(d) of a document in a list, from 1; a list that lacks it adds nothing.
 
@@ -111,6 +113,8 @@ def reciprocal_ranks(several: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
     ----------
     several : sequence of int64 arrays, shape (Q, any)
         Rows of documents, best first, each at most once; -1 for none.
+    weights : sequence of float, optional
+        Of the lists; by default 1 each.
 
     Returns
     -------
@@ -126,19 +130,26 @@ def reciprocal_ranks(several: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
     """
     counts = {len(each) for each in several}
     require(len(counts) == 1, f"lists are fused query by query; these are of {sorted(counts)} queries", DataError)
-    together = np.concatenate(several, axis=1)
-    weights = np.concatenate([1 / (RANK_CONSTANT + 1 + np.arange(each.shape[1])) for each in several])
+    together, given = np.concatenate(several, axis=1), weights or [1.0] * len(several)
+    parts = [w / (RANK_CONSTANT + 1 + np.arange(each.shape[1])) for w, each in zip(given, several, strict=True)]
+    shares = np.concatenate(parts)
     scores, rows = np.full(together.shape, -np.inf), np.full(together.shape, -1, dtype=np.int64)
     for query, found in enumerate(together):
         known = found >= 0
         ids, place = np.unique(found[known], return_inverse=True)
-        sums = np.bincount(place, weights[known], len(ids))
+        sums = np.bincount(place, shares[known], len(ids))
         order = np.argsort(-sums, kind="stable")
         scores[query, : len(ids)], rows[query, : len(ids)] = sums[order], ids[order]
     return scores, rows
 
 
-def fuse(several: Sequence[pd.DataFrame], query_ids: pd.Index, doc_ids: pd.Index, depth: int = 1000) -> pd.DataFrame:
+def fuse(
+    several: Sequence[pd.DataFrame],
+    query_ids: pd.Index,
+    doc_ids: pd.Index,
+    depth: int = 1000,
+    weights: Sequence[float] | None = None,
+) -> pd.DataFrame:
     """The run that `reciprocal_ranks` makes of several, cut at `depth` results a query."""
-    scores, rows = reciprocal_ranks([lists(run, query_ids, doc_ids) for run in several])
+    scores, rows = reciprocal_ranks([lists(run, query_ids, doc_ids) for run in several], weights)
     return make_run(query_ids, doc_ids, scores[:, :depth], rows[:, :depth])

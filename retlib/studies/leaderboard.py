@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -58,6 +59,7 @@ RULES: dict[str, Rule] = {
     "label_rates": each_of(RATE),
     "ranked_rates": each_of(RATE),
     "query_rates": each_of(RATE),
+    "fusion_shares": each_of(number(0, 1)),
 }
 
 
@@ -114,7 +116,8 @@ def tune(
     dict
         Method to the value that was chosen, the first of the best.
     DataFrame
-        The trials: `system`, `setting`, the measure that chooses in points of 100, `chosen`, `collection`.
+        The trials: `system`, `setting` (a learning rate, a share, or BM25's k1 and b), the measure that chooses in
+        points of 100, `chosen`, `collection`.
     """
     chosen: dict[str, Any] = {}
     tables = []
@@ -122,7 +125,7 @@ def tune(
         trials = [make({**chosen, name: value}) for value in values]
         table = study.tune({name: trials}, target, seed, CHOSEN_BY, depth=1000)
         chosen[name] = next(value for value, best in zip(values, table["chosen"], strict=True) if best)
-        settings = [f"k1 {v[0]:g}, b {v[1]:g}" if isinstance(v, Sequence) else f"learning rate {v:g}" for v in values]
+        settings = [", ".join(f"{each:g}" for each in np.atleast_1d(value)) for value in values]
         tables.append(table[["system", CHOSEN_BY, "chosen", "collection"]].assign(setting=settings))
     found = pd.concat(tables, ignore_index=True)[["system", "setting", CHOSEN_BY, "chosen", "collection"]]
     return chosen, found.assign(**{CHOSEN_BY: 100 * found[CHOSEN_BY]})

@@ -28,7 +28,7 @@ from retlib.training import losses
 from retlib.training.dynamics import Watching, paths
 from retlib.training.optimizers import OPTIMIZERS
 
-MEASURES = ["RR@10", "R@1000", "nDCG@10", "Judged@10"]
+MEASURES = ["RR@10", "R@100", "R@1000", "nDCG@10", "Judged@10"]
 # Documents that a query retrieves, before and after, around which its map is drawn; documents on the map of all
 # (t-SNE of more takes minutes).
 NEAREST, MOST = 40, 3000

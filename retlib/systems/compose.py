@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from retlib.core.errors import require
 from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
@@ -98,9 +99,16 @@ class Fused:
     Parameters
     ----------
     systems : tuple of Ranks
+    weights : tuple of float
+        Of their lists; empty for equal ones.
     """
 
     systems: tuple[Ranks, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        fits = len(self.weights) in (0, len(self.systems)) and all(weight >= 0 for weight in self.weights)
+        require(fits, f"weights = {self.weights} must be one a system, none below 0; here are {len(self.systems)}")
 
     @property
     def trained(self) -> bool:
@@ -110,13 +118,13 @@ class Fused:
     @property
     def settings(self) -> dict[str, Any]:
         """See `Ranks`."""
-        return {"fused": [system.settings for system in self.systems]}
+        return {"fused": [system.settings for system in self.systems], "weights": list(self.weights)}
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`."""
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
         deep = [system.run(target, seed, split, max(depth, DEPTH)) for system in self.systems]
-        return runs.fuse(deep, *ids, depth=depth)
+        return runs.fuse(deep, *ids, depth, self.weights)
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`: the seconds of all, the steps and the curve of the first that is trained."""
@@ -129,7 +137,7 @@ class Fused:
 
         def fused(text: str, k: int) -> np.ndarray:
             deep = [answer(text, max(k, DEPTH))[None] for answer in answers]
-            return runs.reciprocal_ranks(deep)[1][0, :k]
+            return runs.reciprocal_ranks(deep, self.weights)[1][0, :k]
 
         return fused
 

@@ -36,7 +36,7 @@ from retlib.systems.system import System, Target, fit, stage_seed, train_stage
 from retlib.training.inputs import Inputs
 from retlib.training.tasks import PairTask
 
-VERSION = 1  # of what trains models of pairs: who changes a loss curve raises it (tests/systems/test_reranking.py)
+VERSION = 2  # of what trains models of pairs: who changes a loss curve raises it (tests/systems/test_reranking.py)
 RUN, TOKENS = 1, 1  # versions of what is made with them
 KIND = "pair-model"
 # Validation queries, BM25's lists that they are validated on, and how much of each list: reading is slow.
@@ -162,7 +162,8 @@ class PairTraining(Training):
 class Reranked:
     """The first results of one system, in the order of a model that reads them with the query.
 
-    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3).
+    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a weight below 1 the order
+    is that of both lists, the first system's and the model's, fused by reciprocal ranks.
 
     Parameters
     ----------
@@ -170,11 +171,17 @@ class Reranked:
     reader : PairSystem
     depth : int
         Results of each query that the model reads.
+    weight : float
+        Of the model's order, from 0 to 1; the first system's has the rest.
     """
 
     first: Ranks
     reader: PairSystem
     depth: int
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.weight <= 1, f"weight = {self.weight} is a share, from 0 to 1")
 
     @property
     def trained(self) -> bool:
@@ -184,12 +191,21 @@ class Reranked:
     @property
     def settings(self) -> dict[str, Any]:
         """See `Ranks`."""
-        return {"reader": self.reader.settings, "first": self.first.settings, "depth": self.depth}
+        told = {"reader": self.reader.settings, "first": self.first.settings}
+        return {**told, "depth": self.depth, "weight": self.weight}
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`."""
         run = self.first.run(target, seed, split, depth)
-        return rerank(run, self.depth, self.reader.fit(target.trains, seed), target.test)
+        ordered = rerank(run, self.depth, self.reader.fit(target.trains, seed), target.test)
+        if self.weight == 1:
+            return ordered
+        ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
+        return runs.fuse([run, ordered], *ids, depth, self._weights)
+
+    @property
+    def _weights(self) -> tuple[float, float]:
+        return 1 - self.weight, self.weight
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`; of the reader alone."""
@@ -204,7 +220,9 @@ class Reranked:
             rows = first(text, max(k, self.depth))
             rows = rows[rows >= 0]
             ordered = model.order(model.tokenize([text]), documents, rows[: self.depth])
-            return np.concatenate([ordered, rows[self.depth :]])[:k]
+            ordered = np.concatenate([ordered, rows[self.depth :]])
+            found = runs.reciprocal_ranks([rows[None], ordered[None]], self._weights)[1][0]
+            return found[found >= 0][:k]
 
         return find
 

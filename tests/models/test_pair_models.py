@@ -32,9 +32,9 @@ def test_the_best_of_each_token_of_the_query_counts():
     assert found.tolist() == [[pytest.approx(1.8), pytest.approx(-0.8)]]
 
 
-def test_a_document_without_tokens_counts_minus_one_for_each_token_of_the_query():
-    assert score([ACROSS, UP, UP], [2, 1], [UP], [1, 0]).tolist() == [[1.0], [-1.0]]
-    assert score([ACROSS, UP], [2], [UP], [1, 0]).tolist() == [[1.0, -2.0]]
+def test_a_document_without_tokens_has_the_score_0():
+    assert score([ACROSS, UP, UP], [2, 1], [UP], [1, 0]).tolist() == [[1.0], [0.0]]
+    assert score([ACROSS, UP], [2], [[-1.0, -5.0]], [1, 0]).tolist() == [[-6.0, 0.0]]
 
 
 @given(
@@ -52,14 +52,13 @@ def test_scores_are_those_of_loops(drawn):
 
     def texts(lengths):
         tokens = generator.normal(size=(sum(lengths), 3))
-        tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
         return tokens, np.split(tokens, offsets_of(np.array(lengths))[1:-1])
 
     (left, queries), (right, documents) = texts(asked), texts(found)
     scores = maxsim(torch.from_numpy(left), np.array(asked), torch.from_numpy(right), np.array(found))
     for row, query in enumerate(queries):
         for place, document in enumerate(documents[2 * row : 2 * row + 2]):
-            expected = sum(max((token @ other for other in document), default=-1.0) for token in query)
+            expected = sum(max((token @ other for other in document), default=0.0) for token in query)
             assert scores[row, place].item() == pytest.approx(expected)
 
 
@@ -88,12 +87,24 @@ DOCUMENTS = table("d", "e f g", "a", "h i j k", "b", "c c")
 
 
 def vectors(model, row):
-    """Vectors of unit length of a row that is read by itself: (tokens, d)."""
-    found = model.encoder.head(model.encoder.states(TokenTable.from_rows([row])))
-    return found / found.norm(dim=1, keepdim=True)
+    """Vectors of a row that is read by itself: (tokens, d)."""
+    return model.encoder.head(model.encoder.states(TokenTable.from_rows([row]))) / model.length
 
 
-def test_vectors_are_of_unit_length_and_all_is_exact_where_the_layers_are_not(late):
+@pytest.mark.parametrize("layers", [0, 1])
+def test_a_model_begins_with_the_retriever_s_vectors(layers):
+    """Whose mean is a text's encoding; all as long as vectors of unit length, taken together."""
+    start = Retriever.fresh(replace(SMALL, layers=layers), LETTERS, 0)
+    made, texts = PairModel.fresh("late-interaction", start, 0), table("a b c", "d")
+    with torch.no_grad():
+        found = made.model.vectors(texts) * made.model.length
+        encoded = start.model.query_encoder(texts)
+        whole = made.model.vectors(table(*"abcdefghijk"))
+    torch.testing.assert_close(torch.stack([found[:3].mean(0), found[3]]), encoded)
+    assert 0.3 < whole.square().sum(1).mean().sqrt() < 3
+
+
+def test_all_is_exact_where_the_layers_are_not(late):
     states = late.encoder.states(DOCUMENTS).detach().bfloat16()
     with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
         patch.setattr(late.encoder, "states", lambda table: states)
@@ -101,8 +112,7 @@ def test_vectors_are_of_unit_length_and_all_is_exact_where_the_layers_are_not(la
         scores = maxsim(found[:2], np.array([2]), found[2:5], np.array([3]))
         exact = late.encoder.head.float()
     with torch.no_grad():
-        exact = exact(states.float())
-    exact = exact / exact.norm(dim=1, keepdim=True)
+        exact = exact(states.float()) / late.length
     assert found.dtype == scores.dtype == torch.float32
     torch.testing.assert_close(found, exact)
     torch.testing.assert_close(scores, (exact[:2] @ exact[2:5].T).amax(dim=1).sum()[None, None])
@@ -134,10 +144,10 @@ def test_what_is_too_long_is_cut_at_the_end_of_the_document(cross, monkeypatch):
         assert cross(table("a b"), table("c d e f")).item() != cross(table("a b"), table("c e")).item()
 
 
-def test_a_document_that_is_cut_away_is_as_unlike_as_can_be(cross, monkeypatch):
+def test_a_document_that_is_cut_away_has_the_score_0(cross, monkeypatch):
     monkeypatch.setattr(type(cross.encoder), "longest", 3)
     with torch.no_grad():  # the separator of the second is cut away, too
-        assert cross(table("a b", "a b c"), table("c d", "e")).tolist() == [[-2], [-3]]
+        assert cross(table("a b", "a b c"), table("c d", "e")).tolist() == [[0], [0]]
 
 
 def test_order_of_query_and_document_matters_to_it(cross):
@@ -171,13 +181,8 @@ def test_vectors_are_in_the_order_of_their_ids(late):
     with torch.no_grad():
         found = late.vectors(DOCUMENTS)
         expected = torch.cat([vectors(late, DOCUMENTS.row(i)) for i in range(len(DOCUMENTS))])
-    assert found.shape == (len(DOCUMENTS.ids), pair_models.DIMENSION)
+    assert found.shape == (len(DOCUMENTS.ids), SMALL.dimension)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_a_text_scores_its_length_with_itself(late):
-    with torch.no_grad():
-        np.testing.assert_allclose(late(DOCUMENTS, DOCUMENTS)[:, 0], DOCUMENTS.lengths, atol=1e-5)
 
 
 def test_the_gradient_is_that_of_the_score(late):
@@ -263,8 +268,7 @@ def test_a_model_starts_from_a_copy_of_the_query_encoder():
     with torch.no_grad():
         next(made.model.encoder.bert.parameters()).add_(1)
     assert not torch.equal(next(made.model.encoder.bert.parameters()), next(bert.parameters()))
-    heads = [PairModel.fresh("cross-encoder", start, seed).model.encoder.head.weight for seed in (0, 0, 1)]
-    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+    assert torch.equal(made.model.encoder.head.weight, start.model.query_encoder.head.weight)
 
 
 def test_only_a_transformer_is_a_start():

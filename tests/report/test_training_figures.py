@@ -52,9 +52,20 @@ def test_dynamics_smooths_each_seed_over_a_window():
     assert line.get_ydata()[[18, 19, 20, 21, 22]] == pytest.approx([0, 10, 10, 10, 0])
 
 
+def test_what_a_training_changed_is_the_difference_to_what_stands_still():
+    """On the same questions, of which some are harder than others; overlaps stay as they are."""
+    curves = training(systems=["Warm-up", "LTRe"])
+    curves.loc[curves["system"] == "LTRe", "value"] += 0.05
+    found = figures.dynamics(curves, "Warm-up", smooth=1)
+    (line,), overlaps = found.axes[0].get_lines(), found.axes[2].get_lines()
+    assert line.get_label() == "LTRe" and line.get_ydata() == pytest.approx(np.full(40, 5.0))
+    assert [axis.get_ylabel() for axis in found.axes[::2]] == ["points of 100 above Warm-up", "points of 100"]
+    assert [line.get_label() for line in overlaps] == ["Warm-up", "LTRe"]
+
+
 def test_an_optimizer_changes_the_dashes_alone_and_methods_differ_without_colour():
     methods = {"BM25 Neg": "BM25 Neg", "LTRe": "LTRe", "LTRe, AdamW": "LTRe"}
-    bm25, lamb, adamw = figures.dynamics(training(), methods).axes[0].get_lines()
+    bm25, lamb, adamw = figures.dynamics(training(), methods=methods).axes[0].get_lines()
     assert (lamb.get_color(), lamb.get_marker()) == (adamw.get_color(), adamw.get_marker())
     assert (lamb.get_linestyle(), adamw.get_linestyle()) == ("-", "--")
     assert bm25.get_marker() != lamb.get_marker() and bm25.get_color() != lamb.get_color()

@@ -104,11 +104,11 @@ def padded(rows, width=6):
     return np.array([[*rows, *[-1] * (width - len(rows))]])
 
 
-def slow(several):
+def slow(several, weights):
     scores = {}
-    for each in several:
+    for each, weight in zip(several, weights, strict=True):
         for rank, row in enumerate(each, start=1):
-            scores[row] = scores.get(row, 0.0) + 1 / (60 + rank)
+            scores[row] = scores.get(row, 0.0) + weight / (60 + rank)
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -122,10 +122,11 @@ def test_fused_by_hand():
     np.testing.assert_allclose(scores, [expected])
 
 
-@given(RANKED)
-def test_as_a_slow_loop(several):
-    scores, rows = reciprocal_ranks([padded(each) for each in several])
-    expected = slow(several)
+@given(RANKED, st.none() | st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=4, max_size=4))
+def test_as_a_slow_loop(several, weights):
+    weights = weights and weights[: len(several)]
+    scores, rows = reciprocal_ranks([padded(each) for each in several], weights)
+    expected = slow(several, weights or [1] * len(several))
     count = len(expected)
     assert (
         rows.shape == (1, 6 * len(several)) and (rows[0, count:] == -1).all() and np.isneginf(scores[0, count:]).all()
@@ -140,6 +141,12 @@ def test_as_a_slow_loop(several):
 def test_one_list_alone_keeps_its_order(several):
     _, rows = reciprocal_ranks([padded(several[0])])
     assert rows.tolist() == padded(several[0]).tolist()
+
+
+@given(st.permutations(range(6)), st.permutations(range(6)))
+def test_a_list_without_weight_does_not_count(first, second):
+    _, rows = reciprocal_ranks([padded(first), padded(second)], [0.0, 1.0])
+    assert rows[0, :6].tolist() == list(second)
 
 
 def test_lists_of_other_queries_are_refused():

@@ -100,12 +100,7 @@ def test_settings_are_chosen_on_validation_questions_one_method_after_the_other(
         "labels": (rates, labels),
     }
     chosen, trials = leaderboard.tune(Target(collection), 0, methods)
-    assert trials["setting"].tolist() == [
-        "k1 0.5, b 0.1",
-        "k1 1.5, b 0.9",
-        "learning rate 0.0001",
-        "learning rate 0.02",
-    ]
+    assert trials["setting"].tolist() == ["0.5, 0.1", "1.5, 0.9", "0.0001", "0.02"]
     for (name, mine), values in zip(trials.groupby("system", sort=False), (constants, rates), strict=True):
         assert mine["chosen"].sum() == 1 and mine["RR@10"][mine["chosen"]].item() == mine["RR@10"].max()
         assert chosen[name] == values[mine["chosen"].to_numpy().argmax()]

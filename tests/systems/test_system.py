@@ -341,6 +341,17 @@ def test_a_fused_list_rewards_what_both_found(collection, own_build):
     assert collection.documents.index[answer].tolist() == found[:3]
 
 
+def test_a_fused_list_of_one_weight_alone_has_its_order(collection, own_build):
+    target, bm25 = Target(collection), Lexical(BM25())
+    words, both = bm25.run(target), Fused((WARM, bm25), (0.0, 1.0)).run(target, 0)
+    top = both.merge(words, on=["query_id", "doc_id"], suffixes=("", "_words"))  # in the order of the fused list
+    name = words["query_id"].iloc[0]
+    ours, theirs = (frame[frame["query_id"] == name]["doc_id"].tolist() for frame in (top, words))
+    assert ours == theirs
+    with pytest.raises(SettingError, match="must be one a system, none below 0; here are 2"):
+        Fused((WARM, bm25), (1.0,))
+
+
 def test_costs_are_those_of_all_stages(collection, own_build):
     steps, seconds, curve = (WARM + LTRE).cost(Target(collection), 0)
     assert steps == 8  # of the last stage, whose last weights are kept
