@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pandas as pd
+
+
+class Cost(NamedTuple):
+    """What the training of a system took, and how it went; without values, there was none.
+
+    Parameters
+    ----------
+    steps : int, optional
+        Of the last stage, up to the weights that are kept.
+    seconds : float, optional
+        Of all stages, and of making their data.
+    curve : tuple of (int, float)
+        Steps and validation scores of the last stage, from step 0: its start.
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    curve: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass
@@ -40,9 +59,10 @@ class History:
         """Seconds of training, evaluation and callback left out."""
         return self.evaluations[-1]["seconds"]
 
-    def kept_step(self, keep: str) -> int:
-        """The step whose weights were kept: the best, or the last."""
-        return self.best_step if keep == "best" else self.evaluations[-1]["step"]
+    def cost(self, keep: str, before: float = 0.0) -> Cost:
+        """What the training took that keeps its `best` weights, or its `last`; and so many seconds before it."""
+        kept = self.best_step if keep == "best" else self.evaluations[-1]["step"]
+        return Cost(kept, before + self.seconds, tuple((row["step"], row["score"]) for row in self.evaluations))
 
     @property
     def timed(self) -> pd.Series:

@@ -135,6 +135,14 @@ class Comparison:
         """p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
         return max(self.p_greater(-margin), 1 - self.p_greater(margin))
 
+    def smallest(self, power: float = 0.8, level: float = 0.05) -> float:
+        """The smallest true effect that a one-sided test at this level would have seen with this power.
+
+        Quantiles of its t distribution times the error: the distance from the null that leaves so much beyond the
+        critical value (Cohen 1988, chapter 2, with t in place of the noncentral t).
+        """
+        return float((special.stdtrit(self.freedom, 1 - level) + special.stdtrit(self.freedom, power)) * self.error)
+
     def _t(self, null: float) -> float:
         if self.error == 0:
             return float(np.sign(self.effect - null)) * np.inf if self.effect != null else 0.0
@@ -185,33 +193,56 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
     by_query = count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1
     columns = a.columns if a.shape[1] == seeds else b.columns
     by_seed = dict(zip(columns, difference.mean(axis=0), strict=True)) if seeds > 1 else {}
-    error, freedom = _joined([by_query, *_of_seeds(pd.Series(by_seed, dtype=float))])
+    error, freedom = _joined([by_query, *of_seeds(pd.Series(by_seed, dtype=float))])
     return Comparison(effect, error, freedom, len(a), seeds, by_query, by_seed)
 
 
-def average(parts: Sequence[Comparison]) -> Comparison:
+def average(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]] = ()) -> Comparison:
     """The mean of comparisons over the queries of several data sets.
 
     The queries are other ones in each, and their errors independent. The seeds are not: one trained model may
     answer several data sets, so that what a seed changes is taken after the mean over the data sets.
+
+    Parameters
+    ----------
+    pooled : sequence of (float, float)
+        What is known of the variance of the mean over seeds from other systems, too; see `of_seeds`.
     """
     count = len(parts)
     pieces = [part.by_query or (part.error**2, part.freedom) for part in parts]
     pieces = [(variance / count**2, freedom) for variance, freedom in pieces]
+    error, freedom = _joined(pieces)
+    by_query = error**2, freedom
     seeded = [pd.Series(part.by_seed, dtype=float) / count for part in parts if part.by_seed]
     shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
     # Where they have no two seeds in common, they are other trainings.
-    for values in [shared] if len(shared) > 1 else seeded:
-        pieces += _of_seeds(values)
-    error, freedom = _joined(pieces)
+    together = len(shared) > 1
+    own = [piece for values in ([shared] if together else seeded) for piece in of_seeds(values)]
+    error, freedom = _joined(pieces + larger(own, pooled))
     queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
-    return Comparison(float(np.mean([part.effect for part in parts])), error, freedom, queries, seeds)
+    effect, by_seed = float(np.mean([part.effect for part in parts])), shared.to_dict() if together else {}
+    return Comparison(effect, error, freedom, queries, seeds, by_query, by_seed)
 
 
-def _of_seeds(values: pd.Series) -> list[tuple[float, float]]:
+def of_seeds(values: pd.Series) -> list[tuple[float, float]]:
     """The variance of a mean over seeds with its degrees of freedom, where there are several."""
     count = len(values)
     return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
+
+
+def larger(own: Sequence[tuple[float, float]], pooled: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    r"""Of a comparison's own variance over seeds and that pooled over many systems, the larger, with its freedom.
+
+    Notes
+    -----
+    An analysis of variance pools: with one variance for all S systems of n seeds each,
+    :math:`V = \frac{1}{S} \sum_i s_i^2` has :math:`S (n - 1)` degrees of freedom, and a difference of two means the
+    variance :math:`2 V / n`. Systems that share a start are more alike than that, which errs on the wide side. A
+    noisier system than most is not: for it pooling alone rejects three times too often
+    (``tests/evaluation/test_seed_variance.py``), so that its own estimate counts where it is larger.
+    """
+    totals = (sum(variance for variance, _ in pieces) for pieces in (own, pooled))
+    return list(max(zip(totals, (own, pooled), strict=True), key=lambda each: each[0])[1])
 
 
 def _joined(pieces: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -110,6 +110,12 @@ class Results:
                 axis=1,
             )
 
+    def add_lines(self, table: str, lines: pd.DataFrame, key: list[str]) -> None:
+        """Add lines to a table in the place of all that have the key of one of them."""
+        old = self.tables.get(table, lines[:0])
+        stale = old.set_index(key).index.isin(lines.set_index(key).index)
+        self.tables[table] = pd.concat([each for each in (old[~stale], lines) if len(each)], ignore_index=True)
+
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
         folder.parent.mkdir(parents=True, exist_ok=True)

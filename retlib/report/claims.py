@@ -5,32 +5,37 @@ The papers' own words and numbers are in ``data/papers``. The rules stand here a
 comparison has two one-sided p-values, for the claim and against it. A claim *holds* if every comparison speaks
 for it (the largest p-value is under 0.05 after Holm's correction over the claims of the paper), is
 *contradicted* if one speaks against it (corrected over all comparisons of the paper), and is *inconclusive*
-otherwise.
+otherwise. Where a trained system has one seed there is an *indication*, whatever the p-values. A claim is *not tested*
+where rows are missing, where its data sets are one collection, and where a comparison is closed: its systems still
+learn or are below their start (`retlib.report.gate`), or cannot differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
 from typing import Any
 
 import pandas as pd
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, require_one_of
+from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.report.curve_evidence import TESTS as CURVE_TESTS
 from retlib.report.evidence import TESTS as RANKING_TESTS
-from retlib.report.evidence import Evidence, Records, named
+from retlib.report.evidence import Evidence, Records, named, used
+from retlib.report.gate import gated
 
 TESTS = {**RANKING_TESTS, **CURVE_TESTS}
 LEVEL = 0.05
 HOLDS, INCONCLUSIVE, CONTRADICTED, NOT_TESTED = "holds", "inconclusive", "contradicted", "not tested"
+INDICATION = "indication"
 # A sign for each verdict, so that it reads without colour.
-SIGNS = {HOLDS: "✓", INCONCLUSIVE: "~", CONTRADICTED: "✗", NOT_TESTED: "·"}
+SIGNS = {HOLDS: "✓", INCONCLUSIVE: "~", CONTRADICTED: "✗", INDICATION: "○", NOT_TESTED: "·"}
+# Where one seed points that would be a verdict with several.
+POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against"}
 PART, STAND_IN = "part", "stand-in"
 FIDELITY = {PART: "a part of the paper's data", STAND_IN: "a stand-in for the paper's data"}
 
@@ -113,13 +118,7 @@ def bindings() -> dict:
 
 def compared(claim: Mapping) -> list[tuple[str, str]]:
     """The systems (``experiment:name``) that a claim's binding compares, each with the paper's data set."""
-    found: list[tuple[str, str]] = []
-    for spec in claim.get("each", ()):
-        if "terms" in spec:
-            found += [(system, data_set) for _, system, data_set in spec["terms"]]
-        else:
-            found += product(spec.get("pair") or spec.get("systems") or [spec["system"]], spec["data"].split("+"))
-    return found
+    return [place for spec in claim.get("each", ()) for place in used(spec)]
 
 
 def compared_on(claim: Mapping) -> list[str]:
@@ -147,7 +146,10 @@ def loader(profile: str, source: str | None) -> Callable[[str], results.Results 
 
 def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[str, list[Evidence]], dict[str, str]]:
     """The evidence on each claim of a paper, and for each claim without evidence the reason."""
-    bound, load, evidence, reasons = bindings(), loader(profile, source), {}, {}
+    bound, evidence, reasons = bindings(), {}, {}
+    load, places = loader(profile, source), bound["collections"].get(paper, {})
+    # One for each measure: it remembers the variance between seeds of whole chapters.
+    of = cache(lambda measure: Records(profile, places, measure, load))
     for claim_id in papers_table("claims").query("paper == @paper")["id"]:
         claim = bound["claims"].get(claim_id)
         if claim is None:
@@ -157,14 +159,39 @@ def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[st
         asked = [{"measure": "AP@100", **claim, **spec} for spec in claim["each"]]
         for each in asked:
             require_one_of(f"test of {claim_id}", each["test"], TESTS)
-        places = bound["collections"].get(paper, {})
         try:
-            found = [TESTS[each["test"]](Records(profile, places, each["measure"], load), each) for each in asked]
+            _on_enough(claim, of(""))
+            evidence[claim_id] = [found for each in _once(asked, of("")) for found in _found(each, of(each["measure"]))]
         except DataError as error:
             reasons[claim_id] = str(error)
-        else:
-            evidence[claim_id] = sum(found, [])
     return evidence, reasons
+
+
+def _on_enough(claim: Mapping, records: Records) -> None:
+    """Whether the data sets of a claim are as many collections; `DataError` if not: one is no sample of several."""
+    data_sets = compared_on(claim)
+    here = {records.collection(data_set) for data_set in data_sets}
+    enough = claim.get("one_is_enough", False) or len(here) == len(data_sets)
+    require(enough, f"needs {len(data_sets)} collections, here are {len(here)}: {', '.join(sorted(here))}", DataError)
+
+
+def _once(asked: Iterable[Mapping], records: Records) -> list[Mapping]:
+    """Comparisons, each once: those of several data sets are one where one collection stands for them."""
+
+    def key(spec: Mapping) -> str:
+        if "terms" in spec:
+            here = {"terms": [(weight, system, records.collection(on)) for weight, system, on in spec["terms"]]}
+        else:
+            here = {"data": list(records.collections(spec["data"]))}
+        return results.as_json({name: value for name, value in spec.items() if name not in ("each", "paper")} | here)
+
+    return list({key(spec): spec for spec in reversed(asked)}.values())[::-1]
+
+
+def _found(spec: Mapping, records: Records) -> list[Evidence]:
+    """What a comparison finds, closed where it is none, with the effect that the paper prints."""
+    found = TESTS[spec["test"]](records, spec)
+    return [replace(gated(records, spec, each), paper=spec.get("paper")) for each in found]
 
 
 def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
@@ -174,35 +201,53 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     -------
     DataFrame
         A row for each claim, in the order of claims.csv: `paper`, `claim`, `tier`, `statement`,
-        `verdict`, `p` (Holm-corrected within the paper), `seeds`, `fidelity` (`part` or `stand-in`, of
-        the data to the paper's), `evidence` (a list of `Evidence`), `reason`.
+        `verdict`, `said` (how many comparisons speak for it and against it), `p` (Holm-corrected within the paper),
+        `seeds`, `fidelity` (`part` or `stand-in`, of the data to the paper's), `evidence` (a list of `Evidence`),
+        `reason` (why it is not tested).
     """
     bound, (evidence, reasons) = bindings(), gather(paper, profile, source)
     # Every comparison must speak for a claim, so the largest p-value is the claim's; any one may speak against it.
-    p_for = dict(zip(evidence, holm([max(each.p_for for each in found) for found in evidence.values()]), strict=True))
+    # What is closed is corrected for, too: whether it is may depend on its effect.
+    largest = {name: max(each.p_for for each in found) for name, found in evidence.items()}
     flat = [name for name, found in evidence.items() for _ in found]
     p_against = pd.Series(holm([each.p_against for found in evidence.values() for each in found]), index=flat)
-    against, rows = p_against.groupby(level=0).min(), []
+    rows = []
     for claim in papers_table("claims").query("paper == @paper").itertuples():
-        mine = evidence.get(claim.id, [])
-        verdict, p = _decide(p_for[claim.id], against[claim.id]) if mine else (NOT_TESTED, float("nan"))
-        used = compared_on(bound["claims"][claim.id]) if mine else ()
-        fidelity = joint_fidelity(bound["collections"][paper][data_set][profile] for data_set in used) if mine else ""
+        mine, reason, verdict, p, said = evidence.get(claim.id, []), reasons.get(claim.id, ""), NOT_TESTED, None, ""
+        if mine:
+            others = [value for name, value in largest.items() if name != claim.id]
+            # A comparison speaks for a claim if the claim would hold with it alone.
+            p_for = [float(holm([*others, each.p_for])[-1]) for each in mine]
+            verdict, p, said, reason = _decide(mine, p_for, p_against[[claim.id]].tolist())
+        used_on = compared_on(bound["claims"][claim.id]) if mine else ()
+        places = [bound["collections"][paper][data_set][profile] for data_set in used_on]
         rows.append(
             {
                 "paper": paper, "claim": claim.id, "tier": claim.tier, "statement": claim.statement,
-                "verdict": verdict, "p": p, "seeds": min((each.seeds for each in mine), default=0),
-                "fidelity": fidelity, "evidence": mine, "reason": reasons.get(claim.id, ""),
+                "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
+                "seeds": min((each.seeds for each in mine), default=0),
+                "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "reason": reason,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def _decide(p_for: float, p_against: float) -> tuple[str, float]:
-    """The verdict, and the corrected p-value that it rests on."""
-    if p_against < LEVEL:
-        return CONTRADICTED, p_against
-    return (HOLDS if p_for < LEVEL else INCONCLUSIVE), p_for
+def _decide(
+    evidence: Sequence[Evidence], p_for: Sequence[float], p_against: Sequence[float]
+) -> tuple[str, float | None, str, str]:
+    """The verdict, the corrected p-value that it rests on, what its comparisons say, and why there is no verdict."""
+    reasons = list(dict.fromkeys(each.closed for each in evidence if each.closed))
+    if reasons:
+        return NOT_TESTED, None, "", "; ".join(first_few(reasons, 2))
+    speak, speak_against = (sum(p < LEVEL for p in several) for several in (p_for, p_against))
+    count = len(evidence)
+    said = f"{speak} of {count} comparison{'s' * (count > 1)} for, {speak_against or 'none'} against"
+    said += f", {count - speak - speak_against} open" if speak + speak_against < count else ""
+    verdict = CONTRADICTED if speak_against else HOLDS if speak == count else INCONCLUSIVE
+    p = min(p_against) if speak_against else max(p_for)
+    if any(each.one_seed for each in evidence):
+        return INDICATION, p, f"one seed: {POINTS[verdict]}; {said}", ""
+    return verdict, p, said, ""
 
 
 def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
@@ -225,17 +270,19 @@ def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
 def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
     """A ledger for printing: evidence as text, one line a claim; of its comparisons the first so many, or all."""
     texts = [first_few([f"{each.label}: {each.text}" for each in found], shown) for found in verdicts["evidence"]]
-    evidence = ["; ".join(several) or reason for several, reason in zip(texts, verdicts["reason"], strict=True)]
+    said = (verdicts["reason"] + verdicts["said"]).tolist()  # it has one of them
+    evidence = ["; ".join([what, *several]) for what, several in zip(said, texts, strict=True)]
     return verdicts[["claim", "tier", "verdict", "p", "seeds", "fidelity"]].assign(evidence=evidence)
 
 
 def lines(evidence: Iterable[Evidence]) -> list[str]:
     """A line for each comparison: what is compared, the effect with its interval, and the note."""
-    return [f"{each.label}: {each.text}" + (f" ({each.note})" if each.note else "") for each in evidence]
+    notes = [("; ".join(filter(None, (each.note, each.closed))), each) for each in evidence]
+    return [f"{each.label}: {each.text}" + (f" ({note})" if note else "") for note, each in notes]
 
 
 def format_verdict(row: Any) -> str:
     """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
-    rests = f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {FIDELITY.get(row.fidelity)}"
-    said = [rests, *lines(row.evidence)] if row.evidence else [row.reason]
+    rests = [f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {FIDELITY.get(row.fidelity)}"]
+    said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *lines(row.evidence)]
     return "\n".join([row.statement, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])

@@ -2,13 +2,16 @@
 
 A test is a function of the recorded values and a comparison, as ``data/papers/bindings.yaml`` writes it
 for itself or for all comparisons of its claim; it knows no result. A new one is a function here and a name in `TESTS`.
+Every effect points the claim's way: positive, or as a ratio above 1, it speaks for the claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -16,6 +19,9 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, average, compare, same_seeds
 from retlib.evaluation.results import Results
+
+# A measure ends at 100 points: sides that are both this near cannot be told apart.
+CEILING = 99.0
 
 
 @dataclass(frozen=True)
@@ -25,16 +31,27 @@ class Evidence:
     Parameters
     ----------
     label : str
-        What is compared, on which collection.
+        What is compared (of what is subtracted, or divided by what), on which collection.
     a, b : float
-        The two systems' values, in points of a hundred (or steps).
+        The two sides' values, in points of a hundred (or steps, or a recorded number and its limit).
     effect, low, high : float
-        A - B (or the trend, or log A - log B) and its 95 % interval.
+        What speaks for the claim where it is positive, and its 95 % interval: a difference, a trend, or the logarithm
+        of a ratio.
     p_for, p_against : float
         One-sided p-values for the claim and against it.
     seeds, queries : int
     note : str
         What a reader must know of it.
+    smallest : float
+        The smallest effect that would have been seen; see `retlib.evaluation.measures.Comparison.smallest`.
+    one_seed : bool
+        Whether a trained system has one seed alone: an indication, no verdict.
+    ratio : bool
+        Whether the effect is the logarithm of a ratio.
+    closed : str
+        Why it is no comparison; "" where it is one.
+    paper : float, optional
+        The effect that the paper prints, as a difference in points or as a ratio.
     """
 
     label: str
@@ -48,24 +65,51 @@ class Evidence:
     seeds: int
     queries: int
     note: str = ""
+    smallest: float = float("nan")
+    one_seed: bool = False
+    ratio: bool = False
+    closed: str = ""
+    paper: float | None = None
 
     @classmethod
     def of(
-        cls, label: str, found: Comparison, sides: Sequence[float], p: tuple[float, float], note: str = ""
+        cls,
+        label: str,
+        found: Comparison,
+        sides: Sequence[float],
+        p: tuple[float, float],
+        note: str = "",
+        **more: bool | str,
     ) -> Evidence:
         """A comparison with the two sides' values, and the p-values for and against."""
-        return cls(label, *sides, found.effect, *found.interval(), *p, found.seeds, found.queries, note)
+        numbers = (found.effect, *found.interval(), *p, found.seeds, found.queries)
+        return cls(label, *sides, *numbers, note, found.smallest(), **more)
 
     @property
     def text(self) -> str:
-        """The effect with its interval, as pages show it: ``+2.10 [+1.20, +3.00]``."""
-        return f"{self.effect:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+        """The effect with its interval, as pages show it: ``+2.10 [+1.20, +3.00]``, or ``x0.31 [x0.25, x0.40]``."""
+        paper = "" if self.paper is None else f", paper {f'x{self.paper:g}' if self.ratio else f'{self.paper:+g}'}"
+        return f"{self.shown(self.effect)} [{self.shown(self.low)}, {self.shown(self.high)}]{paper}"
+
+    def shown(self, effect: float) -> str:
+        """An effect in the unit of this comparison."""
+        if not self.ratio:
+            return f"{effect:+.2f}"
+        ratio = float(np.exp(effect))
+        return f"x{ratio:.2f}" if 0.1 <= ratio < 1000 else f"x{ratio:.2g}"
 
 
 def named(system: str) -> tuple[str, str]:
     """The experiment and the name within it, of a system as the bindings write it: ``experiment:name``."""
     experiment, _, name = system.partition(":")
     return experiment, name
+
+
+def used(spec: Mapping) -> list[tuple[str, str]]:
+    """The systems (``experiment:name``) that a comparison needs, each with the paper's data set."""
+    if "terms" in spec:
+        return [(system, data_set) for _, system, data_set in spec["terms"]]
+    return [*product(spec.get("pair") or spec.get("systems") or [spec["system"]], spec["data"].split("+"))]
 
 
 class Records:
@@ -83,6 +127,7 @@ class Records:
 
     def __init__(self, profile: str, places: Mapping[str, Mapping], measure: str, load: Callable) -> None:
         self.profile, self.places, self.measure, self._load = profile, places, measure, load
+        self._variances: dict[tuple, tuple[float, int]] = {}
 
     def of(self, system: str) -> tuple[Results, str]:
         """The results of a system's experiment, and its name in them; `DataError` if there are none."""
@@ -124,10 +169,54 @@ class Records:
         values = rows.reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
         return values.set_index("seed")[column].sort_index().astype(float)
 
+    def trained(self, system: str) -> bool:
+        """Whether a system was trained, so that another seed would give another one."""
+        found, name = self.of(system)
+        rows = found.rows[found.rows["system"] == name].reindex(columns=["seed", "steps"])
+        return bool(rows["steps"].notna().any()) or rows["seed"].nunique() > 1
+
+    def one_seed(self, systems: Iterable[str], values: Iterable[pd.DataFrame]) -> bool:
+        """Whether the values of a trained system are of one seed alone."""
+        return any(value.shape[1] == 1 and self.trained(name) for name, value in zip(systems, values, strict=True))
+
+    def pooled(self, terms: Iterable[tuple[float, str, str]], seeds: int) -> list[tuple[float, float]]:
+        """The variance over seeds of a weighted sum of systems, from all trained systems of their chapters.
+
+        For `retlib.evaluation.measures.average`: of each chapter the sum of squared weights times the pooled variance
+        over the number of seeds, and its freedom.
+
+        Parameters
+        ----------
+        terms : iterable of (float, str, str)
+            Weight, system, and data sets joined by +, over which its values are averaged first: one model answers all.
+        seeds : int
+            Over which the sum is taken.
+        """
+        squares: dict[tuple, float] = defaultdict(float)
+        for weight, system, data_sets in terms:
+            if self.trained(system):
+                squares[named(system)[0], tuple(self.collections(data_sets))] += weight**2
+        found = [(total, *self._between_seeds(*where)) for where, total in squares.items()]
+        return [(total * variance / seeds, freedom) for total, variance, freedom in found if freedom and seeds > 1]
+
+    def _between_seeds(self, experiment: str, collections: tuple[str, ...]) -> tuple[float, int]:
+        """The variance over seeds of a system's mean over queries, pooled over a chapter's systems; its freedom."""
+        where = experiment, collections
+        if where not in self._variances:
+            found, total, freedom = self._load(experiment), 0.0, 0
+            first, *others = ([*found.systems(name, "test", self.measure)] for name in collections)
+            for system in (each for each in first if all(each in other for other in others)):
+                values = [found.per_query(name, "test", self.measure, system) for name in collections]
+                means = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
+                if len(means) > 1:
+                    total, freedom = total + float(((means - means.mean()) ** 2).sum()), freedom + len(means) - 1
+            self._variances[where] = (total / freedom if freedom else 0.0), freedom
+        return self._variances[where]
+
     def table(self, kind: str, system: str) -> pd.DataFrame:
         """A system's lines of one of its experiment's tables; none where there is no such table."""
         found, name = self.of(system)
-        table = found.tables.get(kind, pd.DataFrame(columns=["system", "measure"]))
+        table = found.tables.get(kind, pd.DataFrame(columns=["system", "measure", "collection"]))
         return table[table["system"] == name]
 
 
@@ -140,11 +229,6 @@ def above(found: Comparison, margin: float = 0.0) -> tuple[float, float]:
     return p, 1 - p
 
 
-def below(found: Comparison, margin: float = 0.0) -> tuple[float, float]:
-    """The effect is below a margin."""
-    return above(found, margin)[::-1]
-
-
 def within(found: Comparison, margin: float) -> tuple[float, float]:
     """The effect is within a margin on both sides of 0."""
     # Against: it lies beyond the margin on one side (two sides, hence the doubling).
@@ -152,42 +236,65 @@ def within(found: Comparison, margin: float) -> tuple[float, float]:
     return found.p_equivalent(margin), min(1.0, 2 * beyond)
 
 
+def stated(margin: float) -> str:
+    """What a comparison with a margin asks for."""
+    return f"more than {margin:g} points" if margin > 0 else f"not worse by {-margin:g} points" if margin else ""
+
+
+def closed(found: Comparison, values: Iterable[pd.DataFrame]) -> str:
+    """Why sides cannot be told apart, whatever the systems do; "" where they can."""
+    if all(value.to_numpy().mean() >= CEILING for value in values):
+        return f"no comparison: all sides are at the measure's ceiling ({CEILING:g} points and more)"
+    same = found.effect == 0 and found.by_query is not None and found.by_query[0] == 0
+    return "no comparison: all differences are 0" if same else ""
+
+
 # --- the tests -----------------------------------------------------------------------------------------
 
 
 def versus(spec: Mapping) -> str:
-    """The names of a pair."""
-    return " vs ".join(named(system)[1] for system in spec["pair"])
+    """The names of a pair, what is subtracted last."""
+    return " minus ".join(named(system)[1] for system in spec["pair"])
 
 
-def _pair(records: Records, spec: Mapping, holds: Callable = above, note: str = "margin {} points") -> list[Evidence]:
-    """A less B, or less so many times B, averaged over the data sets."""
-    parts, sides, factor, margin = [], [], spec.get("factor"), spec.get("margin", 0.0)
+def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence]:
+    """A less B, averaged over the data sets: above a margin, or within one."""
+    systems, margin, parts, every = spec["pair"], spec.get("margin", 0.0), [], []
     for data_set in records.collections(spec["data"]).values():
-        a, b = same_seeds(*(records.values(system, data_set) for system in spec["pair"]))
-        parts.append(compare(a, b * (factor or 1.0), records.clusters(spec["pair"][0], data_set)))
-        sides.append((a.to_numpy().mean(), b.to_numpy().mean()))
-    found, (a, b) = average(parts), np.mean(sides, axis=0).tolist()
-    said = note.format(margin) if margin else ""
-    if factor:
-        said = f"effect is A - {factor} B"
-        said += f"; beyond the ceiling: B leaves no room for a factor of {factor}" if b * factor > 100 else ""
-    return [Evidence.of(records.label(versus(spec), spec["data"]), found, (a, b), holds(found, margin), said)]
+        a, b = same_seeds(*(records.values(system, data_set) for system in systems))
+        parts.append(compare(a, b, records.clusters(systems[0], data_set)))
+        every.append((a, b))
+    seeds = min(part.seeds for part in parts)
+    found = average(parts, records.pooled([(1, systems[0], spec["data"]), (-1, systems[1], spec["data"])], seeds))
+    sides = [float(np.mean([value.to_numpy().mean() for value in side])) for side in zip(*every, strict=True)]
+    p, note = (within(found, margin), f"within {margin:g} points") if equal else (above(found, margin), stated(margin))
+    alone = any(records.one_seed(systems, both) for both in every)
+    shut = closed(found, [value for both in every for value in both])
+    return [Evidence.of(records.label(versus(spec), spec["data"]), found, sides, p, note, one_seed=alone, closed=shut)]
 
 
 def _trend(records: Records, spec: Mapping) -> list[Evidence]:
     """The linear trend over the systems in order must rise, and no single step may fall."""
-    values = [records.values(system, spec["data"]) for system in spec["systems"]]
+    systems, data = spec["systems"], spec["data"]
+    values = [records.values(system, data) for system in systems]
     shared = reduce(pd.Index.intersection, (value.columns for value in values))
     require(len(shared) > 0, "the systems of a trend have no seed in common", DataError)
-    found, p = rising([value[shared] for value in values], records.clusters(spec["systems"][0], spec["data"]))
-    means = [float(value[shared].to_numpy().mean()) for value in values]
+    values = [value[shared] for value in values]
+
+    def pooled(weights: Iterable[float]) -> list[tuple[float, float]]:
+        return records.pooled([(w, system, data) for w, system in zip(weights, systems, strict=True)], len(shared))
+
+    found, p = rising(values, records.clusters(systems[0], data), pooled)
+    means = [float(value.to_numpy().mean()) for value in values]
     note = f"values {', '.join(f'{mean:.1f}' for mean in means)}; the effect is the rise from one system to the next"
-    label = records.label(f"{len(values)} systems in order", spec["data"])
-    return [Evidence.of(label, found, (means[-1], means[0]), p, note)]
+    label = records.label(f"{len(values)} systems in order, {named(systems[0])[1]} to {named(systems[-1])[1]}", data)
+    sides, alone, shut = (means[-1], means[0]), records.one_seed(systems, values), closed(found, values)
+    return [Evidence.of(label, found, sides, p, note, one_seed=alone, closed=shut)]
 
 
-def rising(values: Sequence[pd.DataFrame], clusters: pd.Series | None = None) -> tuple[Comparison, tuple[float, float]]:
+def rising(
+    values: Sequence[pd.DataFrame], clusters: pd.Series | None = None, pooled: Callable = lambda weights: ()
+) -> tuple[Comparison, tuple[float, float]]:
     """The slope of a line through values in order, and the two p-values of a rise in which no step falls.
 
     Parameters
@@ -196,12 +303,16 @@ def rising(values: Sequence[pd.DataFrame], clusters: pd.Series | None = None) ->
         In order; each as `compare` takes them, all with the same index and columns.
     clusters : Series, optional
         As in `compare`.
+    pooled : callable, optional
+        From weights of the values to what `average` takes of their sum.
     """
     weights = np.arange(len(values)) - (len(values) - 1) / 2
     weights /= (weights**2).sum()
     slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
-    found = compare(slope, slope * 0, clusters)
-    steps = [compare(after, before, clusters) for before, after in zip(values, values[1:], strict=False)]
+    found, steps = average([compare(slope, slope * 0, clusters)], pooled(weights)), []
+    for place, (before, after) in enumerate(zip(values, values[1:], strict=False)):
+        step = np.eye(len(values))[place + 1] - np.eye(len(values))[place]
+        steps.append(average([compare(after, before, clusters)], pooled(step)))
     p_for, p_falls = above(found)
     # Two tests speak against a rise, the line and the steps, of which there are several: each is paid for.
     against = min(len(steps) * min(1 - step.p_greater() for step in steps), p_falls)
@@ -215,40 +326,45 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     taken for samples of their own.
     """
     terms = spec["terms"]
-    weights = [weight for weight, *_ in terms]
+    weights, systems = [weight for weight, *_ in terms], [system for _, system, _ in terms]
     values = [records.values(*place) for _, *place in terms]
     clusters = [records.clusters(*place) for _, *place in terms]
-    if spec.get("independent"):
-        found = _independent(weights, values, clusters)
-    else:
+    if not spec.get("independent"):
         shared = reduce(pd.Index.intersection, (value.index for value in values))
         require(len(shared) > 1, "the terms of a comparison share no queries", DataError)
         values = same_seeds(*(value.loc[shared] for value in values))
-        found = _paired(weights, values, clusters[0])
+    sums = _independent if spec.get("independent") else _paired
+    found = sums(weights, values, clusters, records.pooled(terms, max(value.shape[1] for value in values)))
     parts = [weight * float(value.to_numpy().mean()) for weight, value in zip(weights, values, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
     label = " ".join(f"{weight:+g}·({named(system)[1]} on {records.collection(on)})" for weight, system, on in terms)
     if "within" in spec:
         p, note = within(found, spec["within"]), f"within {spec['within']} points"
     else:
-        margin = spec.get("margin", 0.0)
-        p, note = above(found, margin), f"more than {margin} points" if margin else ""
-    return [Evidence.of(records.label(label), found, sides, p, note)]
+        p, note = above(found, spec.get("margin", 0.0)), stated(spec.get("margin", 0.0))
+    alone, shut = records.one_seed(systems, values), closed(found, values)
+    return [Evidence.of(records.label(label), found, sides, p, note, one_seed=alone, closed=shut)]
 
 
-def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: pd.Series) -> Comparison:
+def _paired(
+    weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series], pooled: Sequence
+) -> Comparison:
     """The weighted sum query by query, over shared queries and seeds; a system without seeds goes with every seed."""
     total = sum(weight * value.to_numpy(dtype=float) for weight, value in zip(weights, values, strict=True))  # (Q, S)
     widest = max(values, key=lambda value: value.shape[1])
     total = pd.DataFrame(total, index=widest.index, columns=widest.columns)
-    return compare(total, total * 0, clusters)
+    return average([compare(total, total * 0, clusters[0])], pooled)
 
 
-def _independent(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series]) -> Comparison:
+def _independent(
+    weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series], pooled: Sequence
+) -> Comparison:
     """The weighted sum of means over queries of their own; seeds may be those of one training, see `average`."""
     parts = [compare(value * w, value * 0, c) for w, value, c in zip(weights, values, clusters, strict=True)]
-    mean, count = average(parts), len(parts)
-    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds)
+    count = len(parts)
+    mean = average(parts, [(variance / count**2, freedom) for variance, freedom in pooled])
+    by_query = mean.by_query[0] * count**2, mean.by_query[1]
+    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds, by_query)
 
 
 def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
@@ -258,8 +374,10 @@ def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     require(len(shared) > 1, "a comparison of training steps needs at least two seeds", DataError)
     a, b = a[shared], b[shared]
     require(bool((a > 0).all() and (b > 0).all()), "a training never got better than its start", DataError)
-    found, label = _over_seeds(np.log(a) - np.log(b)), records.label(versus(spec), spec["data"])
-    return [Evidence.of(label, found, (a.mean(), b.mean()), below(found), "steps; the effect is log A - log B")]
+    found = _over_seeds(np.log(b) - np.log(a))
+    less, more = (named(system)[1] for system in spec["pair"])
+    label = records.label(f"steps of {more} / steps of {less}", spec["data"])
+    return [Evidence.of(label, found, (a.mean(), b.mean()), above(found), ratio=True)]
 
 
 def _limit(records: Records, spec: Mapping) -> list[Evidence]:
@@ -273,12 +391,14 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
         logs.append(np.log(values))
     ratio, name = reduce(lambda a, b: (a - b).dropna(), logs), " / ".join(names)
     require(len(ratio) > 1, f"{name}: fewer than two shared repetitions of {measure!r}", DataError)
-    side, holds = ("below", below) if "below" in spec else ("above", above)
-    limit = float(spec[side])
-    found = _over_seeds(ratio - np.log(limit))
-    note = f"{measure}; the effect is the logarithm of the value over {limit:g}"
-    sides = float(np.exp(ratio.mean())), limit
-    return [Evidence.of(f"{name} {side} {limit:g} {measure}", found, sides, holds(found), note)]
+    side = "below" if "below" in spec else "above"
+    limit, value = float(spec[side]), float(np.exp(ratio.mean()))
+    beyond = ratio - np.log(limit)
+    found = _over_seeds(beyond if side == "above" else -beyond)
+    rival = " x ".join([f"{limit:g}"] * (limit != 1 or len(names) == 1) + names[1:])
+    label = f"{names[0]} / {rival}" if side == "above" else f"{rival} / {names[0]}"
+    note = f"{name} is {value:.3g}, and {side} {limit:g} if the claim holds"
+    return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), note, ratio=True)]
 
 
 def _over_seeds(values: pd.Series) -> Comparison:
@@ -288,10 +408,8 @@ def _over_seeds(values: pd.Series) -> Comparison:
 
 
 TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {
-    "greater": partial(_pair, note="more than {} points"),
-    "at_most": partial(_pair, holds=below),
-    "equivalent": partial(_pair, holds=within),
-    "ratio": _pair,
+    "greater": _pair,
+    "equivalent": partial(_pair, equal=True),
     "trend": _trend,
     "fewer": _fewer,
     "linear": _linear,

@@ -19,7 +19,10 @@ from retlib.report.claims import SIGNS
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
-VERDICT_COLOURS = {"holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00", "not tested": "#999999"}
+VERDICT_COLOURS = {
+    "holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00",
+    "indication": "#56B4E9", "not tested": "#999999",
+}  # fmt: skip
 
 
 def styled(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
@@ -337,7 +340,7 @@ def two_towers() -> Figure:
 
 
 def ledger(verdicts: pd.DataFrame) -> Figure:
-    """Claims as rows: sign and colour of the verdict, and the effects with their 95 % intervals.
+    """Claims as rows: sign and colour of the verdict, and the effects in points with their 95 % intervals.
 
     Parameters
     ----------
@@ -349,16 +352,18 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     for place, row in zip(range(count)[::-1], verdicts.itertuples(), strict=True):
         colour = VERDICT_COLOURS[row.verdict]
         axis.axhspan(place - 0.45, place + 0.45, color=colour, alpha=0.10, linewidth=0)
-        offsets = np.linspace(0.25, -0.25, len(row.evidence)) if len(row.evidence) > 1 else [0.0]
-        for offset, each in zip(offsets, row.evidence, strict=False):
+        drawn = [each for each in row.evidence if not each.ratio]
+        offsets = np.linspace(0.25, -0.25, len(drawn)) if len(drawn) > 1 else [0.0]
+        for offset, each in zip(offsets, drawn, strict=False):
             axis.plot([each.low, each.high], [place + offset] * 2, color=colour, linewidth=1.5)
             axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
     axis.axvline(0, color="0.4", linewidth=0.8)
     labels = [f"{SIGNS[row.verdict]}  {row.claim.split('-', 1)[1].replace('-', ' ')}" for row in verdicts.itertuples()]
-    axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4), xlabel="A minus B with 95 % interval (points of 100)")
+    axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4))
+    axis.set_xlabel("for the claim, with 95 % interval (points of 100)")
     axis.set_yticklabels(labels)
     axis.set_xscale("symlog", linthresh=1)
     axis.grid(axis="y", visible=False)
     handles = [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
     return figure

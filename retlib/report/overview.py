@@ -19,6 +19,7 @@ from retlib.report.claims import (
     CONTRADICTED,
     HOLDS,
     INCONCLUSIVE,
+    INDICATION,
     NOT_TESTED,
     PART,
     SIGNS,
@@ -36,8 +37,8 @@ from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
 from retlib.report.tables import as_page, data_sets, link
 
-MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X"}
-OPEN = (CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
+MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", INDICATION: "v"}
+OPEN = (CONTRADICTED, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions within the paper"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
@@ -79,7 +80,7 @@ def matrix(ledger: pd.DataFrame) -> Figure:
     axis.spines[:].set_visible(False)
     handles = [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
     handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
@@ -99,18 +100,18 @@ def paper_effect(values: str) -> float:
 def effects(ledger: pd.DataFrame) -> Figure:
     """The papers' effects against ours: for each claim that one system is better than another, the mean A - B.
 
-    Both in points of 100 of the claim's measure, means over the comparisons that the claim makes.
-    Claims about counts are left out.
+    Both in points of 100 of the claim's measure, means over the comparisons that the claim makes in points.
+    Claims about counts are left out, and those that are not tested.
     """
     said, tables = papers_table("claims").set_index("id"), papers_table("tables")
     figure, (axis,) = styled(6.4, 5.2)
-    shown = ledger[ledger["claim"].map(said["direction"]).str.fullmatch("A > B") & ledger["evidence"].map(bool)]
+    shown = ledger[ledger["claim"].map(said["direction"]).str.fullmatch("A > B") & (ledger["verdict"] != NOT_TESTED)]
     shown = shown[~shown["claim"].map(said["metric"]).str.startswith("#")]
     fractions = set(tables["paper"][tables["unit"] == "fraction"])  # papers that give measures between 0 and 1
     for verdict, part in shown.groupby("verdict"):
         theirs = part["claim"].map(said["paper_values"]).map(paper_effect)
         theirs *= np.where(part["paper"].isin(fractions), 100, 1)
-        ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found]))
+        ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found if not each.ratio]))
         axis.scatter(theirs, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
     axis.axhline(0, color="0.4", linewidth=0.8)
     axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
@@ -132,7 +133,8 @@ def table(ledger: pd.DataFrame) -> HTML:
         "part": _part,
         "data": lambda row: row.fidelity,
         "claim": _statement,
-        "effect, 95 % interval": lambda row: "; ".join(first_few([e.text for e in row.evidence], SHOWN)) or row.reason,
+        "comparisons": lambda row: row.said,
+        "effect, 95 % interval": lambda row: row.reason or "; ".join(first_few([e.text for e in row.evidence], SHOWN)),
         "seeds": lambda row: row.seeds or "",
     }
     # What the book's filters.js gives a choice of.
@@ -179,7 +181,7 @@ def _deciding(row: Any) -> str:
         return -each.p_against if row.verdict == CONTRADICTED else each.p_for
 
     several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
-    return lines([max(row.evidence, key=doubt)])[0] + several if row.evidence else row.reason
+    return row.reason or "\n".join([row.said, lines([max(row.evidence, key=doubt)])[0] + several])
 
 
 def _stand_ins(row: Any, profile: str) -> str:
@@ -213,10 +215,10 @@ def bars(table: pd.DataFrame) -> Figure:
     kinds = {PLACES: "0.35", **{verdict: COLOURS[verdict] for verdict in OPEN}}
     for i, (kind, colour) in enumerate(kinds.items()):
         label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
-        drawn = axis.barh(np.arange(len(table)) + 0.2 * i, table[kind], height=0.18, color=colour, label=label)
+        drawn = axis.barh(np.arange(len(table)) + 0.16 * i, table[kind], height=0.15, color=colour, label=label)
         axis.bar_label(drawn, padding=3, fontsize=8)
     names = [papers()[paper].label for paper in table.index]
-    axis.set(yticks=np.arange(len(table)) + 0.3, yticklabels=names, xlabel="number")
+    axis.set(yticks=np.arange(len(table)) + 0.32, yticklabels=names, xlabel="number")
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)

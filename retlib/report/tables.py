@@ -163,13 +163,13 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts as a page shows them: sign, claim and its name, evidence."""
+    """Verdicts as a page shows them: sign, claim and its name, what its comparisons say or why there is none."""
     rows = [
         {
             "": SIGNS[row.verdict],
             "verdict": row.verdict,
             "claim": f"{row.statement}\n{row.claim}",
-            "effect, 95 % interval": "\n".join(lines(row.evidence)) or row.reason,
+            "effect, 95 % interval": "\n".join([row.reason + row.said, *lines(row.evidence)]),
             "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
             "seeds": row.seeds or "",
             "data": row.fidelity,
@@ -177,6 +177,29 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
         for row in verdicts.itertuples()
     ]
     return pd.DataFrame(rows)
+
+
+def power(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The smallest effect that each comparison would have seen with 80 % power at 5 %, beside the one that it found.
+
+    Parameters
+    ----------
+    verdicts : DataFrame
+        As `retlib.report.claims.verdicts` or `ledger` returns it.
+    """
+    rows = [
+        {
+            "claim": row.claim,
+            "comparison": each.label,
+            "smallest effect": each.shown(each.smallest),
+            "effect": each.shown(each.effect),
+            "seeds": each.seeds,
+            "queries": each.queries,
+        }
+        for row in verdicts.itertuples()
+        for each in row.evidence
+    ]
+    return pd.DataFrame(rows, columns=["claim", "comparison", "smallest effect", "effect", "seeds", "queries"])
 
 
 def data_sets(paper: str, profile: str) -> pd.DataFrame:

@@ -17,6 +17,7 @@ import pandas as pd
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.core.history import Cost
 from retlib.core.rules import Rule, each_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
@@ -99,18 +100,15 @@ class Outcome:
         As `retlib.retrieval.runs.make_run` returns it.
     parameters : mapping
         The system's settings, recorded beside its results.
-    steps : int, optional
-        Training steps to the weights that were used.
-    seconds : float, optional
-        Of training.
+    cost : Cost
+        Of its training.
     candidates : int, optional
         How many there were, if not all of the collection.
     """
 
     run: pd.DataFrame
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    steps: int | None = None
-    seconds: float | None = None
+    cost: Cost = Cost()
     candidates: int | None = None
 
 
@@ -185,10 +183,11 @@ class Experiment:
         values = evaluate(outcome.run, qrels, list(measures))
         clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
         self.results.add_queries(collection.name, split, system, seed, values, clusters)
+        self.learned(system, collection.name, seed, outcome.cost)
         details = {
             "parameters": results.as_json(outcome.parameters),
-            "steps": outcome.steps,
-            "seconds": outcome.seconds,
+            "steps": outcome.cost.steps,
+            "seconds": outcome.cost.seconds,
             "wall": wall,
             "queries": values["query_id"].nunique(),
             "candidates": outcome.candidates or len(collection.documents),
@@ -196,6 +195,17 @@ class Experiment:
         }
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
             self.record(system, collection.name, str(measure), value, seed, split, **details)
+
+    def learned(self, system: str, collection: str, seed: int, cost: Cost) -> None:
+        """Record in the table `learning` what validation saw of a training's last stage, if there was a training.
+
+        Its lines: `system`, `collection`, `seed`, `step`, `score` in points of a hundred, and whether the weights of
+        the step were `kept`.
+        """
+        lines = [(system, collection, int(seed), step, 100 * score, step == cost.steps) for step, score in cost.curve]
+        if self.live and lines:
+            columns = ["system", "collection", "seed", "step", "score", "kept"]
+            self.results.add_lines("learning", pd.DataFrame(lines, columns=columns), columns[:3])
 
     def record(
         self, system: str, collection: str, measure: str, value: float, seed: int, split: str = "test", **details: Any

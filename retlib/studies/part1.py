@@ -16,6 +16,7 @@ from torch import Tensor
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
+from retlib.core.history import Cost
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.pairs import rows_of_step
@@ -174,9 +175,9 @@ class AveragedWords:
         index = indexes.build(EXACT, model.encode(candidates.tolist()))
         return make_run(queries.index, candidates.index, *index.search(model.encode(queries["text"].tolist()), depth))
 
-    def cost(self, target: Target, seed: int) -> tuple[None, None]:
+    def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`."""
-        return None, None
+        return Cost()
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""

@@ -137,7 +137,8 @@ def record_many(experiment: Experiment, name: str, system: System, target: Targe
     trained = fit(system, target.trains, seed)
     half = replace(trained.architecture, document_length=trained.architecture.document_length // 2)
     run = rank(replace(trained, architecture=half), target.test, depth=100)
-    experiment.measure(name, target.test, seed, Outcome(run, system.settings), measures=MEASURES)
+    outcome = Outcome(run, system.settings, system.cost(target, seed))
+    experiment.measure(name, target.test, seed, outcome, measures=MEASURES)
 
 
 # --- BM25 ------------------------------------------------------------------------------------------

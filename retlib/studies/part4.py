@@ -137,7 +137,11 @@ def record_curves(
     stage, parts = next(iter(watched.values())).stages[-1], []
     for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
         seen = {"Warm-up": observe(still, stage, train, seed, watching)}
-        seen |= {name: fit(system, train, seed, watching).history.watched for name, system in watched.items()}
+        experiment.learned("Warm-up", train.name, seed, still.cost(Target(train), seed))
+        for name, system in watched.items():
+            history = fit(system, train, seed, watching).history
+            experiment.learned(name, train.name, seed, history.cost(system.stages[-1].keep))
+            seen[name] = history.watched
         for name, rows in seen.items():
             long = pd.DataFrame(rows).melt("step", var_name="measure").astype({"value": "float32"})
             parts.append(long.assign(system=name, seed=seed)[["system", "seed", "step", "measure", "value"]])

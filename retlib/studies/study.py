@@ -67,7 +67,7 @@ class Study:
             def make(name: str = name, target: Target = target, seed: int = seed) -> Outcome:
                 system = self.systems[name]
                 run = system.run(target, seed, depth=self.depth)
-                return Outcome(run, system.settings, *system.cost(target, seed))
+                return Outcome(run, system.settings, system.cost(target, seed))
 
             experiment.measure(name, target.test, seed, make, measures=self.measures)
 
@@ -139,10 +139,9 @@ def tune(
     jobs = [(name, system) for name, each in trials.items() for system in each]
     for name, system in runtime.progress(jobs, desc="trials", unit="trial"):
         value = evaluate(system.run(target, seed, "dev", depth), qrels, [measure])["value"].mean()
-        steps, seconds = system.cost(target, seed)
-        cost = {"steps": steps, "seconds": seconds}
-        told = _plain(system.settings)
-        rows.append({**told, "system": name, "collection": target.test.name, measure: value, **cost})
+        cost, told = system.cost(target, seed), _plain(system.settings)
+        spent = {"steps": cost.steps, "seconds": cost.seconds}
+        rows.append({**told, "system": name, "collection": target.test.name, measure: value, **spent})
     table = pd.DataFrame(rows)
     return table.assign(chosen=table.index.isin(table.groupby("system")[measure].idxmax()))
 

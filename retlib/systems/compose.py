@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import require
+from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation import measures
@@ -40,8 +41,8 @@ class Ranks(Protocol):
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """The run of a split's queries over the documents of the target's test."""
 
-    def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
-        """Training steps and seconds of training, where there is any."""
+    def cost(self, target: Target, seed: int) -> Cost:
+        """What its training took, where there is any, and how its last stage went."""
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """What answers any question: from its text and k to the rows of the k best documents, best first."""
@@ -75,9 +76,9 @@ class Lexical:
         """See `Ranks`."""
         return _lexical_run(self, target.test, split, depth)
 
-    def cost(self, target: Target, seed: int) -> tuple[None, None]:
+    def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`."""
-        return None, None
+        return Cost()
 
     def answer(self, target: Target, seed: int = 0) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
@@ -125,11 +126,10 @@ class Fused:
         deep = [system.run(target, seed, split, max(depth, DEPTH)) for system in self.systems]
         return runs.fuse(deep, *ids, depth, self.weights)
 
-    def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
-        """See `Ranks`."""
-        costs = [system.cost(target, seed) for system in self.systems]
-        steps, seconds = ([value for value in values if value is not None] for values in zip(*costs, strict=True))
-        return (steps[0] if steps else None), (sum(seconds) if seconds else None)
+    def cost(self, target: Target, seed: int) -> Cost:
+        """See `Ranks`: the seconds of all, the steps and the curve of the first that is trained."""
+        costs = [cost for system in self.systems if (cost := system.cost(target, seed)).steps is not None]
+        return costs[0]._replace(seconds=sum(cost.seconds for cost in costs)) if costs else Cost()
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
@@ -173,7 +173,7 @@ class Reordered:
         run = self.first.run(target, seed, split, depth)
         return reorder(fit(self.system, target.trains, seed), target.test, run, self.depth)
 
-    def cost(self, target: Target, seed: int) -> tuple[int | None, float | None]:
+    def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`."""
         return self.system.cost(target, seed)
 

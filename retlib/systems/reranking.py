@@ -19,6 +19,7 @@ import pandas as pd
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.data.text import TokenTable
 from retlib.data.tokenized import TokenizedCollection
@@ -100,6 +101,11 @@ class PairSystem:
             training.student.save(folder)
 
         return PairModel.load(cache.artefact(KIND, VERSION, settings, make))
+
+    def cost(self, target: Target, seed: int) -> Cost:
+        """What its training took, its start's included; see `retlib.systems.compose.Ranks`."""
+        before = self.start.cost(target, seed).seconds + sum(data.seconds() for data in self.stage.parts)
+        return self.fit(target.trains, seed).history.cost(self.stage.keep, before)
 
 
 class PairTraining(Training):
@@ -201,9 +207,9 @@ class Reranked:
     def _weights(self) -> tuple[float, float]:
         return 1 - self.weight, self.weight
 
-    def cost(self, target: Target, seed: int) -> tuple[int, float]:
+    def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`; of the reader alone."""
-        return _cost(self.reader, target, seed)
+        return self.reader.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
@@ -247,9 +253,9 @@ class MaxSimSearch:
         """See `Ranks`."""
         return _search(self.reader.fit(target.trains, seed), target.test, split, depth)
 
-    def cost(self, target: Target, seed: int) -> tuple[int, float]:
+    def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`."""
-        return _cost(self.reader, target, seed)
+        return self.reader.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """See `Ranks`."""
@@ -261,12 +267,6 @@ class MaxSimSearch:
             return index.search(model.encode_tokens(table), table.offsets, k)[1][0]
 
         return find
-
-
-def _cost(reader: PairSystem, target: Target, seed: int) -> tuple[int, float]:
-    history, stage = reader.fit(target.trains, seed).history, reader.stage
-    before = reader.start.cost(target, seed)[1] + sum(data.seconds() for data in stage.parts)
-    return history.kept_step(stage.keep), before + history.seconds
 
 
 def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:

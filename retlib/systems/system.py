@@ -23,7 +23,7 @@ import pandas as pd
 
 from retlib.core import cache, runtime
 from retlib.core.errors import require
-from retlib.core.history import History
+from retlib.core.history import Cost, History
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, Vocabulary
@@ -135,16 +135,15 @@ class System:
         """The run of a split's queries over the documents of the target's test."""
         return rank(fit(self, target.trains, seed), target.test, split, depth, self.index, self.search)
 
-    def cost(self, target: Target, seed: int) -> tuple[int, float]:
-        """Steps of the last stage up to the weights that are kept; seconds of all stages, and of making their data."""
+    def cost(self, target: Target, seed: int) -> Cost:
+        """See `retlib.systems.compose.Ranks`."""
         if not self.stages:
-            return 0, 0.0
+            return Cost(0, 0.0)
         made = self.architecture, self.tokenizer(target.trains)
         chains = [self.stages[:length] for length in range(1, len(self.stages) + 1)]
         histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]
-        steps = histories[-1].kept_step(self.stages[-1].keep)
-        making = (data.seconds() for stage in self.stages for data in stage.parts)
-        return steps, sum(history.seconds for history in histories) + sum(making)
+        making = sum(data.seconds() for stage in self.stages for data in stage.parts)
+        return histories[-1].cost(self.stages[-1].keep, making + sum(history.seconds for history in histories[:-1]))
 
     def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
         """What answers any question: from its text and k to the rows of the k best documents, best first."""

@@ -249,14 +249,15 @@ def test_a_limit_from_below_by_hand():
     spec = {"system": "x:product", "measure": "seconds", "below": 1, "data": "D"}
     found = judge("limit", spec, x=made)
     p = 0.5 - 12**0.5 / (2 * (2 + 12) ** 0.5)  # Student's t with two degrees of freedom at -sqrt(12)
-    assert (found.effect, found.p_for, found.p_against) == pytest.approx((-2, p, 1 - p))
+    assert (found.effect, found.p_for, found.p_against) == pytest.approx((2, p, 1 - p))  # for the claim
     half = stats.t.ppf(0.975, 2) / 3**0.5
-    assert (found.low, found.high) == pytest.approx((-2 - half, -2 + half))
+    assert (found.low, found.high) == pytest.approx((2 - half, 2 + half))
+    assert found.text == f"x{np.exp(2):.2f} [x{np.exp(2 - half):.2f}, x{np.exp(2 + half):.2f}]"
     assert (found.a, found.b) == pytest.approx((np.exp(-2), 1))  # the geometric mean, and the limit
     assert (found.seeds, found.queries) == (3, 0)
-    assert found.label == "product below 1 seconds" and "logarithm" in found.note
+    assert found.label == "seconds: 1 / product" and found.note == "product is 0.135, and below 1 if the claim holds"
     above = judge("limit", {**{k: v for k, v in spec.items() if k != "below"}, "above": 1}, x=made)
-    assert (above.p_for, above.p_against) == pytest.approx((1 - p, p)) and "above 1" in above.label
+    assert (above.p_for, above.p_against) == pytest.approx((1 - p, p)) and above.label == "seconds: product / 1"
 
 
 def test_a_limit_from_above():

@@ -120,6 +120,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
         "✓ holds",
         "✗ contradicted",
         "~ inconclusive",
+        "○ indication",
         "· not tested",
     }
 

@@ -152,14 +152,24 @@ def test_verdicts_read_without_colour():
             {**row, "verdict": INCONCLUSIVE, "p": 0.2, "seeds": 3, "evidence": [evidence], "reason": ""},
             {**row, "verdict": NOT_TESTED, "p": np.nan, "seeds": 0, "evidence": [], "reason": "no data"},
         ]
-    )
+    ).assign(said=["2 of 2 comparisons for", "none", ""])
     shown = tables.verdict_table(verdicts)
     assert shown[""].tolist() == ["✓", "~", "·"]
     assert shown["p (Holm)"].tolist() == ["< 0.001", "0.200", ""]
     assert shown["effect, 95 % interval"][0].count("A vs B, on toy: +5.00 [+4.00, +6.00] (margin 1.0 points)") == 2
+    assert shown["effect, 95 % interval"][0].startswith("2 of 2 comparisons for\n")
     assert shown["effect, 95 % interval"][2] == "no data" and shown["seeds"][2] == ""
     page = tables.as_page(shown).data
-    assert page.count("<br>A vs B") == 1 and "&lt; 0.001" in page and "✓" in page
+    assert page.count("<br>A vs B") == 3 and "&lt; 0.001" in page and "✓" in page
+
+
+def test_what_could_have_been_seen_is_listed_in_each_comparisons_unit():
+    points = Evidence("A minus B", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, smallest=1.25)
+    times = Evidence("B / A", 2, 1, np.log(2), 0.1, 1.3, 0.01, 0.99, 4, 0, smallest=np.log(1.5), ratio=True)
+    found = tables.power(pd.DataFrame([{"claim": "c", "evidence": [points, times]}, {"claim": "d", "evidence": []}]))
+    assert found.to_numpy().tolist() == [
+        ["c", "A minus B", "+1.25", "+5.00", 3, 30], ["c", "B / A", "x1.50", "x2.00", 4, 0],
+    ]  # fmt: skip
 
 
 def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():

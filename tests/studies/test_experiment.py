@@ -8,6 +8,7 @@ import pytest
 
 from retlib.core import rules, runtime
 from retlib.core.errors import DataError, SettingError
+from retlib.core.history import Cost
 from retlib.core.rules import each_of, mapping_of, number, one_of
 from retlib.evaluation import results
 from retlib.retrieval.runs import make_run
@@ -129,7 +130,7 @@ def perfect(toy, shift=0):
     first = toy.qrels.drop_duplicates("query_id").set_index("query_id")["doc_id"][queries.index]
     rows = (toy.documents.index.get_indexer(first) + shift) % len(toy.documents)
     run = make_run(queries.index, toy.documents.index, np.ones((len(queries), 1)), rows[:, None])
-    return Outcome(run, {"k1": 0.9}, steps=30, seconds=1.5)
+    return Outcome(run, {"k1": 0.9}, Cost(30, 1.5, ((0, 0.25), (30, 0.5), (60, 0.375))))
 
 
 def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
@@ -149,6 +150,21 @@ def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
     values = made.results.per_query("toy", "test", "P@1", "S")
     assert values.index.tolist() == toy.judgments("test")["query_id"].unique().tolist()
     assert made.results.clusters("toy", "test", "P@1").to_dict() == toy.split("test")["cluster"].to_dict()
+
+
+def test_what_validation_saw_of_a_training_is_recorded_once(toy):
+    made = desk()
+    for measures in (("P@1",), ("AP@100",)):  # asked for again, it takes its own place
+        made.measure("S", toy, 3, lambda: perfect(toy), measures=measures)
+    made.measure("T", toy, 3, Outcome(perfect(toy).run), measures=("P@1",))  # not trained
+    made.learned("S", "other", 3, Cost(0, 1.0, ((0, 0.5), (9, 0.25))))
+    made.save()
+    found = results.load("12", "quick").tables["learning"]
+    assert found.to_numpy().tolist() == [
+        ["S", "toy", 3, 0, 25, False], ["S", "toy", 3, 30, 50, True], ["S", "toy", 3, 60, 37.5, False],
+        ["S", "other", 3, 0, 50, True], ["S", "other", 3, 9, 25, False],
+    ]  # fmt: skip
+    assert found.columns.tolist() == ["system", "collection", "seed", "step", "score", "kept"]
 
 
 def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):

@@ -172,7 +172,7 @@ def test_averaged_words_rank_by_the_cosine_of_weighted_means(toy, idf):
         np.testing.assert_allclose(part["score"], np.sort(scores)[::-1][:5], atol=1e-5)
     answer = system.answer(narrow, 0)(texts.iloc[3], 4)
     np.testing.assert_allclose((matrix @ matrix[3])[answer], np.sort(matrix @ matrix[3])[::-1][:4], atol=1e-5)
-    assert system.trained and system.cost(whole, 0) == (None, None)
+    assert system.trained and system.cost(whole, 0) == (None, None, ())
     assert system.settings == {"system": "AveragedWords", "text": "the task's", "epochs": 2, "idf": idf}
 
 

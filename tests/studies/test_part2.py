@@ -58,6 +58,16 @@ def recorded(targets):
     return desk
 
 
+def test_every_training_has_a_learning_curve_from_its_start_on(recorded):
+    found = recorded.results.tables["learning"].groupby(["system", "collection", "seed"])
+    kept = rows(recorded).query("system != 'BM25'").set_index(["system", "collection", "seed"])["steps"]
+    assert set(found.groups) == set(kept.index)
+    for name, curve in found:
+        assert curve["step"].iloc[0] == 0 and curve["step"].is_monotonic_increasing and len(curve) > 1
+        assert curve["step"][curve["kept"]].tolist() == [kept[name]]
+        assert curve["score"].between(0, 100).all() and curve["score"].max() > 1
+
+
 def rows(desk, measure="R@1"):
     return desk.results.rows[desk.results.rows["measure"] == measure]
 

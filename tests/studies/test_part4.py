@@ -20,7 +20,7 @@ from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.retrieval.index import EXACT
 from retlib.studies import part4
-from retlib.studies.experiment import COMMON, Experiment, check_parameters
+from retlib.studies.experiment import COMMON, Experiment, Outcome, check_parameters
 from retlib.studies.part4 import MEASURES, RULES
 from retlib.studies.study import record_latencies
 from retlib.systems.ranking import encode_corpus, indexed
@@ -218,6 +218,16 @@ def test_every_watched_training_has_its_curve(watched):
     assert curves["value"].between(0, 1).all() and curves["value"].dtype == np.float32
 
 
+def test_watched_trainings_and_the_warm_up_have_learning_curves(watched, collection):
+    made, _ = watched
+    found = made.results.tables["learning"].set_index(["system", "collection", "seed"])
+    assert set(found.index) == {(name, collection.name, seed) for name in ("Warm-up", *WATCHED) for seed in (0, 1)}
+    history = fit(LTRE, collection, 1, WATCHING).history
+    mine = found.loc["LTRe", collection.name, 1]
+    assert mine["score"].tolist() == pytest.approx([100 * row["score"] for row in history.evaluations])
+    assert mine["step"][mine["kept"]].tolist() == [history.evaluations[-1]["step"]]  # its last weights
+
+
 def test_all_begin_where_the_warm_up_stands(watched):
     _, curves = watched
     table = curves.pivot_table(index=["seed", "measure", "step"], columns="system", values="value")
@@ -378,8 +388,7 @@ def test_the_times_of_a_table_are_means_over_seeds():
         made.record("A", "words", "latency ms", value, seed)
         made.record("A", "words", "latency p95 ms", 5.0, seed)
         run = pd.DataFrame({"query_id": ["q0"], "doc_id": ["d0"], "score": [1.0]})
-        made.measure("A", make_collection(), seed, lambda run=run: SimpleNamespace(
-            run=run, parameters={}, steps=None, seconds=None, candidates=None), measures=["RR@10"])  # fmt: skip
+        made.measure("A", make_collection(), seed, Outcome(run), measures=["RR@10"])
     (row,) = tables.latencies(made.results, "words").to_dict("records")
     assert (row["median"], row["p95"]) == (2.0, 5.0)
 

@@ -244,9 +244,9 @@ def test_what_is_recorded_beside_the_results(target, collection, words):
     told = MaxSimSearch(LATE).settings
     assert told["model"] == "late-interaction" and told["stage"]["negatives"] == "bm25"
     warm = System(SMALL, LETTERS) + Stage(data=Labels(), steps=3, batch_size=8)
-    steps, seconds = Reranked(words, replace(READER, start=warm), depth=5).cost(target, 0)
+    steps, seconds, curve = Reranked(words, replace(READER, start=warm), depth=5).cost(target, 0)
     history = replace(READER, start=warm).fit(collection, 0).history
-    assert steps == history.best_step
+    assert steps == history.best_step and dict(curve)[steps] == history.best_score
     assert seconds == pytest.approx(history.seconds + fit(warm, collection, 0).history.seconds)
 
 

@@ -353,8 +353,10 @@ def test_a_fused_list_of_one_weight_alone_has_its_order(collection, own_build):
 
 
 def test_costs_are_those_of_all_stages(collection, own_build):
-    steps, seconds = (WARM + LTRE).cost(Target(collection), 0)
+    steps, seconds, curve = (WARM + LTRE).cost(Target(collection), 0)
     assert steps == 8  # of the last stage, whose last weights are kept
+    last = fit(WARM + LTRE, collection, 0).history.frame()
+    assert list(curve) == [*zip(last["step"], last["score"], strict=True)] and curve[0][0] == 0
     parts = [fit(each, collection, 0).history.seconds for each in (WARM, WARM + LTRE)]
     assert seconds == pytest.approx(sum(parts))
 

@@ -174,7 +174,7 @@ def test_a_claim_is_rerun_by_its_notebooks_and_judged(places, built):
     assert statement in found.output and "✓ holds" in found.output
     assert (
         "seeds: 3, on a stand-in for the paper's data" in found.output
-        and "in_batch_softmax vs pairwise_cross_entropy, on pydocs-numeric: +70" in found.output
+        and "in_batch_softmax minus pairwise_cross_entropy, on pydocs-numeric: +70" in found.output
     )
 
 

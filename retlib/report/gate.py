@@ -1,0 +1,82 @@
+"""The gate: a verdict needs systems that work, and training curves tell which do.
+
+Beside the rows of an experiment, its table ``learning`` has what validation saw of the last stage of each trained
+system, by collection and seed: `step`, `score` in points of a hundred, and whether the weights of the step were `kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from retlib.report.evidence import Evidence, Records, named, used
+
+# The end of a training, in which it must have come to rest: the last fifth of its steps.
+END = 0.2
+# Points within which two validation scores are alike: 500 queries have an error of one or two points, most of which
+# is that of the queries, and so of both scores.
+NOISE = 1.0
+# What is said of the quality that a training ends with. The other tests are of its course, of times and of sizes.
+GATED = ("greater", "equivalent", "trend", "linear", "fewer", "above_at_end", "above_throughout")
+UNKNOWN = "no learning curve recorded"
+
+
+def gated(records: Records, spec: Mapping, each: Evidence) -> Evidence:
+    """A comparison, closed where one of its trained systems still learns or is below its own start.
+
+    A system still learns if, on average over seeds, its best score of the last fifth of the training is above the best
+    before by more than what the comparison is about: its effect or its margin, whichever is larger; of a comparison
+    that is not in points, by more than the noise of validation.
+
+    Parameters
+    ----------
+    records : Records
+    spec : mapping
+        The comparison as the bindings have it. `floor` opens the gate, for claims on trainings that go wrong, or
+        closes it for tests that do not have one.
+    each : Evidence
+        What its test found.
+    """
+    if not spec.get("floor", spec["test"] in GATED) or each.closed:
+        return each
+    large = max(abs(each.effect), abs(spec.get("margin", spec.get("within", 0.0))))
+    large, found = NOISE if each.ratio else large, []
+    for system, data_set in used(spec):
+        curves = learning(records, system, data_set)
+        if len(curves):
+            found.append(failing(named(system)[1], curves, large))
+        elif records.trained(system):
+            found.append(UNKNOWN)
+    wrong = [what for what in found if what not in ("", UNKNOWN)]
+    if wrong:
+        return replace(each, closed=wrong[0])
+    return replace(each, note="; ".join(filter(None, (each.note, UNKNOWN)))) if UNKNOWN in found else each
+
+
+def learning(records: Records, system: str, data_set: str) -> pd.DataFrame:
+    """The lines of a system's learning curves on the collection of a data set; none where none is recorded."""
+    table = records.table("learning", system)
+    return table[table["collection"] == records.collection(data_set)]
+
+
+def failing(name: str, curves: pd.DataFrame, large: float) -> str:
+    """What is wrong with a system whose learning curves these are, given what is a large rise; "" if nothing is."""
+    by_seed = [curve.set_index("step").sort_index() for _, curve in curves.groupby("seed")]
+    rises = pd.Series([rise(curve["score"]) for curve in by_seed])
+    if rises.mean() > large:
+        steps = max(curve.index[-1] for curve in by_seed)
+        rose = f"{name} rose by {rises.mean():.1f} points in the last fifth of {steps} steps"
+        return f"still learning: {rose}; more than {steps} steps are needed"
+    begun = [curve for curve in by_seed if 0 in curve.index]
+    start = pd.Series([curve["score"][0] for curve in begun]).mean()
+    kept = pd.Series([curve["score"][curve["kept"]].max() for curve in begun]).mean()
+    below = f"below its own start: {name} has {kept:.1f} points on validation, and began with {start:.1f}"
+    return below if kept < start - NOISE else ""
+
+
+def rise(scores: pd.Series) -> float:
+    """By how much the best score of the last fifth of the steps is above the best before; index step, in order."""
+    last = scores.index > (1 - END) * scores.index[-1]
+    return float(scores[last].max() - scores[~last].max())
