@@ -46,7 +46,8 @@ class Schedule:
     decay : bool
         Whether it then falls, linearly, to reach 0 after the last step; else it stays.
     evaluations : int
-        How often validation data are looked at, in all, or in an epoch where there are epochs.
+        How often validation data are looked at, in all, or in an epoch where there are epochs; five times, so that
+        the last fifth of a training has an evaluation of its own.
     patience : int, optional
         Stop after so many evaluations without a better score; None never stops early.
     keep : {"best", "last"}
@@ -64,7 +65,7 @@ class Schedule:
     optimizer: str = "adam"
     warmup: float = 0.1
     decay: bool = True
-    evaluations: int = 4
+    evaluations: int = 5
     patience: int | None = None
     keep: str = "best"
     precision: str = "bfloat16"
