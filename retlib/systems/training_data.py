@@ -90,6 +90,8 @@ class Pretraining(TrainingData):
 
     def _source(self, training: Training) -> PretrainingPairs:
         made, tokenizer = training.student.architecture, training.student.tokenizer
+        own = self.articles is None or self.articles.tokenizer == tokenizer
+        require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
         corpus = _corpus(training.target, tokenizer) if self.articles is None else self.articles.corpus
         return PretrainingPairs(corpus, self.tasks, tokenizer.sep, made.query_length, made.document_length, self.keep)
 

@@ -139,6 +139,13 @@ def test_negatives_of_a_collection_want_a_collection():
         fit(System(SMALL, pages) + stage, make_collection(), 0)
 
 
+def test_pages_in_another_vocabulary_than_the_system_s_are_refused():
+    """Their tokens are numbers, which would mean other words to it."""
+    stage = Stage(data=Pretraining(("ict",), Articles("pydocs-smoke", 300)), **SHORT)
+    with pytest.raises(SettingError, match=r"pydocs-smoke.* are read in their own vocabulary"):
+        fit(System(SMALL, UNITS) + stage, make_collection(), 0)
+
+
 # --- training --------------------------------------------------------------------------------------
 
 
