@@ -40,7 +40,7 @@ VERSION = 2  # of what trains models of pairs: who changes a loss curve raises i
 RUN, TOKENS = 1, 1  # versions of what is made with them
 KIND = "pair-model"
 # Validation queries, BM25's lists that they are validated on, and how much of each list: reading is slow.
-QUERIES, LISTED, CANDIDATES = 100, 50, 20
+QUERIES, LISTED, CANDIDATES = 100, 50, 10
 
 
 @dataclass(frozen=True)
