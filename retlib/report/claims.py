@@ -6,8 +6,9 @@ comparison has two one-sided p-values, for the claim and against it. A claim *ho
 for it (the largest p-value is under 0.05 after Holm's correction over the claims of the paper), is
 *contradicted* if one speaks against it (corrected over all comparisons of the paper), and is *inconclusive*
 otherwise. Where a trained system has one seed there is an *indication*, whatever the p-values. A claim is *not tested*
-where rows are missing, where its data sets are one collection, and where a comparison is closed: its systems still
-learn or are below their start (`retlib.report.gate`), or cannot differ.
+where its binding says why, where rows are missing, where its data sets are one collection, where a comparison is
+closed: its systems still learn or are below their start (`retlib.report.gate`), or cannot differ; and where one of its
+conditions is not seen. These are comparisons without which the claim says nothing: each must speak for itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.report.curve_evidence import TESTS as CURVE_TESTS
 from retlib.report.evidence import TESTS as RANKING_TESTS
-from retlib.report.evidence import Evidence, Records, named, used
+from retlib.report.evidence import Evidence, Records, named, printed, used
 from retlib.report.gate import gated
 
 TESTS = {**RANKING_TESTS, **CURVE_TESTS}
@@ -36,6 +37,8 @@ INDICATION = "indication"
 SIGNS = {HOLDS: "✓", INCONCLUSIVE: "~", CONTRADICTED: "✗", INDICATION: "○", NOT_TESTED: "·"}
 # Where one seed points that would be a verdict with several.
 POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against"}
+# What a binding says of its claim, and not of each comparison.
+OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough")
 PART, STAND_IN = "part", "stand-in"
 FIDELITY = {PART: "a part of the paper's data", STAND_IN: "a stand-in for the paper's data"}
 
@@ -118,7 +121,19 @@ def bindings() -> dict:
 
 def compared(claim: Mapping) -> list[tuple[str, str]]:
     """The systems (``experiment:name``) that a claim's binding compares, each with the paper's data set."""
-    return [place for spec in claim.get("each", ()) for place in used(spec)]
+    return [place for part in ("each", "given") for spec in claim.get(part, ()) for place in used(spec)]
+
+
+def asked(claim: Mapping, part: str = "each") -> list[dict]:
+    """A claim's comparisons, or its conditions (`given`), complete: what one says for itself counts first."""
+    common = {name: value for name, value in claim.items() if name not in OF_THE_CLAIM}
+    return [{"measure": "AP@100", **common, **spec} for spec in claim.get(part, ())]
+
+
+def untested(claim: Mapping, profile: str) -> str:
+    """Why a claim's binding says that it is not tested at a profile; "" where it is."""
+    reason = claim.get("not_tested", "")
+    return reason.get(profile, "") if isinstance(reason, Mapping) else reason
 
 
 def compared_on(claim: Mapping) -> list[str]:
@@ -144,27 +159,43 @@ def loader(profile: str, source: str | None) -> Callable[[str], results.Results 
     return cache(lambda experiment: results.load(experiment, profile, source))
 
 
-def gather(paper: str, profile: str, source: str | None = None) -> tuple[dict[str, list[Evidence]], dict[str, str]]:
-    """The evidence on each claim of a paper, and for each claim without evidence the reason."""
-    bound, evidence, reasons = bindings(), {}, {}
+@dataclass(frozen=True)
+class Gathered:
+    """What is known of a claim.
+
+    Parameters
+    ----------
+    evidence, given : sequence of Evidence
+        Its comparisons and its conditions.
+    reason : str
+        Why there is no evidence; "" where there is.
+    """
+
+    evidence: Sequence[Evidence] = ()
+    given: Sequence[Evidence] = ()
+    reason: str = ""
+
+
+def gather(paper: str, profile: str, source: str | None = None) -> dict[str, Gathered]:
+    """The evidence on each claim of a paper."""
+    bound, gathered = bindings(), {}
     load, places = loader(profile, source), bound["collections"].get(paper, {})
     # One for each measure: it remembers the variance between seeds of whole chapters.
     of = cache(lambda measure: Records(profile, places, measure, load))
     for claim_id in papers_table("claims").query("paper == @paper")["id"]:
         claim = bound["claims"].get(claim_id)
         if claim is None:
-            reasons[claim_id] = "its part of the book is not written yet"
+            gathered[claim_id] = Gathered(reason="its part of the book is not written yet")
             continue
-        # What a comparison says for itself counts before what is said of all.
-        asked = [{"measure": "AP@100", **claim, **spec} for spec in claim["each"]]
-        for each in asked:
-            require_one_of(f"test of {claim_id}", each["test"], TESTS)
+        for spec in (spec for part in ("each", "given") for spec in asked(claim, part)):
+            require_one_of(f"test of {claim_id}", spec["test"], TESTS)
         try:
+            require(not (reason := untested(claim, profile)), reason, DataError)
             _on_enough(claim, of(""))
-            evidence[claim_id] = [found for each in _once(asked, of("")) for found in _found(each, of(each["measure"]))]
+            gathered[claim_id] = Gathered(*(_all_found(claim, part, of) for part in ("each", "given")))
         except DataError as error:
-            reasons[claim_id] = str(error)
-    return evidence, reasons
+            gathered[claim_id] = Gathered(reason=str(error))
+    return gathered
 
 
 def _on_enough(claim: Mapping, records: Records) -> None:
@@ -183,15 +214,19 @@ def _once(asked: Iterable[Mapping], records: Records) -> list[Mapping]:
             here = {"terms": [(weight, system, records.collection(on)) for weight, system, on in spec["terms"]]}
         else:
             here = {"data": list(records.collections(spec["data"]))}
-        return results.as_json({name: value for name, value in spec.items() if name not in ("each", "paper")} | here)
+        return results.as_json({name: value for name, value in spec.items() if name != "paper"} | here)
 
     return list({key(spec): spec for spec in reversed(asked)}.values())[::-1]
 
 
-def _found(spec: Mapping, records: Records) -> list[Evidence]:
-    """What a comparison finds, closed where it is none, with the effect that the paper prints."""
-    found = TESTS[spec["test"]](records, spec)
-    return [replace(gated(records, spec, each), paper=spec.get("paper")) for each in found]
+def _all_found(claim: Mapping, part: str, of: Callable[[str], Records]) -> list[Evidence]:
+    """What the comparisons of a claim find, or its conditions: closed where one is none, with the paper's effect."""
+    found = []
+    for spec in _once(asked(claim, part), of("")):
+        records = of(spec["measure"])
+        for each in TESTS[spec["test"]](records, spec):
+            found.append(replace(gated(records, spec, each, part == "given"), paper=printed(spec)))
+    return found
 
 
 def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
@@ -203,9 +238,10 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
         A row for each claim, in the order of claims.csv: `paper`, `claim`, `tier`, `statement`,
         `verdict`, `said` (how many comparisons speak for it and against it), `p` (Holm-corrected within the paper),
         `seeds`, `fidelity` (`part` or `stand-in`, of the data to the paper's), `evidence` (a list of `Evidence`),
-        `reason` (why it is not tested).
+        `given` (the same of its conditions), `reason` (why it is not tested).
     """
-    bound, (evidence, reasons) = bindings(), gather(paper, profile, source)
+    bound, gathered = bindings(), gather(paper, profile, source)
+    evidence = {name: each.evidence for name, each in gathered.items() if each.evidence}
     # Every comparison must speak for a claim, so the largest p-value is the claim's; any one may speak against it.
     # What is closed is corrected for, too: whether it is may depend on its effect.
     largest = {name: max(each.p_for for each in found) for name, found in evidence.items()}
@@ -213,12 +249,13 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     p_against = pd.Series(holm([each.p_against for found in evidence.values() for each in found]), index=flat)
     rows = []
     for claim in papers_table("claims").query("paper == @paper").itertuples():
-        mine, reason, verdict, p, said = evidence.get(claim.id, []), reasons.get(claim.id, ""), NOT_TESTED, None, ""
+        mine, given, reason = evidence.get(claim.id, []), gathered[claim.id].given, gathered[claim.id].reason
+        verdict, p, said = NOT_TESTED, None, ""
         if mine:
             others = [value for name, value in largest.items() if name != claim.id]
             # A comparison speaks for a claim if the claim would hold with it alone.
             p_for = [float(holm([*others, each.p_for])[-1]) for each in mine]
-            verdict, p, said, reason = _decide(mine, p_for, p_against[[claim.id]].tolist())
+            verdict, p, said, reason = _decide(mine, given, p_for, p_against[[claim.id]].tolist())
         used_on = compared_on(bound["claims"][claim.id]) if mine else ()
         places = [bound["collections"][paper][data_set][profile] for data_set in used_on]
         rows.append(
@@ -226,17 +263,20 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
                 "paper": paper, "claim": claim.id, "tier": claim.tier, "statement": claim.statement,
                 "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
                 "seeds": min((each.seeds for each in mine), default=0),
-                "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "reason": reason,
+                "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "given": list(given),
+                "reason": reason,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def _decide(
-    evidence: Sequence[Evidence], p_for: Sequence[float], p_against: Sequence[float]
+    evidence: Sequence[Evidence], given: Sequence[Evidence], p_for: Sequence[float], p_against: Sequence[float]
 ) -> tuple[str, float | None, str, str]:
     """The verdict, the corrected p-value that it rests on, what its comparisons say, and why there is no verdict."""
-    reasons = list(dict.fromkeys(each.closed for each in evidence if each.closed))
+    reasons = [each.closed for each in evidence if each.closed]
+    reasons += [f"given {each.label}: {each.closed or f'not seen ({each.text})'}" for each in given if not seen(each)]
+    reasons = list(dict.fromkeys(reasons))
     if reasons:
         return NOT_TESTED, None, "", "; ".join(first_few(reasons, 2))
     speak, speak_against = (sum(p < LEVEL for p in several) for several in (p_for, p_against))
@@ -248,6 +288,11 @@ def _decide(
     if any(each.one_seed for each in evidence):
         return INDICATION, p, f"one seed: {POINTS[verdict]}; {said}", ""
     return verdict, p, said, ""
+
+
+def seen(condition: Evidence) -> bool:
+    """Whether a condition speaks for itself: without correction, as it decides no claim."""
+    return not condition.closed and condition.p_for < LEVEL
 
 
 def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
@@ -269,7 +314,12 @@ def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
 
 def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
     """A ledger for printing: evidence as text, one line a claim; of its comparisons the first so many, or all."""
-    texts = [first_few([f"{each.label}: {each.text}" for each in found], shown) for found in verdicts["evidence"]]
+    shown_of = {name: verdicts[name].map(lambda found: [f"{each.label}: {each.text}" for each in found])
+                for name in ("evidence", "given")}  # fmt: skip
+    texts = [
+        first_few([*found, *(f"given {text}" for text in given)], shown)
+        for found, given in zip(shown_of["evidence"], shown_of["given"], strict=True)
+    ]
     said = (verdicts["reason"] + verdicts["said"]).tolist()  # it has one of them
     evidence = ["; ".join([what, *several]) for what, several in zip(said, texts, strict=True)]
     return verdicts[["claim", "tier", "verdict", "p", "seeds", "fidelity"]].assign(evidence=evidence)
@@ -281,8 +331,13 @@ def lines(evidence: Iterable[Evidence]) -> list[str]:
     return [f"{each.label}: {each.text}" + (f" ({note})" if note else "") for note, each in notes]
 
 
+def conditions(given: Iterable[Evidence]) -> list[str]:
+    """A line for each condition, as `lines`, marked as one."""
+    return [f"given{'' if seen(each) else ', not seen'}: {line}" for each in given for line in lines([each])]
+
+
 def format_verdict(row: Any) -> str:
     """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
     rests = [f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {FIDELITY.get(row.fidelity)}"]
-    said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *lines(row.evidence)]
+    said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *lines(row.evidence), *conditions(row.given)]
     return "\n".join([row.statement, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])

@@ -88,7 +88,7 @@ class Evidence:
     @property
     def text(self) -> str:
         """The effect with its interval, as pages show it: ``+2.10 [+1.20, +3.00]``, or ``x0.31 [x0.25, x0.40]``."""
-        paper = "" if self.paper is None else f", paper {f'x{self.paper:g}' if self.ratio else f'{self.paper:+g}'}"
+        paper = "" if self.paper is None else f", paper {f'x{self.paper:.3g}' if self.ratio else f'{self.paper:+g}'}"
         return f"{self.shown(self.effect)} [{self.shown(self.low)}, {self.shown(self.high)}]{paper}"
 
     def shown(self, effect: float) -> str:
@@ -110,6 +110,15 @@ def used(spec: Mapping) -> list[tuple[str, str]]:
     if "terms" in spec:
         return [(system, data_set) for _, system, data_set in spec["terms"]]
     return [*product(spec.get("pair") or spec.get("systems") or [spec["system"]], spec["data"].split("+"))]
+
+
+def printed(spec: Mapping) -> float | None:
+    """The effect that the paper prints for a comparison, turned as ours: above 1 a ratio speaks for the claim."""
+    paper = spec.get("paper")
+    if paper is None or spec["test"] not in ("fewer", "limit", "quotient"):
+        return paper
+    # Of these a binding has A over B, or the number itself.
+    return paper / spec["above"] if "above" in spec else spec.get("below", 1) / paper
 
 
 class Records:
@@ -168,6 +177,13 @@ class Records:
         # Rows of costs, and of systems that are not trained, have no steps.
         values = rows.reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
         return values.set_index("seed")[column].sort_index().astype(float)
+
+    def candidates(self, system: str, data_set: str) -> float:
+        """Among how many candidates a system was measured by the records' measure; infinite where it is unknown."""
+        found, name = self.of(system)
+        rows = found.rows[(found.rows["system"] == name) & (found.rows["measure"] == self.measure)]
+        rows = rows[rows["collection"] == self.collection(data_set)].reindex(columns=["candidates"])
+        return float(rows["candidates"].dropna().astype(float).min()) if rows["candidates"].notna().any() else np.inf
 
     def trained(self, system: str) -> bool:
         """Whether a system was trained, so that another seed would give another one."""
@@ -369,7 +385,7 @@ def _independent(
 
 def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     """Over seeds, on the logarithm of the training steps to the best weights: B / A is what a reader asks for."""
-    a, b = (records.by_seed(system, spec["data"], "steps") for system in spec["pair"])
+    a, b = (records.by_seed(system, spec["data"], "steps", records.measure) for system in spec["pair"])
     shared = a.index.intersection(b.index)
     require(len(shared) > 1, "a comparison of training steps needs at least two seeds", DataError)
     a, b = a[shared], b[shared]

@@ -1,4 +1,6 @@
-"""The gate: a verdict needs systems that work, and training curves tell which do.
+"""The gate: a verdict needs systems that work and a measure that tells them apart.
+
+Training curves tell which systems work. Recall at k says little where k is a good part of the candidates.
 
 Beside the rows of an experiment, its table ``learning`` has what validation saw of the last stage of each trained
 system, by collection and seed: `step`, `score` in points of a hundred, and whether the weights of the step were `kept`.
@@ -6,6 +8,7 @@ system, by collection and seed: `step`, `score` in points of a hundred, and whet
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,17 +21,19 @@ END = 0.2
 # Points within which two validation scores are alike: 500 queries have an error of one or two points, most of which
 # is that of the queries, and so of both scores.
 NOISE = 1.0
+# Recall at k tells little where k is a larger part of the candidates than this.
+DEEPEST = 1 / 20
 # What is said of the quality that a training ends with. The other tests are of its course, of times and of sizes.
 GATED = ("greater", "equivalent", "trend", "linear", "fewer", "above_at_end", "above_throughout")
 UNKNOWN = "no learning curve recorded"
 
 
-def gated(records: Records, spec: Mapping, each: Evidence) -> Evidence:
-    """A comparison, closed where one of its trained systems still learns or is below its own start.
+def gated(records: Records, spec: Mapping, each: Evidence, condition: bool = False) -> Evidence:
+    """A comparison, closed where its measure is too deep, or a trained system still learns or is below its own start.
 
     A system still learns if, on average over seeds, its best score of the last fifth of the training is above the best
-    before by more than what the comparison is about: its effect or its margin, whichever is larger; of a comparison
-    that is not in points, by more than the noise of validation.
+    before by more than what the comparison is about, its effect or its margin, and by more than a point: that is the
+    noise of 500 validation questions. Of a comparison that is not in points the point alone counts.
 
     Parameters
     ----------
@@ -38,11 +43,15 @@ def gated(records: Records, spec: Mapping, each: Evidence) -> Evidence:
         closes it for tests that do not have one.
     each : Evidence
         What its test found.
+    condition : bool
+        Of a condition of a claim, which is no estimate of an effect: its systems may still learn.
     """
+    each = replace(each, closed=each.closed or too_deep(records, spec))
     if not spec.get("floor", spec["test"] in GATED) or each.closed:
         return each
-    large = max(abs(each.effect), abs(spec.get("margin", spec.get("within", 0.0))))
-    large, found = NOISE if each.ratio else large, []
+    effect = 0.0 if each.ratio else abs(each.effect)
+    large, found = max(effect, abs(spec.get("margin", spec.get("within", 0.0))), NOISE), []
+    large = float("inf") if condition else large
     for system, data_set in used(spec):
         curves = learning(records, system, data_set)
         if len(curves):
@@ -53,6 +62,15 @@ def gated(records: Records, spec: Mapping, each: Evidence) -> Evidence:
     if wrong:
         return replace(each, closed=wrong[0])
     return replace(each, note="; ".join(filter(None, (each.note, UNKNOWN)))) if UNKNOWN in found else each
+
+
+def too_deep(records: Records, spec: Mapping) -> str:
+    """Why recall at this k, if that is the measure, is near its ceiling whatever the systems do; "" where it is not."""
+    if not (recall := re.fullmatch(r"R@(\d+)", records.measure)):
+        return ""
+    few = min(records.candidates(*place) for place in used(spec))
+    said = f"{records.measure} among {few:g} candidates is near its ceiling: k is more than a twentieth of them"
+    return said if int(recall[1]) > DEEPEST * few else ""
 
 
 def learning(records: Records, system: str, data_set: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from IPython.display import HTML
 
 from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, lines
+from retlib.report.claims import SIGNS, bindings, conditions, lines
 
 
 def estimate(results: Results, system: str, collection: str, measure: str = "AP@100") -> Comparison:
@@ -169,7 +169,7 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
             "": SIGNS[row.verdict],
             "verdict": row.verdict,
             "claim": f"{row.statement}\n{row.claim}",
-            "effect, 95 % interval": "\n".join([row.reason + row.said, *lines(row.evidence)]),
+            "effect, 95 % interval": "\n".join([row.reason + row.said, *lines(row.evidence), *conditions(row.given)]),
             "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
             "seeds": row.seeds or "",
             "data": row.fidelity,

@@ -30,12 +30,14 @@ PAPER = claims.papers_table("claims").set_index("id")["paper"]
 
 
 def specs(claim):
-    """A claim's comparisons, complete."""
-    return [{"measure": "AP@100", **claim, **each} for each in claim["each"]]
+    """A claim's comparisons and its conditions, complete."""
+    return claims.asked(claim) + claims.asked(claim, "given")
 
 
 def places(claim, name, profile):
     """The collections of the claim's data sets at a profile; None where it is not tested there."""
+    if claims.untested(claim, profile):
+        return None
     known, asked = BOUND["collections"].get(PAPER[name], {}), claims.compared_on(claim)
     here = {data_set: known.get(data_set, {}).get(profile) for data_set in asked}
     if None in here.values():
@@ -188,14 +190,17 @@ def judged(monkeypatch, name, profile, made):
 def test_a_claim_can_come_out_both_ways(name, profile, monkeypatch):
     claim = BOUND["claims"][name]
     here = places(claim, name, profile)
-    by_spec = [asked(spec, here) for spec in specs(claim)]
-    constraints = [constraint for each in by_spec for constraint in each]
-    variables = list(dict.fromkeys(variable for weights, *_ in constraints for variable in weights))
-    levels = solved(constraints, variables)
+    constraints, given = (
+        [constraint for spec in claims.asked(claim, part) for constraint in asked(spec, here)]
+        for part in ("each", "given")
+    )
+    variables = list(dict.fromkeys(variable for weights, *_ in constraints + given for variable in weights))
+    levels = solved(constraints + given, variables)
     assert levels is not None, f"{name} at {profile}: no results satisfy all of its comparisons"
     verdict, said = judged(monkeypatch, name, profile, recorded(claim, here, levels))
     assert verdict == HOLDS, f"{name} at {profile} cannot hold:\n{said}"
-    levels = solved(turned(constraints), variables) if constraints else {}
+    # Its conditions are met all the same: else it would not be tested.
+    levels = solved(turned(constraints) + given, variables) if constraints else {}
     assert levels is not None, f"{name} at {profile}: no results break its first comparison"
     verdict, said = judged(monkeypatch, name, profile, recorded(claim, here, levels, against=True))
     assert verdict == CONTRADICTED, f"{name} at {profile} cannot be contradicted:\n{said}"

@@ -9,7 +9,7 @@ from scipy import stats
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
-from retlib.report.evidence import TESTS, Records
+from retlib.report.evidence import TESTS, Records, printed
 
 PLACES = {name: {"quick": {"collection": f"{name.lower()}-0.1"}} for name in "DEF"}
 
@@ -283,6 +283,33 @@ def test_a_limit_needs_two_values_of_its_own(change):
         made.add_row(**row)
     with pytest.raises(DataError, match="'product' has fewer than two recorded values of 'seconds'"):
         judge("limit", {"system": "x:product", "measure": "seconds", "below": 1, "data": "D"}, x=made)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shown"),
+    [
+        ({"test": "greater"}, -1.5),
+        ({"test": "linear", "margin": 40}, -1.5),
+        ({"test": "quotient", "above": 1}, -1.5),
+        ({"test": "quotient", "above": 3}, -0.5),
+        ({"test": "quotient", "below": 1}, -1 / 1.5),
+        ({"test": "limit", "below": 3}, -2),
+        ({"test": "fewer"}, -1 / 1.5),
+    ],
+)
+def test_what_a_paper_prints_is_turned_as_our_effect_is(spec, shown):
+    assert printed({**spec, "paper": -1.5}) == pytest.approx(shown)
+    assert printed(spec) is None and printed({"test": "greater", "paper": 0}) == 0
+
+
+def test_steps_are_those_of_the_measure_that_is_asked_for():
+    made = Results()
+    for measure, steps in (("R@1", {"A": 400, "B": 100}), ("to best", {"A": 100, "B": 400})):
+        for name, seed in ((name, seed) for name in steps for seed in range(3)):
+            made.add_row(experiment="x", system=name, collection="d-0.1", split="dev", measure=measure, value=1.0,
+                         seed=seed, profile="quick", steps=steps[name] + seed)  # fmt: skip
+    spec = {"pair": ["x:A", "x:B"], "data": "D"}
+    assert judge("fewer", spec, "to best", x=made).effect > 1 > -1 > judge("fewer", spec, "R@1", x=made).effect
 
 
 # What is missing

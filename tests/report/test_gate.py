@@ -7,7 +7,7 @@ import pytest
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
 from retlib.report.evidence import Evidence, Records
-from retlib.report.gate import GATED, UNKNOWN, failing, gated, rise
+from retlib.report.gate import GATED, UNKNOWN, failing, gated, rise, too_deep
 
 PLACES = {name: {"quick": {"collection": name.lower()}} for name in "DE"}
 REST = [40, 60, 64, 65, 65, 65]  # at steps 0, 20, 40, 60, 80, 100: nothing in the last fifth
@@ -24,14 +24,14 @@ def lines(system, *curves, collection="d", kept=None):
     return pd.DataFrame(rows, columns=["system", "collection", "seed", "step", "score", "kept"])
 
 
-def through(*learning, trained=("A", "B"), ratio=False, **changes):
+def through(*learning, trained=("A", "B"), ratio=False, effect=2.0, condition=False, **changes):
     """What the gate makes of a comparison of A and B whose effect is 2 points."""
     made = Results(tables={"learning": pd.concat(learning)} if learning else {})
     for system in "AB":
         made.add_row(experiment="x", system=system, collection="d", split="test", measure="AP@100", value=0.5, seed=0,
                      profile="quick", steps=80 if system in trained else None)  # fmt: skip
-    each = Evidence(**FOUND, seeds=2, queries=9, ratio=ratio)
-    return gated(Records("quick", PLACES, "AP@100", {"x": made}.get), SPEC | changes, each)
+    each = Evidence(**FOUND | {"effect": effect}, seeds=2, queries=9, ratio=ratio)
+    return gated(Records("quick", PLACES, "AP@100", {"x": made}.get), SPEC | changes, each, condition)
 
 
 def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():
@@ -68,6 +68,36 @@ def test_a_system_that_still_learns_closes_a_comparison_of_a_smaller_effect():
 def test_what_counts_is_the_larger_of_effect_and_margin(changes, shut):
     rising = [40, 60, 64, 65, 66, 69]
     assert bool(through(lines("A", rising), lines("B", REST), **changes).closed) == shut
+
+
+@pytest.mark.parametrize(("last", "shut"), [(65.9, False), (66.1, True)])
+def test_a_rise_of_a_point_is_the_noise_of_validation(last, shut):
+    rising = lines("A", [40, 60, 64, 65, 65, last]), lines("B", REST)
+    assert bool(through(*rising, effect=0.1).closed) == shut
+    assert bool(through(*rising, effect=0.1, margin=-0.5).closed) == shut
+
+
+def test_the_systems_of_a_condition_may_still_learn_but_not_fall():
+    rising, falls = [40, 60, 64, 65, 66, 90], [60, 50, 50, 50, 50, 50]
+    assert through(lines("A", rising), lines("B", REST), condition=True).closed == ""
+    assert "below its own start" in through(lines("A", falls, kept=5), lines("B", REST), condition=True).closed
+
+
+@pytest.mark.parametrize(("measure", "few", "shut"), [
+    ("R@100", 1999, True), ("R@100", 2000, False), ("R@5", 99, True), ("R@5", None, False), ("AP@100", 150, False),
+])  # fmt: skip
+def test_recall_among_few_candidates_is_no_comparison(measure, few, shut):
+    made = Results()
+    for system, candidates in (("A", 5000), ("B", few)):
+        for other in (measure, "R@7"):  # of which there are few
+            made.add_row(experiment="x", system=system, collection="d", split="test", measure=other, value=0.5, seed=0,
+                         profile="quick", candidates=candidates if other == measure else 20)  # fmt: skip
+    records = Records("quick", PLACES, measure, {"x": made}.get)
+    said = f"{measure} among {few} candidates is near its ceiling: k is more than a twentieth of them"
+    assert too_deep(records, SPEC) == (said if shut else "")
+    each = Evidence(**FOUND, seeds=2, queries=9)
+    assert gated(records, SPEC | {"floor": False}, each).closed == (said if shut else "")
+    assert gated(records, SPEC, each, condition=True).closed == (said if shut else "")
 
 
 def test_a_comparison_that_is_not_in_points_goes_by_the_noise_of_validation():

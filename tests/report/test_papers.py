@@ -173,6 +173,15 @@ def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
     assert all(found[i].times != 1 for i in lines.index[~scaled] if lines["unit"][i] != "ms")
 
 
+# Systems and collections that notebooks record since, and that are not in data/reference/laptop yet: this set empties
+# when laptop is recorded anew.
+NEW = {
+    ("23_ablation", "8: deep, ICT+BFS+WLP, narrower"),
+    ("23_ablation", "9: deep, ICT+BFS+WLP, narrowest"),
+    ("43_two_stage", "natural-questions-passages"),
+}
+
+
 @pytest.mark.parametrize("paper", claims.papers())
 def test_every_declared_system_is_recorded(paper):
     """In the published results of each notebook that has some; word vectors from the Web need a file."""
@@ -185,8 +194,9 @@ def test_every_declared_system_is_recorded(paper):
         if each.experiment not in recorded or each.system == "IDF-GloVe":
             continue
         known = recorded[each.experiment]
-        for data_set in each.data_sets:
-            assert (each.system, places[data_set]["laptop"]["collection"], each.measure) in known
+        for collection in (places[data_set]["laptop"]["collection"] for data_set in each.data_sets):
+            is_new = not NEW.isdisjoint({(each.experiment, each.system), (each.experiment, collection)})
+            assert is_new or (each.system, collection, each.measure) in known
 
 
 def test_systems_of_an_experiment_by_the_papers_names():
@@ -263,7 +273,10 @@ def test_the_comparison_that_decided_is_shown_with_its_data_and_links(ledger):
 
 def test_what_was_not_tested_says_why_and_on_what_it_would_have_been(ledger):
     lines, page = rows_of(overview.unheld(ledger, NOT_TESTED, "explore"))
-    assert len(lines) == len(ledger) - 2 and all("profile explore" in line[2] for line in lines)
+    told = {claim["not_tested"] for claim in claims.bindings()["claims"].values() if "not_tested" in claim
+            if isinstance(claim["not_tested"], str)}  # fmt: skip
+    assert len(lines) == len(ledger) - 2 and told <= {line[2] for line in lines}
+    assert all("profile explore" in line[2] or line[2] in told for line in lines)
     assert page.select("th")[2].text == "not tested because"
     assert "Quora: nothing" in lines[0][3]
 

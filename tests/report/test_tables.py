@@ -1,5 +1,7 @@
 """Tables of a page, from recorded results alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -146,11 +148,20 @@ def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
 def test_verdicts_read_without_colour():
     evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points")
     row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "part"}
+    given = [replace(evidence, label="C vs D"), replace(evidence, label="E vs F", p_for=0.05)]
     verdicts = pd.DataFrame(
         [
-            {**row, "verdict": HOLDS, "p": 0.0001, "seeds": 3, "evidence": [evidence, evidence], "reason": ""},
-            {**row, "verdict": INCONCLUSIVE, "p": 0.2, "seeds": 3, "evidence": [evidence], "reason": ""},
-            {**row, "verdict": NOT_TESTED, "p": np.nan, "seeds": 0, "evidence": [], "reason": "no data"},
+            {
+                **row,
+                "verdict": HOLDS,
+                "p": 0.0001,
+                "seeds": 3,
+                "evidence": [evidence, evidence],
+                "given": given,
+                "reason": "",
+            },
+            {**row, "verdict": INCONCLUSIVE, "p": 0.2, "seeds": 3, "evidence": [evidence], "given": [], "reason": ""},
+            {**row, "verdict": NOT_TESTED, "p": np.nan, "seeds": 0, "evidence": [], "given": [], "reason": "no data"},
         ]
     ).assign(said=["2 of 2 comparisons for", "none", ""])
     shown = tables.verdict_table(verdicts)
@@ -158,6 +169,8 @@ def test_verdicts_read_without_colour():
     assert shown["p (Holm)"].tolist() == ["< 0.001", "0.200", ""]
     assert shown["effect, 95 % interval"][0].count("A vs B, on toy: +5.00 [+4.00, +6.00] (margin 1.0 points)") == 2
     assert shown["effect, 95 % interval"][0].startswith("2 of 2 comparisons for\n")
+    conditions = shown["effect, 95 % interval"][0].splitlines()[3:]
+    assert [line.split(" vs ")[0] for line in conditions] == ["given: C", "given, not seen: E"]
     assert shown["effect, 95 % interval"][2] == "no data" and shown["seeds"][2] == ""
     page = tables.as_page(shown).data
     assert page.count("<br>A vs B") == 3 and "&lt; 0.001" in page and "✓" in page

@@ -64,7 +64,8 @@ def test_the_same_chain_on_two_pages_is_trained_once():
     chains = {page: part4_pages.systems(page, part4_pages.declared(page)) for page in part4_pages.PAGES}
     ours = chains["42_first_stage"]
     told = {name: system.settings for name, system in ours.items()}
-    assert chains["41_training_dynamics"]["start"].settings == told["BM25 Neg"]
+    # What is watched starts from a share of the labels, and shares no chain.
+    assert chains["41_training_dynamics"]["start"].settings not in told.values()
     assert chains["43_two_stage"]["LTRe"].settings == told["LTRe (ANCE)"]
     assert chains["44_compressed_index"]["ANCE"].settings == told["ANCE"]
     assert chains["44_compressed_index"]["LTRe, Exact"].settings == told["LTRe (BM25 Neg)"]
