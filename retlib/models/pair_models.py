@@ -195,12 +195,11 @@ class PairModel(Trained):
                 scores[rows] = self.model(queries.take(rows), documents.take(rows))[:, 0].float().cpu().numpy()
         return scores
 
-    def order(self, query: TokenTable, documents: TokenTable, rows: np.ndarray) -> np.ndarray:
-        """These rows of the documents, in the order of their scores with the one query, best first."""
-        if not len(rows):
-            return rows
-        queries = query.take(np.zeros(len(rows), dtype=np.int64))
-        return rows[np.argsort(-self.scores(queries, documents.take(rows)), kind="stable")]
+    def read(self, query: TokenTable, documents: TokenTable) -> np.ndarray:
+        """The scores of the one query with documents: float32, shape (documents,)."""
+        if not len(documents):
+            return np.empty(0, dtype=np.float32)
+        return self.scores(query.take(np.zeros(len(documents), dtype=np.int64)), documents)
 
     @torch.no_grad()
     def encode_tokens(self, table: TokenTable) -> np.ndarray:

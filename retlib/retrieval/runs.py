@@ -11,8 +11,6 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 
 RUN_COLUMNS = ["query_id", "doc_id", "score"]
-# The constant of reciprocal ranks in Cormack, Clarke and Büttcher 2009: the larger, the less the first stand out.
-RANK_CONSTANT = 60
 
 
 def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
@@ -55,8 +53,15 @@ def places(run: pd.DataFrame) -> np.ndarray:
     return run.groupby("query_id", sort=False).cumcount().to_numpy()
 
 
-def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> np.ndarray:
-    """Rows of the documents that a run has for each query, best first: int64, shape (Q, longest), -1 for none.
+def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> tuple[np.ndarray, np.ndarray]:
+    """What a run has for each query, best first.
+
+    Returns
+    -------
+    scores : float64 array, shape (Q, longest)
+        -inf for none.
+    rows : int64 array, shape (Q, longest)
+        Of the documents; -1 for none.
 
     Raises
     ------
@@ -64,13 +69,14 @@ def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> np.ndarr
         If the run names a document that is not among `doc_ids`.
     """
     run = run[run["query_id"].isin(query_ids)]
-    place = places(run)
-    found = np.full((len(query_ids), place.max(initial=-1) + 1), -1, dtype=np.int64)
+    place, query = places(run), query_ids.get_indexer(run["query_id"])
+    shape = len(query_ids), place.max(initial=-1) + 1
+    scores, found = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
     rows = doc_ids.get_indexer(run["doc_id"])
     unknown = run["doc_id"][rows < 0][:1].tolist()
     require(not unknown, f"the run names document {unknown}, which is not in the collection", DataError)
-    found[query_ids.get_indexer(run["query_id"]), place] = rows
-    return found
+    scores[query, place], found[query, place] = run["score"], rows
+    return scores, found
 
 
 def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame:
@@ -100,21 +106,21 @@ def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame
     return whole[RUN_COLUMNS].reset_index(drop=True)
 
 
-def reciprocal_ranks(
-    several: Sequence[np.ndarray], weights: Sequence[float] | None = None
+def combined(
+    several: Sequence[tuple[np.ndarray, np.ndarray]], weights: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Fuse lists by reciprocal rank (Cormack, Clarke and Büttcher 2009, whose lists have equal weights).
+    r"""Fuse lists by their scores, each scaled to its own range (Bruch, Gai and Ingber 2023, section 4).
 
-    .. math:: s(d) = \sum_{r \in \text{lists}} \frac{w_r}{60 + r(d)}
+    .. math:: s(d) = \sum_{r \in \text{lists}} w_r \; \frac{s_r(d) - \min s_r}{\max s_r - \min s_r}
 
-    with the rank r(d) of a document in a list, from 1; a list that lacks it adds nothing.
+    A list that lacks a document adds nothing, as it does to its own last; one whose scores are equal adds its weight.
 
     Parameters
     ----------
-    several : sequence of int64 arrays, shape (Q, any)
-        Rows of documents, best first, each at most once; -1 for none.
-    weights : sequence of float, optional
-        Of the lists; by default 1 each.
+    several : sequence of (float array, int64 array), each of shape (Q, any)
+        Scores and rows of documents, each row at most once in a list; row -1 for none.
+    weights : sequence of float
+        Of the lists.
 
     Returns
     -------
@@ -128,28 +134,37 @@ def reciprocal_ranks(
     DataError
         If there is no list, or they are of different numbers of queries.
     """
-    counts = {len(each) for each in several}
+    counts = {len(rows) for _, rows in several}
     require(len(counts) == 1, f"lists are fused query by query; these are of {sorted(counts)} queries", DataError)
-    together, given = np.concatenate(several, axis=1), weights or [1.0] * len(several)
-    parts = [w / (RANK_CONSTANT + 1 + np.arange(each.shape[1])) for w, each in zip(given, several, strict=True)]
-    shares = np.concatenate(parts)
+    together = np.concatenate([rows for _, rows in several], axis=1)
+    parts = [weight * _scaled(*each) for weight, each in zip(weights, several, strict=True)]
+    shares = np.concatenate(parts, axis=1)
     scores, rows = np.full(together.shape, -np.inf), np.full(together.shape, -1, dtype=np.int64)
     for query, found in enumerate(together):
         known = found >= 0
         ids, place = np.unique(found[known], return_inverse=True)
-        sums = np.bincount(place, shares[known], len(ids))
+        sums = np.bincount(place, shares[query, known], len(ids))
         order = np.argsort(-sums, kind="stable")
         scores[query, : len(ids)], rows[query, : len(ids)] = sums[order], ids[order]
     return scores, rows
+
+
+def _scaled(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Each list's scores from 0, its lowest, to 1, its highest; all 1 where they are equal."""
+    known, scores = rows >= 0, scores.astype(np.float64)
+    low = scores.min(axis=1, keepdims=True, where=known, initial=np.inf)
+    high = scores.max(axis=1, keepdims=True, where=known, initial=-np.inf)
+    differ = known & (high > low)
+    return np.divide(scores - np.where(known, low, 0), high - low, out=known.astype(np.float64), where=differ)
 
 
 def fuse(
     several: Sequence[pd.DataFrame],
     query_ids: pd.Index,
     doc_ids: pd.Index,
+    weights: Sequence[float],
     depth: int = 1000,
-    weights: Sequence[float] | None = None,
 ) -> pd.DataFrame:
-    """The run that `reciprocal_ranks` makes of several, cut at `depth` results a query."""
-    scores, rows = reciprocal_ranks([lists(run, query_ids, doc_ids) for run in several], weights)
+    """The run that `combined` makes of several, cut at `depth` results a query."""
+    scores, rows = combined([lists(run, query_ids, doc_ids) for run in several], weights)
     return make_run(query_ids, doc_ids, scores[:, :depth], rows[:, :depth])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -18,6 +18,7 @@ from retlib.data.text import WORD, words
 from retlib.report import training_figures
 from retlib.report.tables import as_page
 from retlib.systems.compose import Ranks
+from retlib.systems.ranking import Answer
 from retlib.systems.system import Target
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ class SearchDemo:
     systems: Mapping[str, Ranks]
     target: Target
     seed: int = 0
-    _made: dict[str, Callable[[str, int], np.ndarray]] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[str, Answer] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def collection(self) -> Collection:
         """What is searched."""
         return self.target.test
 
-    def _answering(self, system: str) -> Callable[[str, int], np.ndarray]:
+    def _answering(self, system: str) -> Answer:
         """What answers for a system: made when it is first asked."""
         if system not in self._made:
             self._made[system] = self.systems[system].answer(self.target, self.seed)
@@ -84,7 +85,7 @@ class SearchDemo:
         documents, relevant = self.collection.documents, self._relevant(question)
         parts = []
         for system in systems or self.systems:
-            rows = self._answering(system)(question, depth)
+            _, rows = self._answering(system)(question, depth)
             found = documents.iloc[rows[rows >= 0]]
             titles = found["title"] if "title" in found else pd.Series("", found.index)
             parts.append(pd.DataFrame({

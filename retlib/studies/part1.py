@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -31,6 +31,7 @@ from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import make_run
+from retlib.systems.ranking import Answer
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
 from retlib.systems.training_data import LabelledPairs
@@ -179,11 +180,16 @@ class AveragedWords:
         """See `Ranks`; its steps are word2vec's passes over the text, of which no time is kept."""
         return Cost(steps=self.epochs if self.trained else None)
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+    def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
         model = self._model(target, seed)
         index = indexes.build(EXACT, model.encode(texts(target.test).tolist()))
-        return lambda text, k: index.search(model.encode([text]), k)[1][0]
+
+        def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+            scores, rows = index.search(model.encode([text]), k)
+            return scores[0], rows[0]
+
+        return answer
 
     def _model(self, target: Target, seed: int) -> AveragedVectors:
         if self.file:

@@ -20,7 +20,7 @@ from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems.ranking import encode_corpus, reorder
+from retlib.systems.ranking import Answer, encode_corpus, reorder
 from retlib.systems.system import System, Target, fit
 
 # Results of each list that are fused, however few are asked for.
@@ -44,8 +44,8 @@ class Ranks(Protocol):
     def cost(self, target: Target, seed: int) -> Cost:
         """What its training took, where there is any, and how its last stage went."""
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
-        """What answers any question: from its text and k to the rows of the k best documents, best first."""
+    def answer(self, target: Target, seed: int) -> Answer:
+        """What answers any question."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,15 @@ class Lexical:
         """See `Ranks`."""
         return Cost()
 
-    def answer(self, target: Target, seed: int = 0) -> Callable[[str, int], np.ndarray]:
+    def answer(self, target: Target, seed: int = 0) -> Answer:
         """See `Ranks`."""
         fitted = replace(self.system).fit(self.read(target.test).tolist())
-        return lambda text, k: fitted.search([text], k)[1][0]
+
+        def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+            scores, rows = fitted.search([text], k)
+            return scores[0], rows[0]
+
+        return answer
 
 
 @lru_cache(maxsize=16)  # every seed of a system that is fused with it asks for it
@@ -94,20 +99,20 @@ def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: in
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """Several systems' lists as one, by reciprocal ranks; see `retlib.retrieval.runs.fuse`.
+    """Several systems' lists as one, by their scores; see `retlib.retrieval.runs.combined`.
 
     Parameters
     ----------
     systems : tuple of Ranks
     weights : tuple of float
-        Of their lists; empty for equal ones.
+        Of their lists.
     """
 
     systems: tuple[Ranks, ...]
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        fits = len(self.weights) in (0, len(self.systems)) and all(weight >= 0 for weight in self.weights)
+        fits = len(self.weights) == len(self.systems) and all(weight >= 0 for weight in self.weights)
         require(fits, f"weights = {self.weights} must be one a system, none below 0; here are {len(self.systems)}")
 
     @property
@@ -124,20 +129,21 @@ class Fused:
         """See `Ranks`."""
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
         deep = [system.run(target, seed, split, max(depth, DEPTH)) for system in self.systems]
-        return runs.fuse(deep, *ids, depth, self.weights)
+        return runs.fuse(deep, *ids, self.weights, depth)
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`: the seconds of all, the steps and the curve of the first that is trained."""
         costs = [cost for system in self.systems if (cost := system.cost(target, seed)).steps is not None]
         return costs[0]._replace(seconds=sum(cost.seconds for cost in costs)) if costs else Cost()
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+    def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
         answers = [system.answer(target, seed) for system in self.systems]
 
-        def fused(text: str, k: int) -> np.ndarray:
-            deep = [answer(text, max(k, DEPTH))[None] for answer in answers]
-            return runs.reciprocal_ranks(deep, self.weights)[1][0, :k]
+        def fused(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+            deep = [tuple(part[None] for part in answer(text, max(k, DEPTH))) for answer in answers]
+            scores, rows = runs.combined(deep, self.weights)
+            return scores[0, :k], rows[0, :k]
 
         return fused
 
@@ -177,15 +183,16 @@ class Reordered:
         """See `Ranks`."""
         return self.system.cost(target, seed)
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+    def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
         retriever, first = fit(self.system, target.trains, seed), self.first.answer(target, seed)
         vectors = encode_corpus(retriever, retriever.reads(target.test))
 
-        def reordered(text: str, k: int) -> np.ndarray:
-            rows = first(text, self.depth)
+        def reordered(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+            _, rows = first(text, self.depth)
             rows = rows[rows >= 0]
             scores = index.inner_products(vectors[rows], retriever.encode_queries(retriever.tokenize([text]))[0])
-            return rows[np.argsort(-scores, kind="stable")][:k]
+            order = np.argsort(-scores, kind="stable")[:k]
+            return scores[order], rows[order]
 
         return reordered

@@ -21,6 +21,9 @@ from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
 VECTORS, INDEX, RUN, LISTS = 3, 2, 1, 1  # versions of what is made here
+# What answers any question: from its text and k to the scores and rows of the k best documents, best first; row -1 for
+# none.
+Answer = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
@@ -101,10 +104,15 @@ def rank(
 
 def answering(
     retriever: Retriever, collection: Collection, index: str = EXACT, search: Mapping[str, float] | None = None
-) -> Callable[[str, int], np.ndarray]:
-    """What answers any question: from its text and k to the rows of the k best documents, best first."""
+) -> Answer:
+    """What answers any question."""
     found = indexed(retriever, retriever.reads(collection), index, search)
-    return lambda text, k: found.search(retriever.encode_queries(retriever.tokenize([text])), k)[1][0]
+
+    def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+        scores, rows = found.search(retriever.encode_queries(retriever.tokenize([text])), k)
+        return scores[0], rows[0]
+
+    return answer
 
 
 def reorder(retriever: Retriever, collection: Collection, run: pd.DataFrame, depth: int = 100) -> pd.DataFrame:
@@ -116,7 +124,7 @@ def reorder(retriever: Retriever, collection: Collection, run: pd.DataFrame, dep
     documents, vectors = collection.documents.index, encode_corpus(retriever, tokenized)
     head = run[runs.places(run) < depth]
     ids = pd.Index(head["query_id"].unique())
-    encoded, rows = retriever.encode_queries(tokenized.query_rows(ids)), runs.lists(head, ids, documents)
+    encoded, rows = retriever.encode_queries(tokenized.query_rows(ids)), runs.lists(head, ids, documents)[1]
     # Query by query: all vectors at once would be as many as the run is long.
     scores = np.array([indexes.inner_products(vectors[row], query) for row, query in zip(rows, encoded, strict=True)])
     return runs.make_run(ids, documents, scores, rows)

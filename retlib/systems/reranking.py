@@ -30,7 +30,7 @@ from retlib.retrieval import runs
 from retlib.retrieval.index import Index
 from retlib.retrieval.late_index import TokenIndex
 from retlib.systems.compose import Ranks
-from retlib.systems.ranking import bm25_lists, indexed
+from retlib.systems.ranking import Answer, bm25_lists, indexed
 from retlib.systems.stages import Stage, Training, Validate
 from retlib.systems.system import System, Target, fit, stage_seed, train_stage
 from retlib.training.inputs import Inputs
@@ -162,8 +162,8 @@ class PairTraining(Training):
 class Reranked:
     """The first results of one system, in the order of a model that reads them with the query.
 
-    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a weight below 1 the order
-    is that of both lists, the first system's and the model's, fused by reciprocal ranks.
+    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a weight below 1 they
+    are ordered by both scores, the first system's and the model's, as `retlib.retrieval.runs.combined` adds them.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Reranked:
     depth : int
         Results of each query that the model reads.
     weight : float
-        Of the model's order, from 0 to 1; the first system's has the rest.
+        Of the model's score, from 0 to 1; the first system's has the rest.
     """
 
     first: Ranks
@@ -201,7 +201,10 @@ class Reranked:
         if self.weight == 1:
             return ordered
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
-        return runs.fuse([run, ordered], *ids, depth, self._weights)
+        heads = [each[runs.places(each) < self.depth] for each in (run, ordered)]
+        mixed = runs.fuse(heads, *ids, self._weights, self.depth)
+        scores = heads[0][["query_id", "doc_id"]].merge(mixed, how="left", on=["query_id", "doc_id"])["score"]
+        return runs.reordered(run, self.depth, scores.to_numpy())
 
     @property
     def _weights(self) -> tuple[float, float]:
@@ -211,18 +214,21 @@ class Reranked:
         """See `Ranks`; of the reader alone."""
         return self.reader.cost(target, seed)
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+    def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
         model, first = self.reader.fit(target.trains, seed), self.first.answer(target, seed)
         documents = model.reads(target.test).documents
 
-        def find(text: str, k: int) -> np.ndarray:
-            rows = first(text, max(k, self.depth))
-            rows = rows[rows >= 0]
-            ordered = model.order(model.tokenize([text]), documents, rows[: self.depth])
-            ordered = np.concatenate([ordered, rows[self.depth :]])
-            found = runs.reciprocal_ranks([rows[None], ordered[None]], self._weights)[1][0]
-            return found[found >= 0][:k]
+        def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+            before, rows = first(text, max(k, self.depth))
+            before, rows = before[rows >= 0], rows[rows >= 0]
+            head = rows[: self.depth]
+            read = model.read(model.tokenize([text]), documents.take(head))
+            both = [(part[None, : self.depth], head[None]) for part in (before, read)]
+            scores, best = (part[0, : len(head)] for part in runs.combined(both, self._weights))
+            # What lies deeper is worse than all of these, by scores between 0 and 1.
+            deeper = before[self.depth :] - before[self.depth :].max(initial=-np.inf) - 1
+            return np.concatenate([scores, deeper])[:k], np.concatenate([best, rows[self.depth :]])[:k]
 
         return find
 
@@ -257,14 +263,15 @@ class MaxSimSearch:
         """See `Ranks`."""
         return self.reader.cost(target, seed)
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
+    def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
         model = self.reader.fit(target.trains, seed)
         index = token_index(model, target.test)
 
-        def find(text: str, k: int) -> np.ndarray:
+        def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
             table: TokenTable = model.tokenize([text])
-            return index.search(model.encode_tokens(table), table.offsets, k)[1][0]
+            scores, rows = index.search(model.encode_tokens(table), table.offsets, k)
+            return scores[0], rows[0]
 
         return find
 

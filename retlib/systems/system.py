@@ -31,7 +31,7 @@ from retlib.data.tokenized import tokens_key
 from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
 from retlib.retrieval.index import EXACT
-from retlib.systems.ranking import answering, rank
+from retlib.systems.ranking import Answer, answering, rank
 from retlib.systems.stages import Stage, Training
 from retlib.training import trainer
 from retlib.training.inputs import Inputs
@@ -145,8 +145,8 @@ class System:
         making = sum(data.seconds() for stage in self.stages for data in stage.parts)
         return histories[-1].cost(self.stages[-1].keep, making + sum(history.seconds for history in histories[:-1]))
 
-    def answer(self, target: Target, seed: int) -> Callable[[str, int], np.ndarray]:
-        """What answers any question: from its text and k to the rows of the k best documents, best first."""
+    def answer(self, target: Target, seed: int) -> Answer:
+        """What answers any question."""
         return answering(fit(self, target.trains, seed), target.test, self.index, self.search)
 
 

@@ -229,11 +229,11 @@ def test_scores_are_those_of_each_row_in_its_place(block, monkeypatch, exact):
     np.testing.assert_allclose(made.scores(queries, documents), expected, atol=1e-5)
 
 
-def test_rows_are_ordered_by_their_scores():
+def test_one_query_is_read_with_each_document():
     made = PairModel(SMALL, LETTERS, Scripted(), kind="cross-encoder")
-    documents = table("c", "a", "k", "b")
-    assert made.order(table("a"), documents, np.array([2, 0, 1])).tolist() == [1, 0, 2]
-    assert made.order(table("a"), documents, np.array([], dtype=int)).tolist() == []
+    documents, (a, b, c) = table("c", "a", "b"), (LETTERS.ids[letter] for letter in "abc")
+    assert made.read(table("a"), documents).tolist() == [10 * a - c, 10 * a - a, 10 * a - b]
+    assert made.read(table("a"), documents.take(np.array([], dtype=int))).tolist() == []
 
 
 @pytest.mark.parametrize("block", [1, 4, 512])

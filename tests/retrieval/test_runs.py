@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from letters import listed
 
 from retlib.core.errors import DataError, SettingError
-from retlib.retrieval.runs import digest, fuse, lists, make_run, places, reciprocal_ranks, reordered
+from retlib.retrieval.runs import combined, digest, fuse, lists, make_run, places, reordered
 
 
 def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
@@ -32,15 +32,18 @@ def test_a_run_does_not_depend_on_the_order_in_which_ties_were_found():
 def test_places_and_lists_by_hand():
     run = listed({"q3": "dab", "q9": "a", "q0": "c"})
     assert places(run).tolist() == [0, 1, 2, 0, 0]
-    found = lists(run, pd.Index(["q0", "q1", "q3"]), pd.Index(list("abcd")))
+    scores, found = lists(run, pd.Index(["q0", "q1", "q3"]), pd.Index(list("abcd")))
     assert found.tolist() == [[2, -1, -1], [-1, -1, -1], [3, 0, 1]]
-    assert lists(run, pd.Index(["q1"]), pd.Index(list("abcd"))).shape == (1, 0)
+    known = {(row.query_id, row.doc_id): row.score for row in run.itertuples()}
+    assert scores[2].tolist() == [known["q3", letter] for letter in "dab"]
+    assert scores[0].tolist() == [known["q0", "c"], -np.inf, -np.inf]
+    assert lists(run, pd.Index(["q1"]), pd.Index(list("abcd")))[1].shape == (1, 0)
 
 
 def test_queries_of_a_run_may_stand_between_one_another():
     run = listed({"p": "ab", "q": "cab"}).iloc[[2, 0, 3, 1, 4]]
     assert places(run).tolist() == [0, 0, 1, 1, 2]
-    assert lists(run, pd.Index(["p", "q"]), pd.Index(list("abc"))).tolist() == [[0, 1, -1], [2, 0, 1]]
+    assert lists(run, pd.Index(["p", "q"]), pd.Index(list("abc")))[1].tolist() == [[0, 1, -1], [2, 0, 1]]
 
 
 def test_a_document_that_is_not_there_is_named():
@@ -97,76 +100,90 @@ def test_a_depth_below_one_is_named():
 
 # --- fusion by reciprocal rank ---------------------------------------------------------------------
 
-RANKED = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=4)
+# Of each list, documents with their scores.
+RANKED = st.lists(st.dictionaries(st.integers(0, 9), st.integers(-4, 4), max_size=6), min_size=1, max_size=4)
 
 
-def padded(rows, width=6):
-    return np.array([[*rows, *[-1] * (width - len(rows))]])
+def padded(found, width=6):
+    """A list of one query, best first, as `combined` takes it."""
+    order = sorted(found, key=lambda row: -found[row])
+    missing = width - len(found)
+    scores = [float(found[row]) for row in order] + [-np.inf] * missing
+    return np.array([scores]), np.array([order + [-1] * missing], dtype=np.int64)
 
 
 def slow(several, weights):
     scores = {}
-    for each, weight in zip(several, weights, strict=True):
-        for rank, row in enumerate(each, start=1):
-            scores[row] = scores.get(row, 0.0) + weight / (60 + rank)
+    for found, weight in zip(several, weights, strict=True):
+        low, high = min(found.values(), default=0), max(found.values(), default=0)
+        for row, score in found.items():
+            share = (score - low) / (high - low) if high > low else 1.0
+            scores[row] = scores.get(row, 0.0) + weight * share
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def test_fused_by_hand():
-    # 5 is first and third, 7 second and first, 2 third alone, 9 second alone.
-    scores, rows = reciprocal_ranks(
-        [np.array([[5, 7, 2]]), np.array([[7, 9, 5]])],
-    )
-    assert rows.tolist() == [[7, 5, 9, 2, -1, -1]]
-    expected = [1 / 62 + 1 / 61, 1 / 61 + 1 / 63, 1 / 62, 1 / 63, -np.inf, -np.inf]
-    np.testing.assert_allclose(scores, [expected])
+def test_lists_are_combined_by_hand():
+    # Of the first list the scores are 1, 1/2 and 0 of its range, of the second 1, 3/4 and 0.
+    several = [padded({5: 9.0, 7: 8.0, 2: 7.0}), padded({7: 4.0, 9: 3.0, 5: 0.0})]
+    scores, rows = combined(several, [1.0, 2.0])
+    assert rows.tolist() == [[7, 9, 5, 2, *[-1] * 8]]
+    assert scores[0, :4].tolist() == [0.5 + 2.0, 1.5, 1.0, 0.0]
 
 
-@given(RANKED, st.none() | st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=4, max_size=4))
+@given(RANKED, st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=4, max_size=4))
 def test_as_a_slow_loop(several, weights):
-    weights = weights and weights[: len(several)]
-    scores, rows = reciprocal_ranks([padded(each) for each in several], weights)
-    expected = slow(several, weights or [1] * len(several))
+    weights = weights[: len(several)]
+    scores, rows = combined([padded(each) for each in several], weights)
+    expected = slow(several, weights)
     count = len(expected)
     assert (
         rows.shape == (1, 6 * len(several)) and (rows[0, count:] == -1).all() and np.isneginf(scores[0, count:]).all()
     )
-    np.testing.assert_allclose(scores[0, :count], [score for _, score in expected])
+    np.testing.assert_allclose(scores[0, :count], [score for _, score in expected], atol=1e-12)
     # Sums of the same terms in another order may differ in the last bit, and so may the order of ties.
     assert sorted(rows[0, :count]) == sorted(row for row, _ in expected)
     assert (np.diff(scores[0, :count]) <= 0).all()
 
 
-@given(RANKED)
-def test_one_list_alone_keeps_its_order(several):
-    _, rows = reciprocal_ranks([padded(several[0])])
-    assert rows.tolist() == padded(several[0]).tolist()
+@given(
+    st.dictionaries(st.integers(0, 9), st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), max_size=6),
+    st.floats(0.1, 9),
+    st.floats(-9, 9),
+)
+def test_one_list_alone_keeps_its_order_whatever_its_scale(found, factor, shift):
+    _, rows = combined([padded(found)], [0.7])
+    moved = {row: factor * score + shift for row, score in found.items()}
+    assert rows.tolist() == combined([padded(moved)], [1.0])[1].tolist()
+    by_score = sorted(found, key=lambda row: (-found[row], row))
+    assert rows[0, : len(found)].tolist() == by_score
 
 
 @given(st.permutations(range(6)), st.permutations(range(6)))
 def test_a_list_without_weight_does_not_count(first, second):
-    _, rows = reciprocal_ranks([padded(first), padded(second)], [0.0, 1.0])
+    first, second = (dict(zip(each, range(6, 0, -1), strict=True)) for each in (first, second))
+    _, rows = combined([padded(first), padded(second)], [0.0, 1.0])
     assert rows[0, :6].tolist() == list(second)
 
 
 def test_lists_of_other_queries_are_refused():
+    one, two = ((np.zeros((n, 2)), np.zeros((n, 2), dtype=int)) for n in (1, 2))
     with pytest.raises(DataError, match=r"these are of \[1, 2\] queries"):
-        reciprocal_ranks([np.zeros((1, 2), dtype=int), np.zeros((2, 2), dtype=int)])
+        combined([one, two], [1.0, 1.0])
     with pytest.raises(DataError, match="query by query"):
-        reciprocal_ranks([])
+        combined([], [])
 
 
 def test_fused_runs():
     queries, documents = pd.Index(["q", "r"]), pd.Index(list("abcd"))
     left = make_run(queries, documents, np.array([[3.0, 2.0], [1.0, -np.inf]]), np.array([[0, 1], [2, -1]]))
     right = make_run(queries[:1], documents, np.array([[9.0, 8.0, 7.0]]), np.array([[1, 3, 0]]))
-    found = fuse([left, right], queries, documents, depth=3)
-    # q: b is second and first, a first and third, d second; r has one list.
+    found = fuse([left, right], queries, documents, (0.5, 1.0), depth=3)
+    # q: b is last and first, d second, a first and last; r has one list of one.
     assert found[["query_id", "doc_id"]].to_numpy().tolist() == [["q", "b"], ["q", "a"], ["q", "d"], ["r", "c"]]
-    np.testing.assert_allclose(found["score"], [1 / 62 + 1 / 61, 1 / 61 + 1 / 63, 1 / 62, 1 / 61], rtol=1e-6)
+    np.testing.assert_allclose(found["score"], [1.0, 0.5, 0.5, 0.5], rtol=1e-6)
 
 
 def test_fusing_a_run_of_unknown_documents_is_refused():
     run = pd.DataFrame({"query_id": ["q"], "doc_id": ["z"], "score": [1.0]})
     with pytest.raises(DataError, match=r"\['z'\]"):
-        fuse([run], pd.Index(["q"]), pd.Index(["a"]))
+        fuse([run], pd.Index(["q"]), pd.Index(["a"]), [1.0])

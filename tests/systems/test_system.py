@@ -333,19 +333,24 @@ def test_a_list_in_another_s_order_has_the_same_documents(collection, own_build)
     assert not found["doc_id"].equals(head["doc_id"])
 
 
-def test_a_fused_list_rewards_what_both_found(collection, own_build):
+def test_a_fused_list_adds_what_both_say(collection, own_build):
     target, bm25 = Target(collection), Lexical(BM25())
-    both = Fused((WARM, bm25))
+    both = Fused((WARM, bm25), (0.25, 0.75))
     run, dense, words = both.run(target, 0), WARM.run(target, 0), bm25.run(target)
-    place = lambda run, name: run[run["query_id"] == name]["doc_id"].tolist()  # noqa: E731
+
+    def share(run, name):
+        mine = run[run["query_id"] == name].set_index("doc_id")["score"]
+        return (mine - mine.min()) / (mine.max() - mine.min())
+
     name = words["query_id"].iloc[0]
-    found, left, right = place(run, name), place(dense, name), place(words, name)
-    assert set(found) == set(left) | set(right)
-    best = min(right, key=lambda doc: -(1 / (61 + left.index(doc)) + 1 / (61 + right.index(doc))))
-    assert found[0] == best
+    expected = (0.25 * share(dense, name)).add(0.75 * share(words, name), fill_value=0)
+    found = run[run["query_id"] == name].set_index("doc_id")["score"]
+    assert set(found.index) == set(expected.index) and found.is_monotonic_decreasing
+    np.testing.assert_allclose(found, expected[found.index], atol=1e-5)
     assert both.trained and both.cost(target, 0) == WARM.cost(target, 0)
-    answer = both.answer(target, 0)(collection.queries["text"][name], 3)
-    assert collection.documents.index[answer].tolist() == found[:3]
+    scores, rows = both.answer(target, 0)(collection.queries["text"][name], 3)
+    assert collection.documents.index[rows].tolist() == found.index[:3].tolist()
+    np.testing.assert_allclose(scores, found[:3], atol=1e-5)
 
 
 def test_a_fused_list_of_one_weight_alone_has_its_order(collection, own_build):
