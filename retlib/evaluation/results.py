@@ -56,6 +56,7 @@ class Results:
         self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
         # Added to the frame when it is asked for: one by one, each would copy all before it.
         self._added: list[dict[str, object]] = []
+        self._by_system: dict[object, pd.DataFrame] = {}
         self.queries = queries or {}
         self.tables = tables or {}
 
@@ -63,8 +64,15 @@ class Results:
     def rows(self) -> pd.DataFrame:
         """All rows, in the order in which they were added."""
         if self._added:
-            self._rows, self._added = _merged(self._rows, pd.DataFrame(self._added), KEY), []
+            self._rows, self._added, self._by_system = _merged(self._rows, pd.DataFrame(self._added), KEY), [], {}
         return self._rows
+
+    def of_system(self, name: str) -> pd.DataFrame:
+        """The rows of one system; verdicts ask for them thousands of times."""
+        rows = self.rows
+        if not self._by_system:
+            self._by_system = dict(iter(rows.groupby("system", sort=False)))
+        return self._by_system.get(name, rows.iloc[:0])
 
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
         """Per-query values of a system: index query, a column for each seed, in the order of seeds."""

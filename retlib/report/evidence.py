@@ -172,7 +172,8 @@ class Records:
     def by_seed(self, system: str, data_set: str, column: str, measure: str | None = None) -> pd.Series:
         """What is in a column of a system's rows, of those of a measure or of all, by seed."""
         found, name = self.of(system)
-        rows = found.rows[(found.rows["system"] == name) & (found.rows["collection"] == self.collection(data_set))]
+        rows = found.of_system(name)
+        rows = rows[rows["collection"] == self.collection(data_set)]
         rows = rows if measure is None else rows[rows["measure"] == measure]
         # Rows of costs, and of systems that are not trained, have no steps.
         values = rows.reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
@@ -181,14 +182,15 @@ class Records:
     def candidates(self, system: str, data_set: str) -> float:
         """Among how many candidates a system was measured by the records' measure; infinite where it is unknown."""
         found, name = self.of(system)
-        rows = found.rows[(found.rows["system"] == name) & (found.rows["measure"] == self.measure)]
-        rows = rows[rows["collection"] == self.collection(data_set)].reindex(columns=["candidates"])
+        rows = found.of_system(name)
+        rows = rows[(rows["measure"] == self.measure) & (rows["collection"] == self.collection(data_set))]
+        rows = rows.reindex(columns=["candidates"])
         return float(rows["candidates"].dropna().astype(float).min()) if rows["candidates"].notna().any() else np.inf
 
     def trained(self, system: str) -> bool:
         """Whether a system was trained, so that another seed would give another one."""
         found, name = self.of(system)
-        rows = found.rows[found.rows["system"] == name].reindex(columns=["seed", "steps"])
+        rows = found.of_system(name).reindex(columns=["seed", "steps"])
         return bool(rows["steps"].notna().any()) or rows["seed"].nunique() > 1
 
     def one_seed(self, systems: Iterable[str], values: Iterable[pd.DataFrame]) -> bool:
