@@ -230,16 +230,41 @@ def of_seeds(values: pd.Series) -> list[tuple[float, float]]:
     return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
 
 
+def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, int]]:
+    r"""The variance between seeds of systems that were trained with the same ones, in two parts with their freedom.
+
+    Parameters
+    ----------
+    means : DataFrame
+        Index system, at least two; a column for each seed, at least two.
+
+    Returns
+    -------
+    (float, int), (float, int)
+        That of each system by itself, and that of what all share in a seed, such as a start.
+
+    Notes
+    -----
+    The analysis of variance of :math:`x_{is} = \mu_i + b_s + e_{is}` over S systems and n seeds:
+    :math:`\mathrm{Var}(e)` is the mean square of what systems and seeds leave, with (S - 1)(n - 1) degrees of freedom;
+    :math:`\mathrm{Var}(b)` is that of the seeds' means less :math:`\mathrm{Var}(e) / S`, with n - 1. A weighted sum of
+    systems has :math:`\sum w_i^2 \mathrm{Var}(e) / n + (\sum w_i)^2 \mathrm{Var}(b) / n`: in a difference of two
+    trained systems what they share goes out, in one to a system that is not trained it stays.
+    """
+    systems, seeds = means.shape
+    centred = means.to_numpy() - means.to_numpy().mean(axis=1, keepdims=True)  # (S, n)
+    blocks, freedom = centred.mean(axis=0), (systems - 1) * (seeds - 1)
+    alone = float(((centred - blocks) ** 2).sum()) / freedom
+    return (alone, freedom), (max(0.0, float(blocks.var(ddof=1)) - alone / systems), seeds - 1)
+
+
 def larger(own: Sequence[tuple[float, float]], pooled: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     r"""Of a comparison's own variance over seeds and that pooled over many systems, the larger, with its freedom.
 
     Notes
     -----
-    An analysis of variance pools: with one variance for all S systems of n seeds each,
-    :math:`V = \frac{1}{S} \sum_i s_i^2` has :math:`S (n - 1)` degrees of freedom, and a difference of two means the
-    variance :math:`2 V / n`. Systems that share a start are more alike than that, which errs on the wide side. A
-    noisier system than most is not: for it pooling alone rejects three times too often
-    (``tests/evaluation/test_seed_variance.py``), so that its own estimate counts where it is larger.
+    What `between_seeds` pools is that of the average system. For a noisier one than most it rejects three times too
+    often (``tests/evaluation/test_seed_variance.py``), so that its own estimate counts where it is larger.
     """
     totals = (sum(variance for variance, _ in pieces) for pieces in (own, pooled))
     return list(max(zip(totals, (own, pooled), strict=True), key=lambda each: each[0])[1])

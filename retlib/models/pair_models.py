@@ -37,8 +37,8 @@ class TokenVectors(nn.Module):
     Parameters
     ----------
     encoder : Transformer
-        Of a retriever, trained in place under its own head: as the retriever has it, the mean of a text's vectors is
-        its encoding.
+        Of a retriever, trained in place under its own head, without the tanh that some have behind it: before it,
+        the mean of a text's vectors is what the retriever makes of the text.
     wordpiece : WordPiece
         Of the token tables.
 
@@ -54,12 +54,18 @@ class TokenVectors(nn.Module):
         self.encoder = encoder
         ids = np.unique(np.linspace(0, len(wordpiece) - 1, SAMPLED).astype(np.int32))
         with torch.no_grad():
-            alone = encoder(TokenTable(ids, np.arange(len(ids) + 1)))  # (tokens, d)
+            alone = self._headed(TokenTable(ids, np.arange(len(ids) + 1)))  # (tokens, d)
         self.length = nn.Parameter(alone.square().sum(1).mean().sqrt())
+
+    def _headed(self, table: TokenTable) -> Tensor:
+        states = self.encoder.states(table)
+        # What ranks stays exact where the layers ran in bfloat16.
+        with torch.autocast(states.device.type, enabled=False):
+            return self.encoder.head(states.float())
 
     def vectors(self, table: TokenTable) -> Tensor:
         """The vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32."""
-        return self.encoder.project(self.encoder.states(table)) / self.length
+        return self._headed(table) / self.length
 
 
 @PAIR_MODELS.register("cross-encoder")

@@ -6,9 +6,10 @@ comparison has two one-sided p-values, for the claim and against it. A claim *ho
 for it (the largest p-value is under 0.05 after Holm's correction over the claims of the paper), is
 *contradicted* if one speaks against it (corrected over all comparisons of the paper), and is *inconclusive*
 otherwise. Where a trained system has one seed there is an *indication*, whatever the p-values. A claim is *not tested*
-where its binding says why, where rows are missing, where its data sets are one collection, where a comparison is
-closed: its systems still learn or are below their start (`retlib.report.gate`), or cannot differ; and where one of its
-conditions is not seen. These are comparisons without which the claim says nothing: each must speak for itself.
+where its binding says why; where rows are missing; where its data sets are one collection, unless they repeat one
+comparison; where a comparison is closed, as its systems still learn or are below their start (`retlib.report.gate`), or
+cannot differ; and where one of its conditions is not seen. These are comparisons without which the claim says nothing:
+each must speak for itself.
 """
 
 from __future__ import annotations

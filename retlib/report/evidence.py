@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import Comparison, average, compare, same_seeds
+from retlib.evaluation.measures import Comparison, average, between_seeds, compare, same_seeds
 from retlib.evaluation.results import Results
 
 # A measure ends at 100 points: sides that are both this near cannot be told apart.
@@ -136,7 +136,7 @@ class Records:
 
     def __init__(self, profile: str, places: Mapping[str, Mapping], measure: str, load: Callable) -> None:
         self.profile, self.places, self.measure, self._load = profile, places, measure, load
-        self._variances: dict[tuple, tuple[float, int]] = {}
+        self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
 
     def of(self, system: str) -> tuple[Results, str]:
         """The results of a system's experiment, and its name in them; `DataError` if there are none."""
@@ -180,18 +180,20 @@ class Records:
         return values.set_index("seed")[column].sort_index().astype(float)
 
     def candidates(self, system: str, data_set: str) -> float:
-        """Among how many candidates a system was measured by the records' measure; infinite where it is unknown."""
+        """Among how many candidates a system was measured; infinite where it is unknown."""
         found, name = self.of(system)
         rows = found.of_system(name)
-        rows = rows[(rows["measure"] == self.measure) & (rows["collection"] == self.collection(data_set))]
-        rows = rows.reindex(columns=["candidates"])
+        rows = rows[rows["collection"] == self.collection(data_set)]
+        mine = rows[rows["measure"] == self.measure]  # of curves there are no rows, but of their ends
+        rows = (mine if len(mine) else rows).reindex(columns=["candidates"])
         return float(rows["candidates"].dropna().astype(float).min()) if rows["candidates"].notna().any() else np.inf
 
     def trained(self, system: str) -> bool:
         """Whether a system was trained, so that another seed would give another one."""
         found, name = self.of(system)
-        rows = found.of_system(name).reindex(columns=["seed", "steps"])
-        return bool(rows["steps"].notna().any()) or rows["seed"].nunique() > 1
+        rows = found.of_system(name).reindex(columns=["seed", "steps", "measure"])
+        # Times are recorded with every seed, of what is not trained, too.
+        return bool(rows["steps"].notna().any()) or rows["seed"][rows["measure"] == self.measure].nunique() > 1
 
     def one_seed(self, systems: Iterable[str], values: Iterable[pd.DataFrame]) -> bool:
         """Whether the values of a trained system are of one seed alone."""
@@ -200,8 +202,8 @@ class Records:
     def pooled(self, terms: Iterable[tuple[float, str, str]], seeds: int) -> list[tuple[float, float]]:
         """The variance over seeds of a weighted sum of systems, from all trained systems of their chapters.
 
-        For `retlib.evaluation.measures.average`: of each chapter the sum of squared weights times the pooled variance
-        over the number of seeds, and its freedom.
+        For `retlib.evaluation.measures.average`: of each chapter the two parts that
+        `retlib.evaluation.measures.between_seeds` finds, each with its weight, over the number of seeds.
 
         Parameters
         ----------
@@ -210,25 +212,30 @@ class Records:
         seeds : int
             Over which the sum is taken.
         """
-        squares: dict[tuple, float] = defaultdict(float)
+        weights: dict[tuple, list[float]] = defaultdict(list)
         for weight, system, data_sets in terms:
             if self.trained(system):
-                squares[named(system)[0], tuple(self.collections(data_sets))] += weight**2
-        found = [(total, *self._between_seeds(*where)) for where, total in squares.items()]
-        return [(total * variance / seeds, freedom) for total, variance, freedom in found if freedom and seeds > 1]
+                weights[named(system)[0], tuple(self.collections(data_sets))].append(weight)
+        found: list[tuple[float, float]] = []
+        for where, mine in weights.items() if seeds > 1 else ():
+            squares, total = sum(weight**2 for weight in mine), sum(mine)
+            for factor, (variance, freedom) in zip((squares, total**2), self._between_seeds(*where), strict=False):
+                found += [(factor * variance / seeds, freedom)] if factor * variance > 0 else []
+        return found
 
-    def _between_seeds(self, experiment: str, collections: tuple[str, ...]) -> tuple[float, int]:
-        """The variance over seeds of a system's mean over queries, pooled over a chapter's systems; its freedom."""
+    def _between_seeds(self, experiment: str, collections: tuple[str, ...]) -> tuple[tuple[float, int], ...]:
+        """`between_seeds` of a chapter's systems that have the same seeds; empty where there are no two."""
         where = experiment, collections
         if where not in self._variances:
-            found, total, freedom = self._load(experiment), 0.0, 0
+            found, means = self._load(experiment), {}
             first, *others = ([*found.systems(name, "test", self.measure)] for name in collections)
             for system in (each for each in first if all(each in other for other in others)):
                 values = [found.per_query(name, "test", self.measure, system) for name in collections]
-                means = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
-                if len(means) > 1:
-                    total, freedom = total + float(((means - means.mean()) ** 2).sum()), freedom + len(means) - 1
-            self._variances[where] = (total / freedom if freedom else 0.0), freedom
+                means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
+            most = max((len(each) for each in means.values()), default=0)
+            together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
+            several = most > 1 and min(together.shape) > 1
+            self._variances[where] = between_seeds(together) if several else ()
         return self._variances[where]
 
     def table(self, kind: str, system: str) -> pd.DataFrame:
@@ -420,8 +427,9 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
 
 
 def _over_seeds(values: pd.Series) -> Comparison:
-    """The mean of a value by seed, with its error."""
+    """The mean of a value by seed, with its error; `DataError` where the seeds are equal, as steps may be."""
     count = len(values)
+    require(values.nunique() > 1, f"all {count} seeds have one value: there is no error to compare it with", DataError)
     return Comparison(float(values.mean()), values.std(ddof=1) / count**0.5, count - 1, 0, count)
 
 

@@ -148,7 +148,8 @@ def record_curves(
     curves = pd.concat(parts, ignore_index=True)
     last = curves[curves["step"] >= 0.8 * curves["step"].max()].groupby(["system", "measure", "seed"], sort=False)
     for (system, measure, seed), value in last["value"].mean().items():
-        experiment.record(system, train.name, f"{measure}, last fifth", value, seed, "train")
+        told = {"candidates": len(train.documents)}
+        experiment.record(system, train.name, f"{measure}, last fifth", value, seed, "train", **told)
     return curves
 
 

@@ -134,7 +134,7 @@ class Fused:
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`: the seconds of all, the steps and the curve of the first that is trained."""
         costs = [cost for system in self.systems if (cost := system.cost(target, seed)).steps is not None]
-        return costs[0]._replace(seconds=sum(cost.seconds for cost in costs)) if costs else Cost()
+        return costs[0]._replace(seconds=sum(cost.seconds or 0.0 for cost in costs)) if costs else Cost()
 
     def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
