@@ -193,7 +193,7 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
     by_query = count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1
     columns = a.columns if a.shape[1] == seeds else b.columns
     by_seed = dict(zip(columns, difference.mean(axis=0), strict=True)) if seeds > 1 else {}
-    error, freedom = _joined([by_query, *of_seeds(pd.Series(by_seed, dtype=float))])
+    error, freedom = _joined([by_query, *_of_seeds(pd.Series(by_seed, dtype=float))])
     return Comparison(effect, error, freedom, len(a), seeds, by_query, by_seed)
 
 
@@ -206,7 +206,7 @@ def average(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]] =
     Parameters
     ----------
     pooled : sequence of (float, float)
-        What is known of the variance of the mean over seeds from other systems, too; see `of_seeds`.
+        What is known of the variance of the mean over seeds from other systems, too; see `between_seeds`.
     """
     count = len(parts)
     pieces = [part.by_query or (part.error**2, part.freedom) for part in parts]
@@ -217,14 +217,14 @@ def average(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]] =
     shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
     # Where they have no two seeds in common, they are other trainings.
     together = len(shared) > 1
-    own = [piece for values in ([shared] if together else seeded) for piece in of_seeds(values)]
+    own = [piece for values in ([shared] if together else seeded) for piece in _of_seeds(values)]
     error, freedom = _joined(pieces + larger(own, pooled))
     queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
     effect, by_seed = float(np.mean([part.effect for part in parts])), shared.to_dict() if together else {}
     return Comparison(effect, error, freedom, queries, seeds, by_query, by_seed)
 
 
-def of_seeds(values: pd.Series) -> list[tuple[float, float]]:
+def _of_seeds(values: pd.Series) -> list[tuple[float, float]]:
     """The variance of a mean over seeds with its degrees of freedom, where there are several."""
     count = len(values)
     return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
@@ -259,7 +259,7 @@ def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, 
 
 
 def larger(own: Sequence[tuple[float, float]], pooled: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    r"""Of a comparison's own variance over seeds and that pooled over many systems, the larger, with its freedom.
+    """Of a comparison's own variance over seeds and that pooled over many systems, the larger, with its freedom.
 
     Notes
     -----

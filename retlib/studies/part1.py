@@ -31,7 +31,7 @@ from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import make_run
-from retlib.systems.ranking import Answer
+from retlib.systems.ranking import Answer, one_by_one
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
 from retlib.systems.training_data import LabelledPairs
@@ -184,12 +184,7 @@ class AveragedWords:
         """See `Ranks`."""
         model = self._model(target, seed)
         index = indexes.build(EXACT, model.encode(texts(target.test).tolist()))
-
-        def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-            scores, rows = index.search(model.encode([text]), k)
-            return scores[0], rows[0]
-
-        return answer
+        return one_by_one(lambda text, k: index.search(model.encode([text]), k))
 
     def _model(self, target: Target, seed: int) -> AveragedVectors:
         if self.file:

@@ -20,7 +20,7 @@ from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems.ranking import Answer, encode_corpus, reorder
+from retlib.systems.ranking import Answer, encode_corpus, one_by_one, reorder
 from retlib.systems.system import System, Target, fit
 
 # Results of each list that are fused, however few are asked for.
@@ -83,12 +83,7 @@ class Lexical:
     def answer(self, target: Target, seed: int = 0) -> Answer:
         """See `Ranks`."""
         fitted = replace(self.system).fit(self.read(target.test).tolist())
-
-        def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-            scores, rows = fitted.search([text], k)
-            return scores[0], rows[0]
-
-        return answer
+        return one_by_one(lambda text, k: fitted.search([text], k))
 
 
 @lru_cache(maxsize=16)  # every seed of a system that is fused with it asks for it

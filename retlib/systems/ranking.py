@@ -107,9 +107,14 @@ def answering(
 ) -> Answer:
     """What answers any question."""
     found = indexed(retriever, retriever.reads(collection), index, search)
+    return one_by_one(lambda text, k: found.search(retriever.encode_queries(retriever.tokenize([text])), k))
+
+
+def one_by_one(search: Answer) -> Answer:
+    """What answers one question, of a search for several: its scores and rows are (1, k)."""
 
     def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, rows = found.search(retriever.encode_queries(retriever.tokenize([text])), k)
+        scores, rows = search(text, k)
         return scores[0], rows[0]
 
     return answer

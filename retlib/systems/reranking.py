@@ -30,7 +30,7 @@ from retlib.retrieval import runs
 from retlib.retrieval.index import Index
 from retlib.retrieval.late_index import TokenIndex
 from retlib.systems.compose import Ranks
-from retlib.systems.ranking import Answer, bm25_lists, indexed
+from retlib.systems.ranking import Answer, bm25_lists, indexed, one_by_one
 from retlib.systems.stages import Stage, Training, Validate
 from retlib.systems.system import System, Target, fit, stage_seed, train_stage
 from retlib.training.inputs import Inputs
@@ -270,10 +270,9 @@ class MaxSimSearch:
 
         def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
             table: TokenTable = model.tokenize([text])
-            scores, rows = index.search(model.encode_tokens(table), table.offsets, k)
-            return scores[0], rows[0]
+            return index.search(model.encode_tokens(table), table.offsets, k)
 
-        return find
+        return one_by_one(find)
 
 
 def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:

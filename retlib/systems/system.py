@@ -235,8 +235,7 @@ def train_stage(training: Training, folder: Path, label: str, watching: Watching
     prepared = [
         data.prepare(training, _likewise(module) if place else module) for place, data in enumerate(stage.parts)
     ]
-    tasks = [task for task, _ in prepared]
-    scores = [validate for _, validate in prepared]
+    tasks, scores = [task for task, _ in prepared], [validate for _, validate in prepared]
     # With several tasks, an epoch is one pass over the largest; the smaller ones come round more often.
     pairs = max(task.pairs for task in tasks)
     callback = watching.begin(*_watched(training)) if watching else None
