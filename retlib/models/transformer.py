@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.text import TokenTable, WordPiece
+from retlib.models import checkpoints
 from retlib.models.encoders import mean_of_tokens
 
-POOLINGS = ("mean", "cls")
-# What follows the linear layer of a head: nothing, or tanh (Liang 2020, section 2.2).
-HEADS = {"linear": nn.Identity, "tanh": nn.Tanh}
+# The mean of the text's own states; of all of them, those of [CLS] and [SEP] too; or the state of [CLS].
+POOLINGS = ("mean", "all", "cls")
+# What follows the linear layer of a head: nothing, or tanh (Liang 2020, section 2.2); "none" has no such layer.
+HEADS = {"linear": nn.Identity, "tanh": nn.Tanh, "none": nn.Identity}
 
 # Rows that are padded to one length together: smaller groups waste less padding, larger ones
 # make fewer calls. For two layers of 128 on one core, 16 to 64 are equally fast.
@@ -36,11 +38,11 @@ class Transformer(nn.Module):
         Of the token tables; gives the special tokens.
     dimension : int
         Size of an encoding.
-    pooling : {"mean", "cls"}
-        Mean of all hidden states of a row, or the state of [CLS], as in the paper. From
-        scratch the mean learns several times faster.
-    head : {"linear", "tanh"}
-        The linear layer alone, or with tanh behind it (Liang 2020, section 2.2).
+    pooling : {"mean", "all", "cls"}
+        Mean of the hidden states of a row's tokens; of [CLS] and [SEP] too, as sentence-transformers has it; or the
+        state of [CLS], as in the paper. From scratch the mean learns several times faster.
+    head : {"linear", "tanh", "none"}
+        The linear layer alone, with tanh behind it (Liang 2020, section 2.2), or nothing: hidden states are encodings.
 
     Notes
     -----
@@ -59,12 +61,15 @@ class Transformer(nn.Module):
         require_one_of("pooling", pooling, POOLINGS)
         require_one_of("head", head, HEADS)
         require(dimension > 0, f"dimension = {dimension} must be positive")
-        size = bert.config.vocab_size
+        size, width = bert.config.vocab_size, bert.config.hidden_size
+        wrong = f"dimension = {dimension}: without a head it is that of the hidden states, {width}"
+        require(head != "none" or dimension == width, wrong)
         wrong = f"the model has {size} tokens, its vocabulary {len(wordpiece)}: they do not belong together"
         require(size == len(wordpiece), wrong, DataError)
         self.bert, self.pooling = bert, pooling
         self.token_dropout = 0.0  # share of a text's tokens that are left out while it trains
-        self.head = nn.Linear(bert.config.hidden_size, dimension)
+        self.dimension = dimension
+        self.head = nn.Identity() if head == "none" else nn.Linear(width, dimension)
         self.finish = HEADS[head]()
         self._special = (wordpiece.pad, wordpiece.cls, wordpiece.sep)
 
@@ -108,19 +113,23 @@ class Transformer(nn.Module):
     def from_checkpoint(
         cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", head: str = "linear"
     ) -> Transformer:
-        """A pre-trained BERT from a folder or by its hub name; only the head is new.
+        """A pre-trained BERT, found as `retlib.models.checkpoints.folder` has it; only the head is new.
 
         Raises
         ------
         DataError
             If there is no such checkpoint, no network to fetch it, or if its vocabulary is of another size.
         """
-        from transformers import BertModel
+        from transformers import BertModel, logging
 
+        place, spoken = checkpoints.folder(name), logging.get_verbosity()
+        logging.set_verbosity_error()  # weights that are not asked for, such as its pooler's, are no matter
         try:
-            bert = BertModel.from_pretrained(name, add_pooling_layer=False, attn_implementation="eager")
+            bert = BertModel.from_pretrained(place, add_pooling_layer=False, attn_implementation="eager")
         except (OSError, ValueError, SafetensorError) as error:
-            raise DataError(f"no BERT checkpoint {name!r}: no folder and no hub name of one ({error})") from error
+            raise DataError(f"no BERT checkpoint {name!r}: {place} has none ({error})") from error
+        finally:
+            logging.set_verbosity(spoken)
         return cls(bert, wordpiece, dimension, pooling, head)
 
     @classmethod
@@ -135,9 +144,9 @@ class Transformer(nn.Module):
         return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, head)
 
     @property
-    def dimension(self) -> int:
-        """Size of an encoding."""
-        return self.head.out_features
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.bert.get_input_embeddings().weight.device
 
     @property
     def longest(self) -> int:
@@ -174,12 +183,12 @@ class Transformer(nn.Module):
                 last.reset_parameters()
             self.bert.encoder.layer.append(layer)
         self.bert.config.num_hidden_layers = layers
-        self.bert.to(self.head.weight.device)
+        self.bert.to(self.device)
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
         if len(table) == 0:
-            return self.head.weight.new_zeros((0, self.dimension))
+            return torch.zeros((0, self.dimension), device=self.device)
         if self.training and self.token_dropout:
             table = table.where(torch.rand(len(table.ids)).numpy() >= self.token_dropout)
         if self.layers == 0:
@@ -205,7 +214,7 @@ class Transformer(nn.Module):
         """Hidden states of each group of rows, padded to the longest of them: (rows, T, width)."""
         longest = int(table.lengths.max())
         require(longest <= self.longest, f"a text of {longest} tokens; the model takes {self.longest}", DataError)
-        texts = [frame(table.take(rows), *self._special, self.head.weight.device) for rows in groups]
+        texts = [frame(table.take(rows), *self._special, self.device) for rows in groups]
         # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary.
         tokens = torch.cat([text.tokens.flatten() for text in texts])
         embedded = self.bert.get_input_embeddings()(tokens).split([text.tokens.numel() for text in texts])
@@ -223,13 +232,13 @@ class Transformer(nn.Module):
             # Its own gain and shift stay as they are: the linear head has them, and layers that grow need them away.
             return F.layer_norm(embeddings(ids), (embeddings.embedding_dim,), eps=self.bert.config.layer_norm_eps)
 
-        return mean_of_tokens(table, normed, self.head.weight.device)
+        return mean_of_tokens(table, normed, self.device)
 
     def _pooled(self, states: Tensor, text: Framed) -> Tensor:
         if self.pooling == "cls":
             return states[:, 0]
         # The tokens of the text alone; of an empty text nothing, as an empty bag has.
-        weights = text.inner.to(states.dtype)[:, :, None]  # (rows, T, 1)
+        weights = (text.mask if self.pooling == "all" else text.inner).to(states.dtype)[:, :, None]  # (rows, T, 1)
         return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, number, one_of, some_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection, hash_position, subsample, with_distractors
@@ -52,10 +52,6 @@ def one_generator(name: str, value: Any) -> None:
     require(one, f"{name} = {value!r} must have one source and one target here")
 
 
-def _checkpoint(name: str, value: Any) -> None:
-    require(isinstance(value, str), f"{name} = {value!r} must be a folder or hub name of a BART, or empty")
-
-
 # The parameters of a generator.
 GENERATOR: dict[str, Rule] = {
     "generators": _generators,
@@ -65,7 +61,7 @@ GENERATOR: dict[str, Rule] = {
     "articles": one_of(datasets.article_names()),
     "units": number(100, whole=True),
     "generator_head": one_of(HEADS),
-    "generator_checkpoint": _checkpoint,
+    "generator_checkpoint": name_or_none,
     "generator_layers": POSITIVE,
     "generator_width": POSITIVE,
     "denoising_steps": number(0, whole=True),

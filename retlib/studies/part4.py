@@ -12,7 +12,7 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.errors import require_one_of
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, number, one_of, some_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection, hash_position, subsample
 from retlib.data.union import union
@@ -21,7 +21,7 @@ from retlib.retrieval import index
 from retlib.retrieval.index import EXACT
 from retlib.studies.experiment import Experiment, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
-from retlib.systems.stages import Stage
+from retlib.systems.stages import TRAINS, Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
 from retlib.systems.training_data import Labels
 from retlib.training import losses
@@ -40,6 +40,7 @@ RULES: dict[str, Rule] = {
     "documents": POSITIVE,
     "questions": POSITIVE,
     "articles": one_of(datasets.article_names()),
+    "checkpoint": name_or_none,
     "units": number(100, whole=True),
     "layers": number(0, whole=True),
     "width": POSITIVE,
@@ -49,10 +50,11 @@ RULES: dict[str, Rule] = {
     "pretraining_steps": POSITIVE,
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": RATE,
-    "warm_steps": POSITIVE,
+    "warm_steps": number(0, whole=True),
     "warm_batch": number(2, whole=True),
     "warm_rate": RATE,
     "token_dropout": number(0, 0.9),
+    "trains": one_of(TRAINS),
     "batch": number(2, whole=True),
     "steps": POSITIVE,
     "rate": RATE,
@@ -77,9 +79,12 @@ def stage_settings(name: str, value: Any) -> None:
 
 
 def architecture(parameters: Mapping[str, Any]) -> Architecture:
-    """The embeddings that a notebook's parameters describe, on which layers are put later."""
-    names = ("width", "dimension", "query_length", "document_length")
-    return Architecture(layers=0, similarity="cosine", **{name: parameters[name] for name in names})
+    """The embeddings that a notebook's parameters describe, on which layers are put later; or their checkpoint."""
+    lengths = {name: parameters[name] for name in ("query_length", "document_length")}
+    if parameters.get("checkpoint"):
+        return Architecture.of_checkpoint(parameters["checkpoint"], **lengths)
+    sizes = {name: parameters[name] for name in ("width", "dimension")}
+    return Architecture(layers=0, similarity="cosine", **sizes, **lengths)
 
 
 def targets(experiment: Experiment) -> list[Target]:

@@ -10,7 +10,6 @@ import pandas as pd
 from safetensors.numpy import load_file, save_file
 
 from retlib.core import cache, runtime
-from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 from retlib.data.tokenized import TokenizedCollection, texts
 from retlib.evaluation import measures
@@ -81,15 +80,12 @@ def rank(
 
     Parameters
     ----------
-    retriever : Retriever
-        Trained: it has a name.
     index, search
         See `indexed`.
     """
-    require(retriever.name != "", "only a trained retriever can be asked for a run", DataError)
     tokenized = retriever.reads(collection)
     settings = {
-        "retriever": retriever.name, **tokenized.address, "split": split, "index": index, "search": dict(search or {}),
+        "retriever": retriever.name or retriever.fingerprint, **tokenized.address, "split": split, "index": index, "search": dict(search or {}),
         "depth": depth, "threads": runtime.threads(),
     }  # fmt: skip
 

@@ -26,8 +26,9 @@ from retlib.core.errors import require
 from retlib.core.history import Cost, History
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.text import Tokenizer, Vocabulary
+from retlib.data.text import Tokenizer, Vocabulary, WordPiece
 from retlib.data.tokenized import tokens_key
+from retlib.models import checkpoints
 from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
 from retlib.retrieval.index import EXACT
@@ -83,9 +84,9 @@ class System:
     ----------
     architecture : Architecture
     tokens : Articles, tokenizer or None
-        Whose vocabulary it has (anything with a `tokenizer`); None for the words of all candidates of the collections
-        that train its first stage. Candidates are indexed before any query comes, so their words are known; no label
-        is used.
+        Whose vocabulary it has (anything with a `tokenizer`); None for that of its checkpoint, or else for the words
+        of all candidates of the collections that train its first stage. Candidates are indexed before any query comes,
+        so their words are known; no label is used.
     stages : tuple of Stage
     index : str
         Factory of the index that is searched; see `retlib.retrieval.index.build`.
@@ -114,7 +115,7 @@ class System:
     @property
     def trained(self) -> bool:
         """Whether seeds make a difference."""
-        return True
+        return bool(self.stages) or not self.architecture.checkpoint
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -128,6 +129,8 @@ class System:
         """Its vocabulary."""
         if self.tokens is not None:
             return getattr(self.tokens, "tokenizer", self.tokens)
+        if self.architecture.checkpoint:
+            return WordPiece.load(checkpoints.folder(self.architecture.checkpoint) / "vocab.txt")
         found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
         return words(*(found or [target]))
 
@@ -221,7 +224,7 @@ def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[
     told = {"architecture": asdict(architecture), "tokens": tokens_key(tokenizer), "seed": seed}
     told["source"] = ENCODERS.source(architecture.encoder)
     if architecture.checkpoint:  # wherever it is, its weights tell it
-        told["weights"] = Retriever.fresh(architecture, tokenizer, seed).fingerprint
+        told["weights"] = checkpoints.digest(architecture.checkpoint)
         told["architecture"]["checkpoint"] = ""
     return told
 

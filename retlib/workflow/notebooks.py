@@ -7,7 +7,8 @@ A profile is a file `notebooks/profiles/<profile>.yaml`::
       after: [11_retrieval_tasks]   # notebooks that must have run before; a template stands for all its pages
       parameters: {steps: 100}
 
-Pages that `data/papers/papers.yaml` asks for need no entry.
+Pages that `data/papers/papers.yaml` asks for need no entry. With a line ``others: laptop`` all that has none is drawn from
+what is recorded of that profile.
 """
 
 from __future__ import annotations
@@ -61,9 +62,15 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     """
     require_one_of("PROFILE", profile, profiles(root))
     entries, book = _read(root / "notebooks" / "profiles" / f"{profile}.yaml"), pages(root)
+    others = entries.pop("others", None)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
-    return {name: _plan(root, profile, name, entries.get(name) or {}, seeds, book) for name in book}
+    if others is None:
+        return {name: _plan(root, profile, name, entries.get(name) or {}, seeds, book) for name in book}
+    require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
+    shown = {name: _drawn(each) for name, each in plan(root, others).items() if name not in entries}
+    run = {name: _plan(root, profile, name, entries[name] or {}, seeds, book) for name in entries}
+    return {name: (run | shown)[name] for name in book}
 
 
 def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
@@ -82,9 +89,13 @@ def reference_plan(root: Path, name: str) -> Plan | None:
     """The plan that draws a notebook from recorded rows, or None where there are none."""
     for profile in TELLING:
         if _recorded(root, profile, name) and profile in profiles(root):
-            chosen = plan(root, profile)[name]
-            return replace(chosen, parameters={**chosen.parameters, "source": "reference"})
+            return _drawn(plan(root, profile)[name])
     return None
+
+
+def _drawn(chosen: Plan) -> Plan:
+    """The plan that draws a page from recorded rows."""
+    return replace(chosen, parameters={**chosen.parameters, "source": "reference"})
 
 
 def _read(path: Path) -> dict[str, dict]:

@@ -67,8 +67,10 @@ def test_a_paper_that_asks_for_no_template_is_refused(toy):
 
 @pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
 def test_a_profile_can_be_planned(profile):
-    for plan in notebooks.plan(ROOT, profile).values():
-        assert plan.parameters["profile"] == profile
+    plans = notebooks.plan(ROOT, profile).values()
+    assert any(plan.parameters["profile"] == profile for plan in plans)
+    for plan in plans:
+        assert plan.parameters["profile"] == profile or plan.parameters["source"] == "reference"
 
 
 def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
@@ -81,9 +83,20 @@ def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
     assert plan["1_a"].parameters["wait"] == 0.0
 
 
+def test_what_a_profile_does_not_list_may_be_drawn_from_what_another_recorded(toy):
+    toybook.set_profile(toy, "mine", {"others": "toy", "2_b": {"parameters": {"wait": 2.0}}})
+    toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"wait": 1.0}}})
+    plans = notebooks.plan(toy, "mine", seeds=[3])
+    assert list(plans) == list(notebooks.plan(toy, "toy"))
+    told = {name: [each.parameters[key] for key in ("profile", "source", "wait")] for name, each in plans.items()}
+    assert told == {"1_a": ["toy", "reference", 1.0], "2_b": ["mine", "run", 2.0], "3_c": ["toy", "reference", 0.0]}
+    assert plans["2_b"].parameters["seeds"] == [3]
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
+        ({"others": "tyo"}, "others in toy.yaml = 'tyo'"),
         ({"9_z": {}}, "9_z.*Valid: 1_a, 2_b, 3_c"),
         ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*Did you mean 'wait'"),
         ({"2_b": {"parametres": {}}}, "parametres.*Valid: after, needs, parameters"),

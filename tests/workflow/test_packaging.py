@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # What conda calls by another name.
 CONDA = {"pytorch": "torch", "snakemake-minimal": "snakemake"}
 # What comes with a declared package and is as good as declared.
-BENCHMARKS = PROJECT["optional-dependencies"]["benchmarks"]
+OPTIONAL = [line for extra in ("benchmarks", "checkpoint") for line in PROJECT["optional-dependencies"][extra]]
 WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
 
 
@@ -64,8 +64,8 @@ def test_a_pin_is_in_its_range_and_installed(name):
     try:
         installed = metadata.version(name)
     except metadata.PackageNotFoundError:
-        # `make test` installs what the tests need, not the rivals that benchmarks compare with.
-        assert name in {canonicalize_name(Requirement(line).name) for line in BENCHMARKS}
+        # `make test` installs what the tests need: no rivals that benchmarks compare with, and no large weights.
+        assert name in {canonicalize_name(Requirement(line).name) for line in OPTIONAL}
         return
     # A build for one kind of machine, such as +cpu, counts as its version.
     assert installed.split("+")[0] == version
