@@ -211,11 +211,15 @@ def _spread(words: pd.Series) -> str:
 # --- what generators write -------------------------------------------------------------------------
 
 
-def losses(generators: Mapping[str, QueryGenerator]) -> pd.DataFrame:
-    """The generators' held-out loss while they learn: `generator`, `step`, `loss`, `seed`."""
-    parts = [each.fit().history.frame().assign(generator=name) for name, each in generators.items()]
+def losses(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
+    """The generators' held-out loss while they learn: `step`, `generator`, `seed`, `loss`."""
+    parts = [
+        each.seeded(seed).fit().history.frame().assign(generator=name, seed=seed)
+        for name, each in generators.items()
+        for seed in seeds
+    ]
     joined = pd.concat(parts, ignore_index=True)
-    return joined.assign(loss=-joined["score"], seed=0)[["step", "generator", "seed", "loss"]]
+    return joined.assign(loss=-joined["score"])[["step", "generator", "seed", "loss"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +242,7 @@ class Panel:
     def written(self, name: str, seed: int) -> pd.DataFrame:
         """What a writer writes."""
         generator, how = self.writers[name]
-        return generator.queries(self.texts.to_frame("text"), how, seed)
+        return generator.seeded(seed).queries(self.texts.to_frame("text"), how)
 
     @property
     def real(self) -> pd.DataFrame:
@@ -354,17 +358,18 @@ def over(results: Results, collections: Iterable[str], sizes: Mapping[str, float
     ]
 
 
-def made(generators: Mapping[str, QueryGenerator]) -> pd.DataFrame:
-    """Generators, a row each: their size, training and held-out loss (nats a token)."""
+def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
+    """Generators, a row each: their size, training and held-out loss (nats a token); means over seeds."""
     rows = []
-    for name, each in runtime.progress(generators.items(), desc="generators", unit="generator"):
+    every = [(name, each.seeded(seed)) for name, each in generators.items() for seed in seeds]
+    for name, each in runtime.progress(every, desc="generators", unit="generator"):
         generator, denoising = each.fit(), each.denoising.steps if each.denoising else 0
         rows.append((
             name, generator.parameters / 1e6, denoising, each.training.steps, each.training.learning_rate,
             each.seconds, generator.history.best_step, -generator.history.best_score,
         ))  # fmt: skip
     columns = ["generator", "million weights", "denoising steps", "steps", "rate", "seconds", "best step", "loss"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
 
 
 def worth(

@@ -50,13 +50,14 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Lexical:
-    """A system that compares words; it is not trained.
+    """A system that compares words; it is not trained, though a model that its documents are read with may be.
 
     Parameters
     ----------
     system : LexicalSystem
     read : callable, optional
-        From a collection to the texts of its documents; by default title and text.
+        From a collection to the texts of its documents; by default title and text. It may have a seed, as
+        `retlib.systems.generated.Expanded` has.
     """
 
     system: LexicalSystem
@@ -65,7 +66,10 @@ class Lexical:
     @property
     def trained(self) -> bool:
         """See `Ranks`."""
-        return False
+        return hasattr(self.read, "seeded")
+
+    def _seeded(self, seed: int) -> Lexical:
+        return replace(self, read=self.read.seeded(seed)) if self.trained else self
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -74,7 +78,7 @@ class Lexical:
 
     def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`."""
-        return _lexical_run(self, target.test, split, depth)
+        return _lexical_run(self._seeded(seed), target.test, split, depth)
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`."""
@@ -82,7 +86,7 @@ class Lexical:
 
     def answer(self, target: Target, seed: int = 0) -> Answer:
         """See `Ranks`."""
-        fitted = replace(self.system).fit(self.read(target.test).tolist())
+        fitted = replace(self.system).fit(self._seeded(seed).read(target.test).tolist())
         return one_by_one(lambda text, k: fitted.search([text], k))
 
 

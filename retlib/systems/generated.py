@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -64,6 +64,10 @@ class Generated(CollectionQueries):
         """What was written by whom and how."""
         how = self.how or self.generator.decoding
         return {"data": repr(self), **self.generator.settings, **how.settings}
+
+    def seeded(self, seed: int) -> Generated:
+        """See `retlib.systems.stages.TrainingData.seeded`."""
+        return replace(self, generator=self.generator.seeded(seed))
 
     def seconds(self) -> float:
         """What the training of the generator took."""
@@ -138,6 +142,10 @@ class Expanded:
     """
 
     generator: QueryGenerator
+
+    def seeded(self, seed: int) -> Expanded:
+        """The same with a generator of another seed."""
+        return Expanded(self.generator.seeded(seed))
 
     def __call__(self, collection: Collection) -> pd.Series:
         """The texts under their ids."""

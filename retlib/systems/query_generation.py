@@ -50,8 +50,6 @@ DENOISED = 64
 OTHER_SEED = 1_000_003
 # Passages in a batch, and in a part of the output: what a kill can cost.
 BATCH, PART = 32, 512
-# Of all generators; see `QueryGenerator`.
-SEED = 0
 
 
 # --- generators, as chapters declare them ----------------------------------------------------------
@@ -77,10 +75,9 @@ class QueryGenerator:
         One without it can be declared, but not used. Where its documents are sentences (column `sentence`), the
         generator learns from these, and reads a passage sentence by sentence; see
         `retlib.data.passages.sentences`.
-
-    Notes
-    -----
-    One generator and one set of queries serve all seeds of retrievers, as in the paper.
+    seed : int
+        Of its weights, of its training and of what it draws. A retriever that is trained on its queries has one of its
+        own seed; in the paper one generator serves all.
     """
 
     architecture: GeneratorArchitecture
@@ -89,6 +86,7 @@ class QueryGenerator:
     denoising: Schedule | None = None
     decoding: Decoding = Nucleus()
     learns_from: Collection | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         wrong = "a checkpoint is pre-trained already: leave denoising out"
@@ -97,6 +95,10 @@ class QueryGenerator:
     def learning_from(self, collection: Collection | None) -> QueryGenerator:
         """The same generator with other labels."""
         return replace(self, learns_from=collection)
+
+    def seeded(self, seed: int) -> QueryGenerator:
+        """The same generator of another seed."""
+        return replace(self, seed=seed)
 
     def start(self) -> Generator:
         """What learns from labels: random weights, a checkpoint, or trained to denoise."""
@@ -119,10 +121,9 @@ class QueryGenerator:
             "learns from": self.learns_from.name,
             "training": asdict(self.training),
             "denoising": asdict(self.denoising) if self.denoising else {},
-            "generator": self.fit().name,
         }
 
-    def queries(self, documents: pd.DataFrame, how: Decoding | None = None, seed: int = 0) -> pd.DataFrame:
+    def queries(self, documents: pd.DataFrame, how: Decoding | None = None) -> pd.DataFrame:
         """The queries of passages, written or found written; see `generate`.
 
         Parameters
@@ -131,20 +132,18 @@ class QueryGenerator:
             Index `passage_id`; `text`.
         how : Decoding, optional
             By default the generator's own.
-        seed : int
-            Of what is drawn.
         """
         how, texts = how or self.decoding, documents["text"]
         if "sentence" not in self.learns_from.documents:
-            return generate(self.fit(), texts, how, seed)
-        return passages.of_passages(generate(self.fit(), passages.sentences(texts), how, seed))
+            return generate(self.fit(), texts, how, self.seed)
+        return passages.of_passages(generate(self.fit(), passages.sentences(texts), how, self.seed))
 
 
 @lru_cache(maxsize=1)  # what others start from may be large
 def _start(made: QueryGenerator) -> Generator:
     wordpiece = None if made.architecture.checkpoint else made.articles.tokenizer
-    fresh = Generator.fresh(made.architecture, wordpiece, SEED)
-    return denoise(fresh, made.articles.corpus, made.denoising, SEED) if made.denoising else fresh
+    fresh = Generator.fresh(made.architecture, wordpiece, made.seed)
+    return denoise(fresh, made.articles.corpus, made.denoising, made.seed) if made.denoising else fresh
 
 
 @lru_cache(maxsize=4)  # asked for with every system and seed
@@ -152,7 +151,7 @@ def _fitted(made: QueryGenerator) -> Generator:
     require(
         made.learns_from is not None, "a generator needs labels to learn from: learning_from(collection)", DataError
     )
-    return fit(_start(made), labelled_pairs(made.learns_from), made.training, SEED)
+    return fit(_start(made), labelled_pairs(made.learns_from), made.training, made.seed)
 
 
 # --- training --------------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ def rank(
     """
     tokenized = retriever.reads(collection)
     settings = {
-        "retriever": retriever.name or retriever.fingerprint, **tokenized.address, "split": split, "index": index, "search": dict(search or {}),
-        "depth": depth, "threads": runtime.threads(),
+        "retriever": retriever.name or retriever.fingerprint, **tokenized.address, "split": split,
+        "index": index, "search": dict(search or {}), "depth": depth, "threads": runtime.threads(),
     }  # fmt: skip
 
     def make(folder: Path) -> None:

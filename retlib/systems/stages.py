@@ -61,6 +61,10 @@ class TrainingData(ABC):
         """The collections whose queries train."""
         return []
 
+    def seeded(self, seed: int) -> TrainingData:
+        """The data of a chain of this seed: what a model makes, a model of the same seed makes."""
+        return self
+
     def seconds(self) -> float:
         """What making the data took, where a model makes it."""
         return 0.0
@@ -141,6 +145,10 @@ class Stage(Schedule):
     def parts(self) -> tuple[TrainingData, ...]:
         """The data, one or several."""
         return (self.data,) if isinstance(self.data, TrainingData) else tuple(self.data)
+
+    def seeded(self, seed: int) -> Stage:
+        """The stage of a chain of this seed; see `TrainingData.seeded`."""
+        return replace(self, data=tuple(part.seeded(seed) for part in self.parts))
 
     def __str__(self) -> str:
         return f"{' and '.join(map(repr, self.parts))}, {self.negatives}"

@@ -142,11 +142,14 @@ class System:
         """See `retlib.systems.compose.Ranks`."""
         if not self.stages:
             return Cost(0, 0.0)
-        made = self.architecture, self.tokenizer(target.trains)
-        chains = [self.stages[:length] for length in range(1, len(self.stages) + 1)]
+        made, stages = (self.architecture, self.tokenizer(target.trains)), self._seeded(seed)
+        chains = [stages[:length] for length in range(1, len(stages) + 1)]
         histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]
-        making = sum(data.seconds() for stage in self.stages for data in stage.parts)
+        making = sum(data.seconds() for stage in stages for data in stage.parts)
         return histories[-1].cost(self.stages[-1].keep, making + sum(history.seconds for history in histories[:-1]))
+
+    def _seeded(self, seed: int) -> tuple[Stage, ...]:
+        return tuple(stage.seeded(seed) for stage in self.stages)
 
     def answer(self, target: Target, seed: int) -> Answer:
         """What answers any question."""
@@ -185,7 +188,7 @@ def fit(system: System, target: Collection, seed: int, watching: Watching | None
     tokenizer = system.tokenizer(target)
     if not system.stages:
         return Retriever.fresh(system.architecture, tokenizer, seed)
-    return Retriever.load(_made(system.architecture, tokenizer, system.stages, target, seed, watching))
+    return Retriever.load(_made(system.architecture, tokenizer, system._seeded(seed), target, seed, watching))
 
 
 def _made(

@@ -7,8 +7,8 @@ A profile is a file `notebooks/profiles/<profile>.yaml`::
       after: [11_retrieval_tasks]   # notebooks that must have run before; a template stands for all its pages
       parameters: {steps: 100}
 
-Pages that `data/papers/papers.yaml` asks for need no entry. With a line ``others: laptop`` all that has none is drawn from
-what is recorded of that profile.
+Pages that `data/papers/papers.yaml` asks for need no entry. With a line ``others: laptop`` all that has none is drawn
+from what is recorded of that profile.
 """
 
 from __future__ import annotations

@@ -120,6 +120,23 @@ def test_by_default_the_queries_are_of_the_target_s_passages(generator, target):
     assert beam.queries["text"].tolist() == generator.queries(target.documents, Beam(2))["query"].tolist()
 
 
+def test_every_seed_has_a_generator_and_queries_of_its_own(generator, target):
+    """A retriever of a seed learns from the queries of that seed, and documents are expanded with them."""
+    other = generator.seeded(4)
+    stage = Stage(data=Generated(generator), steps=1, batch_size=4).seeded(4)
+    (found,) = stage.parts[0].collections(target)
+    assert found.fingerprint == synthetic("x", other.queries(target.documents), target.documents).fingerprint
+    assert found.fingerprint != Generated(generator).collection(target).fingerprint
+    start = System(Architecture(encoder="bag-of-words", dimension=8, similarity="cosine"), LETTERS)
+    chain = start + Stage(data=Generated(generator), steps=1, batch_size=4)
+    mine = start + Stage(data=Generated(other), steps=1, batch_size=4)
+    assert fit(chain, target, 4).name == fit(mine, target, 4).name
+    read = Lexical(BM25(), read=Expanded(generator))
+    expected = BM25().rank(expand(target.documents["text"], other.queries(target.documents)), target.queries["text"], 9)
+    pd.testing.assert_frame_equal(read.run(Target(target), 4, depth=9), expected)
+    assert read.trained and not Lexical(BM25()).trained
+
+
 def test_a_share_has_the_same_queries_of_fewer_passages(generator, target):
     other = make_collection()
     whole, part = (Generated(generator, other, share).collection(target) for share in (1.0, 0.2))

@@ -244,7 +244,10 @@ def test_a_declared_generator_learns_from_labels_once(letters, trainings, own_bu
     assert made.fit() is made.fit() and len(trainings) == 1
     expected = fit(Generator.fresh(SMALL, LETTERS, 0), labelled_pairs(make_collection()), SHORT, seed=0)
     assert made.fit().name == expected.name and made.seconds == made.fit().history.seconds
-    assert made.settings["learns from"] == "small" and made.settings["generator"] == expected.name
+    assert made.settings["learns from"] == "small"
+    other = made.seeded(5)
+    assert other.fit().name == fit(Generator.fresh(SMALL, LETTERS, 5), labelled_pairs(make_collection()), SHORT, 5).name
+    assert other.fit().name != expected.name and len(trainings) == 2
 
 
 def test_denoising_comes_before_it_and_counts(letters, own_build):
@@ -258,9 +261,9 @@ def test_it_writes_as_it_was_declared_or_as_it_is_told(letters, own_build):
     made = DECLARED.learning_from(make_collection())
     documents = PASSAGES.to_frame("text")
     for how, seed in ((made.decoding, 1), (Beam(2), 0)):
-        expected = generate(made.fit(), PASSAGES, how, seed)
-        pd.testing.assert_frame_equal(made.queries(documents, how, seed), expected)
-    pd.testing.assert_frame_equal(made.queries(documents), made.queries(documents, made.decoding, 0))
+        expected = generate(made.seeded(seed).fit(), PASSAGES, how, seed)
+        pd.testing.assert_frame_equal(made.seeded(seed).queries(documents, how), expected)
+    pd.testing.assert_frame_equal(made.queries(documents), made.queries(documents, made.decoding))
 
 
 def test_one_that_learned_from_sentences_writes_for_every_sentence(letters, own_build):
