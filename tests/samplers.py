@@ -33,8 +33,8 @@ def ann(source, batch_size, seed, n, encode, index, interval, depth):
     return negatives.AsynchronousNegatives(inputs, n, depth, interval)
 
 
-def retrieved(source, batch_size, seed, index, n):
-    return negatives.Retrieved(Inputs(source, batch_size, seed, index=lambda: index), n)
+def retrieved(source, batch_size, seed, index, n, skip=0):
+    return negatives.Retrieved(Inputs(source, batch_size, seed, index=lambda: index), n, skip)
 
 
 def stale_lists(source, batch_size, seed, encode, index, interval, depth, every=1, clock=None):

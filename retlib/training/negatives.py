@@ -335,6 +335,9 @@ class Retrieved(Sampler):
         Its index is of the documents, row by row.
     n : int
         Cut to the number of documents. Places that an approximate search leaves empty are ignored.
+    skip : int
+        Documents at the head of the list that are ignored, too, unless they are relevant: where few were judged,
+        relevant ones are among them.
 
     Raises
     ------
@@ -342,12 +345,13 @@ class Retrieved(Sampler):
         If the index is of other documents, or of vectors of another size.
     """
 
-    def __init__(self, inputs: Inputs, n: int = 50) -> None:
+    def __init__(self, inputs: Inputs, n: int = 50, skip: int = 0) -> None:
         super().__init__(inputs)
         index = inputs.index()
         require(n >= 2, f"n = {n} retrieved documents: at least 2 are needed, a positive and a negative")
+        require(0 <= skip < n - 1, f"skip = {skip} of n = {n} retrieved documents leaves no negative and a positive")
         fits(index, self.labelled)
-        self.index, self.n = index, n
+        self.index, self.n, self.skip = index, n, skip
 
     def batch(self, step: int) -> DeferredBatch:
         """The queries of a step; closing it retrieves, and gives targets of shape (B, n)."""
@@ -364,5 +368,6 @@ class Retrieved(Sampler):
             hits = self.labelled.hits(queries, rows)
             none = ~hits.any(axis=1)
             rows[none, -1], hits[none, -1] = self._relevant(queries, step)[none], True
-            targets = np.where(hits, POSITIVE, np.where(rows < 0, IGNORE, NEGATIVE))
+            ignored = (rows < 0) | (np.arange(rows.shape[1]) < self.skip)
+            targets = np.where(hits, POSITIVE, np.where(ignored, IGNORE, NEGATIVE))
             return self._batch(queries, np.maximum(rows, 0), targets)

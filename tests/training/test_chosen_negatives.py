@@ -278,13 +278,13 @@ def test_stale_negatives_have_the_lists_for_their_state_and_count_their_seconds(
 # --- retrieval in every step -----------------------------------------------------------------------
 
 
-def retrieved(scores, relevant, n, task=None):
+def retrieved(scores, relevant, n, skip=0):
     """The batch of one query whose documents have these scores: rows and targets."""
     vectors = np.array(scores, dtype=np.float32)[:, None]
     queries = TokenTable.from_rows([[0]])
     task = LabelledQueries(queries, TokenTable.from_rows([relevant]), vectors)
     batch = (
-        samplers.retrieved(task, 1, 0, index.build("Exact", vectors), n)
+        samplers.retrieved(task, 1, 0, index.build("Exact", vectors), n, skip)
         .batch(0)
         .close(np.ones((1, 1), dtype=np.float32))
     )
@@ -301,6 +301,14 @@ def test_where_none_is_relevant_the_last_is_replaced():
 
 def test_n_is_cut_to_the_number_of_documents():
     assert retrieved([1, 5, 3], [0], n=50) == ([5, 3, 1], [0, 0, 1])
+
+
+def test_what_is_skipped_is_ignored_unless_it_is_relevant():
+    assert retrieved([1, 5, 3, 4, 2], [3, 2], n=5, skip=2) == ([5, 4, 3, 2, 1], [-1, 1, 1, 0, 0])
+    assert retrieved([1, 5, 3, 4, 2], [0], n=4, skip=2) == ([5, 4, 3, 1], [-1, -1, 0, 1])
+    for skip in (-1, 3):
+        with pytest.raises(SettingError, match=f"skip = {skip} of n = 4"):
+            retrieved([1, 5, 3, 4, 2], [0], n=4, skip=skip)
 
 
 def test_several_relevant_documents_take_the_last_place_in_turn():
