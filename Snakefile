@@ -51,7 +51,7 @@ def plugins():
 def recorded(name):
     if PLANS[name].parameters.get("source") != "reference":
         return []
-    return (ROOT / "data" / "reference" / PROFILE / name).rglob("*.parquet")
+    return (ROOT / "data" / "reference" / PLANS[name].parameters["profile"] / name).rglob("*.parquet")
 
 
 rule book:

@@ -7,12 +7,15 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from retlib.core.errors import DataError
+from retlib.core.errors import DataError, require
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, POOLING = "config.json", "model.safetensors", "1_Pooling/config.json"
 # What is fetched of one: the files that are read here, or by transformers.
-FILES = CONFIG, WEIGHTS, "vocab.txt", "modules.json", "1_Pooling/config.json"
+FILES = (
+    CONFIG, WEIGHTS, POOLING, "vocab.txt", "modules.json", "tokenizer_config.json", "config_sentence_transformers.json",
+)  # fmt: skip
 
 
 @lru_cache
@@ -47,37 +50,48 @@ def folder(name: str) -> Path:
 
 @lru_cache
 def digest(name: str) -> str:
-    """sha256 of a checkpoint's weights: wherever it lies, they tell it."""
-    return sha256((folder(name) / WEIGHTS).read_bytes()).hexdigest()
+    """sha256 of a checkpoint's configuration and weights: wherever it lies, they tell it."""
+    found = sha256()
+    for file in (CONFIG, WEIGHTS):
+        path = folder(name) / file
+        require(path.is_file(), f"no BERT checkpoint {name!r}: there is no {path}", DataError)
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def described(name: str) -> dict:
     """What a checkpoint of a sentence encoder says of itself, as fields of `retlib.models.retriever.Architecture`.
 
-    Its layers and width; how it pools hidden states and compares encodings, as sentence-transformers writes it, or else
-    the mean of all states and the cosine; no head beside its own.
+    Its layers and width; how it pools hidden states, as sentence-transformers writes it, or else the mean of all;
+    whether encodings are compared by the cosine (that library's default) or the inner product; no head beside its own.
 
     Raises
     ------
     DataError
-        If it is no BERT, or pools in a way that is not known here.
+        If it is no BERT of lowercased text, or pools in a way that is not known here.
     """
     place = folder(name)
-    try:
-        config = json.loads((place / CONFIG).read_text())
-        layers, width = config["num_hidden_layers"], config["hidden_size"]
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"no BERT checkpoint {name!r}: its {CONFIG} cannot be read ({error})") from error
-    pooling, modules = {}, []
-    if (place / "modules.json").is_file():
-        modules = [each["type"].rsplit(".", 1)[-1] for each in json.loads((place / "modules.json").read_text())]
-        pooling = json.loads((place / "1_Pooling" / CONFIG).read_text())
-    chosen = [how.removeprefix("pooling_mode_") for how, is_on in pooling.items() if is_on is True]
-    known = {(): "all", ("mean_tokens",): "all", ("cls_token",): "cls"}
-    if tuple(chosen) not in known or set(modules) - {"Transformer", "Pooling", "Normalize"}:
-        raise DataError(f"checkpoint {name!r} is made of {modules}, pooling {chosen}: only means or [CLS] are known")
-    similarity = "cosine" if not modules or "Normalize" in modules else "dot"
+
+    def read(file: str) -> Any:
+        path = place / file
+        try:
+            return json.loads(path.read_text()) if path.is_file() or file == CONFIG else {}
+        except (OSError, ValueError) as error:
+            raise DataError(f"no BERT checkpoint {name!r}: its {file} cannot be read ({error})") from error
+
+    config, pooled, told = read(CONFIG), read(POOLING), read("config_sentence_transformers.json")
+    kind = config.get("model_type")
+    require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)
+    lower = read("tokenizer_config.json").get("do_lower_case", True)
+    require(lower, f"checkpoint {name!r} keeps capitals, and text is lowercased here", DataError)
+    modules = [each["type"].rsplit(".", 1)[-1] for each in read("modules.json") or ()]
+    ways = [way.removeprefix("pooling_mode_") for way, on in pooled.items() if way.startswith("pooling_mode_") and on]
+    ways += [pooled["pooling_mode"]] if "pooling_mode" in pooled else []
+    known = {(): "all", ("mean_tokens",): "all", ("mean",): "all", ("cls_token",): "cls", ("cls",): "cls"}
+    fits = tuple(ways) in known and set(modules) <= {"Transformer", "Pooling", "Normalize"}
+    require(fits, f"checkpoint {name!r} is made of {modules}, pooling {ways}: only means or [CLS] are known", DataError)
     return {
-        "layers": layers, "width": width, "dimension": width, "pooling": known[tuple(chosen)], "head": "none",
-        "similarity": similarity, "checkpoint": name,
+        "layers": config["num_hidden_layers"], "width": config["hidden_size"], "dimension": config["hidden_size"],
+        "pooling": known[tuple(ways)], "head": "none", "checkpoint": name,
+        "similarity": "dot" if told.get("similarity_fn_name") == "dot" else "cosine",
     }  # fmt: skip

@@ -125,11 +125,15 @@ class Transformer(nn.Module):
         place, spoken = checkpoints.folder(name), logging.get_verbosity()
         logging.set_verbosity_error()  # weights that are not asked for, such as its pooler's, are no matter
         try:
-            bert = BertModel.from_pretrained(place, add_pooling_layer=False, attn_implementation="eager")
+            bert, found = BertModel.from_pretrained(
+                place, add_pooling_layer=False, attn_implementation="eager", output_loading_info=True
+            )
         except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no BERT checkpoint {name!r}: {place} has none ({error})") from error
         finally:
             logging.set_verbosity(spoken)
+        missing = sorted(found["missing_keys"])
+        require(not missing, f"no BERT checkpoint {name!r}: {place} lacks {missing[:3]}", DataError)
         return cls(bert, wordpiece, dimension, pooling, head)
 
     @classmethod

@@ -141,8 +141,8 @@ def chain(start: System, links: Mapping[str, Any], names: Iterable[str]) -> Syst
 # --- tables and figures, from recorded rows --------------------------------------------------------
 
 
-def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, QueryGenerator]) -> pd.DataFrame:
-    """What is ranked, and what trains: documents, questions by split, labels and generated queries."""
+def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, QueryGenerator], seed: int) -> pd.DataFrame:
+    """What is ranked, and what trains: documents, questions by split, labels, and a seed's generated queries."""
     rows = []
     for source, target in ((source, each.test) for source, tests in targets.items() for each in tests):
         rows.append(
@@ -150,7 +150,7 @@ def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, Quer
                 "collection": target.name,
                 "documents": len(target.documents),
                 **{f"{split} questions": len(target.split(split)) for split in ("train", "dev", "test")},
-                "generated queries": len(generators[source].queries(target.documents)),
+                "generated queries": len(generators[source].seeded(seed).queries(target.documents)),
                 "generator trained on": source,
                 "fingerprint": target.fingerprint[:12],
             }

@@ -288,7 +288,7 @@ def record_statistics(experiment: Experiment, panels: Sequence[Panel]) -> pd.Dat
     return pd.DataFrame(rows)
 
 
-def examples(panels: Sequence[Panel], by: str, shown: int, quoted: Sequence[str] = ()) -> pd.DataFrame:
+def examples(panels: Sequence[Panel], by: str, shown: int, seed: int, quoted: Sequence[str] = ()) -> pd.DataFrame:
     """Passages with their queries, as Tables 1 and 6 have them: where queries find their passage, and where not.
 
     Parameters
@@ -297,6 +297,8 @@ def examples(panels: Sequence[Panel], by: str, shown: int, quoted: Sequence[str]
         The writer whose queries decide that.
     shown : int
         Of the passages whose queries fare best, and of those whose fare worst.
+    seed : int
+        Of the writers.
     quoted : sequence of str, optional
         Targets whose passages are quoted; all, if empty. Not every licence allows it.
 
@@ -310,7 +312,7 @@ def examples(panels: Sequence[Panel], by: str, shown: int, quoted: Sequence[str]
     for panel in panels:
         if quoted and panel.target.name not in quoted:
             continue
-        marked = {name: _marked(panel.written(name, 0), panel.texts) for name in panel.writers}
+        marked = {name: _marked(panel.written(name, seed), panel.texts) for name in panel.writers}
         rate = marked[by].groupby("passage_id")["found"].mean()
         order = sorted(rate.index, key=lambda name: (-rate[name], hash_position(name)))
         real = panel.real.groupby("passage_id")["query"].agg("\n".join)
@@ -369,7 +371,8 @@ def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.D
             each.seconds, generator.history.best_step, -generator.history.best_score,
         ))  # fmt: skip
     columns = ["generator", "million weights", "denoising steps", "steps", "rate", "seconds", "best step", "loss"]
-    return pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
+    means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
+    return means.astype({"denoising steps": int, "steps": int}).round({"best step": 0})
 
 
 def worth(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
-from retlib.core.errors import require_one_of
+from retlib.core.errors import require, require_one_of
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection, hash_position, subsample
@@ -24,7 +24,7 @@ from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import TRAINS, Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
 from retlib.systems.training_data import Labels
-from retlib.training import losses
+from retlib.training import losses, negatives
 from retlib.training.dynamics import Watching, paths
 from retlib.training.optimizers import OPTIMIZERS
 
@@ -40,7 +40,6 @@ RULES: dict[str, Rule] = {
     "documents": POSITIVE,
     "questions": POSITIVE,
     "articles": one_of(datasets.article_names()),
-    "checkpoint": name_or_none,
     "units": number(100, whole=True),
     "layers": number(0, whole=True),
     "width": POSITIVE,
@@ -50,11 +49,10 @@ RULES: dict[str, Rule] = {
     "pretraining_steps": POSITIVE,
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": RATE,
-    "warm_steps": number(0, whole=True),
+    "warm_steps": POSITIVE,
     "warm_batch": number(2, whole=True),
     "warm_rate": RATE,
     "token_dropout": number(0, 0.9),
-    "trains": one_of(TRAINS),
     "batch": number(2, whole=True),
     "steps": POSITIVE,
     "rate": RATE,
@@ -66,6 +64,16 @@ RULES: dict[str, Rule] = {
     "query_loss": one_of([name for name in losses.names() if not losses.get(name).one_positive]),
     "optimizer": one_of(OPTIMIZERS),
 }
+# Of chapters that may start from a public encoder.
+STARTS: dict[str, Rule] = {"checkpoint": name_or_none, "trains": one_of(TRAINS)}
+
+
+def retrieved_options(name: str, value: Any) -> None:
+    """A rule: label to what LTRe's negatives have, such as ``{"ten": {"n": 10}}``."""
+    mapping_of(None, mapping_of(None, number(0, whole=True)))(name, value)
+    for label, given in value.items():
+        n, skip = (negatives.options("retrieved", given)[option] for option in ("n", "skip"))
+        require(skip < n - 1, f"{name}[{label!r}]: skip = {skip} of n = {n} leaves no negative and a positive")
 
 
 def stage_settings(name: str, value: Any) -> None:
@@ -79,9 +87,12 @@ def stage_settings(name: str, value: Any) -> None:
 
 
 def architecture(parameters: Mapping[str, Any]) -> Architecture:
-    """The embeddings that a notebook's parameters describe, on which layers are put later; or their checkpoint."""
+    """The embeddings that a notebook's parameters describe, on which layers are put later; or their checkpoint.
+
+    A page that is drawn from recorded rows needs no checkpoint.
+    """
     lengths = {name: parameters[name] for name in ("query_length", "document_length")}
-    if parameters.get("checkpoint"):
+    if parameters.get("checkpoint") and parameters["source"] == "run":
         return Architecture.of_checkpoint(parameters["checkpoint"], **lengths)
     sizes = {name: parameters[name] for name in ("width", "dimension")}
     return Architecture(layers=0, similarity="cosine", **sizes, **lengths)

@@ -166,7 +166,7 @@ class Reordered:
     @property
     def trained(self) -> bool:
         """See `Ranks`."""
-        return True
+        return self.first.trained or self.system.trained
 
     @property
     def settings(self) -> dict[str, Any]:

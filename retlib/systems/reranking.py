@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,16 @@ class PairSystem:
         seed : int
             Of what the start draws, of what is new in the model, and of the batches.
         """
-        start = fit(self.start, target, seed)
+        start, stage = fit(self.start, target, seed), self.stage.seeded(seed)
         settings = {
             "start": start.name or start.fingerprint,
             "model": [self.model, PAIR_MODELS.source(self.model)],
-            "stage": self.stage.address(target), "seed": stage_seed(seed, len(self.start.stages)),
+            "stage": stage.address(target), "seed": stage_seed(seed, len(self.start.stages)),
             "threads": runtime.threads(),
         }  # fmt: skip
 
         def make(folder: Path) -> None:
-            training = PairTraining(self, start, target, settings["seed"])
+            training = PairTraining(replace(self, stage=stage), start, target, settings["seed"])
             train_stage(training, folder, f"{self.model}, {self.stage}, seed {seed}")
             training.student.save(folder)
 
@@ -104,7 +104,8 @@ class PairSystem:
 
     def cost(self, target: Target, seed: int) -> Cost:
         """What its training took, its start's included; see `retlib.systems.compose.Ranks`."""
-        before = self.start.cost(target, seed).seconds + sum(data.seconds() for data in self.stage.parts)
+        before = self.start.cost(target, seed).seconds or 0.0
+        before += sum(data.seconds() for data in self.stage.seeded(seed).parts)
         return self.fit(target.trains, seed).history.cost(self.stage.keep, before)
 
 

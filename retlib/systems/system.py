@@ -115,7 +115,7 @@ class System:
     @property
     def trained(self) -> bool:
         """Whether seeds make a difference."""
-        return bool(self.stages) or not self.architecture.checkpoint
+        return bool(self.stages) or not self.architecture.checkpoint or self.architecture.head != "none"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class System:
     def cost(self, target: Target, seed: int) -> Cost:
         """See `retlib.systems.compose.Ranks`."""
         if not self.stages:
-            return Cost(0, 0.0)
+            return Cost(0, 0.0) if self.trained else Cost()
         made, stages = (self.architecture, self.tokenizer(target.trains)), self._seeded(seed)
         chains = [stages[:length] for length in range(1, len(stages) + 1)]
         histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]

@@ -52,7 +52,7 @@ def build(
     plans = notebooks.plan(runtime.root(), profile, seeds)
     plans = notebooks.needed(plans, only or plans)
     for name, plan in plans.items():
-        if plan.parameters["source"] == "reference":
+        if plan.parameters["source"] == "reference" and plan.parameters["profile"] == profile:
             print(f"{name}: its data are not here; the page shows the recorded results.")
     settings = {"profile": profile} if seeds is None else {"profile": profile, "seeds": " ".join(map(str, seeds))}
     return run(plans, runtime.build_dir() / profile, jobs, settings, options, pages=not only)

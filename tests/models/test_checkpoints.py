@@ -26,7 +26,7 @@ def offline(monkeypatch):
     checkpoints.digest.cache_clear()
 
 
-def saved(folder, pooling="mean_tokens", modules=("Transformer", "Pooling", "Normalize")):
+def saved(folder, pooling="mean_tokens", modules=("Transformer", "Pooling", "Normalize"), similarity="cosine"):
     """A sentence encoder as sentence-transformers writes one."""
     from transformers import BertConfig, BertModel
 
@@ -38,9 +38,12 @@ def saved(folder, pooling="mean_tokens", modules=("Transformer", "Pooling", "Nor
     WORDS.save(folder / "vocab.txt")
     told = [{"type": f"sentence_transformers.models.{each}"} for each in modules]
     (folder / "modules.json").write_text(json.dumps(told))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": similarity}))
     (folder / "1_Pooling").mkdir()
     ways = {f"pooling_mode_{way}": way == pooling for way in ("mean_tokens", "cls_token", "max_tokens")}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **ways}))
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": 32, "include_prompt": True, **ways})
+    )
     return folder
 
 
@@ -65,7 +68,7 @@ def by_transformers(folder, texts, pooling, normalized):
     ],
 )
 def test_a_sentence_encoder_gives_its_own_encodings(tmp_path, pooling, modules, similarity):
-    folder = saved(tmp_path, pooling, modules)
+    folder = saved(tmp_path, pooling, modules, similarity)
     architecture = Architecture.of_checkpoint(str(folder), query_length=8, document_length=8)
     assert (architecture.similarity, architecture.layers, architecture.dimension) == (similarity, 2, 32)
     texts = ["abc", "a", "hg fe dcba", "b c"]
@@ -93,9 +96,48 @@ def test_seeds_change_nothing_about_it(tmp_path):
     assert len({Retriever.fresh(architecture, WORDS, seed).fingerprint for seed in range(3)}) == 1
 
 
+@pytest.mark.parametrize(("way", "ours"), [("mean", "all"), ("cls", "cls")])
+def test_the_newer_way_to_name_a_pooling_is_read(tmp_path, way, ours):
+    (saved(tmp_path) / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": way}))
+    assert checkpoints.described(str(tmp_path))["pooling"] == ours
+
+
+def test_another_kind_of_model_is_refused(tmp_path):
+    """Its weights would be left out, and random ones taken."""
+    config = json.loads((saved(tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mpnet"}))
+    with pytest.raises(DataError, match="of the kind 'mpnet'; only 'bert'"):
+        checkpoints.described(str(tmp_path))
+
+
+def test_weights_that_lack_a_layer_are_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(saved(tmp_path) / "model.safetensors")
+    save_file(
+        {n: w for n, w in weights.items() if "layer.1" not in n}, tmp_path / "model.safetensors", {"format": "pt"}
+    )
+    architecture = Architecture.of_checkpoint(str(tmp_path), query_length=8, document_length=8)
+    with pytest.raises(DataError, match="lacks .*encoder.layer.1"):
+        Retriever.fresh(architecture, WORDS, seed=0)
+
+
+def test_capitals_are_not_lost_without_a_word(tmp_path):
+    (saved(tmp_path) / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    with pytest.raises(DataError, match="keeps capitals"):
+        checkpoints.described(str(tmp_path))
+
+
+def test_without_weights_there_is_no_digest(tmp_path):
+    (saved(tmp_path) / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="there is no .*model.safetensors"):
+        checkpoints.digest(str(tmp_path))
+
+
 def test_a_bert_that_says_nothing_of_pooling_is_a_mean_under_the_cosine(tmp_path):
     folder = saved(tmp_path)
-    (folder / "modules.json").unlink()
+    for file in ("modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"):
+        (folder / file).unlink()
     found = checkpoints.described(str(folder))
     assert (found["pooling"], found["similarity"], found["head"]) == ("all", "cosine", "none")
 

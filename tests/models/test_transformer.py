@@ -41,7 +41,8 @@ def encoded_slowly(model, rows):
     states, mask = padded(model, rows)
     if model.pooling == "cls":
         return model.head(states[:, 0])
-    texts = [own[kept == 1][1:-1] for own, kept in zip(states, mask, strict=True)]  # without [CLS] and [SEP]
+    ends = slice(None) if model.pooling == "all" else slice(1, -1)  # with or without [CLS] and [SEP]
+    texts = [own[kept == 1][ends] for own, kept in zip(states, mask, strict=True)]
     return torch.stack([model.head(own.sum(dim=0) / max(1, len(own))) for own in texts])
 
 
@@ -190,7 +191,7 @@ def test_a_text_that_is_too_long_is_named():
         ({"layers": -1}, "layers = -1 must be at least 0"),
         ({"layers": 0, "pooling": "cls"}, "without layers only the mean says anything of a text"),
         ({"dimension": 0}, "dimension = 0 must be positive"),
-        ({"pooling": "meen"}, "pooling = 'meen' is not known. Did you mean 'mean'.*Valid: cls, mean"),
+        ({"pooling": "meen"}, "pooling = 'meen' is not known. Did you mean 'mean'.*Valid: all, cls, mean"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(changes, message):

@@ -364,7 +364,7 @@ def test_bindings_have_places_at_every_profile():
         assert places["smoke"]["collection"] == "pydocs-passages-smoke"
         assert set(places["laptop"]["collection"].split(", ")) <= set(datasets.names())
         is_part = [profile for profile, place in places.items() if place["fidelity"] == "part"]
-        assert is_part == (["laptop"] if data_set == "DL Passage" else [])
+        assert is_part == (["laptop", "checkpoint"] if data_set == "DL Passage" else [])
 
 
 def test_compressed_indexes_have_the_papers_shares_of_the_uncompressed_bytes():

@@ -253,14 +253,14 @@ def test_examples_begin_with_the_best_and_end_with_the_worst(targets, generator,
 
     monkeypatch.setattr(Panel, "written", written)
     shown = panels(targets, generator, 6)
-    found = part3.examples(shown, "Nucleus", 2)
+    found = part3.examples(shown, "Nucleus", 2, 0)
     assert found["passage"].tolist()[:2] == shown[0].texts[order[:2]].tolist() and len(found) == 4
     assert [line[0] for line in found["Nucleus"][0].split("\n")] == ["✓", "✓"]
     assert [line[0] for line in found["Nucleus"][1].split("\n")] == ["✓", "✗"]
     assert "✓" not in found["Nucleus"][3]
     assert (found["target"] == TARGET).all() and found["real"][0] in set(targets[0].test.queries["text"])
-    assert part3.examples(shown, "Nucleus", 2, [TARGET]).equals(found)
-    assert len(part3.examples(shown, "Nucleus", 2, ["another"])) == 0
+    assert part3.examples(shown, "Nucleus", 2, 0, [TARGET]).equals(found)
+    assert len(part3.examples(shown, "Nucleus", 2, 0, ["another"])) == 0
 
 
 def test_pairs_are_counted_over_all_passages_of_a_target(targets, generator):

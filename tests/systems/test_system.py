@@ -298,8 +298,13 @@ def test_a_run_is_that_of_all_documents_by_inner_product_and_made_once(collectio
     np.testing.assert_allclose(run["score"].to_numpy().reshape(-1, 5)[:, 0], scores.max(axis=1), rtol=1e-5)
     monkeypatch.setattr(Retriever, "encode_documents", lambda *_: pytest.fail("encoded twice"))
     pd.testing.assert_frame_equal(rank(trained, collection, depth=5), run)
-    with pytest.raises(DataError, match="trained"):
-        rank(fit(BARE, collection, 0), collection)
+
+
+def test_what_is_not_trained_is_asked_as_well(collection, own_build):
+    first, other = (BARE.run(Target(collection), seed, depth=5) for seed in (0, 1))
+    assert not first["score"].equals(other["score"])
+    pd.testing.assert_frame_equal(BARE.run(Target(collection), 0, depth=5), first)
+    assert BARE.cost(Target(collection), 0) == (0, 0.0, ()) and BARE.trained
 
 
 def test_a_compressed_index_is_another_search_of_the_same_training(collection, own_build, trainings):
@@ -399,6 +404,29 @@ def test_a_checkpoint_is_a_start(collection, own_build, tmp_path, monkeypatch):
         torch.testing.assert_close(weight, saved.get_parameter(name), atol=1e-6, rtol=0)
     with pytest.raises(DataError, match="no BERT checkpoint"):
         fit(System(replace(made, checkpoint=str(tmp_path / "gone")), UNITS), collection, 0)
+
+
+def test_a_sentence_encoder_brings_its_words_and_is_the_same_for_every_seed(
+    collection, own_build, tmp_path, monkeypatch
+):
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    made = replace(SMALL, encoder="transformer", width=64, layers=1)
+    for name in ("here", "there"):
+        Retriever.fresh(made, UNITS, 77).model.query_encoder.bert.save_pretrained(tmp_path / name)
+        UNITS.save(tmp_path / name / "vocab.txt")
+    here, there = (
+        System(Architecture.of_checkpoint(str(tmp_path / name), query_length=8, document_length=16))
+        for name in ("here", "there")
+    )
+    assert here.tokenizer(collection) == UNITS and not here.trained and here.cost(Target(collection), 0).steps is None
+    target = Target(collection)
+    pd.testing.assert_frame_equal(here.run(target, 0, depth=5), here.run(target, 1, depth=5))
+    ltre = replace(LABELS, negatives="retrieved", loss="lambdarank-mrr", trains="query", options={"n": 5})
+    assert (here + ltre).trained and fit(here + ltre, collection, 0).name == fit(there + ltre, collection, 0).name
+    assert not Reordered(Lexical(BM25()), here).trained and Reordered(Lexical(BM25()), here + ltre).trained
 
 
 def test_a_training_is_watched_from_outside(collection, own_build):

@@ -70,7 +70,9 @@ def test_a_profile_can_be_planned(profile):
     plans = notebooks.plan(ROOT, profile).values()
     assert any(plan.parameters["profile"] == profile for plan in plans)
     for plan in plans:
-        assert plan.parameters["profile"] == profile or plan.parameters["source"] == "reference"
+        drawn = plan.parameters["source"] == "reference"
+        name = plan.parameters["profile"]
+        assert drawn or name == profile or not (ROOT / "data" / "reference" / name / plan.page.notebook.stem).is_dir()
 
 
 def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
@@ -86,10 +88,11 @@ def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
 def test_what_a_profile_does_not_list_may_be_drawn_from_what_another_recorded(toy):
     toybook.set_profile(toy, "mine", {"others": "toy", "2_b": {"parameters": {"wait": 2.0}}})
     toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"wait": 1.0}}})
+    (toy / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
     plans = notebooks.plan(toy, "mine", seeds=[3])
     assert list(plans) == list(notebooks.plan(toy, "toy"))
     told = {name: [each.parameters[key] for key in ("profile", "source", "wait")] for name, each in plans.items()}
-    assert told == {"1_a": ["toy", "reference", 1.0], "2_b": ["mine", "run", 2.0], "3_c": ["toy", "reference", 0.0]}
+    assert told == {"1_a": ["toy", "reference", 1.0], "2_b": ["mine", "run", 2.0], "3_c": ["toy", "run", 0.0]}
     assert plans["2_b"].parameters["seeds"] == [3]
 
 
