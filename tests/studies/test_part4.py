@@ -11,12 +11,13 @@ import part4_pages
 import pytest
 from words import SMALL, UNITS, make_collection
 
-from retlib.core import notebook_files
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
 from retlib.data.collection import hash_position, subsample
 from retlib.evaluation import latency
 from retlib.evaluation.results import Results
+from retlib.models import checkpoints
 from retlib.report import tables
 from retlib.retrieval.index import EXACT
 from retlib.studies import part4
@@ -28,6 +29,7 @@ from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels
 from retlib.training.dynamics import Watching
+from retlib.workflow import notebooks
 
 SHORT = {"steps": 4, "batch_size": 16, "learning_rate": 0.01, "keep": "last"}
 WARM = System(SMALL, UNITS) + Stage(data=Labels(), **SHORT)
@@ -57,6 +59,20 @@ def values(made, **where):
 
 
 # --- what the pages declare ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [*part4_pages.PAGES, "54_unjudged_documents"])
+@pytest.mark.parametrize("profile", notebook_files.profiles(runtime.root()))
+def test_every_profile_declares_systems(page, profile, monkeypatch):
+    """Without data, and without the weights of a checkpoint."""
+    monkeypatch.setattr(checkpoints, "described", lambda name: {"width": 384, "dimension": 384, "checkpoint": name})
+    given = dict(notebooks.plan(runtime.root(), profile)[page].parameters) | {"profile": "explore", "source": "run"}
+    systems = part4_pages.systems(page, part4_pages.declared(page, **given))
+    dense = [each for each in systems.values() if isinstance(each, System)]
+    assert dense
+    for each in dense:
+        assert each.architecture.checkpoint == given.get("checkpoint", "")
+        assert (each.tokens is None) == bool(given.get("checkpoint"))
 
 
 def test_the_same_chain_on_two_pages_is_trained_once():
