@@ -27,7 +27,9 @@ from retlib.retrieval.lexical import BM25
 from retlib.studies.experiment import Experiment, Outcome
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
+from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
+from retlib.systems.training_data import Labels
 from retlib.training.pretraining import Mixture, PretrainingPairs
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
@@ -52,14 +54,20 @@ RULES: dict[str, Rule] = {
     "pretraining_steps": _POSITIVE,
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": number(1e-7, 1),
-    "grown_steps": _POSITIVE,
-    "grown_batch": number(2, whole=True),
-    "grown_rate": number(1e-7, 1),
-    "mlm_steps": _POSITIVE,
-    "mlm_rate": number(1e-7, 1),
     "finetuning_steps": mapping_of(None, _POSITIVE),
     "finetuning_batch": number(2, whole=True),
     "finetuning_rate": number(1e-7, 1),
+    "token_dropout": number(0, 0.99),
+}
+# Those of notebooks that train layers.
+LAYERED: dict[str, Rule] = {
+    "grown_steps": _POSITIVE,
+    "grown_rate": number(1e-7, 1),
+    "mlm_steps": _POSITIVE,
+    "mlm_rate": number(1e-7, 1),
+    "layered_steps": mapping_of(None, _POSITIVE),
+    "layered_batch": number(2, whole=True),
+    "layered_rate": number(1e-7, 1),
 }
 
 
@@ -69,30 +77,43 @@ def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
     return Architecture(**{"similarity": "cosine", **{name: parameters[name] for name in names}, **changes})
 
 
-def steps_of(share: float, finetuning_steps: Mapping[str, int]) -> int:
-    """Steps of the training on a share of the labels.
+def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
+    """The training on a share of the labels: a start with layers takes `layered_*`, one without `finetuning_*`.
 
     Raises
     ------
     SettingError
-        If the mapping has no number of steps for this share.
+        If the number of steps for this share is not given.
     """
-    found = [steps for name, steps in finetuning_steps.items() if str(name).replace(".", "", 1).isdecimal()
-             and float(name) == share]  # fmt: skip
-    require(len(found) == 1, f"finetuning_steps = {dict(finetuning_steps)} lacks the share {share:g}")
-    return found[0]
+    made = start.architecture
+    transformer = made.encoder == "transformer"
+    layered = transformer and max(made.layers, *(stage.layers or 0 for stage in start.stages), 0) > 0
+    kind = "layered" if layered else "finetuning"
+    given = parameters[f"{kind}_steps"]
+    steps = {float(name): count for name, count in given.items()}.get(share)
+    require(steps is not None, f"{kind}_steps = {dict(given)} lacks the share {share:g}")
+    size, rate = parameters[f"{kind}_batch"], parameters[f"{kind}_rate"]
+    dropout = parameters["token_dropout"] if transformer else 0.0
+    return Stage(data=Labels(), steps=steps, batch_size=size, learning_rate=rate, token_dropout=dropout)
 
 
 @lru_cache(maxsize=64)  # a chapter asks for the same one again and again
-def target(collection: Collection, share: float, candidates: int) -> Target:
-    """A share of the labels trains, among all candidates; the last fifth of the queries tests, among about so many."""
+def target(collection: Collection, share: float, candidates: int | None) -> Target:
+    """A share of the labels trains, among all candidates; the last fifth of the queries tests, among about so many.
+
+    Without a number it tests among all, and the test's name ends in ``-all``.
+    """
     whole = low_resource(collection, share, TEST)
-    return Target(subsample(whole, candidates), whole)
+    test = replace(whole, name=f"{whole.name}-all") if candidates is None else subsample(whole, candidates)
+    return Target(test, whole)
 
 
-def targets(experiment: Experiment, names: Iterable[str], share: float) -> list[Target]:
-    """The targets of collections at a share of the labels; none on a page of recorded results."""
-    candidates = experiment.parameters["candidates"]
+def targets(experiment: Experiment, names: Iterable[str], share: float, whole: bool = False) -> list[Target]:
+    """The targets of collections at a share of the labels; none on a page of recorded results.
+
+    With `whole` their tests are among all candidates, not among the `candidates` of the notebook's parameters.
+    """
+    candidates = None if whole else experiment.parameters["candidates"]
     return [target(experiment.load(name), share, candidates) for name in names if experiment.live]
 
 

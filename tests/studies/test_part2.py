@@ -1,5 +1,7 @@
 """Studies over ReQA: what is recorded for whom under which name, their rules and tables; on NumPy's docstrings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,8 +27,8 @@ PARAMETERS = {
     "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "units": 300, "candidates": 150,
     "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "towers": "siamese",
     "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
-    "pretraining_rate": 0.001, "grown_steps": 1, "grown_batch": 8, "grown_rate": 0.001, "mlm_steps": 1,
-    "mlm_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8, "finetuning_rate": 0.01,
+    "pretraining_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
+    "finetuning_rate": 0.01, "token_dropout": 0.2,
 }  # fmt: skip
 NAME = "pydocs-reqa-smoke"
 FEW = f"{NAME}-0.05"
@@ -189,11 +191,31 @@ def test_an_impossible_parameter_is_refused(name, value, message):
         check_parameters({**PARAMETERS, name: value}, {**COMMON, **part2.RULES})
 
 
-def test_a_share_without_finetuning_steps_is_refused():
-    steps = {"0.05": 4, "0.8": 9, "few": 1}
-    assert part2.steps_of(0.8, steps) == 9
+LAYERED = {"layered_steps": {"0.05": 4, "0.8": 9}, "layered_batch": 4, "layered_rate": 0.02}
+GROWN = replace(LABELS, layers=1)
+BAG = System(part2.architecture(PARAMETERS, layers=0), PAGES)
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "batch", "rate", "dropout"),
+    [(PLAIN, 3, 8, 0.01, 0.0), (BAG, 3, 8, 0.01, 0.2), (PRETRAINED, 9, 4, 0.02, 0.2), (BAG + GROWN, 9, 4, 0.02, 0.2)],
+)
+def test_starts_with_layers_are_trained_on_labels_in_their_own_way(start, steps, batch, rate, dropout):
+    found = part2.labels(start, 0.8, {**PARAMETERS, **LAYERED})
+    assert (found.steps, found.batch_size, found.learning_rate) == (steps, batch, rate)
+    assert found.token_dropout == dropout and found.layers is None
+
+
+def test_a_share_without_steps_is_refused():
     with pytest.raises(SettingError, match=r"finetuning_steps = .* lacks the share 0.1"):
-        part2.steps_of(0.1, steps)
+        part2.labels(PLAIN, 0.1, PARAMETERS)
+
+
+def test_a_whole_collection_tests_among_all_candidates(targets):
+    (some,), (every,) = targets[0.05], part2.targets(experiment(), [NAME], 0.05, whole=True)
+    assert every.test.name == f"{some.test.name}-all" and len(every.test.documents) > len(some.test.documents)
+    assert every.test.split("test").index.equals(some.test.split("test").index)
+    assert every.trains.fingerprint == some.trains.fingerprint
 
 
 # --- tables ----------------------------------------------------------------------------------------
