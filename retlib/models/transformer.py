@@ -247,7 +247,11 @@ class Transformer(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """A Transformer with BERT's head for masked tokens, whose output weights are the embeddings (Devlin 2019).
+    """A Transformer with BERT's head for masked tokens (Devlin 2019), whose output weights begin as the embeddings.
+
+    They are no longer the same once it trains: every step moves the outputs of all tokens, and Adam moves those of rare
+    tokens, which are never asked for, as far as all others and in one direction, until their embeddings are one (Gao et
+    al. 2019 describe it).
 
     Parameters
     ----------
@@ -261,14 +265,16 @@ class MaskedLanguageModel(nn.Module):
 
         self.encoder = encoder
         self.transform = BertPredictionHeadTransform(encoder.bert.config)
-        self.bias = nn.Parameter(torch.zeros(encoder.bert.config.vocab_size))
+        embeddings = encoder.bert.get_input_embeddings().weight
+        self.output = nn.Linear(embeddings.shape[1], embeddings.shape[0])
+        self.output.weight.data.copy_(embeddings.detach())
+        nn.init.zeros_(self.output.bias)
 
     def forward(self, table: TokenTable, places: np.ndarray) -> Tensor:
         """Logits of the tokens at some places of the table's flat ids: shape (places, vocabulary)."""
         states = self.encoder.states(table)
         chosen = states[torch.from_numpy(places).to(states.device)]  # (places, width)
-        embeddings = self.encoder.bert.get_input_embeddings().weight
-        return self.transform(chosen) @ embeddings.T + self.bias
+        return self.output(self.transform(chosen))
 
 
 class Framed(NamedTuple):

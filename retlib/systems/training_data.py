@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
@@ -119,16 +120,22 @@ class MaskedTokens(TrainingData):
 
     def address(self, target: Collection) -> dict[str, Any]:
         """The text."""
-        return {"masked": self.articles.corpus.fingerprint}
+        return {"masked": self.articles.corpus.fingerprint, "output": "own, begun with frequencies"}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages."""
+        """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages.
+
+        The output's bias begins with the tokens' frequencies. Otherwise the first hundreds of steps learn nothing
+        else, and put it into the states, which then all have one direction.
+        """
         _trains_both(training)
         student, stage = training.student, training.stage
         encoder = module.query_encoder
         fits = isinstance(encoder, Transformer) and encoder.layers > 0 and not stage.token_dropout
         require(fits, "masked tokens are predicted by a Transformer with layers, from all that stands around them")
         model = MaskedLanguageModel(encoder).to(runtime.device())
+        counts = 1 + np.bincount(self.articles.corpus.sentences.ids, minlength=model.output.out_features)
+        model.output.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
         passages = MaskedPassages(self.articles.corpus, student.tokenizer, student.architecture.document_length)
         task = MaskedTask(model, passages, stage.batch_size, training.seed)
         unseen = passages.draw(0, min(UNSEEN // 4, stage.seen or UNSEEN), training.seed + OTHER_SEED)
