@@ -57,9 +57,14 @@ def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
     return table.rename_axis(index=["paper", "tested"], columns=None).reset_index()
 
 
+def judged(ledger: pd.DataFrame) -> pd.DataFrame:
+    """The papers of which any claim is tested."""
+    return ledger[ledger["paper"].isin(ledger["paper"][ledger["verdict"] != NOT_TESTED])]
+
+
 def matrix(ledger: pd.DataFrame) -> Figure:
     """A tile for each claim, a row for each paper: the verdict by sign and colour, hatched on a stand-in."""
-    known = papers()
+    known = {name: paper for name, paper in papers().items() if (ledger["paper"] == name).any()}
     figure, (axis,) = styled(9.5, 0.62 * len(known) + 1.1)
     for row, paper in enumerate(known):
         for column, claim in enumerate(ledger[ledger["paper"] == paper].itertuples()):

@@ -60,6 +60,16 @@ def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
     assert sum(tile.get_hatch() is not None for tile in tiles) == 1
 
 
+def test_papers_of_which_nothing_is_tested_are_left_out(ledger):
+    kept = overview.judged(ledger[ledger["paper"].isin(["zhan2020", "gillick2018"])])
+    assert set(kept["paper"]) == {"zhan2020", "gillick2018"}
+    ledger.loc[ledger["paper"] != "zhan2020", "verdict"] = claims.NOT_TESTED
+    kept = overview.judged(ledger)
+    assert set(kept["paper"]) == {"zhan2020"}
+    axis = overview.matrix(kept).axes[0]
+    assert [text.get_text() for text in axis.get_yticklabels()] == [claims.papers()["zhan2020"].label]
+
+
 @pytest.mark.parametrize(
     ("values", "effect"),
     [("A=90.4; B=88.3", 2.1), ("A=5/7; B=4/5", 1.5), ("A=3/4; B=2/2; C=1/1", 1.5)],
