@@ -363,7 +363,9 @@ def test_logits_are_berts_head_over_the_states_of_the_places():
             hidden = hidden * weights["transform.LayerNorm.weight"] + weights["transform.LayerNorm.bias"]
             for token in range(0, 60, 7):
                 own = weights["encoder.bert.embeddings.word_embeddings.weight"][token]
-                torch.testing.assert_close(found[row, token], hidden @ own + model.output.bias[token], rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(
+                    found[row, token], hidden @ own + model.output.bias[token], rtol=1e-4, atol=1e-4
+                )
     assert found.shape == (6, 60)
 
 
