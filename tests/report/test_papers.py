@@ -178,7 +178,6 @@ def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
 NEW = {
     ("23_ablation", "8: deep, ICT+BFS+WLP, narrower"),
     ("23_ablation", "9: deep, ICT+BFS+WLP, narrowest"),
-    ("43_two_stage", "natural-questions-passages"),
 }
 
 
