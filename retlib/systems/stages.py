@@ -148,7 +148,9 @@ class Stage(Schedule):
 
     def seeded(self, seed: int) -> Stage:
         """The stage of a chain of this seed; see `TrainingData.seeded`."""
-        return replace(self, data=tuple(part.seeded(seed) for part in self.parts))
+        if isinstance(self.data, TrainingData):
+            return replace(self, data=self.data.seeded(seed))
+        return replace(self, data=[part.seeded(seed) for part in self.parts])
 
     def __str__(self) -> str:
         return f"{' and '.join(map(repr, self.parts))}, {self.negatives}"
