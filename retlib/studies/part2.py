@@ -90,7 +90,7 @@ def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     layered = transformer and max(made.layers, *(stage.layers or 0 for stage in start.stages), 0) > 0
     kind = "layered" if layered else "finetuning"
     given = parameters[f"{kind}_steps"]
-    steps = {float(name): count for name, count in given.items()}.get(share)
+    steps = {str(name): count for name, count in given.items()}.get(f"{share:g}")
     require(steps is not None, f"{kind}_steps = {dict(given)} lacks the share {share:g}")
     size, rate = parameters[f"{kind}_batch"], parameters[f"{kind}_rate"]
     dropout = parameters["token_dropout"] if transformer else 0.0
