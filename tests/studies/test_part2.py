@@ -209,6 +209,8 @@ def test_starts_with_layers_are_trained_on_labels_in_their_own_way(start, steps,
 def test_a_share_without_steps_is_refused():
     with pytest.raises(SettingError, match=r"finetuning_steps = .* lacks the share 0.1"):
         part2.labels(PLAIN, 0.1, PARAMETERS)
+    with pytest.raises(SettingError, match="lacks the share 0.8"):
+        part2.labels(PLAIN, 0.8, {**PARAMETERS, "finetuning_steps": {"many": 3}})
 
 
 def test_a_whole_collection_tests_among_all_candidates(targets):
