@@ -29,7 +29,7 @@ from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
-from retlib.systems.training_data import Labels
+from retlib.systems.training_data import Labels, Pretraining
 from retlib.training.pretraining import Mixture, PretrainingPairs
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
@@ -58,6 +58,7 @@ RULES: dict[str, Rule] = {
     "finetuning_batch": number(2, whole=True),
     "finetuning_rate": number(1e-7, 1),
     "token_dropout": number(0, 0.99),
+    "rehearsal": one_of((False, True)),
 }
 # Those of notebooks that train layers.
 LAYERED: dict[str, Rule] = {
@@ -80,6 +81,8 @@ def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
 def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     """The training on a share of the labels: a start with layers takes `layered_*`, one without `finetuning_*`.
 
+    With `rehearsal` the pre-training of embeddings alone goes on beside it, with as many pairs in each batch.
+
     Raises
     ------
     SettingError
@@ -94,7 +97,10 @@ def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     require(steps is not None, f"{kind}_steps = {dict(given)} lacks the share {share:g}")
     size, rate = parameters[f"{kind}_batch"], parameters[f"{kind}_rate"]
     dropout = parameters["token_dropout"] if transformer else 0.0
-    return Stage(data=Labels(), steps=steps, batch_size=size, learning_rate=rate, token_dropout=dropout)
+    rehearsed = parameters["rehearsal"] and transformer and not layered
+    learned = [stage.data for stage in start.stages if isinstance(stage.data, Pretraining)]
+    data = [Labels(), *(learned if rehearsed else ())]
+    return Stage(data=data, steps=steps, batch_size=size, learning_rate=rate, token_dropout=dropout)
 
 
 @lru_cache(maxsize=64)  # a chapter asks for the same one again and again

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
             found.add(name)
             waiting += plans[name].after
     return {name: plan for name, plan in plans.items() if name in found}
+
+
+def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
+    """For each plan, how many pages stand in the longest row of pages that wait for one another, itself the first."""
+    waiting = {name: [other for other, plan in plans.items() if name in plan.after] for name in plans}
+    lengths: dict[str, int] = {}
+    for name in TopologicalSorter(waiting).static_order():
+        lengths[name] = 1 + max((lengths[other] for other in waiting[name]), default=0)
+    return lengths
 
 
 def reference_plan(root: Path, name: str) -> Plan | None:

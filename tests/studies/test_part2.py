@@ -28,7 +28,7 @@ PARAMETERS = {
     "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "towers": "siamese",
     "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
     "pretraining_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
-    "finetuning_rate": 0.01, "token_dropout": 0.2,
+    "finetuning_rate": 0.01, "token_dropout": 0.2, "rehearsal": False,
 }  # fmt: skip
 NAME = "pydocs-reqa-smoke"
 FEW = f"{NAME}-0.05"
@@ -204,6 +204,18 @@ def test_starts_with_layers_are_trained_on_labels_in_their_own_way(start, steps,
     found = part2.labels(start, 0.8, {**PARAMETERS, **LAYERED})
     assert (found.steps, found.batch_size, found.learning_rate) == (steps, batch, rate)
     assert found.token_dropout == dropout and found.layers is None
+
+
+def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
+    def data(start, rehearsal):
+        stage = part2.labels(start, 0.8, {**PARAMETERS, **LAYERED, "rehearsal": rehearsal})
+        return [repr(part) for part in stage.parts]
+
+    learned = PRETRAINED.stages[0]
+    assert data(BAG + learned, False) == ["labels"]
+    assert data(BAG + learned, True) == ["labels", repr(learned.data)]
+    for other in (BAG, PLAIN + learned, PRETRAINED, BAG + learned + replace(learned, layers=1)):
+        assert data(other, True) == ["labels"]
 
 
 def test_a_share_without_steps_is_refused():

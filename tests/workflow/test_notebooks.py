@@ -96,6 +96,13 @@ def test_what_a_profile_does_not_list_may_be_drawn_from_what_another_recorded(to
     assert plans["2_b"].parameters["seeds"] == [3]
 
 
+def test_what_a_long_chain_waits_for_comes_first(toy):
+    page = notebooks.plan(toy, "toy")["1_a"].page
+    after = {"last": ("middle", "short"), "middle": ("first",), "first": (), "short": (), "alone": ()}
+    chains = notebooks.chains({name: notebooks.Plan(page, {}, others) for name, others in after.items()})
+    assert chains == {"first": 3, "middle": 2, "short": 2, "last": 1, "alone": 1}
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
