@@ -37,8 +37,8 @@ class TokenVectors(nn.Module):
     Parameters
     ----------
     encoder : Transformer
-        Of a retriever, trained in place under its own head, without the tanh that some have behind it: before it,
-        the mean of a text's vectors is what the retriever makes of the text.
+        Of a retriever, trained in place under its own head: the mean of a text's vectors is what the retriever makes
+        of the text.
     wordpiece : WordPiece
         Of the token tables.
 

@@ -50,8 +50,8 @@ class Architecture:
         Of an encoding; 512 in Chang 2020.
     pooling : {"mean", "all", "cls"}
         Of a Transformer; the papers' is [CLS].
-    head : {"linear", "tanh", "none"}
-        Of a Transformer: a linear layer alone, with tanh behind it (Liang 2020), or none.
+    head : {"linear", "none"}
+        Of a Transformer: a linear layer or none; Liang 2020 has tanh behind it.
     towers : {"siamese", "two"}
         Whether both sides share one encoder. Two begin alike, as two copies of one BERT do (Liang 2020, section 4).
     similarity : {"dot", "cosine"}

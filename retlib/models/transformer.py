@@ -19,8 +19,8 @@ from retlib.models.encoders import mean_of_tokens
 
 # The mean of the text's own states; of all of them, those of [CLS] and [SEP] too; or the state of [CLS].
 POOLINGS = ("mean", "all", "cls")
-# What follows the linear layer of a head: nothing, or tanh (Liang 2020, section 2.2); "none" has no such layer.
-HEADS = {"linear": nn.Identity, "tanh": nn.Tanh, "none": nn.Identity}
+# Linear layers behind the pooling: one, or none.
+HEADS = ("linear", "none")
 
 # Rows that are padded to one length together: smaller groups waste less padding, larger ones
 # make fewer calls. For two layers of 128 on one core, 16 to 64 are equally fast.
@@ -41,8 +41,8 @@ class Transformer(nn.Module):
     pooling : {"mean", "all", "cls"}
         Mean of the hidden states of a row's tokens; of [CLS] and [SEP] too, as sentence-transformers has it; or the
         state of [CLS], as in the paper. From scratch the mean learns several times faster.
-    head : {"linear", "tanh", "none"}
-        The linear layer alone, with tanh behind it (Liang 2020, section 2.2), or nothing: hidden states are encodings.
+    head : {"linear", "none"}
+        The linear layer, or nothing: hidden states are encodings.
 
     Notes
     -----
@@ -70,7 +70,6 @@ class Transformer(nn.Module):
         self.token_dropout = 0.0  # share of a text's tokens that are left out while it trains
         self.dimension = dimension
         self.head = nn.Identity() if head == "none" else nn.Linear(width, dimension)
-        self.finish = HEADS[head]()
         self._special = (wordpiece.pad, wordpiece.cls, wordpiece.sep)
 
     @classmethod
@@ -205,7 +204,7 @@ class Transformer(nn.Module):
         """What the head makes of states that are pooled in some way: (..., width) to (..., dimension), float32."""
         # Scores are made of these: they stay exact where the layers ran in bfloat16.
         with torch.autocast(pooled.device.type, enabled=False):
-            return self.finish(self.head(pooled.float()))
+            return self.head(pooled.float())
 
     def states(self, table: TokenTable) -> Tensor:
         """The hidden state of every token of the table, in the order of its flat ids: shape (tokens, width)."""

@@ -84,6 +84,9 @@ COMMON: dict[str, Rule] = {
     "steps": POSITIVE,
     "batch": number(2, whole=True),
     "rate": RATE,
+    "token_dropout": number(0, 0.99),
+    "pretraining_steps": POSITIVE,
+    "pretraining_batch": number(2, whole=True),
     "pretraining_rate": RATE,
 }
 

@@ -17,16 +17,6 @@ TABLE = UNITS.encode(make_collection().documents["text"][:12])
 TRANSFORMER = replace(SMALL, encoder="transformer", layers=1, width=64)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_the_tanh_head_is_the_linear_one_with_tanh(pooling):
-    linear, tanh = (
-        Retriever.fresh(replace(TRANSFORMER, pooling=pooling, head=head), UNITS, seed=0) for head in ("linear", "tanh")
-    )
-    encoded = tanh.encode_queries(TABLE)
-    np.testing.assert_allclose(encoded, np.tanh(linear.encode_queries(TABLE)), atol=2e-2)
-    assert np.abs(encoded).max() < 1
-
-
 @pytest.mark.parametrize(("towers", "apart"), [("siamese", False), ("two", True)])
 def test_two_towers_begin_alike_and_are_trained_apart(towers, apart):
     retriever = Retriever.fresh(replace(TRANSFORMER, towers=towers), UNITS, seed=0)

@@ -91,14 +91,6 @@ def test_the_two_poolings_are_different():
     assert not torch.allclose(one(table), other(table), atol=1e-2)
 
 
-def test_a_tanh_head_is_tanh_of_the_linear_one():
-    table, found = TokenTable.from_rows(ROWS), []
-    for head in ("linear", "tanh"):
-        torch.manual_seed(0)
-        found.append(Transformer.from_scratch(WORDPIECE, 1, 64, 8, head=head).eval()(table))
-    assert_close(found[1], found[0].tanh())
-
-
 def test_rows_of_a_table_that_was_taken_apart_keep_their_order():
     model, table = make(), TokenTable.from_rows(ROWS)
     with torch.no_grad():

@@ -35,6 +35,7 @@ GIVEN = {
     "denoising_steps": 0, "generator_steps": 3, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
     "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
     "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
+    "pretraining_steps": 2, "pretraining_batch": 8, "token_dropout": 0.2,
     "later_rate": 0.001,
     "adapted": [TARGET], "compared": [TARGET], "added": {TARGET: 20}, "added_articles": "pydocs-smoke",
 }  # fmt: skip
@@ -160,14 +161,15 @@ def test_each_system_is_trained_on_what_it_is_called():
         for name, system in studies[0][0].systems.items()
         if isinstance(system, System)
     }  # fmt: skip
-    out, own = "generated out of target", "generated"
+    start, out, own = "Pretraining(tasks=('ict'", "generated out of target", "generated"
     assert told == {
-        "Siamese | WikiGQ": ("siamese", [out]), "Two-Tower | WikiGQ": ("two", [out]),
-        "Siamese | Source": ("siamese", ["labels of pydocs-source"]),
-        "Two-Tower | Source": ("two", ["labels of pydocs-source"]),
-        "Siamese | WikiGQ+FT(GQ)": ("siamese", [out, own]), "Two-Tower | WikiGQ+FT(GQ)": ("two", [out, own]),
-        "Siamese | Official data": ("siamese", ["labels"]),
-        "Two-Tower | ICT+BFS+WLP": ("two", ["Pretraining(tasks=('ict'", "labels"]),
+        "Siamese | WikiGQ": ("siamese", [start, out]), "Two-Tower | WikiGQ": ("two", [start, out]),
+        "Siamese | Source": ("siamese", [start, "labels of pydocs-source"]),
+        "Two-Tower | Source": ("two", [start, "labels of pydocs-source"]),
+        "Siamese | WikiGQ+FT(GQ)": ("siamese", [start, out, own]),
+        "Two-Tower | WikiGQ+FT(GQ)": ("two", [start, out, own]),
+        "Siamese | Official data": ("siamese", [start, "labels"]),
+        "Two-Tower | ICT+BFS+WLP": ("two", [start, start, "labels"]),
     }  # fmt: skip
 
 

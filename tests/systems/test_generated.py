@@ -37,7 +37,7 @@ QUERIES = pd.DataFrame(
         "query": [ask.format(thing) for thing in THINGS for ask in ("how to clean a {}", "is a {} dry")],
     }
 )
-ARCHITECTURE = Architecture(layers=1, width=64, dimension=16, query_length=8, document_length=16, head="tanh")
+ARCHITECTURE = Architecture(layers=1, width=64, dimension=16, query_length=8, document_length=16)
 
 
 @pytest.fixture(scope="module")
