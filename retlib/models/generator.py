@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -15,7 +16,8 @@ from retlib.core import runtime
 from retlib.core.errors import require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.data.text import TokenTable, WordPiece
-from retlib.data.tokenized import tokenize
+from retlib.data.tokenized import tokenize, tokens_key
+from retlib.models.retriever import Retriever
 from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq
 
 CONFIG = "bart.json"
@@ -102,6 +104,24 @@ class Generator:
         runtime.set_seeds(seed)
         tokenizer = BartTokenizer(architecture.checkpoint) if tokenizer is None else tokenizer
         return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
+
+    def take_embeddings(self, retriever: Retriever) -> None:
+        """Begin with the token embeddings of a retriever, as long on the average as its own were.
+
+        Raises
+        ------
+        SettingError
+            If the two have not one vocabulary and width.
+        """
+        mine = self.model.bart.model.shared.weight
+        theirs = retriever.model.query_encoder.bert.embeddings.word_embeddings.weight
+        wrong = (
+            f"a generator with {tuple(mine.shape)} embeddings cannot begin with {tuple(theirs.shape)} of a retriever"
+        )
+        require(mine.shape == theirs.shape, wrong)
+        require(tokens_key(self.tokenizer) == tokens_key(retriever.tokenizer), f"{wrong} of another vocabulary")
+        with torch.no_grad():
+            mine.copy_(theirs * (mine.square().mean() / theirs.square().mean()).sqrt())
 
     @property
     def fingerprint(self) -> str:

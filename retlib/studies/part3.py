@@ -52,7 +52,7 @@ def one_generator(name: str, value: Any) -> None:
     require(one, f"{name} = {value!r} must have one source and one target here")
 
 
-# The parameters of a generator.
+# The parameters of a generator, and of the retriever whose embeddings it begins with.
 GENERATOR: dict[str, Rule] = {
     "generators": _generators,
     "answers": mapping_of(None, collection_name),
@@ -63,31 +63,31 @@ GENERATOR: dict[str, Rule] = {
     "generator_head": one_of(HEADS),
     "generator_checkpoint": name_or_none,
     "generator_layers": POSITIVE,
-    "generator_width": POSITIVE,
+    "generator_embedded": one_of((False, True)),
     "denoising_steps": number(0, whole=True),
     "generator_steps": POSITIVE,
     "generator_batch": number(2, whole=True),
     "generator_rate": RATE,
     "passage_length": POSITIVE,
     "query_length": POSITIVE,
-}
-
-# Those of what it writes for a retriever, and of the retriever; the leaderboard has them, too.
-COMMON: dict[str, Rule] = {
-    **GENERATOR,
-    "samples": POSITIVE,
-    "kept": POSITIVE,
     "layers": number(0, whole=True),
     "width": POSITIVE,
     "dimension": POSITIVE,
     "document_length": POSITIVE,
+    "pretraining_steps": POSITIVE,
+    "pretraining_batch": number(2, whole=True),
+    "pretraining_rate": RATE,
+}
+
+# Those of what it writes for a retriever, and of the retriever's training; the leaderboard has them, too.
+COMMON: dict[str, Rule] = {
+    **GENERATOR,
+    "samples": POSITIVE,
+    "kept": POSITIVE,
     "steps": POSITIVE,
     "batch": number(2, whole=True),
     "rate": RATE,
     "token_dropout": number(0, 0.99),
-    "pretraining_steps": POSITIVE,
-    "pretraining_batch": number(2, whole=True),
-    "pretraining_rate": RATE,
 }
 
 OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}

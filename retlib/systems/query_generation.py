@@ -16,7 +16,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from retlib.data.pairs import Pairs, PairSource
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models.decoding import Decoding, Nucleus, passage_keys
 from retlib.models.generator import Generator, GeneratorArchitecture
+from retlib.systems.system import System
+from retlib.systems.system import fit as fit_retriever
 from retlib.training.denoising import NoisedPassages
 from retlib.training.tasks import WritingTask
 from retlib.training.trainer import Schedule, train
@@ -75,6 +77,8 @@ class QueryGenerator:
         One without it can be declared, but not used. Where its documents are sentences (column `sentence`), the
         generator learns from these, and reads a passage sentence by sentence; see
         `retlib.data.passages.sentences`.
+    embeddings : System, optional
+        A retriever of the same vocabulary and width, from whose token embeddings it starts.
     seed : int
         Of its weights, of its training and of what it draws. A retriever that is trained on its queries has one of its
         own seed; in the paper one generator serves all.
@@ -86,11 +90,12 @@ class QueryGenerator:
     denoising: Schedule | None = None
     decoding: Decoding = Nucleus()
     learns_from: Collection | None = None
+    embeddings: System | None = field(default=None, hash=False)  # stages hold what has no hash
     seed: int = 0
 
     def __post_init__(self) -> None:
-        wrong = "a checkpoint is pre-trained already: leave denoising out"
-        require(not (self.architecture.checkpoint and self.denoising), wrong)
+        wrong = "a checkpoint is pre-trained already: leave denoising and embeddings out"
+        require(not (self.architecture.checkpoint and (self.denoising or self.embeddings)), wrong)
 
     def learning_from(self, collection: Collection | None) -> QueryGenerator:
         """The same generator with other labels."""
@@ -121,6 +126,7 @@ class QueryGenerator:
             "learns from": self.learns_from.name,
             "training": asdict(self.training),
             "denoising": asdict(self.denoising) if self.denoising else {},
+            "embeddings": self.embeddings.settings if self.embeddings else {},
         }
 
     def queries(self, documents: pd.DataFrame, how: Decoding | None = None) -> pd.DataFrame:
@@ -143,6 +149,8 @@ class QueryGenerator:
 def _start(made: QueryGenerator) -> Generator:
     wordpiece = None if made.architecture.checkpoint else made.articles.tokenizer
     fresh = Generator.fresh(made.architecture, wordpiece, made.seed)
+    if made.embeddings:
+        fresh.take_embeddings(fit_retriever(made.embeddings, made.learns_from, made.seed))
     return denoise(fresh, made.articles.corpus, made.denoising, made.seed) if made.denoising else fresh
 
 

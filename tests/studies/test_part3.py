@@ -31,7 +31,7 @@ GIVEN = {
     "profile": "smoke", "seeds": [0, 1], "source": "run",
     "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
     "articles": "pydocs-smoke", "out_of_target": 50, "units": 300,
-    "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_width": 64,
+    "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_embedded": True,
     "denoising_steps": 0, "generator_steps": 3, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
     "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
     "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
@@ -200,14 +200,18 @@ def test_ablations_are_made_where_their_target_is():
 
 
 def test_a_size_changes_its_generator_and_nothing_else():
-    sizes = {"small": {}, "denoised": {"denoising_steps": 2}, "wide": {"generator_width": 128, "generator_steps": 4}}
+    sizes = {
+        "small": {},
+        "denoised": {"denoising_steps": 2},
+        "deep": {"generator_layers": 4, "generator_embedded": False},
+    }
     names, studies = part3_pages.declared("36_generator_sizes", {"sizes": sizes})
-    small, denoised, wide = names["declared"].values()
+    small, denoised, deep = names["declared"].values()
     assert small.denoising is None and denoised.denoising.steps == 2 and denoised.training == small.training
-    assert (wide.architecture.width, wide.training.steps) == (128, 4)
-    assert denoised.architecture == small.architecture and wide.decoding == small.decoding
+    assert (deep.architecture.layers, deep.embeddings) == (4, None) and small.embeddings == names["start"]
+    assert denoised.architecture == small.architecture and deep.decoding == small.decoding
     (study, only), *_ = studies
-    assert {"Siamese | wide", "BM25, expanded | wide", "Siamese | ICT"} <= set(study.systems)
+    assert {"Siamese | deep", "BM25, expanded | deep", "Siamese | ICT"} <= set(study.systems)
     assert only == {"Siamese | Official data": ["pydocs-target"]}
 
 

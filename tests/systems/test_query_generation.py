@@ -10,11 +10,16 @@ from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, make
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.articles import Articles
-from retlib.data.text import TokenTable
+from retlib.data.text import TokenTable, WordPiece
 from retlib.models.decoding import Beam, Found, Greedy, Nucleus
 from retlib.models.generator import Generator
+from retlib.models.retriever import Architecture
 from retlib.systems import query_generation
 from retlib.systems.query_generation import QueryGenerator, denoise, fit, generate, labelled_pairs, tidy
+from retlib.systems.stages import Stage
+from retlib.systems.system import System
+from retlib.systems.system import fit as fit_retriever
+from retlib.systems.training_data import Labels
 from retlib.training.trainer import Schedule
 
 PASSAGES = pd.Series(texts(11, seed=1), index=[f"p{i}" for i in range(11)])
@@ -257,6 +262,26 @@ def test_denoising_comes_before_it_and_counts(letters, own_build):
     assert made.seconds == pytest.approx(made.fit().history.seconds + made.start().history.seconds)
 
 
+SHAPE = Architecture(layers=0, width=64, dimension=16)
+
+
+def test_it_may_begin_with_the_embeddings_of_a_retriever(letters, own_build):
+    tuned = System(SHAPE, DECLARED.articles) + Stage(data=Labels(), steps=3, batch_size=8, learning_rate=0.1)
+    made = replace(DECLARED, embeddings=tuned).learning_from(make_collection()).seeded(3)
+    theirs = fit_retriever(tuned, make_collection(), 3).model.query_encoder.bert.embeddings.word_embeddings.weight
+    mine, fresh = (each.model.bart.model.shared.weight for each in (made.start(), Generator.fresh(SMALL, LETTERS, 3)))
+    assert torch.nn.functional.cosine_similarity(mine[1:], theirs[1:]).min() > 0.9999  # the first is padding
+    assert mine.square().mean().item() == pytest.approx(fresh.square().mean().item())  # as long as they were
+    assert made.fit().name != replace(made, embeddings=None).fit().name
+    wide = replace(DECLARED, architecture=replace(SMALL, width=128), embeddings=tuned).learning_from(make_collection())
+    with pytest.raises(SettingError, match=r"128\) embeddings cannot begin with \(\d+, 64\) of a retriever"):
+        wide.start()
+    other = fit_retriever(System(SHAPE, Articles("pydocs-smoke", 300)), make_collection(), 0)
+    other.tokenizer = WordPiece([*LETTERS.tokens[:-1], "+"])
+    with pytest.raises(SettingError, match="of another vocabulary"):
+        Generator.fresh(SMALL, LETTERS, 0).take_embeddings(other)
+
+
 def test_it_writes_as_it_was_declared_or_as_it_is_told(letters, own_build):
     made = DECLARED.learning_from(make_collection())
     documents = PASSAGES.to_frame("text")
@@ -277,7 +302,7 @@ def test_one_that_learned_from_sentences_writes_for_every_sentence(letters, own_
 
 
 def test_what_cannot_be_declared_is_named():
-    with pytest.raises(SettingError, match="leave denoising out"):
+    with pytest.raises(SettingError, match="leave denoising and embeddings out"):
         replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), denoising=SHORT)
     with pytest.raises(DataError, match="needs labels to learn from"):
         DECLARED.fit()
