@@ -65,7 +65,7 @@ GENERATOR: dict[str, Rule] = {
     "generator_layers": POSITIVE,
     "generator_embedded": one_of((False, True)),
     "denoising_steps": number(0, whole=True),
-    "generator_steps": POSITIVE,
+    "generator_epochs": number(0.01),
     "generator_batch": number(2, whole=True),
     "generator_rate": RATE,
     "passage_length": POSITIVE,

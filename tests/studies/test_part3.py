@@ -32,7 +32,7 @@ GIVEN = {
     "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
     "articles": "pydocs-smoke", "out_of_target": 50, "units": 300,
     "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_embedded": True,
-    "denoising_steps": 0, "generator_steps": 3, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
+    "denoising_steps": 0, "generator_epochs": 0.1, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
     "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
     "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
     "pretraining_steps": 2, "pretraining_batch": 8, "token_dropout": 0.2,
@@ -379,7 +379,7 @@ def test_answers_are_of_a_generator_s_collection():
         ({"small": {}, "ICT": {}}, "'ICT' names something else on this page"),
         ({"small": {}, "large": 3}, r"sizes\['large'\] = 3 must map parameters to values"),
         ({"small": {}, "large": {"steps": 3}}, r"sizes\['large'\] \(a parameter .*\) = 'steps' is not known"),
-        ({"small": {}, "large": {"generator_steps": 0}}, r"\['generator_steps'\] = 0 must be a whole number"),
+        ({"small": {}, "large": {"generator_epochs": 0}}, r"\['generator_epochs'\] = 0 must be a number"),
     ],
 )
 def test_impossible_sizes_are_refused(value, message):
