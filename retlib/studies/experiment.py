@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from html import escape
 from typing import Any
 
 import pandas as pd
+from IPython.display import HTML, display
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
@@ -151,9 +153,16 @@ class Experiment:
             self.results = found
             # What the page shows is what was recorded, whatever this page was asked for.
             self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())
+        self._noted: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Experiment {self.name}, profile {self.profile}, {'run' if self.live else 'reference'}>"
+
+    def note(self, text: str) -> None:
+        """Show a sentence in bold, once on a page."""
+        if text not in self._noted:
+            self._noted.add(text)
+            display(HTML(f"<p><strong>{escape(text)}</strong></p>"))
 
     def load(self, name: str) -> Collection | None:
         """A collection; None on a reference page, which needs no data."""

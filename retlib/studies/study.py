@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +53,8 @@ class Study:
             System to the names of the tests that it is recorded on, where these are not all.
         """
         if not experiment.live:
+            if names := changed(self.systems, experiment.results.rows):
+                experiment.note(f"When the rows were recorded, these were trained otherwise: {', '.join(names)}.")
             return
         targets = [_target(each) for each in self.targets]
         # Seed by seed, so that a study that is stopped has whole seeds. What is not trained has none.
@@ -70,6 +73,25 @@ class Study:
                 return Outcome(run, system.settings, system.cost(target, seed))
 
             experiment.measure(name, target.test, seed, make, measures=self.measures)
+
+
+def changed(systems: Mapping[str, Ranks], rows: pd.DataFrame) -> list[str]:
+    """The systems that recorded rows speak of, but whose stages were others then: their number, or how one trains."""
+    found = []
+    for name, system in systems.items():
+        if isinstance(system, System):
+            now = [_set(stage.how) for stage in system.stages]
+            recorded = rows.loc[rows["system"] == name, "parameters"].dropna().unique()
+            before = [[_set(stage) for stage in json.loads(each).get("stages", ())] for each in recorded]
+            if before and now not in before:
+                found.append(name)
+    return found
+
+
+def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a stage's settings is set, but for its data: a setting that came later is off in what was before."""
+    told = {name: _set(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
+    return {name: value for name, value in told.items() if value and name != "data"}
 
 
 def some_names(name: str, value: Any) -> None:

@@ -156,13 +156,15 @@ class Stage(Schedule):
         return f"{' and '.join(map(repr, self.parts))}, {self.negatives}"
 
     @property
+    def how(self) -> dict[str, Any]:
+        """All of the stage but its data: JSON values."""
+        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        return {name: value for name, value in told.items() if value not in (None, {})}
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The stage as recorded beside results: JSON values."""
-        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
-        return {
-            "data": [part.settings for part in self.parts],
-            **{k: v for k, v in told.items() if v not in (None, {})},
-        }
+        return {"data": [part.settings for part in self.parts], **self.how}
 
     def address(self, target: Collection) -> dict[str, Any]:
         """What of it takes part in the address of a training, the sources of loss and negatives included."""

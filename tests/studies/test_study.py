@@ -7,9 +7,10 @@ import pytest
 
 from retlib.core.errors import SettingError
 from retlib.evaluation.measures import evaluate
+from retlib.evaluation.results import as_json
 from retlib.retrieval.lexical import BM25, TfIdf
 from retlib.studies.part1 import bag_of_words, pairs
-from retlib.studies.study import best, chosen, learning_curves, names_of, some_names, tune
+from retlib.studies.study import best, changed, chosen, learning_curves, names_of, some_names, tune
 from retlib.systems.compose import Lexical
 from retlib.systems.system import System, Target, fit
 from retlib.training import trainer
@@ -110,3 +111,25 @@ def test_an_unknown_name_is_named(names):
     if names != [] and not isinstance(names, str | list):
         with pytest.raises(SettingError, match="must be a name, or a list of names"):
             some_names("system", names)
+
+
+def recorded(*systems):
+    """Rows of systems, as a study records them."""
+    rows = [{"system": name, "parameters": as_json(system.settings)} for name, system in systems]
+    return pd.DataFrame([*rows, {"system": "count", "parameters": None}])
+
+
+def test_rows_of_systems_that_were_trained_otherwise_are_told():
+    longer, deeper = BAG.with_last(epochs=7), BAG + BAG.stages[0]
+    rows = recorded(("same", BAG), ("longer", BAG), ("deeper", BAG), ("at two shares", BAG), ("at two shares", longer))
+    now = {"same": BAG, "longer": longer, "deeper": deeper, "at two shares": longer, "not recorded": BAG}
+    assert changed({**now, "BM25": Lexical(BM25())}, rows) == ["longer", "deeper"]
+
+
+def test_a_setting_that_came_later_is_off_in_rows_from_before():
+    rows = recorded(("bag", BAG))
+    for later in ('"token_dropout": 0.0, ', '"corrected": false, '):
+        assert later in rows["parameters"][0]
+        rows["parameters"] = rows["parameters"].str.replace(later, "")
+    assert changed({"bag": BAG}, rows) == []
+    assert changed({"bag": BAG.with_last(options={"corrected": True})}, rows) == ["bag"]
