@@ -8,6 +8,7 @@ data/papers, a pinned version or one of its parameters has changed.
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -30,6 +31,7 @@ else:
     PLANS, FOLDER = notebooks.plan(ROOT, PROFILE, SEEDS), runtime.build_dir() / PROFILE
 PAGES = f"{FOLDER}/pages/_build/html/index.html"
 PYTHON = Path(sys.executable)
+CHAINS = notebooks.chains(PLANS)
 
 
 workdir: str(FOLDER)
@@ -37,6 +39,10 @@ workdir: str(FOLDER)
 
 def executed(names):
     return [f"{FOLDER}/notebooks/{name}.ipynb" for name in names]
+
+
+def code(name):
+    return imports.closure(PLANS[name].page.notebook, ROOT, PLANS[name].parameters)
 
 
 def plugins():
@@ -49,40 +55,35 @@ def recorded(name):
     return (ROOT / "data" / "reference" / PLANS[name].parameters["profile"] / name).rglob("*.parquet")
 
 
-CHAINS = notebooks.chains(PLANS)
-
-
 rule book:
     input:
         PAGES,
         executed(PLANS),  # by name, else Snakemake does not mind that one is gone
 
 
-for name, plan in PLANS.items():
-
-    rule:
-        name:
-            name
-        input:
-            notebook=str(plan.page.notebook),
-            code=imports.closure(plan.page.notebook, ROOT, plan.parameters),
-            plugins=plugins(),
-            after=executed(plan.after),
-            recorded=recorded(name),
-            papers=sorted((ROOT / "data" / "papers").glob("*.*")),
-            versions=f"{ROOT}/constraints.txt",
-        output:
-            f"{FOLDER}/notebooks/{name}.ipynb",
-        log:
-            f"{FOLDER}/logs/{name}.log",
-        priority: CHAINS[name]  # what most others wait for goes first, lest it be left for the end on one core
-        params:
-            name=name,
-            given=lambda wildcards, plan=plan: json.dumps(dict(plan.parameters)),
-            words=lambda wildcards, plan=plan: json.dumps(dict(plan.page.words)),
-        shell:
-            "exec {PYTHON:q} -m retlib execute {input.notebook:q} {FOLDER:q} --name {params.name:q}"
-            " --parameters {params.given:q} --words {params.words:q} > {log:q} 2>&1"
+rule notebook:
+    input:
+        notebook=lambda wildcards: str(PLANS[wildcards.name].page.notebook),
+        code=lambda wildcards: code(wildcards.name),
+        plugins=plugins(),
+        after=lambda wildcards: executed(PLANS[wildcards.name].after),
+        recorded=lambda wildcards: recorded(wildcards.name),
+        papers=sorted((ROOT / "data" / "papers").glob("*.*")),
+        versions=f"{ROOT}/constraints.txt",
+    output:
+        f"{FOLDER}/notebooks/{{name}}.ipynb",
+    wildcard_constraints:
+        name="|".join(map(re.escape, PLANS)),
+    log:
+        f"{FOLDER}/logs/{{name}}.log",
+    # What most others wait for goes first, lest it be left for the end on one core.
+    priority: lambda wildcards: CHAINS[wildcards.name]
+    params:
+        given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
+        words=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].page.words)),
+    shell:
+        "exec {PYTHON:q} -m retlib execute {input.notebook:q} {FOLDER:q} --name {wildcards.name:q}"
+        " --parameters {params.given:q} --words {params.words:q} > {log:q} 2>&1"
 
 
 rule pages:

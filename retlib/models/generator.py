@@ -111,8 +111,10 @@ class Generator:
         Raises
         ------
         SettingError
-            If the two have not one vocabulary and width.
+            If it is no Transformer, or the two have not one vocabulary and width.
         """
+        wrong = "a generator begins with the embeddings of a Transformer, with layers or without"
+        require(retriever.architecture.encoder == "transformer", wrong)
         mine = self.model.bart.model.shared.weight
         theirs = retriever.model.query_encoder.bert.embeddings.word_embeddings.weight
         wrong = (

@@ -99,7 +99,7 @@ def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     dropout = parameters["token_dropout"] if transformer else 0.0
     rehearsed = parameters["rehearsal"] and transformer and not layered
     learned = [stage.data for stage in start.stages if isinstance(stage.data, Pretraining)]
-    data = [Labels(), *(learned if rehearsed else ())]
+    data = [Labels(), *(learned[-1:] if rehearsed else ())]
     return Stage(data=data, steps=steps, batch_size=size, learning_rate=rate, token_dropout=dropout)
 
 

@@ -369,8 +369,9 @@ def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.D
     every = [(name, each.seeded(seed)) for name, each in generators.items() for seed in seeds]
     for name, each in runtime.progress(every, desc="generators", unit="generator"):
         generator, denoising = each.fit(), each.denoising.steps if each.denoising else 0
+        steps = generator.history.evaluations[-1]["step"]
         rows.append((
-            name, generator.parameters / 1e6, denoising, each.training.steps, each.training.learning_rate,
+            name, generator.parameters / 1e6, denoising, steps, each.training.learning_rate,
             each.seconds, generator.history.best_step, -generator.history.best_score,
         ))  # fmt: skip
     columns = ["generator", "million weights", "denoising steps", "steps", "rate", "seconds", "best step", "loss"]

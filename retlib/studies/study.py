@@ -80,7 +80,7 @@ def changed(systems: Mapping[str, Ranks], rows: pd.DataFrame) -> list[str]:
     found = []
     for name, system in systems.items():
         if isinstance(system, System):
-            now = [_set(stage.how) for stage in system.stages]
+            now = [_set({"data": stage.parts, **stage.how}) for stage in system.stages]
             recorded = rows.loc[rows["system"] == name, "parameters"].dropna().unique()
             before = [[_set(stage) for stage in json.loads(each).get("stages", ())] for each in recorded]
             if before and now not in before:
@@ -89,9 +89,9 @@ def changed(systems: Mapping[str, Ranks], rows: pd.DataFrame) -> list[str]:
 
 
 def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a stage's settings is set, but for its data: a setting that came later is off in what was before."""
+    """What of a stage's settings is set, of its data their number; a setting that came later is off before."""
     told = {name: _set(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
-    return {name: value for name, value in told.items() if value and name != "data"}
+    return {name: len(value) if name == "data" else value for name, value in told.items() if value}
 
 
 def some_names(name: str, value: Any) -> None:

@@ -106,7 +106,7 @@ class QueryGenerator:
         return replace(self, seed=seed)
 
     def start(self) -> Generator:
-        """What learns from labels: random weights, a checkpoint, or trained to denoise."""
+        """What learns from labels: random weights but for given embeddings, a checkpoint, or trained to denoise."""
         return _start(self)
 
     def fit(self) -> Generator:
@@ -115,7 +115,7 @@ class QueryGenerator:
 
     @property
     def seconds(self) -> float:
-        """What its training took, denoising included."""
+        """What its training took, denoising included, the training of the embeddings that it begins with not."""
         return self.fit().history.seconds + (self.start().history.seconds if self.denoising else 0.0)
 
     @property

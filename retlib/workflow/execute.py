@@ -20,7 +20,7 @@ from retlib.workflow import processes
 
 # A kernel can miss a message and then waits for ever, seldom (ipython/ipykernel#1554): one that is at work on no cell
 # for so many seconds is ended and the notebook begun again, so many times.
-PATIENCE, RESTARTS = 60, 2
+PATIENCE, RESTARTS = 120, 2
 
 
 class NotebookError(RetlibError):

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, SettingError, require, require_one_of
 from retlib.core.notebook_files import Page, declared, pages, profiles
 
 KEYS = ("needs", "after", "parameters")
@@ -88,11 +88,20 @@ def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
 
 
 def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
-    """For each plan, how many pages stand in the longest row of pages that wait for one another, itself the first."""
+    """For each plan, how many pages stand in the longest row of pages that wait for one another, itself the first.
+
+    Raises
+    ------
+    SettingError
+        If some come after each other.
+    """
     waiting = {name: [other for other, plan in plans.items() if name in plan.after] for name in plans}
     lengths: dict[str, int] = {}
-    for name in TopologicalSorter(waiting).static_order():
-        lengths[name] = 1 + max((lengths[other] for other in waiting[name]), default=0)
+    try:
+        for name in TopologicalSorter(waiting).static_order():
+            lengths[name] = 1 + max((lengths[other] for other in waiting[name]), default=0)
+    except CycleError as error:
+        raise SettingError(f"pages come `after` each other in a circle: {', '.join(error.args[1])}") from error
     return lengths
 
 

@@ -1,5 +1,7 @@
 """Part III: its parameters and tests, what generators write side by side, and what its notebooks declare."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pages
@@ -20,7 +22,7 @@ from retlib.report import zero_shot_figures
 from retlib.studies import part3
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part3 import Panel
-from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.query_generation import QueryGenerator, labelled_pairs
 from retlib.systems.system import System, Target
 from retlib.training.trainer import Schedule
 from retlib.workflow import notebooks
@@ -156,12 +158,12 @@ def test_the_notebooks_declare_what_is_recorded(page):
 def test_each_system_is_trained_on_what_it_is_called():
     _, studies = part3_pages.declared("32_zero_shot", {})
     told = {
-        name: (system.architecture.towers, [data.split(",")[0] if isinstance(data, str) else data["data"]
+        name: (system.architecture.towers, [data.split(", a")[0] if isinstance(data, str) else data["data"]
                                             for stage in system.settings["stages"] for data in stage["data"]])
         for name, system in studies[0][0].systems.items()
         if isinstance(system, System)
     }  # fmt: skip
-    start, out, own = "Pretraining(tasks=('ict'", "generated out of target", "generated"
+    start, out, own = "Pretraining(tasks=('ict', 'bfs', 'wlp')", "generated out of target", "generated"
     assert told == {
         "Siamese | WikiGQ": ("siamese", [start, out]), "Two-Tower | WikiGQ": ("two", [start, out]),
         "Siamese | Source": ("siamese", [start, "labels of pydocs-source"]),
@@ -169,7 +171,7 @@ def test_each_system_is_trained_on_what_it_is_called():
         "Siamese | WikiGQ+FT(GQ)": ("siamese", [start, out, own]),
         "Two-Tower | WikiGQ+FT(GQ)": ("two", [start, out, own]),
         "Siamese | Official data": ("siamese", [start, "labels"]),
-        "Two-Tower | ICT+BFS+WLP": ("two", [start, start, "labels"]),
+        "Two-Tower | ICT+BFS+WLP": ("two", [start, start, "labels, 0.01"]),
     }  # fmt: skip
 
 
@@ -281,6 +283,10 @@ def test_generators_are_told_with_their_training(generator):
     found = part3.made({"small": generator}, [0]).set_index("generator").loc["small"]
     history = generator.fit().history
     assert (found["steps"], found["denoising steps"], found["best step"]) == (3, 0, history.best_step)
+    epochs = replace(generator, training=Schedule(epochs=0.5, batch_size=8))
+    counted = part3.made({"epochs": epochs}, [0])["steps"][0]
+    pairs = (labelled_pairs(generator.learns_from)["split"] == "train").sum()
+    assert counted == round(0.5 * (pairs // 8)) > 1
     assert found["loss"] == -history.best_score and found["seconds"] == generator.seconds
     assert found["million weights"] == pytest.approx(generator.fit().parameters / 1e6)
     losses = part3.losses({"small": generator}, [0, 1])

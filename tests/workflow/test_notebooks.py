@@ -101,6 +101,8 @@ def test_what_a_long_chain_waits_for_comes_first(toy):
     after = {"last": ("middle", "short"), "middle": ("first",), "first": (), "short": (), "alone": ()}
     chains = notebooks.chains({name: notebooks.Plan(page, {}, others) for name, others in after.items()})
     assert chains == {"first": 3, "middle": 2, "short": 2, "last": 1, "alone": 1}
+    with pytest.raises(SettingError, match="in a circle: .*, .*"):
+        notebooks.chains({name: notebooks.Plan(page, {}, other) for name, other in (("a", ("b",)), ("b", ("a",)))})
 
 
 @pytest.mark.parametrize(
