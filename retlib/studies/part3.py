@@ -92,7 +92,7 @@ COMMON: dict[str, Rule] = {
 
 OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}
 # What the chapters on retrievers share, so that one finds what another has made.
-RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE, "later_rate": RATE}
+RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE}
 
 # Further candidates of what is tested on.
 ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": one_of(datasets.article_names())}

@@ -38,7 +38,6 @@ GIVEN = {
     "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
     "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
     "pretraining_steps": 2, "pretraining_batch": 8, "token_dropout": 0.2,
-    "later_rate": 0.001,
     "adapted": [TARGET], "compared": [TARGET], "added": {TARGET: 20}, "added_articles": "pydocs-smoke",
 }  # fmt: skip
 OUTSIDE = OutOfTarget("pydocs-smoke", (TARGET,), 50)
