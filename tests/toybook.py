@@ -105,10 +105,9 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def start(root: Path, *arguments: str) -> subprocess.Popen:
-    """Start the book of the profile `toy`."""
-    command = [sys.executable, "-m", "retlib", "build", "--profile", "toy", *arguments]
+    """Start a command of the package."""
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", "retlib", *arguments],
         cwd=root,
         env=environment(root),
         stdout=subprocess.PIPE,
@@ -124,7 +123,12 @@ def _interruptible() -> None:
 
 
 def build(root: Path, *arguments: str) -> tuple[int, str]:
-    """Build the book of the profile `toy`; exit code and what was said."""
+    """Build the book of the profile `toy`, as `call` does."""
+    return call(root, "build", "--profile", "toy", *arguments)
+
+
+def call(root: Path, *arguments: str) -> tuple[int, str]:
+    """A command's exit code, and what it said."""
     process = start(root, *arguments)
     said, _ = process.communicate(timeout=300)
     return process.returncode, said

@@ -211,6 +211,23 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
 
 
 @main.command()
+@click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
+@_profile
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="stop after so many; call again to go on")
+def record(names: tuple[str, ...], profile: str, minutes: float | None) -> None:
+    """Run each CHAPTER anew, and keep its rows in data/reference as the published ones of the profile.
+
+    With `--minutes`, in pieces: what is trained stays in the build folder. The exit code is 130 while more is to do.
+    """
+    from retlib.workflow import execute as one
+    from retlib.workflow import processes
+
+    if minutes:
+        processes.end_after(60 * minutes)
+    one.record(names, profile)
+
+
+@main.command()
 @_profile
 @_format
 def verify(profile: str, form: str) -> None:

@@ -15,8 +15,9 @@ from unittest import mock
 
 import psutil
 
-from retlib.core.errors import RetlibError
-from retlib.workflow import processes
+from retlib.core import runtime
+from retlib.core.errors import RetlibError, require, require_one_of
+from retlib.workflow import notebooks, processes
 
 # A kernel can miss a message and then waits for ever, seldom (ipython/ipykernel#1554): one that is at work on no cell
 # for so many seconds is ended and the notebook begun again, so many times.
@@ -76,6 +77,30 @@ def execute(
         raise
     os.replace(running, done)
     return done
+
+
+def record(names: Iterable[str], profile: str) -> None:
+    """Run notebooks of a profile one after another, and keep the rows of each as published ones, in `data/reference`.
+
+    Those that they come after are not run: what these would have trained is trained by the first that needs it.
+
+    Raises
+    ------
+    SettingError
+        If a name or the profile is unknown, or data that a notebook needs are not on this machine.
+    """
+    from retlib.evaluation import results
+
+    plans = notebooks.plan(runtime.root(), profile)
+    for name in names:
+        require_one_of("CHAPTER", name, plans)
+        shown = f"{name} shows recorded rows at {profile!r}: its data are not here (python -m retlib datasets)"
+        require(plans[name].parameters["source"] == "run", shown)
+    for name in sorted(names, key=list(plans).index):
+        plan = plans[name]
+        execute(plan.page.notebook, runtime.build_dir() / profile, plan.parameters, name, plan.page.words)
+        if found := results.load(name, profile, "run"):
+            found.save(results.reference_folder(profile, name))
 
 
 def _papermill(

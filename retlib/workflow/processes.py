@@ -27,11 +27,22 @@ def end_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        # Nobody waits for them: the main thread would take a child that another waited for as one that ended well.
-        kill(psutil.Process().children(recursive=True))
-        os._exit(1)
+        _exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def end_after(seconds: float) -> None:
+    """End this process and its children after so many seconds, with the exit code of an interrupted one."""
+    timer = threading.Timer(seconds, _exit, [130])
+    timer.daemon = True
+    timer.start()
+
+
+def _exit(code: int) -> None:
+    # Nobody waits for them: the main thread would take a child that another waited for as one that ended well.
+    kill(psutil.Process().children(recursive=True))
+    os._exit(code)
 
 
 def kill(processes: list[psutil.Process]) -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 A, B, C = "1_a", "2_b", "3_c"
 NO_PAGES = ("--omit-from", "pages")
+BUILD = ["build", "--profile", "toy"]
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +191,7 @@ def wait_for(condition, seconds=60):
 def start_long(root):
     """Start a run whose last notebook waits for minutes; returns once that one's kernel is at work."""
     toybook.set_profile(root, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 120.0}}})
-    process = toybook.start(root, "--jobs", "1", *NO_PAGES)
+    process = toybook.start(root, *BUILD, "--jobs", "1", *NO_PAGES)
     wait_for(lambda: bool(kernels(root)))
     time.sleep(0.3)
     return process
@@ -248,7 +249,7 @@ def test_an_interrupted_run_says_how_to_go_on(book):
 
 def test_a_second_run_waits_for_the_first(book):
     toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 2.0}}})
-    first = toybook.start(book, *NO_PAGES)
+    first = toybook.start(book, *BUILD, *NO_PAGES)
     wait_for(lambda: bool(running(book)))
     said = run(book)[1]
     assert first.wait(300) == 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
 import toybook
@@ -9,6 +10,7 @@ import yaml
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
+from retlib.evaluation import results
 from retlib.workflow import notebooks
 from retlib.workflow.execute import NotebookError, execute, summary
 from retlib.workflow.imports import cells
@@ -197,6 +199,58 @@ def test_a_failure_is_kept_with_the_error_on_top(toy, tmp_path, fail, message):
     first = "".join(cells(failed)[0]["source"])
     assert "Exception was encountered" in first or "stopped in cell 4" in first
     assert not (tmp_path / "out" / "notebooks" / "1_a.ipynb").exists()
+
+
+# --- the published rows ----------------------------------------------------------------------------
+
+RECORDS = """
+import time
+from retlib.evaluation import results
+time.sleep(wait)
+made = results.Results()
+made.add_row(
+    experiment="1_a", system="BM25", collection="toy", split="test", measure="RR@10", seed=seeds[0], value=0.5
+)
+made.save(results.own_folder(profile, "1_a"))
+"""
+
+
+@pytest.fixture
+def recording(toy, monkeypatch):
+    """A call of `record`, in a book whose chapter 1_a records a row; what was published before is a row of seed 8."""
+    monkeypatch.setattr(runtime, "root", lambda: toy)
+    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", RECORDS)
+    row = {"collection": "toy", "split": "test", "measure": "RR@10", "value": 0.5}
+    before = results.Results()
+    before.add_row(experiment="1_a", system="BM25", seed=8, **row)
+    before.save(results.reference_folder("toy", "1_a"))
+    return partial(toybook.call, toy, "record", "--profile", "toy")
+
+
+def published_seeds():
+    return results.load("1_a", "toy", "reference").rows["seed"].tolist()
+
+
+def test_what_a_chapter_records_takes_the_place_of_what_was_published(toy, recording):
+    toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"seeds": [3]}}})
+    code, said = recording("1_a")
+    assert code == 0, said
+    assert published_seeds() == [3]
+
+
+def test_a_recording_that_is_out_of_time_stops_and_publishes_nothing(toy, recording):
+    toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"wait": 1000}}})
+    code, said = recording("1_a", "--minutes", "0.1")
+    assert code == 130, said
+    assert published_seeds() == [8]
+
+
+def test_nothing_is_recorded_of_a_chapter_that_is_unknown_or_without_its_data(toy, recording):
+    toybook.set_profile(toy, "toy", {"1_a": {"needs": ["quora"]}})
+    for name, message in (("1_b", "CHAPTER = '1_b' is not known"), ("1_a", "its data are not here")):
+        code, said = recording(name)
+        assert code == 2 and message in said
+    assert published_seeds() == [8]
 
 
 @pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
