@@ -2,14 +2,14 @@
 
 The papers' own words and numbers are in ``data/papers``. The rules stand here and the bindings in its
 ``bindings.yaml``; neither knows a result. Every claim comes down to comparisons that must all hold. Each
-comparison has two one-sided p-values, for the claim and against it. A claim *holds* if every comparison speaks
-for it (the largest p-value is under 0.05 after Holm's correction over the claims of the paper), is
-*contradicted* if one speaks against it (corrected over all comparisons of the paper), and is *inconclusive*
-otherwise. Where a trained system has one seed there is an *indication*, whatever the p-values. A claim is *not tested*
-where its binding says why; where rows are missing; where its data sets are one collection, unless they repeat one
-comparison; where a comparison is closed, as its systems still learn or are below their start (`retlib.report.gate`), or
-cannot differ; and where one of its conditions is not seen. These are comparisons without which the claim says nothing:
-each must speak for itself.
+comparison has one-sided p-values for the claim and against it, and one for no effect of as much as a point. A claim
+*holds* if every comparison speaks for it (the largest p-value is under 0.05 after Holm's correction over the claims of
+the paper), is *contradicted* if one speaks against it (corrected over all comparisons of the paper), shows *no effect*
+if one shows none (corrected likewise) and none speaks for it, and is *inconclusive* otherwise. Where a trained system
+has one seed there is an *indication*, whatever the p-values. A claim is *not tested* where its binding says why; where
+rows are missing; where its data sets are one collection, unless they repeat one comparison; where a comparison is
+closed, as its systems still learn or are below their start (`retlib.report.gate`), or cannot differ; and where one of
+its conditions is not seen. These are comparisons without which the claim says nothing: each must speak for itself.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from retlib.report.gate import gated
 
 TESTS = {**RANKING_TESTS, **CURVE_TESTS}
 LEVEL = 0.05
-HOLDS, INCONCLUSIVE, CONTRADICTED, NOT_TESTED = "holds", "inconclusive", "contradicted", "not tested"
-INDICATION = "indication"
+HOLDS, CONTRADICTED, NO_EFFECT = "holds", "contradicted", "no effect"
+INCONCLUSIVE, INDICATION, NOT_TESTED = "inconclusive", "indication", "not tested"
 # A sign for each verdict, so that it reads without colour.
-SIGNS = {HOLDS: "✓", INCONCLUSIVE: "~", CONTRADICTED: "✗", INDICATION: "○", NOT_TESTED: "·"}
+SIGNS = {HOLDS: "✓", CONTRADICTED: "✗", NO_EFFECT: "≈", INCONCLUSIVE: "~", INDICATION: "○", NOT_TESTED: "·"}
 # Where one seed points that would be a verdict with several.
-POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against"}
+POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against", NO_EFFECT: "no effect"}
 # What a binding says of its claim, and not of each comparison.
 OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough")
 PART, STAND_IN = "part", "stand-in"
@@ -247,7 +247,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     # What is closed is corrected for, too: whether it is may depend on its effect.
     largest = {name: max(each.p_for for each in found) for name, found in evidence.items()}
     flat = [name for name, found in evidence.items() for _ in found]
-    p_against = pd.Series(holm([each.p_against for found in evidence.values() for each in found]), index=flat)
+    every = pd.DataFrame([(each.p_against, each.p_none) for found in evidence.values() for each in found], index=flat)
+    corrected = every.apply(holm)
     rows = []
     for claim in papers_table("claims").query("paper == @paper").itertuples():
         mine, given, reason = evidence.get(claim.id, []), gathered[claim.id].given, gathered[claim.id].reason
@@ -256,7 +257,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
             others = [value for name, value in largest.items() if name != claim.id]
             # A comparison speaks for a claim if the claim would hold with it alone.
             p_for = [float(holm([*others, each.p_for])[-1]) for each in mine]
-            verdict, p, said, reason = _decide(mine, given, p_for, p_against[[claim.id]].tolist())
+            verdict, p, said, reason = _decide(mine, given, p_for, *corrected.loc[[claim.id]].to_numpy().T)
         used_on = compared_on(bound["claims"][claim.id]) if mine else ()
         places = [bound["collections"][paper][data_set][profile] for data_set in used_on]
         rows.append(
@@ -272,7 +273,11 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
 
 
 def _decide(
-    evidence: Sequence[Evidence], given: Sequence[Evidence], p_for: Sequence[float], p_against: Sequence[float]
+    evidence: Sequence[Evidence],
+    given: Sequence[Evidence],
+    p_for: Sequence[float],
+    p_against: Sequence[float],
+    p_none: Sequence[float],
 ) -> tuple[str, float | None, str, str]:
     """The verdict, the corrected p-value that it rests on, what its comparisons say, and why there is no verdict."""
     reasons = [each.closed for each in evidence if each.closed]
@@ -280,15 +285,26 @@ def _decide(
     reasons = list(dict.fromkeys(reasons))
     if reasons:
         return NOT_TESTED, None, "", "; ".join(first_few(reasons, 2))
-    speak, speak_against = (sum(p < LEVEL for p in several) for several in (p_for, p_against))
-    count = len(evidence)
-    said = f"{speak} of {count} comparison{'s' * (count > 1)} for, {speak_against or 'none'} against"
-    said += f", {count - speak - speak_against} open" if speak + speak_against < count else ""
-    verdict = CONTRADICTED if speak_against else HOLDS if speak == count else INCONCLUSIVE
-    p = min(p_against) if speak_against else max(p_for)
+    speaks = [POINTS[each] for each in map(_speaks, p_for, p_against, p_none)]
+    kinds = {verdict: speaks.count(said) for verdict, said in POINTS.items()}
+    said = f"{kinds[HOLDS]} of {len(speaks)} comparison{'s' * (len(speaks) > 1)} for"
+    said += f", {kinds[CONTRADICTED] or 'none'} against"
+    said += "".join(f", {kinds[each]} {POINTS[each]}" for each in (NO_EFFECT, INCONCLUSIVE) if kinds[each])
+    if kinds[CONTRADICTED]:
+        verdict, p = CONTRADICTED, min(p_against)
+    elif kinds[NO_EFFECT] and not kinds[HOLDS]:
+        verdict, p = NO_EFFECT, min(p_none)
+    else:
+        verdict, p = HOLDS if kinds[HOLDS] == len(speaks) else INCONCLUSIVE, max(p_for)
     if any(each.one_seed for each in evidence):
         return INDICATION, p, f"one seed: {POINTS[verdict]}; {said}", ""
     return verdict, p, said, ""
+
+
+def _speaks(p_for: float, p_against: float, p_none: float) -> str:
+    """What a comparison comes to; of a trend that rises, and once falls, that it falls."""
+    several = {CONTRADICTED: p_against, HOLDS: p_for, NO_EFFECT: p_none}
+    return next((verdict for verdict, p in several.items() if p < LEVEL), INCONCLUSIVE)
 
 
 def seen(condition: Evidence) -> bool:

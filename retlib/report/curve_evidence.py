@@ -18,7 +18,7 @@ import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import compare, same_seeds
-from retlib.report.evidence import Evidence, Records, above, named, rising, stated, versus
+from retlib.report.evidence import Evidence, Records, above, named, none, rising, stated, versus
 
 # A curve is smoothed by its means over so many windows of equal length.
 WINDOWS = 10
@@ -83,7 +83,7 @@ def _pair(records: Records, spec: Mapping, share: float = END) -> list[Evidence]
     note = "all steps" if share == 1 else f"the last {share:.0%} of the steps"
     note += f", {stated(margin)}" if margin else ""
     label, sides, alone = records.label(versus(spec), spec["data"]), (_mean(a), _mean(b)), found.seeds == 1
-    return [Evidence.of(label, found, sides, above(found, margin), note, one_seed=alone)]
+    return [Evidence.of(label, found, sides, above(found, margin), note, one_seed=alone, p_none=none(found, spec))]
 
 
 def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:

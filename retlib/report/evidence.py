@@ -22,6 +22,8 @@ from retlib.evaluation.results import Results
 
 # A measure ends at 100 points: sides that are both this near cannot be told apart.
 CEILING = 99.0
+# Points below which a difference is no effect: the margin of those claims, too, that say that two are alike.
+WORTH = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Evidence:
         Why it is no comparison; "" where it is one.
     paper : float, optional
         The effect that the paper prints, as a difference in points or as a ratio.
+    p_none : float
+        p-value for there being no effect; see `none`.
     """
 
     label: str
@@ -70,6 +74,7 @@ class Evidence:
     ratio: bool = False
     closed: str = ""
     paper: float | None = None
+    p_none: float = 1.0
 
     @classmethod
     def of(
@@ -79,7 +84,7 @@ class Evidence:
         sides: Sequence[float],
         p: tuple[float, float],
         note: str = "",
-        **more: bool | str,
+        **more: bool | str | float,
     ) -> Evidence:
         """A comparison with the two sides' values, and the p-values for and against."""
         numbers = (found.effect, *found.interval(), *p, found.seeds, found.queries)
@@ -261,6 +266,19 @@ def within(found: Comparison, margin: float) -> tuple[float, float]:
     return found.p_equivalent(margin), min(1.0, 2 * beyond)
 
 
+def none(found: Comparison, spec: Mapping) -> float:
+    """p-value for no effect: it is within a point of 0, or within the paper's own effect where that is smaller.
+
+    Two one-sided tests, as of two that are to be alike. It is 1 where the 95 % interval leaves out 0, which is an
+    effect, if a small one; and of what has a margin, and so asks for more, or for less, than a direction.
+    """
+    low, high = found.interval()
+    if "margin" in spec or "within" in spec or not low <= 0 <= high:
+        return 1.0
+    paper = spec.get("paper")
+    return found.p_equivalent(WORTH if paper is None else min(WORTH, abs(paper)))
+
+
 def stated(margin: float) -> str:
     """What a comparison with a margin asks for."""
     return f"more than {margin:g} points" if margin > 0 else f"not worse by {-margin:g} points" if margin else ""
@@ -295,7 +313,8 @@ def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence
     p, note = (within(found, margin), f"within {margin:g} points") if equal else (above(found, margin), stated(margin))
     alone = any(records.one_seed(systems, both) for both in every)
     shut = closed(found, [value for both in every for value in both])
-    return [Evidence.of(records.label(versus(spec), spec["data"]), found, sides, p, note, one_seed=alone, closed=shut)]
+    more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec)}
+    return [Evidence.of(records.label(versus(spec), spec["data"]), found, sides, p, note, **more)]
 
 
 def _trend(records: Records, spec: Mapping) -> list[Evidence]:
@@ -367,8 +386,8 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
         p, note = within(found, spec["within"]), f"within {spec['within']} points"
     else:
         p, note = above(found, spec.get("margin", 0.0)), stated(spec.get("margin", 0.0))
-    alone, shut = records.one_seed(systems, values), closed(found, values)
-    return [Evidence.of(records.label(label), found, sides, p, note, one_seed=alone, closed=shut)]
+    more = {"one_seed": records.one_seed(systems, values), "closed": closed(found, values), "p_none": none(found, spec)}
+    return [Evidence.of(records.label(label), found, sides, p, note, **more)]
 
 
 def _paired(

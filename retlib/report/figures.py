@@ -20,7 +20,7 @@ from retlib.report.claims import SIGNS
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
 VERDICT_COLOURS = {
-    "holds": "#009E73", "contradicted": "#D55E00", "inconclusive": "#E69F00",
+    "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
     "indication": "#56B4E9", "not tested": "#999999",
 }  # fmt: skip
 
@@ -365,5 +365,5 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.set_xscale("symlog", linthresh=1)
     axis.grid(axis="y", visible=False)
     handles = [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)
     return figure

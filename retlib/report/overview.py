@@ -20,6 +20,7 @@ from retlib.report.claims import (
     HOLDS,
     INCONCLUSIVE,
     INDICATION,
+    NO_EFFECT,
     NOT_TESTED,
     PART,
     SIGNS,
@@ -37,8 +38,8 @@ from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
 from retlib.report.tables import as_page, data_sets, link
 
-MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", INDICATION: "v"}
-OPEN = (CONTRADICTED, INCONCLUSIVE, INDICATION, NOT_TESTED)
+MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
+OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions within the paper"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
@@ -183,7 +184,7 @@ def _deciding(row: Any) -> str:
     """The comparison that a verdict hangs on: what speaks most against a claim, or least for it; or the reason."""
 
     def doubt(each: Evidence) -> float:
-        return -each.p_against if row.verdict == CONTRADICTED else each.p_for
+        return {CONTRADICTED: -each.p_against, NO_EFFECT: -each.p_none}.get(row.verdict, each.p_for)
 
     several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
     return row.reason or "\n".join([row.said, lines([max(row.evidence, key=doubt)])[0] + several])
@@ -220,7 +221,7 @@ def bars(table: pd.DataFrame) -> Figure:
     kinds = {PLACES: "0.35", **{verdict: COLOURS[verdict] for verdict in OPEN}}
     for i, (kind, colour) in enumerate(kinds.items()):
         label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
-        drawn = axis.barh(np.arange(len(table)) + 0.16 * i, table[kind], height=0.15, color=colour, label=label)
+        drawn = axis.barh(np.arange(len(table)) + 0.13 * i, table[kind], height=0.12, color=colour, label=label)
         axis.bar_label(drawn, padding=3, fontsize=8)
     names = [papers()[paper].label for paper in table.index]
     axis.set(yticks=np.arange(len(table)) + 0.32, yticklabels=names, xlabel="number")

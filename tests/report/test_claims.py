@@ -17,9 +17,10 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.evaluation import results
+from retlib.evaluation.measures import compare
 from retlib.evaluation.results import Results
 from retlib.report import claims, curve_evidence, evidence
-from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, INDICATION, NOT_TESTED
+from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, INDICATION, NO_EFFECT, NOT_TESTED
 from retlib.studies import part2, part3, part4
 from retlib.workflow import notebooks
 
@@ -105,6 +106,45 @@ def test_greater(book, effect, expected):
     assert evidence.label == "A minus B, on quora"
     power = stats.t.ppf(0.95, COUNT - 1) + stats.t.ppf(0.8, COUNT - 1)
     assert evidence.smallest == pytest.approx(power, abs=1e-3)  # its error is 1
+
+
+@pytest.mark.parametrize(
+    ("effect", "error", "more", "expected"),
+    [
+        (0.0, 0.25, {}, NO_EFFECT),
+        (-0.4, 0.25, {}, NO_EFFECT),
+        (0.0, 0.7, {}, INCONCLUSIVE),  # as small, but not known so well
+        (0.4, 0.1, {}, HOLDS),  # a small effect is one
+        (-0.4, 0.1, {}, CONTRADICTED),
+        (0.0, 0.25, {"paper": 3.0}, NO_EFFECT),
+        (0.0, 0.25, {"paper": -0.3}, INCONCLUSIVE),  # the paper's is within a point itself
+        (0.4, 0.25, {"margin": 0.5}, INCONCLUSIVE),  # more than a direction is asked for
+    ],
+)
+def test_an_effect_of_less_than_a_point_is_none(book, effect, error, more, expected):
+    record({"A": level(50 + effect, error), "B": level(50)})
+    found = verdict_on(book, {"test": "greater", "each": [pair(**more)]})
+    assert found["verdict"] == expected
+    if expected == NO_EFFECT:
+        both = [stats.t.sf((1 - side * effect) / error, COUNT - 1) for side in (1, -1)]
+        assert found["p"] == pytest.approx(max(both), rel=1e-2)
+        assert found["said"] == "0 of 1 comparison for, none against, 1 no effect"
+
+
+def test_what_is_seen_elsewhere_is_more_than_no_effect(book):
+    record({"A": level(50, 0.25), "B": level(50), "C": level(45), "D": level(55)})
+    none, seen, against = pair(), pair("A", "C"), pair("A", "D")
+    for each, expected in (([none, seen], INCONCLUSIVE), ([none, against], CONTRADICTED), ([none, none], NO_EFFECT)):
+        assert verdict_on(book, {"test": "greater", "each": each})["verdict"] == expected
+
+
+def test_a_point_is_seldom_taken_for_no_effect(book):
+    """Of true effects of a point, on the border, at most one in twenty."""
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(400):
+        found = compare(pd.DataFrame({0: rng.normal(1, 2, 60)}), pd.DataFrame({0: np.zeros(60)}))
+        wrong += evidence.none(found, {}) < claims.LEVEL
+    assert wrong <= 30  # of 400, 20 and their error
 
 
 @pytest.mark.parametrize(("effect", "expected"), [(9, HOLDS), (0.0, HOLDS), (-1.2, INCONCLUSIVE), (-2, CONTRADICTED)])

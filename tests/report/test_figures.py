@@ -119,6 +119,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
     assert {text.get_text() for text in legend.get_texts()} == {
         "✓ holds",
         "✗ contradicted",
+        "≈ no effect",
         "~ inconclusive",
         "○ indication",
         "· not tested",
