@@ -387,7 +387,7 @@ def worth(
     Parameters
     ----------
     losses : mapping
-        Generator to its loss, in nats a token.
+        Generator to its loss, in nats a token. Those of no system are left out: a run of other sizes may have had more.
     systems : mapping
         What was made with generators, to the system of each.
 
@@ -399,6 +399,7 @@ def worth(
     """
     rows = []
     for (generator, loss), (kind, named) in product(losses.items(), systems.items()):
-        found = tables.estimate(results, named[generator], collection, "R@10")
-        rows.append((generator, loss, kind, found.effect, *found.interval()))
+        if generator in named:
+            found = tables.estimate(results, named[generator], collection, "R@10")
+            rows.append((generator, loss, kind, found.effect, *found.interval()))
     return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])

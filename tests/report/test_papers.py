@@ -174,25 +174,6 @@ def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
 
 
 @pytest.mark.parametrize("paper", claims.papers())
-def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
-    found = papers.counterparts(paper)  # which raises for a row that is not in the paper
-    assert {each.experiment for each in found.values()} <= set(notebooks.pages(ROOT))
-    # The page says of every measure that it is in points of a hundred.
-    lines = papers.printed(paper).loc[list(found)]
-    scaled = lines["unit"].isin(papers.POINTS)
-    assert all(found[i].times == 1 for i in lines.index[scaled] if "@" in found[i].measure)
-    assert all(found[i].times != 1 for i in lines.index[~scaled] if lines["unit"][i] != "ms")
-
-
-# Systems and collections that notebooks record since, and that are not in data/reference/laptop yet: this set empties
-# when laptop is recorded anew.
-NEW = {
-    ("23_ablation", "8: deep, ICT+BFS+WLP, narrower"),
-    ("23_ablation", "9: deep, ICT+BFS+WLP, narrowest"),
-}
-
-
-@pytest.mark.parametrize("paper", claims.papers())
 def test_every_declared_system_is_recorded(paper):
     """In the published results of each notebook that has some; word vectors from the Web need a file."""
     places = claims.bindings()["collections"].get(paper, {})
