@@ -377,6 +377,20 @@ def subsample(collection: Collection, documents: int, queries: int | None = None
     )
 
 
+def answered_within(collection: Collection, part: Collection) -> Collection:
+    """The same part with every test query of the collection whose relevant documents are all in it.
+
+    `subsample` takes documents for some test queries; others have the same answers, and more queries
+    tell smaller differences apart.
+    """
+    kept = collection.documents.index.isin(part.documents.index)
+    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    lost = relevant["query_id"][~relevant["doc_id"].isin(part.documents.index)]
+    tested = (collection.queries["split"] == "test") & collection.queries.index.isin(relevant["query_id"])
+    asked = tested & ~collection.queries.index.isin(lost)
+    return collection.part(kept, asked | collection.queries.index.isin(part.queries.index))
+
+
 def with_distractors(collection: Collection, distractors: pd.DataFrame, name: str) -> Collection:
     """The same task with further candidates, none of which is relevant.
 

@@ -14,7 +14,7 @@ from retlib.core import runtime
 from retlib.core.errors import require, require_one_of
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
-from retlib.data.collection import Collection, hash_position, subsample
+from retlib.data.collection import Collection, answered_within, hash_position, subsample
 from retlib.data.union import union
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index
@@ -99,13 +99,18 @@ def architecture(parameters: Mapping[str, Any]) -> Architecture:
 
 
 def targets(experiment: Experiment) -> list[Target]:
-    """Each collection as a test of what the union of those in `collections` trained; none without data."""
+    """Each collection as a test of what the union of those in `collections` trained; none without data.
+
+    Documents are chosen for `questions` test questions; all that they answer are asked.
+    """
     if not experiment.live:
         return []
     p = experiment.parameters
-    parts = [subsample(datasets.load(name), p["documents"], p["questions"]) for name in p["collections"]]
-    whole = union(parts)
-    return [Target(part, whole) for part in (*parts, *map(datasets.load, p["zero_shot"]))]
+    wholes = [datasets.load(name) for name in p["collections"]]
+    parts = [subsample(each, p["documents"], p["questions"]) for each in wholes]
+    tests = [answered_within(*each) for each in zip(wholes, parts, strict=True)]
+    trains = union(parts)
+    return [Target(test, trains) for test in (*tests, *map(datasets.load, p["zero_shot"]))]
 
 
 def sizes(targets: Sequence[Target]) -> pd.DataFrame:

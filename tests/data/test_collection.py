@@ -11,6 +11,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import (
     SPLITS,
     Collection,
+    answered_within,
     closure,
     hash_position,
     retrieval_task,
@@ -239,6 +240,29 @@ def test_more_candidates_hold_the_fewer_ones(lengths, golds, most, more):
     task = reading(lengths, golds)
     few, many = (subsample(task, size).documents.index for size in (most, most + more))
     assert set(few) <= set(many)
+
+
+@patient
+@given(lengths_of_passages, golds, st.integers(1, 30), st.integers(1, 4))
+def test_every_query_is_asked_whose_answers_are_in_the_part(lengths, golds, most, queries):
+    task = reading(lengths, golds)
+    # A query more than once: its second answer may be out of the part.
+    first = task.qrels.iloc[0]
+    more = pd.DataFrame({"query_id": [first["query_id"]], "doc_id": task.documents.index[-1], "relevance": [1]})
+    task = replace(task, qrels=pd.concat([task.qrels, more]).drop_duplicates(["query_id", "doc_id"], ignore_index=True))
+    part = subsample(task, most, queries)
+    found = answered_within(task, part)
+    assert found.documents.equals(part.documents)
+    inside = {
+        query
+        for query in task.queries.index[task.queries["split"] == "test"]
+        if set(task.qrels["doc_id"][task.qrels["query_id"] == query]) <= set(part.documents.index)
+    }
+    assert set(found.split("test").index) == inside | set(part.split("test").index)
+    for split in ("train", "dev"):
+        assert found.split(split).equals(part.split(split))
+    assert found.qrels.equals(task.qrels[task.qrels["query_id"].isin(found.queries.index)
+                                         & task.qrels["doc_id"].isin(part.documents.index)])  # fmt: skip
 
 
 def test_fewer_candidates_by_hand():

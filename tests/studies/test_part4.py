@@ -14,7 +14,7 @@ from words import SMALL, UNITS, make_collection
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
-from retlib.data.collection import hash_position, subsample
+from retlib.data.collection import answered_within, hash_position, subsample
 from retlib.evaluation import latency
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints
@@ -202,15 +202,16 @@ def test_a_union_trains_and_each_part_is_tested_by_itself(monkeypatch):
     found = part4.targets(SimpleNamespace(live=True, parameters=asked))
     assert [each.test.name for each in found] == ["a", "b", "c"]
     assert {each.trains.name for each in found} == {"a, b"}
-    # What trains is cut, and what is tested beside it is whole.
+    # What trains is cut; what is tested beside it is whole; every test question with answers in the part is asked.
     cut = subsample(make_collection("a"), 30, 10)
-    assert found[0].test.fingerprint == cut.fingerprint and len(found[2].test.documents) == 40
+    assert found[0].test.fingerprint == answered_within(make_collection("a"), cut).fingerprint
+    assert len(found[0].test.split("test")) > 10 and len(found[2].test.documents) == 40
     sizes = part4.sizes(found).set_index("collection")
     assert sizes.index.tolist() == ["training", "a", "b", "c"]
-    for column in ("documents", "train questions", "test questions"):
+    for column in ("documents", "train questions"):
         assert sizes[column]["training"] == sizes[column]["a"] + sizes[column]["b"]
     alone = part4.targets(SimpleNamespace(live=True, parameters=asked | {"collections": ["a"]}))
-    assert alone[0].trains is alone[0].test and alone[1].trains is alone[0].test
+    assert [each.trains.fingerprint for each in alone] == [cut.fingerprint] * 2
     assert part4.targets(SimpleNamespace(live=False, parameters=asked)) == []
 
 
