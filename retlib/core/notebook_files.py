@@ -85,7 +85,15 @@ def parsed(path: Path) -> dict:
 
 @cache
 def _parsed(path: Path, written: int) -> dict:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return read_yaml(path)
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file says; `DataError` if it cannot be read."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{path} cannot be read as YAML in UTF-8: {error}") from error
 
 
 def profiles(root: Path) -> list[str]:

@@ -78,7 +78,8 @@ def _jobs(default: int) -> Callable:
 
 
 def _show(frame: pd.DataFrame, form: str) -> None:
-    click.echo((frame.to_csv if form == "csv" else frame.to_string)(index=False).rstrip("\n"))
+    text = frame.to_csv(index=False) if form == "csv" else frame.to_string(index=False, float_format="{:.6g}".format)
+    click.echo(text.rstrip("\n"))
 
 
 def _recorded(profile: str) -> pd.DataFrame:

@@ -19,10 +19,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from retlib.core.errors import DataError, SettingError, require, require_one_of
-from retlib.core.notebook_files import Page, declared, pages, profiles
+from retlib.core.notebook_files import Page, declared, pages, profiles, read_yaml
 
 KEYS = ("needs", "after", "parameters")
 
@@ -119,10 +117,7 @@ def _drawn(chosen: Plan) -> Plan:
 
 
 def _read(path: Path) -> dict[str, dict]:
-    try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        raise DataError(f"{path} is not YAML: {error}") from error
+    entries = read_yaml(path) or {}
     require(isinstance(entries, dict), f"{path} must map notebooks to their settings", DataError)
     return entries
 

@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from matplotlib.figure import Figure
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.notebook_files import EXPLORE
+from retlib.core.notebook_files import EXPLORE, read_yaml
 from retlib.evaluation import results
 from retlib.report.figures import legend, line_style, styled
 from retlib.workflow import build, notebooks
@@ -80,10 +79,7 @@ def read(path: Path, root: Path) -> Sweep:
     SettingError
         Naming what is not known, with what is.
     """
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise DataError(f"{path} cannot be read as YAML: {error}") from error
+    told = read_yaml(path)
     require(isinstance(told, dict), f"{path} must be a mapping with the keys {', '.join(KEYS)}", DataError)
     for key in told:
         require_one_of(f"a key of {path.name}", key, KEYS)
@@ -101,6 +97,9 @@ def read(path: Path, root: Path) -> Sweep:
         require(parameter not in fixed, f"{parameter} is set and varied")
     wrong = f"{name} cannot be run at profile {profile!r}: its data are not here, only recorded results"
     require(plan.parameters["source"] == "run", wrong, DataError)
+    if published := notebooks.reference_plan(root, name):
+        rows = results.load(name, published.parameters["profile"], "reference").rows
+        require_one_of(f"a measure of {name}", told["measure"], rows["measure"].unique())
     plans = {}
     for values in product(*vary.values()):
         point = dict(zip(vary, values, strict=True))

@@ -156,6 +156,21 @@ def test_what_is_no_mapping(root):
         sweep.read(root / "mine.yaml", root)
 
 
+def test_what_is_not_text(root):
+    (root / "mine.yaml").write_bytes("notebook: 1_ä".encode("latin-1"))
+    with pytest.raises(DataError, match="mine.yaml cannot be read as YAML in UTF-8"):
+        sweep.read(root / "mine.yaml", root)
+
+
+def test_a_measure_that_the_notebook_does_not_record_is_refused_before_it_runs(tmp_path):
+    real = runtime.root()
+    path = next((real / "notebooks" / "sweeps").glob("*.yaml"))
+    told = yaml.safe_load(path.read_text())
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(told | {"measure": "AP@1000"}))
+    with pytest.raises(SettingError, match="AP@1000.*AP@100"):
+        sweep.read(tmp_path / "wrong.yaml", real)
+
+
 def test_the_sweeps_of_the_repository_can_be_read():
     real = runtime.root()
     files = sorted((real / "notebooks" / "sweeps").glob("*.yaml"))

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.notebook_files import read_yaml
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
         If an entry lacks a field, has an unknown one, or has files that nobody can get.
     """
     entries = {}
-    for name, fields in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+    for name, fields in read_yaml(path).items():
         try:
             entries[name] = entry = Entry(name, **fields | {"files": tuple(map(_file, fields.get("files", ())))})
         except TypeError as error:
