@@ -7,6 +7,9 @@ there is. Where there is none, the notebook is first run on the recorded results
 either, the page shows the notebook as it is. Pages that are made of a template have no
 notebook of their own: to Sphinx their source is the template.
 
+Above each chapter it puts what was found in short (`retlib.report.in_short`), of the rows that the copy was made
+of: claims rest on rows of several chapters, which are complete only when all have run.
+
 It also serves MathJax from the book itself, so that formulas show without a network.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import cache, partial
 from importlib.metadata import files
 from pathlib import Path
 
@@ -26,12 +30,15 @@ from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 
 from retlib.core import runtime
+from retlib.report import claims, in_short
 from retlib.workflow import imports, notebooks
 from retlib.workflow.execute import NotebookError, execute, fill
 
 FOLDER = "notebooks/"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
+# Cells that are folded, and what they hold; those with the defaults too, where papermill has set others.
+FOLDED = {"parameters": "the parameters", "injected-parameters": "the parameters of this run"}
 log = logging.getLogger(__name__)
 
 
@@ -71,11 +78,15 @@ def know_templates(app: Sphinx) -> None:
 def find_copies(app: Sphinx) -> None:
     """Choose, and where needed make, the executed copy of each notebook."""
     root = Path(app.srcdir)
-    app.executed_copies = {}
+    app.executed_copies, app.boxes = {}, {}
+    ledger = cache(claims.ledger)
     for name in notebooks.pages(root):
         copy = _latest(root, name) or _from_reference(root, name)
         if copy:
             app.executed_copies[FOLDER + name] = copy
+            given = json.loads(copy.read_text(encoding="utf-8"))["metadata"].get("papermill", {}).get("parameters", {})
+            origin = REFERENCE if given.get("source") == REFERENCE else None
+            app.boxes[FOLDER + name] = in_short.box(partial(ledger, given.get("profile"), origin), name)
         else:
             log.info("[executed] %s has neither an executed copy nor recorded results", name)
 
@@ -120,16 +131,13 @@ def _digest(files: list[Path], text: str = "") -> str:
 def find_changed(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
     """The pages whose executed copy is another one than at the last build."""
     before = getattr(env, "executed_digests", {})
-    env.executed_digests = {page: _digest([copy]) for page, copy in app.executed_copies.items()}
+    env.executed_digests = {page: _digest([copy], app.boxes[page]) for page, copy in app.executed_copies.items()}
     pages = before.keys() | env.executed_digests.keys()
     return [page for page in pages if before.get(page) != env.executed_digests.get(page) and page in env.found_docs]
 
 
 def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
-    """Put the executed copy in the place of the notebook.
-
-    Where papermill has set parameters, the cell with their defaults is folded away.
-    """
+    """Put the executed copy in the place of the notebook, the cells with its parameters folded."""
     if page not in app.executed_copies:
         if page in app.project.made:
             template = json.loads(content[0])
@@ -138,12 +146,23 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
         return
     executed = json.loads(app.executed_copies[page].read_text(encoding="utf-8"))
     metadata = [cell["metadata"] for cell in executed["cells"]]
-    if any("injected-parameters" in given.get("tags", []) for given in metadata):
-        for given in metadata:
-            if "parameters" in given.get("tags", []):
+    # A page that shows no parameters does not show those of its run either.
+    if any({"parameters", "remove-cell"} <= set(given.get("tags", [])) for given in metadata):
+        executed["cells"] = [
+            cell for cell in executed["cells"] if "injected-parameters" not in cell["metadata"].get("tags", [])
+        ]
+    injected = any("injected-parameters" in given.get("tags", []) for given in metadata)
+    for given in metadata:
+        for tag, what in FOLDED.items():
+            if tag in given.get("tags", []) and "remove-cell" not in given["tags"]:
+                shown = "the defaults" if injected and tag == "parameters" else what
                 given["tags"].append("hide-input")
-                given["mystnb"] = {"code_prompt_show": "Show the defaults", "code_prompt_hide": "Hide the defaults"}
+                given["mystnb"] = {"code_prompt_show": f"Show {shown}", "code_prompt_hide": f"Hide {shown}"}
     _drop_widgets(executed)
+    if app.boxes[page]:
+        executed["cells"].insert(
+            1, {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": app.boxes[page]}
+        )
     content[0] = json.dumps(executed)
 
 

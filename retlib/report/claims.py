@@ -312,6 +312,15 @@ def seen(condition: Evidence) -> bool:
     return not condition.closed and condition.p_for < LEVEL
 
 
+def decisive(row: Any) -> Evidence:
+    """The comparison that a verdict hangs on: what speaks most against the claim, or least for it."""
+
+    def doubt(each: Evidence) -> float:
+        return {CONTRADICTED: -each.p_against, NO_EFFECT: -each.p_none}.get(row.verdict, each.p_for)
+
+    return max(row.evidence, key=doubt)
+
+
 def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
     """The verdicts on all claims of all papers, in the order of the book's parts."""
     known = papers()
@@ -321,6 +330,12 @@ def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
 
 
 # --- as text -------------------------------------------------------------------------------------------
+
+
+def came_out(verdict: str, several: bool) -> str:
+    """A verdict as a verb, of one claim or of several."""
+    known = {HOLDS: ("holds", "hold"), NO_EFFECT: ("shows no effect", "show no effect")}
+    return known.get(verdict, (f"is {verdict}", f"are {verdict}"))[several]
 
 
 def first_few(texts: Sequence[str], shown: int | None) -> list[str]:

@@ -26,14 +26,15 @@ from retlib.report.claims import (
     SIGNS,
     STAND_IN,
     bindings,
+    came_out,
     compared_on,
+    decisive,
     first_few,
     lines,
     papers,
     papers_table,
     tested_in,
 )
-from retlib.report.evidence import Evidence
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
 from retlib.report.tables import as_page, data_sets, link
@@ -41,6 +42,9 @@ from retlib.report.tables import as_page, data_sets, link
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions within the paper"
+DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
+# Claims of a verdict and a paper that the first page names.
+TOLD = 2
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
@@ -61,6 +65,55 @@ def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
 def judged(ledger: pd.DataFrame) -> pd.DataFrame:
     """The papers of which any claim is tested."""
     return ledger[ledger["paper"].isin(ledger["paper"][ledger["verdict"] != NOT_TESTED])]
+
+
+def answer(ledger: pd.DataFrame) -> HTML:
+    """Of each paper how many claims came out how, and the first that are decided."""
+    parts = []
+    for paper, mine in ledger.groupby("paper", sort=False):
+        known = papers()[paper]
+        page = known.pages["verdicts"]
+        title = link(f"{page}.html", f"{known.part}. {known.authors}")
+        decided = mine[mine["verdict"].isin(DECIDED)]
+        told = pd.concat([decided[decided["verdict"] == each].head(TOLD) for each in DECIDED])
+        lines = [f"<li>{SIGNS[row.verdict]} {link(f'{page}.html#{row.claim}', row.statement)}</li>"
+                 for row in told.itertuples()]  # fmt: skip
+        more = len(decided) - len(lines)
+        lines += [f"<li>and {more} more that {'are' if more > 1 else 'is'} decided</li>"] if more else []
+        parts.append(f"<h4>{title}</h4>\n<p>{counted(mine)}</p>\n<ul>{''.join(lines)}</ul>")
+    return HTML('<div class="answer">' + "\n".join(parts) + "</div>")
+
+
+def counted(ledger: pd.DataFrame) -> str:
+    """How many claims came out how: HTML for the middle of a sentence."""
+    counts = ledger["verdict"].value_counts().reindex(SIGNS).dropna().astype(int)
+    return ", ".join(f"<b>{count}</b> {SIGNS[name]} {came_out(name, count > 1)}" for name, count in counts.items())
+
+
+def scale(profile: str, source: str | None) -> str:
+    """On how large models and data the rows of a profile were made: a sentence, "" without rows."""
+    rows = results.rows(profile, source)
+    trained = rows.dropna(subset=["seconds"]) if len(rows) else rows
+    if trained.empty:
+        return ""
+    weights = trained["parameters"].dropna().map(json.loads).map(_weights).dropna()
+    minutes = trained["seconds"].astype(float) / 60
+    size = f" of up to {weights.max() / 1e6:.1f} million weights" if len(weights) else ""
+    return (
+        f"Models{size}, each trained for {minutes.median():.0f} minutes (median; "
+        f"at most {minutes.max():.0f}) on {' or '.join(sorted(set(trained['device'])))}; "
+        f"{trained['candidates'].min():,.0f} to {trained['candidates'].max():,.0f} candidates, "
+        f"{trained['queries'].min():,.0f} to {trained['queries'].max():,.0f} queries."
+    )
+
+
+def _weights(settings: Mapping[str, Any]) -> float:
+    """About how many weights a tower of these settings has; NaN where they do not say it."""
+    tokens, width = settings.get("tokens"), settings.get("width")
+    if not isinstance(tokens, Mapping) or "vocabulary" not in tokens or not width:
+        return float("nan")
+    # A layer of a Transformer has four square matrices of attention, and two that are four times as large.
+    return tokens["vocabulary"] * width + 12 * settings.get("layers", 0) * width**2 + settings["dimension"] * width
 
 
 def matrix(ledger: pd.DataFrame) -> Figure:
@@ -181,13 +234,9 @@ def _statement(row: Any) -> str:
 
 
 def _deciding(row: Any) -> str:
-    """The comparison that a verdict hangs on: what speaks most against a claim, or least for it; or the reason."""
-
-    def doubt(each: Evidence) -> float:
-        return {CONTRADICTED: -each.p_against, NO_EFFECT: -each.p_none}.get(row.verdict, each.p_for)
-
+    """The comparison that a verdict hangs on, and how many there are; or the reason."""
     several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
-    return row.reason or "\n".join([row.said, lines([max(row.evidence, key=doubt)])[0] + several])
+    return row.reason or "\n".join([row.said, lines([decisive(row)])[0] + several])
 
 
 def _stand_ins(row: Any, profile: str) -> str:

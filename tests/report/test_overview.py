@@ -1,5 +1,6 @@
 """The first page: what it counts, draws and links, from a hand-made ledger and the papers' own tables."""
 
+import json
 import re
 import shutil
 
@@ -186,3 +187,41 @@ def test_what_results_were_made_on(tmp_path, monkeypatch):
     found = overview.made_on("quick", None)
     assert found.loc[0, "recorded"] == "2020-01-02, 2020-01-03" and found.loc[0, "revision"] == "abc"
     assert overview.versions("quick", None).to_dict("records") == [{"package": "torch", "version": "2.0, 2.1, 2.2"}]
+
+
+def test_the_answer_counts_all_and_names_what_is_decided(ledger):
+    page = BeautifulSoup(overview.answer(ledger).data, "html.parser")
+    assert "2 ✓ hold" in BeautifulSoup(overview.counted(ledger), "html.parser").text
+    known = [line.text for line in page.find_all("p")]
+    assert "1 ✓ holds, 1 ✗ is contradicted" in known[0] and "is contradicted" not in "".join(known[1:])
+    assert len(page.find_all("h4")) == len(claims.papers())
+    named = [line.text for line in page.find_all("li")]
+    statements = ledger.set_index("claim")["statement"]
+    assert f"✓ {statements['gillick2018-softmax-over-pairwise-ce']}" in named
+    assert f"✗ {statements['gillick2018-paralex-encoder-over-bm25']}" in named
+    assert len(named) == 3  # what is inconclusive is counted alone
+    every = ledger["claim"].str.startswith("zhan2020")
+    ledger.loc[every, "verdict"] = claims.HOLDS
+    page = BeautifulSoup(overview.answer(ledger).data, "html.parser")
+    assert f"and {every.sum() - overview.TOLD} more that are decided" in page.text
+
+
+def test_the_scale_is_that_of_the_rows(monkeypatch):
+    small = {"tokens": {"vocabulary": 1000}, "width": 100, "dimension": 50, "layers": 2}
+    unread = small | {"tokens": {"collection": "x"}}  # a vocabulary whose size the declaration does not name
+    known = pd.DataFrame(
+        {
+            "seconds": [60.0, 180.0, np.nan, 120.0], "device": ["cpu"] * 4, "candidates": [500.0, 2000.0, 9e9, 600.0],
+            "queries": [40.0, 80.0, 9e9, 50.0],
+            "parameters": [json.dumps(small), json.dumps({"k1": 1.2}), None, json.dumps(unread)],
+        }
+    )  # fmt: skip
+    monkeypatch.setattr(results, "rows", lambda profile, source: known)
+    assert overview.scale("laptop", None) == (
+        "Models of up to 0.3 million weights, each trained for 2 minutes (median; at most 3) on cpu; "
+        "500 to 2,000 candidates, 40 to 80 queries."
+    )
+    monkeypatch.setattr(results, "rows", lambda profile, source: known[1:2])
+    assert overview.scale("laptop", None).startswith("Models, each")
+    monkeypatch.setattr(results, "rows", lambda profile, source: known[:0])
+    assert overview.scale("laptop", None) == ""

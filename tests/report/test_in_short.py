@@ -1,0 +1,97 @@
+"""The box on top of a chapter says what its rows say, and nothing else."""
+
+import re
+
+import pandas as pd
+import pytest
+import yaml
+
+from retlib.core import runtime
+from retlib.report import claims, in_short
+from retlib.report.evidence import Evidence
+from retlib.workflow import notebooks
+
+TEXTS = yaml.safe_load((runtime.root() / "book" / "in-short.yaml").read_text())
+CHAPTER = "12_dual_encoder_losses"
+SOFTMAX, TRIPLET = "gillick2018-softmax-over-pairwise-ce", "gillick2018-triplet-close-to-softmax"
+
+
+def evidence(effect, p_for=0.01, label="A minus B, on c"):
+    return Evidence(label, 50 + effect, 50, effect, effect - 1, effect + 1, p_for, 1 - p_for, 3, 100)
+
+
+@pytest.fixture(scope="module")
+def nothing():
+    """The ledger of a profile without rows."""
+    frame = claims.ledger("explore", "reference")
+    return frame.assign(evidence=frame["evidence"].astype(object))
+
+
+def judged(ledger, **verdicts):
+    """A ledger in which claims have verdicts, each with its comparisons."""
+    found = ledger.copy()
+    for claim, (verdict, comparisons) in verdicts.items():
+        row = found.index[found["claim"] == claim][0]
+        found.loc[row, ["verdict", "fidelity", "reason", "seeds"]] = [verdict, "part", "", 3]
+        found.at[row, "evidence"] = comparisons
+    return found
+
+
+def test_two_books_of_other_rows_say_other_things(nothing):
+    won = judged(nothing, **{SOFTMAX: (claims.HOLDS, [evidence(7.0)]), TRIPLET: (claims.NO_EFFECT, [evidence(0.1)])})
+    lost = judged(nothing, **{SOFTMAX: (claims.CONTRADICTED, [evidence(-4.0, 0.99)])})
+    first, second, none = (in_short.box(lambda each=each: each, CHAPTER) for each in (won, lost, nothing))
+    assert "1 holds" in first and "1 shows no effect" in first and "+7.00 [+6.00, +8.00]" in first
+    assert "1 is contradicted" in second and "-4.00 [-5.00, -3.00]" in second and "holds" not in second
+    why = TEXTS[CHAPTER]["why"][SOFTMAX]["holds"]
+    assert why in first and why not in second and "Why" not in second
+    assert "are not tested" in none and "Here" not in none
+    for box in (first, second):
+        assert f"15_verdicts.html#{SOFTMAX}" in box
+    assert len({first, second, none}) == 3
+
+
+def test_the_comparison_that_decides_is_shown(nothing):
+    several = [evidence(9.0, 0.001, "clear"), evidence(1.5, 0.04, "close"), evidence(5.0, 0.01, "middle")]
+    box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.HOLDS, several)}), CHAPTER)
+    assert "+1.50 [+0.50, +2.50] (close, the least clear of 3)" in box and "clear)" not in box
+    worst = [evidence(2.0, 0.01, "good"), evidence(-3.0, 0.999, "bad")]
+    box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.CONTRADICTED, worst)}), CHAPTER)
+    assert "-3.00" in box and "(bad)" in box and "good" not in box
+
+
+def test_main_claims_come_first_and_decided_ones_alone(nothing):
+    mine = nothing[[CHAPTER in claims.tested_in(claims.bindings()["claims"].get(c, {})) for c in nothing["claim"]]]
+    every = {claim: (claims.INCONCLUSIVE, [evidence(1.0, 0.2)]) for claim in mine["claim"]}
+    box = in_short.box(lambda: judged(nothing, **every), CHAPTER)
+    assert f"{len(mine)} are inconclusive" in box and "<a href" not in box and "<15_verdicts>" in box
+    minor = nothing[nothing["tier"] == "minor"]["claim"].iloc[0]
+    page = claims.tested_in(claims.bindings()["claims"][minor])[0]
+    main = next(claim for claim in nothing[nothing["tier"] == "main"]["claim"]
+                if page in claims.tested_in(claims.bindings()["claims"].get(claim, {})))  # fmt: skip
+    both = {minor: (claims.HOLDS, [evidence(2.0)]), main: (claims.CONTRADICTED, [evidence(-2.0, 0.99)])}
+    box = in_short.box(lambda: judged(nothing, **both), page)
+    assert box.index(f"#{main}") < box.index(f"#{minor}")
+
+
+def test_pages_without_a_question_have_no_box():
+    def refuse():
+        raise AssertionError("no ledger is needed")
+
+    assert in_short.box(refuse, "90_explore") == "" == in_short.box(refuse, "no_chapter")
+
+
+def test_texts_are_of_chapters_claims_and_verdicts_that_exist():
+    bound = claims.bindings()["claims"]
+    assert set(TEXTS) <= set(notebooks.pages(runtime.root()))
+    for chapter, said in TEXTS.items():
+        assert set(said) <= {"question", "why"} and said["question"].endswith("?")
+        for claim, texts in said.get("why", {}).items():
+            assert chapter in claims.tested_in(bound[claim]) and set(texts) <= set(claims.SIGNS)
+            # What was measured is in rows, not in prose.
+            assert not re.search(r"\d", " ".join(texts.values()).replace("BM25", "").replace("51_one", ""))
+
+
+def test_every_chapter_that_decides_claims_has_a_question():
+    bound = pd.Series(claims.bindings()["claims"]).map(claims.tested_in).explode().dropna()
+    assert set(bound) <= set(TEXTS)
