@@ -14,6 +14,10 @@ from bs4 import BeautifulSoup
 
 import retlib
 from retlib.core import runtime
+from retlib.models.pair_models import PAIR_MODELS
+from retlib.models.retriever import ENCODERS
+from retlib.systems.system import System
+from retlib.training import losses, negatives, pretraining
 from retlib.workflow import notebooks
 
 ROOT = runtime.root()
@@ -81,6 +85,32 @@ def test_a_reference_shows_what_docstrings_say(site):
     text = page.article.get_text()
     assert "float32 array, shape (B, d)" in text and "Seconds of each part: all of them." in text
     assert "root=Path.cwd()" in text and str(site) not in text
+
+
+AT_A_GLANCE = (ROOT / "book" / "at-a-glance.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "registry", [losses.LOSSES, negatives.NEGATIVES, pretraining.TASKS, ENCODERS, PAIR_MODELS], ids=lambda r: r.kind
+)
+def test_what_the_package_registers_is_at_a_glance(registry):
+    """Each under its name, in the first column of a table; names that a test's own plugin adds do not count."""
+    firsts = "".join(re.findall(r"^\| (`[^|]*`) \|", AT_A_GLANCE, re.M))
+    own = [name for name in registry.names() if registry.get(name).__module__.startswith("retlib.")]
+    assert own and [name for name in own if not re.search(rf"[`\"]{re.escape(name)}[`\"]", firsts)] == []
+
+
+def test_the_code_at_a_glance_makes_a_system():
+    made = {}
+    exec(re.search(r"^```python\n(.*?)^```", AT_A_GLANCE, re.M | re.S)[1], made)
+    assert isinstance(made["retriever"], System) and made["retriever"].stages[0].loss == "softmax"
+
+
+def test_the_pictures_are_those_that_are_drawn(tmp_path):
+    folder = ROOT / "book" / "_static" / "pictures"
+    subprocess.run([sys.executable, ROOT / "book" / "pictures.py", tmp_path], check=True, stdout=subprocess.DEVNULL)
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn and drawn == {path.name: path.read_text() for path in folder.iterdir()}
 
 
 def test_every_part_has_exercises():
