@@ -196,7 +196,7 @@ def table(ledger: pd.DataFrame) -> HTML:
         "effect, 95 % interval": lambda row: row.reason or "; ".join(first_few([e.text for e in row.evidence], SHOWN)),
         "seeds": lambda row: row.seeds or "",
     }
-    # What the book's filters.js gives a choice of.
+    # What the book's tables.js gives a choice of.
     return HTML(f'<div data-filters="verdict,part,data">{_claims(ledger, columns)}</div>')
 
 

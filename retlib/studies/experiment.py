@@ -15,6 +15,7 @@ from html import escape
 from typing import Any
 
 import pandas as pd
+from IPython import get_ipython
 from IPython.display import HTML, display
 
 from retlib.core import notebook_files, runtime
@@ -84,12 +85,21 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
 
 def _hidden() -> set[str]:
     """Names that IPython itself puts into a notebook's globals."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return set()
     shell = get_ipython()
     return set(shell.user_ns_hidden) if shell else set()
+
+
+def show_tables_whole() -> None:
+    """Pages show the papers' words and tables whole, without row numbers, which name nothing."""
+    shell = get_ipython()
+    if shell:
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, _as_html)
+
+
+def _as_html(table: pd.DataFrame) -> str:
+    named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
+    with pd.option_context("display.max_colwidth", None):
+        return table.to_html(notebook=True, index=named, max_rows=500)
 
 
 @dataclass(eq=False)
@@ -140,8 +150,7 @@ class Experiment:
         namespace["_parameters_checked"] = True
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
         runtime.set_threads()
-        pd.set_option("display.max_colwidth", None)  # pages show the papers' words whole
-        pd.set_option("display.max_rows", 500)  # and tables
+        show_tables_whole()
         self.environment = runtime.environment() if self.live else {}
         if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
             self.environment["given"] = results.as_json(self.parameters)

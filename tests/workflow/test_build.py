@@ -141,9 +141,20 @@ def browser():
         started.close()
 
 
+# The tables of a page of which less than half of the rows with numbers show one before anybody scrolls sideways.
+WITHOUT_NUMBERS = """() => [...document.querySelectorAll(".bd-article table")].filter((table) => {
+  const right = (table.closest(".output") ?? table.parentElement).getBoundingClientRect().right;
+  const numbers = [...table.tBodies[0].rows].map((row) =>
+    [...row.querySelectorAll("td")].filter((cell) => /^[-+−]?\\d/.test(cell.textContent.trim())));
+  const seen = (cell) => cell.getBoundingClientRect().left + 30 < Math.min(right, window.innerWidth);
+  const rows = numbers.filter((cells) => cells.length);
+  return rows.length && rows.filter((cells) => cells.some(seen)).length < rows.length / 2;
+}).map((table) => table.textContent.trim().slice(0, 80))"""
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_pages_in_a_browser(browser, pages, build, width):
-    """No errors, nothing loaded from elsewhere, formulas set, and no page scrolls sideways."""
+    """No errors, nothing loaded from elsewhere, formulas set, numbers in sight, and no page scrolls sideways."""
     view = browser.new_page(viewport={"width": width, "height": 900})
     troubles = []
     view.on("console", lambda message: message.type == "error" and troubles.append(message.text))
@@ -160,6 +171,7 @@ def test_pages_in_a_browser(browser, pages, build, width):
         assert not view.query_selector_all("mjx-merror"), f"{path}: a formula cannot be set"
         wide = view.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, f"{path} is {wide} wide at {width}"
+        assert view.evaluate(WITHOUT_NUMBERS) == [], f"{path} at {width} has tables whose numbers are out of sight"
         assert troubles == [], f"{path} at {width}"
     view.close()
 

@@ -3,7 +3,18 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const place of document.querySelectorAll("[data-filters]")) {
     addFilters(place, place.querySelector("table"), place.dataset.filters.split(","));
   }
+  for (const table of document.querySelectorAll("table.wrapped")) {
+    nameCells(table);
+  }
 });
+
+// Each cell says the name of its column, which a narrow page shows beside it.
+function nameCells(table) {
+  const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+  for (const row of table.tBodies[0].rows) {
+    heads.forEach((name, place) => name && (row.cells[place].dataset.name = name));
+  }
+}
 
 function addFilters(place, table, names) {
   const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
