@@ -9,6 +9,10 @@ from difflib import get_close_matches
 class RetlibError(Exception):
     """Base of every error that a user of retlib can cause and can mend."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython, and so a notebook and papermill, shows: what was wrong, and not the way to it."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class SettingError(RetlibError, ValueError):
     """A parameter has an unknown name or an impossible value."""

@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
@@ -28,6 +28,19 @@ def words(text: str) -> list[str]:
     An apostrophe inside a word stays; all other punctuation separates.
     """
     return WORD.findall(text.lower())
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """Words that say little of what a text is about: Lucene's list for English, of 33."""
+    from bm25s.stopwords import STOPWORDS_EN
+
+    return frozenset(STOPWORDS_EN)
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The different words of a text, less the stop words."""
+    return frozenset(words(text)) - stop_words()
 
 
 def sentences(text: str) -> list[str]:

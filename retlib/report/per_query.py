@@ -17,7 +17,7 @@ from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.rules import number
 from retlib.data.collection import Collection
-from retlib.data.text import words
+from retlib.data.text import content_words, words
 from retlib.evaluation import results
 from retlib.evaluation.measures import compare, held_out, holm, same_seeds
 from retlib.evaluation.results import Results
@@ -25,6 +25,7 @@ from retlib.report.tables import p_text
 
 # Points of 100. Values are recorded to five digits, so that equal ones may differ by this much.
 TIE = 2e-3
+QUARTILES = "overlap, lower quartile (%)", "overlap, median (%)", "overlap, upper quartile (%)"
 
 
 # --- the words that a query shares with its document -----------------------------------------------
@@ -54,20 +55,13 @@ def overlap(collection: Collection) -> pd.DataFrame:
     judged = judged[judged["relevance"] > 0]
     documents = collection.documents.loc[judged["doc_id"].unique()]
     texts = documents.get("title", pd.Series("", documents.index)).fillna("") + "\n" + documents["text"]
-    asked, found = queries["text"].map(_content), texts.map(_content)
+    asked, found = queries["text"].map(content_words), texts.map(content_words)
     pairs = zip(judged["query_id"], judged["doc_id"], strict=True)
     shares = [len(asked[q] & found[d]) / len(asked[q]) if asked[q] else np.nan for q, d in pairs]
     best = pd.Series(shares, judged["query_id"], dtype=float).groupby(level=0).max().reindex(queries.index)
     counts = [len(words(text)) for text in queries["text"]]
     columns = {"query_id": queries.index, "overlap": best.to_numpy(), "words": counts}
     return pd.DataFrame({"collection": collection.name, **columns})
-
-
-def _content(text: str) -> frozenset[str]:
-    """The different words of a text, less the stop words."""
-    from bm25s.stopwords import STOPWORDS_EN
-
-    return frozenset(words(text)) - frozenset(STOPWORDS_EN)
 
 
 def spread(table: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +71,7 @@ def spread(table: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         Index collection: `queries`, `without a value`, `words/query` (mean), and the quartiles
-        of overlap in per cent.
+        of overlap, in per cent of a query's words.
     """
     rows = {}
     for name, part in table.groupby("collection", sort=False):
@@ -86,7 +80,7 @@ def spread(table: pd.DataFrame) -> pd.DataFrame:
             "queries": len(part),
             "without a value": int(part["overlap"].isna().sum()),
             "words/query": round(float(part["words"].mean()), 1),
-            **dict(zip(("25 %", "median", "75 %"), quartiles, strict=True)),
+            **dict(zip(QUARTILES, quartiles.astype("Int64"), strict=True)),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
 

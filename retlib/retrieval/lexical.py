@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.sparse import csr_array, diags_array
 
 from retlib.core.errors import DataError, RetlibError, require, require_one_of
-from retlib.data.text import TokenTable, words
+from retlib.data.text import TokenTable, stop_words, words
 from retlib.retrieval.runs import make_run
 
 NO_ROW = -1
@@ -166,7 +166,7 @@ class BM25(LexicalSystem):
 
     def _terms(self, text: str) -> list[str]:
         """The words of a text, less the stop words, stemmed."""
-        stopped, stem = _stop_words() if self.stop_words else (), _stem() if self.stemmer else str
+        stopped, stem = stop_words() if self.stop_words else (), _stem() if self.stemmer else str
         return [stem(word) for word in words(text) if word not in stopped]
 
     def _counts(self, texts: Sequence[str]) -> csr_array:
@@ -260,13 +260,6 @@ def _largest(matrix: csr_array, count: int) -> csr_array:
     rank = np.arange(len(order)) - matrix.indptr[rows]  # the order is row by row, as the entries are
     kept = order[rank < count]
     return csr_array((matrix.data[kept], (rows[kept], matrix.indices[kept])), shape=matrix.shape)
-
-
-@cache
-def _stop_words() -> frozenset[str]:
-    from bm25s.stopwords import STOPWORDS_EN
-
-    return frozenset(STOPWORDS_EN)
 
 
 @cache

@@ -1,32 +1,76 @@
-"""Systems side by side on one question, and questions on their way over the map of the documents."""
+"""Systems side by side on one question, what makes their scores, and questions on their way over a map."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import require
+from retlib.core.rules import POSITIVE, Rule, mapping_of, name_or_none, one_of, some_of, text
 from retlib.data.collection import Collection, hash_position
-from retlib.data.text import WORD, words
+from retlib.data.text import WORD, TokenTable, content_words, words
+from retlib.data.tokenized import texts
+from retlib.models.encoders import encode
+from retlib.models.retriever import Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
+from retlib.studies.study import some_names
 from retlib.systems.compose import Ranks
 from retlib.systems.ranking import Answer
-from retlib.systems.system import Target
+from retlib.systems.system import System, Target, fit
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
+RULES: dict[str, Rule] = {
+    "settings": one_of(notebook_files.profiles(runtime.root())),
+    "changed": mapping_of(None, lambda *_: None),  # the chapter checks them
+    "systems": some_names,
+    "checkpoint": name_or_none,
+    "depth": POSITIVE,
+    "shown": POSITIVE,
+    "asked": some_of(text),
+}
 # Letters of a document that are shown.
 LETTERS = 240
-RELEVANT = "✓"
+RELEVANT, NO_MATCH = "✓", "no match"
+# Red, green and blue behind what raises a score, and what lowers it: seen on white and on black.
+RAISES, LOWERS = "0, 158, 115", "213, 94, 0"
+
+
+def chapter(name: str, profile: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that a chapter's cells tagged `declares` give, with the parameters that it has at a profile.
+
+    Parameters
+    ----------
+    name, profile : str
+    changed : mapping
+        Parameters of the chapter in place of the profile's; the chapter checks them.
+    """
+    root = runtime.root()
+    notebook = root / "notebooks" / f"{name}.ipynb"
+    entry = notebook_files.read_yaml(root / "notebooks" / "profiles" / f"{profile}.yaml").get(name) or {}
+    names = notebook_files.declared(notebook) | entry.get("parameters", {}) | {"profile": profile} | dict(changed)
+    for cell in notebook_files.cells(notebook):
+        if "declares" in cell["metadata"].get("tags", []):
+            exec(compile(notebook_files.source(cell), f"<{name}>", "exec"), names)
+    return names
+
+
+class Why(NamedTuple):
+    """A document's score, and by how much it would be lower without each token of the question and of the document."""
+
+    score: float
+    question: list[tuple[str, float]]
+    document: list[tuple[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +138,86 @@ class SearchDemo:
             }))  # fmt: skip
         return pd.concat(parts, ignore_index=True)
 
+    def why(self, system: str, question: str, doc_id: str) -> Why:
+        """What makes a document's score.
+
+        A dual encoder is asked again without each token that it reads, of the question and of the document. Another
+        system is asked without each word of the question; a word of the document counts as the question's.
+        """
+        ranks, row = self.systems[system], self.collection.documents.index.get_loc(doc_id)
+        if isinstance(ranks, System):
+            return _encoded_why(fit(ranks, self.target.trains, self.seed), self.collection, question, row)
+        asked, answer = words(question), self._answering(system)
+
+        def score(text: Sequence[str]) -> float:
+            scores, rows = answer(" ".join(text), len(self.collection.documents))
+            return float(scores[rows == row].sum()) if text else 0.0
+
+        whole = score(asked)
+        lost = [(word, whole - score(asked[:place] + asked[place + 1 :])) for place, word in enumerate(asked)]
+        read = texts(self.collection).iloc[row].split()
+        return Why(whole, lost, [(word, sum(dict(lost).get(each, 0.0) for each in words(word))) for word in read])
+
+    def first(self, question: str, systems: Sequence[str]) -> pd.DataFrame:
+        """What makes the scores of the document that each of these systems finds first: a row for each and system.
+
+        Returns
+        -------
+        DataFrame
+            Columns `document` (its title, or how it begins), `system`, `rank`, `score`, and, as HTML whose colours
+            say what raises the score, `question` and `document as it is read`.
+        """
+        depth, rows = len(self.collection.documents), []
+        lists = self.lists(question, depth, systems).set_index(["system", "doc_id"])
+        for doc_id in dict.fromkeys(lists.index[lists["rank"] == 1].get_level_values("doc_id")):
+            for system in systems:
+                ranked = (system, doc_id) in lists.index
+                why = self.why(system, question, doc_id) if ranked else Why(0.0, [], [])
+                found = self.collection.documents.loc[doc_id]
+                rows.append({
+                    "document": found.get("title") or _beginning(found["text"]),
+                    "system": system,
+                    "rank": str(lists.loc[(system, doc_id), "rank"]) if ranked else NO_MATCH,
+                    "score": f"{why.score:.3g}",
+                    "question": shaded(why.question),
+                    "document as it is read": shaded(why.document),
+                })  # fmt: skip
+        return pd.DataFrame(rows)
+
     def _relevant(self, question: str) -> set[str]:
         queries, qrels = self.collection.queries, self.collection.qrels
         same = qrels["query_id"].isin(queries.index[queries["text"] == question])
         return set(qrels["doc_id"][same & (qrels["relevance"] > 0)])
 
 
-def side_by_side(question: str, lists: pd.DataFrame) -> HTML:
+def _encoded_why(retriever: Retriever, collection: Collection, question: str, row: int) -> Why:
+    """Of a dual encoder, in float32: a token of many is worth less than what bfloat16 rounds away."""
+    asked, read = retriever.tokenize([question]), retriever.reads(collection).documents.take(np.array([row]))
+    query, document = encode(retriever.model.queries, asked)[0], encode(retriever.model.documents, read)[0]
+    score, names = float(query @ document), retriever.tokenizer.tokens
+
+    def lost(table: TokenTable, side: Any, other: np.ndarray) -> list[tuple[str, float]]:
+        ids = table.row(0)
+        without = TokenTable.from_rows(np.delete(ids, place) for place in range(len(ids) if len(ids) > 1 else 0))
+        scores = encode(side, without) @ other if len(without) else [0.0]
+        return [(names[token], score - float(each)) for token, each in zip(ids, scores, strict=True)]
+
+    return Why(score, lost(asked, retriever.model.queries, document), lost(read, retriever.model.documents, query))
+
+
+def shaded(parts: Sequence[tuple[str, float]]) -> str:
+    """HTML of tokens, the darker the more a score would lose without one; pieces of a word stand together."""
+    most = max((abs(lost) for _, lost in parts), default=0.0) or 1.0
+    pieces = []
+    for token, lost in parts:
+        colour = f"rgba({RAISES if lost > 0 else LOWERS}, {0.75 * abs(lost) / most:.2f})"
+        inside = token.startswith("##") and len(token) > 2
+        text = escape(token[2:] if inside else token)
+        pieces.append(f'{"" if inside else " "}<span style="background: {colour}" title="{lost:+.3g}">{text}</span>')
+    return "".join(pieces).strip()
+
+
+def side_by_side(question: str, lists: pd.DataFrame, systems: Sequence[str]) -> HTML:
     """The question, and a column for each system: its documents, with the words marked and relevant ones ticked.
 
     Parameters
@@ -108,16 +225,23 @@ def side_by_side(question: str, lists: pd.DataFrame) -> HTML:
     question : str
     lists : DataFrame
         As `SearchDemo.lists` returns it.
+    systems : sequence of str
+        Those that were asked; one that found nothing has no row in `lists`.
     """
-    asked = set(words(question))
-    cells = lists.assign(cell=[_cell(row, asked) for row in lists.itertuples()])
-    table = cells.pivot_table(index="rank", columns="system", values="cell", aggfunc="first", sort=False).fillna("")
-    systems = [system for system in dict.fromkeys(lists["system"]) if system in table]
-    page = as_page(table[systems].rename_axis(columns=None).reset_index(), markup=systems)
+    asked = content_words(question)
+    cells = {(row.system, row.rank): _cell(row, asked) for row in lists.itertuples()}
+    ranks = range(1, 1 + max(lists["rank"], default=1))
+    table = {each: [cells.get((each, rank), NO_MATCH if rank == 1 else "") for rank in ranks] for each in systems}
+    page = as_page(pd.DataFrame({"rank": ranks, **table}), markup=list(systems))
     return HTML(f"<p><strong>{escape(question)}</strong></p>{page.data}")
 
 
-def _cell(row: object, asked: set[str]) -> str:
+def explained(first: pd.DataFrame) -> HTML:
+    """The table that `SearchDemo.first` returns, for a page."""
+    return as_page(first, markup=["question", "document as it is read"])
+
+
+def _cell(row: object, asked: Set[str]) -> str:
     title = f"<strong>{escape(row.title)}</strong> " if row.title else ""
     return f"{RELEVANT + ' ' if row.relevant else ''}{title}{marked(_beginning(row.text), asked)}"
 
@@ -126,33 +250,49 @@ def _beginning(text: str) -> str:
     return text if len(text) <= LETTERS else text[:LETTERS].rsplit(maxsplit=1)[0] + " …"
 
 
-def marked(text: str, asked: set[str]) -> str:
+def marked(text: str, asked: Set[str]) -> str:
     """HTML of a text in which some words, lowercase, are marked; its own markup is shown as text."""
     bounds = [0, *(place for match in WORD.finditer(text) for place in match.span()), len(text)]
     pieces = (text[start:end] for start, end in pairwise(bounds))
-    return "".join(f"<mark>{escape(piece)}</mark>" if asked & set(words(piece)) else escape(piece) for piece in pieces)
+    return "".join(f"<mark>{escape(piece)}</mark>" if asked & {*words(piece)} else escape(piece) for piece in pieces)
 
 
-def explorer(demo: SearchDemo, depth: int = 5) -> Widget:
-    """For JupyterLab: a field for a question, a choice of systems, and their lists side by side."""
+def explorer(demo: SearchDemo, depth: int, chosen: Sequence[str]) -> Widget:
+    """For JupyterLab: a field for a question, a choice of systems, their lists side by side, and what made two scores.
+
+    Parameters
+    ----------
+    demo : SearchDemo
+    depth : int
+        Documents of each list.
+    chosen : sequence of str
+        The systems that are asked first; the others are when they are chosen.
+    """
     from ipywidgets import HTML as Page
-    from ipywidgets import HBox, SelectMultiple, Text, VBox
+    from ipywidgets import Dropdown, HBox, SelectMultiple, Text, VBox
 
+    names = list(demo.systems)
     field = Text(demo.questions(1)[0], description="question", continuous_update=False, layout={"width": "40em"})
-    chosen = SelectMultiple(options=list(demo.systems), value=tuple(demo.systems), description="systems")
-    page = Page()
+    several = SelectMultiple(options=names, value=tuple(chosen), description="systems")
+    pair = [Dropdown(options=names, value=each, description="why") for each in (chosen[0], chosen[-1])]
+    lists, reasons = Page(), Page()
 
-    def show(*_: object) -> None:
-        if not words(field.value) or not chosen.value:
-            page.value = "Ask a question of one word at least, and choose a system."
+    def search(*_: object) -> None:
+        if not words(field.value) or not several.value:
+            lists.value = "Ask a question of one word at least, and choose a system."
             return
-        lists = demo.lists(field.value, depth, chosen.value)
-        page.value = side_by_side(field.value, lists).data if len(lists) else "Nothing was found."
+        found = demo.lists(field.value, depth, several.value)
+        lists.value = side_by_side(field.value, found, several.value).data
 
-    field.observe(show, "value")
-    chosen.observe(show, "value")
-    show()
-    return VBox([HBox([field, chosen]), page])
+    def explain(*_: object) -> None:
+        first = demo.first(field.value, list(dict.fromkeys(each.value for each in pair))) if words(field.value) else []
+        reasons.value = explained(first).data if len(first) else ""
+
+    for watched, shows in ((field, search), (field, explain), (several, search), *((each, explain) for each in pair)):
+        watched.observe(shows, "value")
+    search()
+    explain()
+    return VBox([HBox([field, several]), lists, HBox(pair), reasons])
 
 
 def walk(corpus: pd.DataFrame) -> Widget:

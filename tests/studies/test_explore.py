@@ -7,13 +7,13 @@ from bs4 import BeautifulSoup
 from words import SMALL, UNITS, WORDS
 
 from retlib.core.errors import SettingError
-from retlib.data.text import words
+from retlib.data.text import TokenTable, words
 from retlib.retrieval.lexical import BM25
 from retlib.studies import explore
-from retlib.studies.explore import SearchDemo, marked, side_by_side
+from retlib.studies.explore import SearchDemo, marked, shaded, side_by_side
 from retlib.systems.compose import Lexical
 from retlib.systems.stages import Stage
-from retlib.systems.system import System, Target
+from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels
 
 NEURAL = "BM25 Neg"
@@ -61,7 +61,70 @@ def test_relevant_documents_are_known_for_questions_of_the_collection(demo, ques
 def test_a_system_that_finds_nothing_has_no_rows(demo):
     found = demo.lists("zzzz", 3)
     assert set(found["system"]) == {NEURAL}
-    assert "<th>BM25</th>" not in side_by_side("zzzz", found).data
+    page = BeautifulSoup(side_by_side("zzzz", found, ["BM25", NEURAL]).data, "html.parser")
+    first, *rest = (row.select("td") for row in page.select("tbody tr"))
+    assert (
+        first[1].text == "no match" and first[2].text not in ("", "no match") and not any(row[1].text for row in rest)
+    )
+    none = BeautifulSoup(side_by_side("zzzz", found.iloc[:0], ["BM25"]).data, "html.parser")
+    assert [cell.text for cell in none.select("tbody td")] == ["1", "no match"]
+
+
+def test_bm25s_score_is_the_sum_of_what_the_words_of_the_question_add(demo, question, lists):
+    doc_id = lists["doc_id"][lists["system"] == "BM25"].iloc[0]
+    score, asked, read = demo.why("BM25", question, doc_id)
+    run = demo.systems["BM25"].run(demo.target, 1, depth=1)
+    mine = run[run["query_id"].map(demo.collection.queries["text"]) == question]
+    assert score == pytest.approx(mine["score"].iloc[0]) == pytest.approx(sum(lost for _, lost in asked))
+    assert [word for word, _ in asked] == words(question)
+    inside = {word for word, lost in asked if lost > 0}
+    assert inside == set(words(question)) & set(words(" ".join(word for word, _ in read)))
+    assert {word for text, lost in read if lost for word in words(text)} == inside
+
+
+def test_an_encoders_score_is_asked_again_without_each_token(demo, question, lists):
+    doc_id = lists["doc_id"][lists["system"] == NEURAL].iloc[0]
+    score, asked, read = demo.why(NEURAL, question, doc_id)
+    run = demo.systems[NEURAL].run(demo.target, 1, depth=1)
+    mine = run[run["query_id"].map(demo.collection.queries["text"]) == question]
+    assert score == pytest.approx(mine["score"].iloc[0], abs=0.02)
+    retriever = fit(demo.systems[NEURAL], demo.collection, 1)
+    names = [token for token, _ in asked]
+    assert names == [retriever.tokenizer.tokens[i] for i in retriever.tokenize([question]).row(0)]
+    row = demo.collection.documents.index.get_loc(doc_id)
+    document = retriever.encode_documents(retriever.reads(demo.collection).documents.take([row]))[0]
+    for place, (_, lost) in enumerate(asked):
+        rest = retriever.tokenizer.ids
+        table = TokenTable.from_rows([[rest[name] for at, name in enumerate(names) if at != place]])
+        assert score - lost == pytest.approx(float(retriever.encode_queries(table)[0] @ document), abs=0.02)
+    assert len(read) == retriever.reads(demo.collection).documents.lengths[row]
+
+
+def test_the_first_documents_of_two_systems_are_explained_for_both(demo, question, lists):
+    found = demo.first(question, ["BM25", NEURAL])
+    best = lists[lists["rank"] == 1].drop_duplicates("doc_id")
+    assert len(found) == 2 * len(best) and set(found["system"]) == {"BM25", NEURAL}
+    assert (found["rank"] == "1").sum() >= 2
+    page = explore.explained(found).data
+    assert "rgba" in page and "<script" not in page
+    assert demo.first("zzzz", ["BM25", NEURAL])["rank"].tolist() == ["no match", "1"]
+    assert demo.first("zzzz", ["BM25"]).empty
+
+
+def test_what_raises_a_score_is_shaded_by_how_much():
+    page = BeautifulSoup(shaded([("in", 0.5), ("##dex", -1.0), ("<b>", 0.0), ("##", 0.1)]), "html.parser")
+    assert page.text == "index <b> ##"
+    colours = [part["style"] for part in page.select("span")]
+    assert colours[0].endswith("0.38)") and colours[1].endswith("0.75)") and colours[2].endswith("0.00)")
+    assert colours[0].split("(")[1][:6] != colours[1].split("(")[1][:6] and page.span["title"] == "+0.5"
+    assert shaded([]) == ""
+
+
+def test_a_chapter_gives_the_systems_that_it_declares():
+    names = explore.chapter("42_first_stage", "smoke", {"query_steps": 7})
+    assert names["systems"]["LTRe (ANCE)"].stages[-1].steps == 7 and names["targets"][0].test.documents.size
+    with pytest.raises(SettingError, match="query_stepz"):
+        explore.chapter("42_first_stage", "smoke", {"query_stepz": 7})
 
 
 @pytest.mark.parametrize("given", [("?!", 5), (WORDS[3], 0)])
@@ -92,7 +155,7 @@ def test_systems_stand_side_by_side_in_their_order():
     lists = listed(
         ("Z", 1, "d1", "<i>", "the sum", True), ("Z", 2, "d2", "", long, False), ("A", 1, "d2", "", "sum", False)
     )
-    page = BeautifulSoup(side_by_side("<sum>", lists).data, "html.parser")
+    page = BeautifulSoup(side_by_side("<sum>", lists, ["Z", "A"]).data, "html.parser")
     assert page.p.text == "<sum>"
     assert [cell.text for cell in page.select("thead th")] == ["rank", "Z", "A"]
     first, second = ([cell.text for cell in row.select("td")] for row in page.select("tbody tr"))
@@ -111,8 +174,12 @@ def test_agreement_is_the_share_that_bm25_lists_for_the_same_question():
 
 
 def test_the_explorer_answers_what_is_typed(demo):
-    box = explore.explorer(demo, depth=2)
-    (field, chosen), page = box.children[0].children, box.children[1]
+    box = explore.explorer(demo, 2, ["BM25", NEURAL])
+    top, page, pair, why = box.children
+    (field, chosen), (first, second) = top.children, pair.children
+    assert [first.value, second.value] == ["BM25", NEURAL] and why.value.count(NEURAL) == why.value.count(
+        "<td>BM25</td>"
+    )
     assert NEURAL in page.value and "<th>BM25</th>" in page.value
     chosen.value = (NEURAL,)
     field.value = f"{WORDS[3]} {WORDS[4]}"
@@ -120,7 +187,9 @@ def test_the_explorer_answers_what_is_typed(demo):
     field.value = "..."
     assert "of one word at least" in page.value
     chosen.value, field.value = ("BM25",), "zzzz"
-    assert page.value == "Nothing was found."
+    assert "no match" in page.value and NEURAL in why.value
+    first.value = second.value = "BM25"
+    assert why.value == ""
     chosen.value = ()
     assert "choose a system" in page.value
 
