@@ -30,6 +30,7 @@ from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 
 from retlib.core import runtime
+from retlib.evaluation import results
 from retlib.report import claims, in_short
 from retlib.workflow import imports, notebooks
 from retlib.workflow.execute import NotebookError, execute, fill
@@ -86,7 +87,11 @@ def find_copies(app: Sphinx) -> None:
             app.executed_copies[FOLDER + name] = copy
             given = json.loads(copy.read_text(encoding="utf-8"))["metadata"].get("papermill", {}).get("parameters", {})
             origin = REFERENCE if given.get("source") == REFERENCE else None
-            app.boxes[FOLDER + name] = in_short.box(partial(ledger, given.get("profile"), origin), name)
+            app.boxes[FOLDER + name] = in_short.box(
+                partial(ledger, given.get("profile"), origin),
+                partial(results.load, profile=given.get("profile"), source=origin),
+                name,
+            )
         else:
             log.info("[executed] %s has neither an executed copy nor recorded results", name)
 

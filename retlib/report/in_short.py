@@ -1,7 +1,8 @@
 """What a chapter found, in a few lines: the box on top of its page, made from the rows as they are.
 
 ``book/in-short.yaml`` has what no row can say: the question of each chapter, and, for a verdict that is surprising
-or asks for advice, why it came out so. A text is shown only where its verdict came out.
+or asks for advice, why it came out so. A text is shown only where its verdict came out. Where no claim rests on a
+chapter, it names the measure that answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from retlib.core import notebook_files, runtime
+from retlib.evaluation.results import Results
 from retlib.report.claims import (
     CONTRADICTED,
     FIDELITY,
@@ -30,15 +32,19 @@ from retlib.report.claims import (
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION)
 SHOWN = 6
+# Collections of whose rows a box tells.
+TOLD = 4
 
 
-def box(ledger: Callable[[], pd.DataFrame], chapter: str) -> str:
+def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str) -> str:
     """MyST for the top of a chapter's page: its question, the claims that it decides, and why; "" without a question.
 
     Parameters
     ----------
     ledger : callable
         Gives what `retlib.report.claims.ledger` returns; asked where the chapter has a question.
+    rows : callable
+        Gives the results of a chapter, or None; asked where the texts say what of them is shown.
     chapter : str
         A notebook's name.
     """
@@ -49,23 +55,44 @@ def box(ledger: Callable[[], pd.DataFrame], chapter: str) -> str:
     bound = bindings()["claims"]
     known = ledger()
     mine = known[[chapter in tested_in(bound.get(claim, {})) for claim in known["claim"]]]
-    lines = [f"**{said['question']}**", _counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
+    shows = said.get("shows", {})
+    found = _measured(rows(shows.get("chapter", chapter)), **shows) if shows else []
+    lines = [f"**{said['question']}**\n", *found, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join([":::{admonition} In short", ":class: tip", "", *lines, ":::"])
 
 
-def _counted(claims: pd.DataFrame) -> str:
+def _measured(
+    results: Results | None, measure: str, beside: str = "BM25", system: str = "", chapter: str = ""
+) -> list[str]:
+    """A line for each of the first collections: a system's value, by default that of the best, and another's."""
+    values = pd.DataFrame() if results is None else results.rows[results.rows["measure"] == measure]
+    if values.empty:
+        return []
+    table = 100 * values.pivot_table(index="collection", columns="system", values="value", sort=False)
+    seeds = values.groupby("system")["seed"].nunique().max()
+    lines = []
+    for collection, row in table.head(TOLD).iterrows():
+        best = system or row.dropna().idxmax()
+        known = {name: row[name] for name in dict.fromkeys([best, beside]) if name in row and pd.notna(row[name])}
+        told = "; ".join(f"{name} {value:.1f}" for name, value in known.items())
+        lines.append(f"- *{collection}*: {'' if system else 'highest '}{told}.")
+    of = f" of {{doc}}`{chapter}`" if chapter else ""
+    return [f"{measure}{of} here, in points of 100 (means; seeds: {seeds}):\n", *lines, ""]
+
+
+def _counted(claims: pd.DataFrame) -> list[str]:
     """How many claims came out how, and on what data and seeds."""
     if claims.empty:
-        return "No claim of a paper rests on this chapter.\n"
+        return []
     counts = claims["verdict"].value_counts().reindex(SIGNS).dropna().astype(int)
     found = ", ".join(f"{count} {came_out(verdict, count > 1)}" for verdict, count in counts.items())
     if len(claims) == 1:
-        return f"The one claim that rests on this chapter {came_out(counts.index[0], several=False)}.\n"
+        return [f"The one claim that rests on this chapter {came_out(counts.index[0], several=False)}.\n"]
     tested = claims[claims["verdict"] != NOT_TESTED]
     seeds, data = sorted(set(tested["seeds"])), [FIDELITY[each] for each in sorted(set(tested["fidelity"]))]
     several = " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]])))
     scale = f" (seeds: {several}; on {' or '.join(data)})" if seeds else ""
-    return f"Of the {len(claims)} claims that rest on this chapter {found}{scale}.\n"
+    return [f"Of the {len(claims)} claims that rest on this chapter {found}{scale}.\n"]
 
 
 def _decided(claims: pd.DataFrame) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from retlib.core import runtime
+from retlib.evaluation.results import Results
 from retlib.report import claims, in_short
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
@@ -37,10 +38,37 @@ def judged(ledger, **verdicts):
     return found
 
 
+def nothing_recorded(_):
+    return None
+
+
+def recorded(**values):
+    """Results of systems on a collection, a value a seed."""
+    found = Results()
+    for system, each in values.items():
+        for seed, value in enumerate(each):
+            found.add_row(experiment="e", system=system, collection="c", split="test", measure="RR@10", value=value,
+                          seed=seed)  # fmt: skip
+    return found
+
+
+def test_a_chapter_without_claims_tells_what_its_rows_have(nothing):
+    boxes = [in_short.box(lambda: nothing, lambda _, found=found: found, "51_one_leaderboard")
+             for found in (recorded(BM25=[0.5], A=[0.6, 0.8]), recorded(BM25=[0.9], A=[0.1, 0.2]))]  # fmt: skip
+    assert "highest A 70.0; BM25 50.0" in boxes[0] and "seeds: 2" in boxes[0]
+    assert "highest BM25 90.0." in boxes[1]
+    assert "points" not in in_short.box(lambda: nothing, nothing_recorded, "51_one_leaderboard")
+    named = in_short.box(lambda: nothing, lambda name: recorded(BM25=[0.5]) if name == "42_first_stage" else None,
+                         "55_which_method")  # fmt: skip
+    assert "highest BM25 50.0" in named and "{doc}`42_first_stage`" in named
+
+
 def test_two_books_of_other_rows_say_other_things(nothing):
     won = judged(nothing, **{SOFTMAX: (claims.HOLDS, [evidence(7.0)]), TRIPLET: (claims.NO_EFFECT, [evidence(0.1)])})
     lost = judged(nothing, **{SOFTMAX: (claims.CONTRADICTED, [evidence(-4.0, 0.99)])})
-    first, second, none = (in_short.box(lambda each=each: each, CHAPTER) for each in (won, lost, nothing))
+    first, second, none = (
+        in_short.box(lambda each=each: each, nothing_recorded, CHAPTER) for each in (won, lost, nothing)
+    )
     assert "1 holds" in first and "1 shows no effect" in first and "+7.00 [+6.00, +8.00]" in first
     assert "1 is contradicted" in second and "-4.00 [-5.00, -3.00]" in second and "holds" not in second
     why = TEXTS[CHAPTER]["why"][SOFTMAX]["holds"]
@@ -53,39 +81,39 @@ def test_two_books_of_other_rows_say_other_things(nothing):
 
 def test_the_comparison_that_decides_is_shown(nothing):
     several = [evidence(9.0, 0.001, "clear"), evidence(1.5, 0.04, "close"), evidence(5.0, 0.01, "middle")]
-    box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.HOLDS, several)}), CHAPTER)
+    box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.HOLDS, several)}), nothing_recorded, CHAPTER)
     assert "+1.50 [+0.50, +2.50] (close, the least clear of 3)" in box and "clear)" not in box
     worst = [evidence(2.0, 0.01, "good"), evidence(-3.0, 0.999, "bad")]
-    box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.CONTRADICTED, worst)}), CHAPTER)
+    box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.CONTRADICTED, worst)}), nothing_recorded, CHAPTER)
     assert "-3.00" in box and "(bad)" in box and "good" not in box
 
 
 def test_main_claims_come_first_and_decided_ones_alone(nothing):
     mine = nothing[[CHAPTER in claims.tested_in(claims.bindings()["claims"].get(c, {})) for c in nothing["claim"]]]
     every = {claim: (claims.INCONCLUSIVE, [evidence(1.0, 0.2)]) for claim in mine["claim"]}
-    box = in_short.box(lambda: judged(nothing, **every), CHAPTER)
+    box = in_short.box(lambda: judged(nothing, **every), nothing_recorded, CHAPTER)
     assert f"{len(mine)} are inconclusive" in box and "<a href" not in box and "<15_verdicts>" in box
     minor = nothing[nothing["tier"] == "minor"]["claim"].iloc[0]
     page = claims.tested_in(claims.bindings()["claims"][minor])[0]
     main = next(claim for claim in nothing[nothing["tier"] == "main"]["claim"]
                 if page in claims.tested_in(claims.bindings()["claims"].get(claim, {})))  # fmt: skip
     both = {minor: (claims.HOLDS, [evidence(2.0)]), main: (claims.CONTRADICTED, [evidence(-2.0, 0.99)])}
-    box = in_short.box(lambda: judged(nothing, **both), page)
+    box = in_short.box(lambda: judged(nothing, **both), nothing_recorded, page)
     assert box.index(f"#{main}") < box.index(f"#{minor}")
 
 
 def test_pages_without_a_question_have_no_box():
-    def refuse():
-        raise AssertionError("no ledger is needed")
+    def refuse(*_):
+        raise AssertionError("no ledger and no rows are needed")
 
-    assert in_short.box(refuse, "90_explore") == "" == in_short.box(refuse, "no_chapter")
+    assert in_short.box(refuse, refuse, "90_explore") == "" == in_short.box(refuse, refuse, "no_chapter")
 
 
 def test_texts_are_of_chapters_claims_and_verdicts_that_exist():
     bound = claims.bindings()["claims"]
     assert set(TEXTS) <= set(notebooks.pages(runtime.root()))
     for chapter, said in TEXTS.items():
-        assert set(said) <= {"question", "why"} and said["question"].endswith("?")
+        assert set(said) <= {"question", "shows", "why"} and said["question"].endswith("?")
         for claim, texts in said.get("why", {}).items():
             assert chapter in claims.tested_in(bound[claim]) and set(texts) <= set(claims.SIGNS)
             # What was measured is in rows, not in prose.
