@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from retlib.core import cache, runtime
-from retlib.core.errors import require_one_of, require_positive
+from retlib.core.errors import require_positive
 from retlib.data import datasets, passages, text
 from retlib.data.collection import Article
 from retlib.data.corpus import Corpus
@@ -28,7 +28,7 @@ class Articles:
     Parameters
     ----------
     name : str
-        A name in `retlib.data.datasets.article_names()`.
+        A name in `retlib.data.datasets.article_names()`, or of one's own.
     vocabulary : int
         Tokens of the vocabulary.
     """
@@ -37,7 +37,7 @@ class Articles:
     vocabulary: int
 
     def __post_init__(self) -> None:
-        require_one_of("articles", self.name, datasets.article_names())
+        datasets.require_known("articles", self.name, datasets.article_names())
         require_positive(self, "vocabulary")
 
     @property
@@ -84,7 +84,7 @@ class OutOfTarget:
     Parameters
     ----------
     articles : str
-        A name in `retlib.data.datasets.article_names()`.
+        A name in `retlib.data.datasets.article_names()`, or of one's own.
     targets : tuple of str
         Names of collections.
     most : int
@@ -96,7 +96,7 @@ class OutOfTarget:
     most: int
 
     def __post_init__(self) -> None:
-        require_one_of("articles", self.articles, datasets.article_names())
+        datasets.require_known("articles", self.articles, datasets.article_names())
         require_positive(self, "most")
 
     @property

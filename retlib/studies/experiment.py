@@ -30,13 +30,18 @@ from retlib.evaluation.results import Results
 
 
 def collection_name(name: str, value: Any) -> None:
-    """A rule: the name of a collection that `retlib.data.datasets` knows."""
-    require_one_of(name if "collection" in name else f"{name} (a collection)", value, datasets.names())
+    """A rule: the name of a collection that `retlib.data.datasets` knows, or of one's own."""
+    datasets.require_known(name if "collection" in name else f"{name} (a collection)", value, datasets.names())
+
+
+def articles_name(name: str, value: Any) -> None:
+    """A rule: the name of articles that `retlib.data.datasets` knows, or of one's own."""
+    datasets.require_known(f"{name} (articles)", value, datasets.article_names())
 
 
 def text_name(name: str, value: Any) -> None:
-    """A rule: the name of a bulk text that `retlib.data.datasets` knows."""
-    require_one_of(f"{name} (a text)", value, datasets.text_names())
+    """A rule: the name of a bulk text that `retlib.data.datasets` knows, or of one's own."""
+    datasets.require_known(f"{name} (a text)", value, datasets.text_names())
 
 
 def profile_name(name: str, value: Any) -> None:

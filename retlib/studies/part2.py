@@ -24,7 +24,7 @@ from retlib.models.retriever import TOWERS, Architecture, Retriever
 from retlib.report import claims
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25
-from retlib.studies.experiment import Experiment, Outcome
+from retlib.studies.experiment import Experiment, Outcome, articles_name
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
@@ -41,7 +41,7 @@ _POSITIVE = number(1, whole=True)
 
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
-    "articles": one_of(datasets.article_names()),
+    "articles": articles_name,
     "units": number(100, whole=True),
     "candidates": _POSITIVE,
     "shares": each_of(number(0.001, 1 - TEST)),

@@ -20,7 +20,7 @@ from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
 from retlib.report import tables
-from retlib.studies.experiment import Experiment, collection_name
+from retlib.studies.experiment import Experiment, articles_name, collection_name
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
 
@@ -58,7 +58,7 @@ GENERATOR: dict[str, Rule] = {
     "answers": mapping_of(None, collection_name),
     "documents": number(2, whole=True),
     "questions": POSITIVE,
-    "articles": one_of(datasets.article_names()),
+    "articles": articles_name,
     "units": number(100, whole=True),
     "generator_head": one_of(HEADS),
     "generator_checkpoint": name_or_none,
@@ -95,7 +95,7 @@ OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}
 RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE}
 
 # Further candidates of what is tested on.
-ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": one_of(datasets.article_names())}
+ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": articles_name}
 
 TARGETS = some_of(collection_name)
 # What a generator may change of a notebook's parameters.

@@ -19,7 +19,7 @@ from retlib.data.union import union
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index
 from retlib.retrieval.index import EXACT
-from retlib.studies.experiment import Experiment, collection_name
+from retlib.studies.experiment import Experiment, articles_name, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import TRAINS, Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
@@ -39,7 +39,7 @@ RULES: dict[str, Rule] = {
     "zero_shot": some_of(collection_name),
     "documents": POSITIVE,
     "questions": POSITIVE,
-    "articles": one_of(datasets.article_names()),
+    "articles": articles_name,
     "units": number(100, whole=True),
     "layers": number(0, whole=True),
     "width": POSITIVE,

@@ -153,7 +153,7 @@ def test_nfcorpus_has_its_own_splits_and_grades(write):
         (
             {"corpus.jsonl": '{"_id": "M1", "title": "x", "text": "y"}\n{"_id": "M2"}'},
             "corpus.jsonl, line 2",
-            "`title`",
+            "no text",
         ),
         ({"queries.jsonl": "{"}, "queries.jsonl, line 1", "`text`"),
         ({"queries.jsonl": "[]"}, "queries.jsonl, line 1", "`text`"),

@@ -12,20 +12,23 @@ From then on its name is valid wherever a collection is named; a cell that runs 
 Bulk text without queries (for word vectors, pre-training, distractors) registers with
 `register_text` a function that yields one sentence at a time; pages with sections and hyperlinks
 (for pre-training) register with `register_articles` one that yields each as an `Article`.
+A corpus of one's own needs no function: its name is where it lies (`retlib.data.datasets.own`).
 """
 
 from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 
+from retlib.core.errors import require_one_of
 from retlib.core.registry import Registry
 from retlib.data.collection import Article, Collection
-from retlib.data.datasets import catalogue
+from retlib.data.datasets import catalogue, own
+from retlib.data.datasets._tasks import running_text
 
 # Of what the functions in this folder make of the same files: whoever changes what articles they yield raises it.
 VERSION = 1
@@ -63,8 +66,15 @@ def article_names() -> list[str]:
     return _ARTICLES.names()
 
 
+def require_known(label: str, name: object, names: Iterable[str]) -> None:
+    """Raise `SettingError`, with what is valid, unless a name is one of these or that of a corpus of one's own."""
+    if not (isinstance(name, str) and own.find(name)):
+        forms = (f"{form}:<{place}>" for form, (place, _) in own.FORMS.items())
+        require_one_of(label, name, [*names, *forms])
+
+
 def load(name: str) -> Collection:
-    """The collection called `name`; the last few are kept in memory.
+    """The collection called `name`, or lying where `name` says; the last few are kept in memory.
 
     Raises
     ------
@@ -73,6 +83,10 @@ def load(name: str) -> Collection:
     DataError
         If a file is absent or damaged.
     """
+    if found := own.find(name):
+        changed = tuple((path, status.st_size, status.st_mtime_ns) for path in found.files for status in [path.stat()])
+        return _load_own(name, changed)
+    require_known("collection", name, names())
     # The folders are part of the key, so that a changed $RETLIB_DATA is noticed.
     return _load(_COLLECTIONS.get(name), catalogue.data_folders())
 
@@ -82,19 +96,27 @@ def _load(make: Callable[[], Collection], folders: tuple) -> Collection:
     return make()
 
 
+@lru_cache(maxsize=4)
+def _load_own(name: str, changed: tuple) -> Collection:
+    return own.find(name).collection()
+
+
 def text(name: str) -> Iterator[str]:
     """The sentences of the bulk text called `name`, streamed in constant memory; errors as those of `load`."""
+    if found := own.find(name):
+        return (sentence for article in found.articles() for sentence in running_text(article.passages))
     return _TEXTS.get(name)()
 
 
 def articles(name: str) -> Iterator[Article]:
     """The articles of the source called `name`, streamed; errors as those of `load`."""
-    return _ARTICLES.get(name)()
+    found = own.find(name)
+    return found.articles() if found else _ARTICLES.get(name)()
 
 
 def reader(name: str) -> ModuleType:
     """The module that reads the articles called `name`."""
-    return sys.modules[_ARTICLES.get(name).__module__]
+    return own if own.find(name) else sys.modules[_ARTICLES.get(name).__module__]
 
 
 def readers(name: str) -> list[ModuleType]:
@@ -109,6 +131,8 @@ def provenance(name: str) -> dict[str, str]:
     Files with their checksums, or packages with their versions, and `VERSION`; of a source that is registered
     outside of this folder, the hash of its function.
     """
+    if found := own.find(name):
+        return {"version": str(VERSION), **found.provenance}
     module = reader(name)
     if not module.__name__.startswith(f"{__name__}."):
         return {"source": _ARTICLES.source(name)}

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from retlib.core.errors import DataError
@@ -24,7 +25,7 @@ class Entries:
     Parameters
     ----------
     dataset : str
-        Name in the catalogue.
+        Name in the catalogue, or of somebody's own.
     place : str
         The file, or the member of an archive.
     numbered : iterable of (int, entry)
@@ -78,7 +79,7 @@ def _decoded(dataset: str, place: str, raw: Iterable[bytes]) -> Entries:
     return Entries(dataset, place, read()).parsed(lambda line: line.decode("utf-8"), "UTF-8")
 
 
-def lines(dataset: str, file: str) -> Entries:
+def lines(dataset: str, file: str | Path) -> Entries:
     """The lines of a UTF-8 file, gzipped or not; the line end stays on."""
     path = locate(dataset, file)
 
@@ -89,7 +90,7 @@ def lines(dataset: str, file: str) -> Entries:
     return _decoded(dataset, str(path), read())
 
 
-def fields(dataset: str, file: str, count: int) -> Entries:
+def fields(dataset: str, file: str | Path, count: int) -> Entries:
     """The lines of a tab-separated file without quoting, cut into exactly `count` fields each."""
 
     def cut(line: str) -> list[str]:
@@ -101,7 +102,7 @@ def fields(dataset: str, file: str, count: int) -> Entries:
     return lines(dataset, file).parsed(cut, f"{count} fields between tabs")
 
 
-def table(dataset: str, file: str, columns: list[str], delimiter: str = ",") -> Entries:
+def table(dataset: str, file: str | Path, columns: list[str], delimiter: str = ",") -> Entries:
     """The rows below the names of a table whose fields may be quoted, with the lines on which they end."""
     source = lines(dataset, file)
     reader = csv.reader(source, delimiter=delimiter)
@@ -123,7 +124,7 @@ def table(dataset: str, file: str, columns: list[str], delimiter: str = ",") -> 
     return replace(source, numbered=read()).parsed(checked, f"{len(columns)} columns")
 
 
-def listed(dataset: str, file: str, choose: Callable[[Any], Iterable], expected: str, kind: str) -> Entries:
+def listed(dataset: str, file: str | Path, choose: Callable[[Any], Iterable], expected: str, kind: str) -> Entries:
     """The list that `choose` finds in a file of JSON, whose entries are of a `kind`; else it is not `expected`."""
     path = locate(dataset, file)
     try:
@@ -135,7 +136,7 @@ def listed(dataset: str, file: str, choose: Callable[[Any], Iterable], expected:
         raise damaged(dataset, str(path), f"not {expected} ({error!r})") from error
 
 
-def members(dataset: str, file: str) -> Iterator[tuple[str, Entries]]:
+def members(dataset: str, file: str | Path) -> Iterator[tuple[str, Entries]]:
     """The files in a tar.gz, in order, as name and lines; nothing is unpacked to disk."""
     path = locate(dataset, file)
     # gzip and not tarfile unpacks, because tarfile takes some truncated archives for complete.
@@ -147,7 +148,7 @@ def members(dataset: str, file: str) -> Iterator[tuple[str, Entries]]:
             pass
 
 
-def zipped(dataset: str, file: str, member: str) -> Entries:
+def zipped(dataset: str, file: str | Path, member: str) -> Entries:
     """The lines of one file in a zip archive; nothing is unpacked to disk."""
     path = locate(dataset, file)
 

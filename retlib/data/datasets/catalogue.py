@@ -118,21 +118,24 @@ def _find(file: File) -> Path | None:
     return next((folder / file.name for folder in data_folders() if (folder / file.name).is_file()), None)
 
 
-def locate(dataset: str, file: str) -> Path:
+def locate(dataset: str, file: str | Path) -> Path:
     """Where a file of a data set is.
 
     Parameters
     ----------
     dataset : str
         Name in the catalogue.
-    file : str
-        Path below a data folder, as the catalogue has it.
+    file : str or Path
+        Below a data folder, as the catalogue has it; a `Path` is where it says.
 
     Raises
     ------
     DataError
         If the file is in none of the data folders; says how to get it.
     """
+    if isinstance(file, Path):
+        require(file.is_file(), f"{dataset}: there is no file {file}", DataError)
+        return file
     entry = _entry(dataset)
     files = {each.name: each for each in entry.files}
     require_one_of(f"file of {dataset}", file, files)
@@ -151,6 +154,8 @@ def _advice(entry: Entry, file: File) -> str:
 
 def damaged(dataset: str, place: str, problem: str) -> DataError:
     """The error for a file, or a place in it, that cannot be read as its official format."""
+    if dataset not in catalogue():  # somebody's own
+        return DataError(f"{dataset}: {place}: {problem}.")
     return DataError(
         f"{dataset}: {place}: {problem}. The file is damaged or is not the official release "
         f"({_entry(dataset).source}). Move it away and run `python -m retlib fetch {dataset}`."

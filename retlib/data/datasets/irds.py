@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +97,24 @@ def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -
         require(split in set(queries["split"]), f"collection {name!r}: no query of {split} has a judgment", DataError)
     version = f"ir-datasets {metadata.version('ir-datasets')}"
     return Collection(name, documents, queries, qrels, provenance=dict.fromkeys(_flat(ids), version))
+
+
+def splits(one: str) -> dict[str, list[str]]:
+    """The splits of a data set, by the usual names of its parts; a set without parts is test.
+
+    Raises
+    ------
+    SettingError
+        For an unknown id.
+    """
+    found = {}
+    for split, parts in (("train", ("train",)), ("dev", ("dev", "validation", "valid")), ("test", ("test",))):
+        for part in parts:
+            with suppress(SettingError):
+                _dataset(f"{one}/{part}")
+                found.setdefault(split, [f"{one}/{part}"])
+    _dataset(one)
+    return found or {"test": [one]}
 
 
 def fetch(ids: Ids) -> list[str]:

@@ -1,0 +1,142 @@
+"""Collections in BEIR's form (Thakur 2021): ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from retlib.data.collection import HELD_OUT, SPLITS, Collection, hash_position
+from retlib.data.datasets._files import Entries
+from retlib.data.datasets._tasks import SHARE, guarded
+
+
+def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_of: Mapping[str, str]) -> Collection:
+    """The collection whose files `read` gives by their names.
+
+    Parameters
+    ----------
+    name : str
+    read : callable
+    splits : sequence of str
+        Those of train, dev and test that have judgments. What is missing is made of the others by a hash of the
+        questions' texts, and said in the provenance: a tenth of train is dev, a fifth test.
+    made_of : mapping of str to str
+        Provenance.
+
+    Returns
+    -------
+    Collection
+        Queries without a judgment are left out. A text in several splits is left to the most guarded: test before dev
+        before train.
+
+    Raises
+    ------
+    DataError
+        For what cannot be read, an id that stands twice, a text that is empty, or a judgment of what is not there,
+        with file and line.
+    """
+    documents = texts(read("corpus.jsonl"), "text", "title")
+    if not splits:
+        return Collection(name, documents, *unasked(), provenance=made_of)
+    asked = texts(read("queries.jsonl"), "text")
+    parts = [_judgments(read(f"qrels/{split}.tsv"), asked.index, documents.index).assign(split=split)
+             for split in reversed(SPLITS) if split in splits]  # fmt: skip
+    judged = pd.concat(parts, ignore_index=True)
+    split = judged.drop_duplicates("query_id").set_index("query_id")["split"]
+    queries = asked.loc[split.index.intersection(asked.index, sort=False)].assign(split=split)
+    kept = guarded(queries, queries["text"].str.casefold()).rename_axis("query_id")
+    left_out = queries.index.difference(kept.index)
+    qrels = judged.loc[~judged["query_id"].isin(left_out), ["query_id", "doc_id", "relevance"]]
+    qrels = qrels.drop_duplicates(["query_id", "doc_id"]).reset_index(drop=True)
+    kept, said = with_splits(kept)
+    return Collection(name, documents, kept, qrels, provenance={**made_of, **said})
+
+
+def unasked() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Queries and judgments of documents that nobody asked for."""
+    queries = pd.DataFrame({"text": [], "split": []}, dtype="str").rename_axis("query_id")
+    qrels = pd.DataFrame({"query_id": [], "doc_id": []}, dtype="str").assign(relevance=pd.Series(dtype=int))
+    return queries.set_index(queries.index.astype("str")), qrels
+
+
+def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Queries of all splits, where those in train allow it; and what was made, in words.
+
+    Parameters
+    ----------
+    queries : DataFrame
+        Columns `text` and `split`.
+    """
+    split, said = queries["split"].copy(), []
+    given = set(split)
+    for name, share in (("test", 1 - SHARE), ("dev", HELD_OUT)):
+        if "train" in given and name not in given:
+            place = (f"{name} " + queries["text"]).map(hash_position)
+            split[(split == "train") & (place < share)] = name
+            said.append(f"{name} is {share:.0%} of train")
+    return queries.assign(split=split), {"splits": f"{', '.join(said)}, by a hash of the text"} if said else {}
+
+
+def texts(entries: Entries, *columns: str) -> pd.DataFrame:
+    """Entries of JSON lines by their ids: the first of the columns, which has text, and others, which may be absent.
+
+    Ids are ``_id`` or ``id``, texts or numbers.
+    """
+
+    def row(line: str) -> tuple[str, list[str]]:
+        entry = json.loads(line.lstrip("\ufeff"))
+        name = entry["_id"] if "_id" in entry else entry["id"]
+        return checked_id(name), [_text(entry.get(column) or "") for column in columns]
+
+    first, *others = (f"`{column}`" for column in columns)
+    expected = f"an entry with `_id` and {first}" + (f", perhaps {', '.join(others)}" if others else "")
+    rows: dict[str, list[str]] = {}
+    parsed = entries.parsed(row, expected)
+    for number, (name, found) in parsed.numbered:
+        if name in rows:
+            raise entries.damaged(number, f"the id {name!r} stands there a second time")
+        if not any(found):
+            raise entries.damaged(number, f"{name!r} has no text")
+        rows[name] = found
+    if not rows:
+        raise entries.damaged(1, "there is no entry")
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=list(columns))
+    return frame.rename_axis("query_id" if columns == ("text",) else "doc_id")
+
+
+def checked_id(name: object) -> str:
+    """An id as text; `ValueError` for what a run on disk could not hold."""
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise ValueError(f"the id {name!r} is neither text nor a number")
+    if not (found := str(name)) or found.split() != [found]:
+        raise ValueError(f"the id {found!r} is empty or has white space, which would part it in a run on disk")
+    return found
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value.strip()
+
+
+def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index) -> pd.DataFrame:
+    """The judgments of a split: tab-separated below a line of names."""
+
+    def judge(line: str) -> tuple[str, str, int]:
+        query_id, doc_id, relevance = line.rstrip("\r\n").split("\t")
+        return query_id, doc_id, int(relevance)
+
+    numbered = iter(entries.numbered)
+    next(numbered, None)  # the names
+    rows: dict[tuple[str, str], int] = {}
+    below = Entries(entries.dataset, entries.place, numbered, entries.kind)
+    for number, (query_id, doc_id, relevance) in below.parsed(judge, "query, document and relevance").numbered:
+        for what, name, known in (("query", query_id, queries), ("document", doc_id, documents)):
+            if name not in known:
+                raise entries.damaged(number, f"there is no {what} {name!r}")
+        if rows.setdefault((query_id, doc_id), relevance) != relevance:
+            raise entries.damaged(number, f"{query_id!r} and {doc_id!r} are judged otherwise before")
+    frame = pd.DataFrame(list(rows), columns=["query_id", "doc_id"], dtype="str")
+    return frame.assign(relevance=pd.Series(list(rows.values()), dtype=int))

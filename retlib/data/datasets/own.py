@@ -1,0 +1,312 @@
+"""Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID``.
+
+Such a name is valid wherever a chapter, the command line or a sweep takes a collection, articles or a text.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from zipfile import BadZipFile, ZipFile
+
+import pandas as pd
+
+from retlib.core.errors import DataError, require, require_one_of
+from retlib.data import passages
+from retlib.data.collection import SPLITS, Article, Collection
+from retlib.data.datasets import _beir
+from retlib.data.datasets._files import Entries, lines, zipped
+from retlib.data.datasets._tasks import article, text_id
+from retlib.data.datasets.catalogue import checksum, damaged
+
+# What is read of a folder.
+PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
+HEADING, LINK = re.compile(r"#{1,6}\s+(.*?)\s*#*$"), re.compile(r"(?<!!)\[([^\]]*)\]\(\s*<?([^)\s>]+)[^)]*\)")
+
+
+@dataclass(frozen=True)
+class Own:
+    """A corpus of one's own.
+
+    Parameters
+    ----------
+    name : str
+        As it was asked for.
+    collection : callable
+        Gives it as a `Collection`; one that nobody asked anything has no queries.
+    articles : callable
+        Gives its articles.
+    files : tuple of Path
+        What it is read from; none of what another library reads.
+    """
+
+    name: str
+    collection: Callable[[], Collection]
+    articles: Callable[[], Iterator[Article]]
+    files: tuple[Path, ...] = ()
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The corpus's name to a checksum of its files."""
+        if len(self.files) == 1:
+            return {self.name: checksum(self.files[0])}
+        told = [f"{path.name} {checksum(path)}" for path in self.files]
+        return {self.name: sha256("\n".join(told).encode()).hexdigest()}
+
+
+def find(name: str) -> Own | None:
+    """The corpus of a name such as ``folder:notes``; None of a name that has not the form.
+
+    Raises
+    ------
+    SettingError
+        For an unknown form.
+    DataError
+        If there is nothing at the path.
+    """
+    form, colon, place = name.partition(":")
+    if not colon:
+        return None
+    require_one_of(f"what stands before the colon of {name!r}", form, FORMS)
+    require(place != "", f"{name!r}: a path or an id is missing behind the colon")
+    return FORMS[form][1](name, place)
+
+
+def _path(name: str, place: str) -> Path:
+    path = Path(place).expanduser().resolve()
+    require(path.exists(), f"{name}: there is nothing at {path}", DataError)
+    return path
+
+
+# --- BEIR, csv, ir-datasets ------------------------------------------------------------------------
+
+
+def _of_beir(name: str, place: str) -> Own:
+    path = _path(name, place)
+    if path.is_dir():
+        files = {each.relative_to(path).as_posix(): each for each in sorted(path.rglob("*")) if each.is_file()}
+
+        def read(file: str) -> Entries:
+            return lines(name, path / file)
+    else:
+        try:
+            with ZipFile(path) as archive:
+                members = archive.namelist()
+        except BadZipFile as error:
+            raise damaged(name, str(path), f"neither a folder nor a zip archive ({error})") from error
+        corpora = [each for each in members if posixpath.basename(each) == "corpus.jsonl"]
+        require(len(corpora) == 1, f"{name}: {path} holds {len(corpora)} files corpus.jsonl, not one", DataError)
+        inside = corpora[0].removesuffix("corpus.jsonl")
+        files = {each.removeprefix(inside): path for each in members}
+
+        def read(file: str) -> Entries:
+            return zipped(name, path, inside + file)
+
+    splits = [split for split in SPLITS if f"qrels/{split}.tsv" in files]
+    used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
+    for file in used:
+        require(file in files, f"{name}: {path} has no {file}", DataError)
+    made_of = tuple(dict.fromkeys(files[file] for file in used))
+    return _collected(name, made_of, lambda own: _beir.beir(name, read, splits, own.provenance))
+
+
+def _of_csv(name: str, place: str) -> Own:
+    path = _path(name, place)
+    return _collected(name, (path,), lambda own: _table(own, path))
+
+
+def _table(own: Own, path: Path) -> Collection:
+    """Rows with a `text`, perhaps an `id`, a `title`, and a `question` that the text answers."""
+    entries = lines(own.name, path)
+    source = (line.lstrip("\ufeff") if number == 1 else line for number, line in entries.numbered)
+    reader = csv.DictReader(source, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    documents: dict[str, tuple[str, str]] = {}
+    asked: list[tuple[str, str, str]] = []
+    try:
+        if "text" not in (reader.fieldnames or ()):
+            raise entries.damaged(1, f"there is no column `text`, but {', '.join(reader.fieldnames or ['nothing'])}")
+        for row in reader:
+            try:
+                doc_id = _beir.checked_id(row.get("id") or text_id(row["text"] or ""))
+            except ValueError as error:
+                raise entries.damaged(reader.line_num, str(error)) from error
+            if None in row or None in row.values():
+                raise entries.damaged(reader.line_num, f"not {len(reader.fieldnames)} columns")
+            found = (row["text"].strip(), (row.get("title") or "").strip())
+            if not any(found):
+                raise entries.damaged(reader.line_num, "there is no text")
+            if documents.setdefault(doc_id, found) != found:
+                raise entries.damaged(reader.line_num, f"the id {doc_id!r} has another text before")
+            if question := (row.get("question") or "").strip():
+                asked.append((text_id(question), question, doc_id))
+    except csv.Error as error:
+        raise entries.damaged(reader.line_num, f"it is no table ({error})") from error
+    if not documents:
+        raise entries.damaged(2, "there is no row")
+    frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title"]).rename_axis("doc_id")
+    if not asked:
+        return Collection(own.name, frame, *_beir.unasked(), provenance=own.provenance)
+    judged = pd.DataFrame(asked, columns=["query_id", "text", "doc_id"]).drop_duplicates(["query_id", "doc_id"])
+    queries = judged.drop_duplicates("query_id").set_index("query_id")[["text"]].assign(split="train")
+    queries, said = _beir.with_splits(queries)
+    qrels = judged[["query_id", "doc_id"]].assign(relevance=1).reset_index(drop=True)
+    return Collection(own.name, frame, queries, qrels, provenance={**own.provenance, **said})
+
+
+def _of_irds(name: str, place: str) -> Own:
+    from retlib.data.datasets import irds
+
+    return _collected(name, (), lambda own: irds.collection(name, irds.splits(place)))
+
+
+def _collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collection]) -> Own:
+    """A corpus whose articles are its documents."""
+
+    def articles() -> Iterator[Article]:
+        for doc_id, text, *title in own.collection().documents[["text", "title"]].itertuples():
+            yield article(doc_id, title[0] or doc_id, [_paragraphs(text)])
+
+    own = Own(name, lambda: make(own), articles, files)
+    return own
+
+
+# --- folders ---------------------------------------------------------------------------------------
+
+
+def _of_folder(name: str, place: str) -> Own:
+    path = _path(name, place)
+    require(path.is_dir(), f"{name}: {path} is no folder; another form is csv:<file>", DataError)
+    files = tuple(each for each in sorted(path.rglob("*")) if each.is_file() and each.suffix.lower() in PAGES)
+    require(len(files) > 0, f"{name}: {path} has no file of {', '.join(PAGES)}", DataError)
+
+    def articles() -> Iterator[Article]:
+        known = {each.relative_to(path).as_posix() for each in files}
+        for file in files:
+            yield from _pages(name, file, file.relative_to(path).as_posix(), known)
+
+    def collection() -> Collection:
+        found = passages.passages(articles())
+        found.index = found.index.str.replace(r"\s", "_", regex=True).rename("doc_id")
+        return Collection(name, found, *_beir.unasked(), provenance=own.provenance)
+
+    own = Own(name, collection, articles, files)
+    return own
+
+
+def _pages(name: str, path: Path, place: str, known: set[str]) -> Iterator[Article]:
+    """The article of a file, named by its place in the folder; of JSON lines one for each."""
+    entries = lines(name, path)
+    if path.suffix.lower() == ".jsonl":
+
+        def row(line: str) -> tuple[str, str]:
+            entry = json.loads(line.lstrip("\ufeff"))
+            return str(entry.get("title") or ""), entry["text"].strip()
+
+        for number, (title, text) in entries.parsed(row, "an entry with `text`, perhaps `title`").numbered:
+            yield article(f"{place}:{number}", title or f"{place}:{number}", [_paragraphs(text)])
+        return
+    text = "".join(entries).lstrip("\ufeff")
+    page = _html(text) if path.suffix.lower() in (".html", ".htm") else _marked(text, path.suffix.lower() == ".md")
+    title, sections, links = page
+    leads = (posixpath.normpath(posixpath.join(posixpath.dirname(place), link)) for link in map(_target, links))
+    yield article(place, title or Path(place).stem, sections, [each for each in dict.fromkeys(leads) if each in known])
+
+
+def _target(link: str) -> str:
+    """The file that a link names, without its place in it; "" of another address."""
+    parts = urlsplit(link)
+    return "" if parts.scheme or parts.netloc else unquote(parts.path)
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def _marked(text: str, markdown: bool) -> tuple[str, list[list[str]], list[str]]:
+    """Title, the paragraphs of each section, and links of a text; only Markdown has headings and links."""
+    title, sections, links = "", [""], []
+    for line in text.splitlines():
+        heading = HEADING.match(line) if markdown else None
+        if heading:
+            title = title or heading[1]
+            sections.append("")
+        else:
+            links += [target for _, target in LINK.findall(line)] if markdown else []
+            sections[-1] += (LINK.sub(r"\1", line) if markdown else line) + "\n"
+    return title, [_paragraphs(each) for each in sections], links
+
+
+def _html(text: str) -> tuple[str, list[list[str]], list[str]]:
+    """Title, the paragraphs of each section, and links of a page."""
+    page = _Page()
+    page.feed(text)
+    page.close()
+    page.flush()
+    return page.title or page.first, page.sections, page.links
+
+
+class _Page(HTMLParser):
+    """Collects running text between headings."""
+
+    BREAKS = frozenset(
+        "p div li td th tr br ul ol table section article blockquote pre dt dd h1 h2 h3 h4 h5 h6".split()
+    )
+    UNSEEN = frozenset(("script", "style", "head", "nav", "template"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.title, self.first, self.links, self.sections = "", "", [], [[]]
+        self._text, self._open, self._heading, self._names = [], 0, False, False
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "title":
+            self._names = True
+        elif tag in self.UNSEEN:
+            self._open += 1
+        if tag in self.BREAKS:
+            self.flush()
+        if re.fullmatch("h[1-6]", tag):
+            self._heading = True
+            self.sections.append([])
+        if tag == "a":
+            self.links += [value for name, value in attributes if name == "href" and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title":
+            self._names = False
+        elif tag in self.UNSEEN:
+            self._open = max(0, self._open - 1)
+        if tag in self.BREAKS:
+            self.flush()
+
+    def handle_data(self, data: str) -> None:
+        if self._names:
+            self.title += " ".join(data.split())
+        elif not self._open:
+            self._text.append(data)
+
+    def flush(self) -> None:
+        """End a paragraph, or a heading."""
+        text = " ".join("".join(self._text).split())
+        self._text = []
+        if self._heading:
+            self.first, self._heading = self.first or text, False
+        elif text:
+            self.sections[-1].append(text)
+
+
+# Form to what stands behind its colon, and what reads it.
+FORMS: dict[str, tuple[str, Callable[[str, str], Own]]] = {
+    "beir": ("folder or zip", _of_beir),
+    "csv": ("file", _of_csv),
+    "folder": ("path", _of_folder),
+    "irds": ("id of ir-datasets", _of_irds),
+}

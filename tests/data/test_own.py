@@ -1,0 +1,276 @@
+"""Corpora of one's own: what each form reads, and that what is broken is said with file and line, never lost."""
+
+import json
+import shutil
+import zipfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError, RetlibError, SettingError
+from retlib.data import datasets
+from retlib.data.articles import Articles
+from retlib.data.datasets import own
+from retlib.studies.experiment import articles_name, collection_name, text_name
+
+CORPUS = [
+    {"_id": "d1", "title": "Sorting", "text": "Lists are sorted in place."},
+    {"_id": "d2", "title": "", "text": "Trees grow."},
+    {"_id": 3, "text": "Zahlen können Namen sein. Ключ 鍵"},
+]
+QUERIES = [{"_id": f"q{number}", "text": f"question {number}"} for number in range(60)]
+HEAD = "query-id\tcorpus-id\tscore\n"
+
+
+def in_lines(entries):
+    return "".join(json.dumps(entry) + "\n" for entry in entries)
+
+
+def beir_files(**changes):
+    judged = {"train": range(50), "test": range(50, 60)}
+    files = {"corpus.jsonl": in_lines(CORPUS), "queries.jsonl": in_lines(QUERIES)}
+    for split, numbers in judged.items():
+        files[f"qrels/{split}.tsv"] = HEAD + "".join(f"q{n}\t{CORPUS[n % 3]['_id']}\t{1 + n % 2}\n" for n in numbers)
+    return {name: content for name, content in (files | changes).items() if content is not None}
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+@pytest.fixture
+def beir(tmp_path):
+    def make(**changes):
+        shutil.rmtree(tmp_path / "mine", ignore_errors=True)
+        return f"beir:{write(tmp_path / 'mine', beir_files(**changes))}"
+
+    return make
+
+
+def packed(path, files, inside=""):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(inside + name, content)
+    return f"beir:{path}"
+
+
+def test_a_folder_and_its_zip_are_the_same_collection(beir, tmp_path):
+    folder = datasets.load(beir())
+    for inside in ("", "mine/"):
+        zipped = datasets.load(packed(tmp_path / f"{len(inside)}.zip", beir_files(), inside))
+        assert zipped.fingerprint == folder.fingerprint
+    assert folder.documents["text"].to_dict() == {str(each["_id"]): each["text"] for each in CORPUS}
+    assert folder.documents["title"].tolist() == ["Sorting", "", ""]
+    assert set(folder.qrels["relevance"]) == {1, 2} and len(folder.split("test")) == 10
+
+
+def test_a_split_that_is_missing_is_made_by_hash_and_said(beir):
+    both = datasets.load(beir())
+    assert len(both.split("dev")) + len(both.split("train")) == 50 and 0 < len(both.split("dev")) < 20
+    assert both.provenance["splits"] == "dev is 10% of train, by a hash of the text"
+    alone = datasets.load(beir(**{"qrels/test.tsv": None}))
+    assert set(alone.queries["split"]) == {"train", "dev", "test"} and "test is 20%" in alone.provenance["splits"]
+    tested = datasets.load(beir(**{"qrels/train.tsv": None}))
+    assert set(tested.queries["split"]) == {"test"} and "splits" not in tested.provenance
+
+
+def test_documents_that_nobody_asked_for_are_a_collection_too(beir):
+    alone = {"queries.jsonl": None, "qrels/train.tsv": None, "qrels/test.tsv": None}
+    collection = datasets.load(beir(**alone))
+    assert len(collection.documents) == 3 and collection.queries.empty and collection.qrels.empty
+
+
+def test_windows_files_are_read(beir):
+    mark = "\ufeff"
+    files = {name: mark + content.replace("\n", "\r\n") for name, content in beir_files().items()}
+    assert datasets.load(beir(**files)).fingerprint == datasets.load(beir(**beir_files())).fingerprint
+
+
+def test_a_file_that_changes_is_read_again(beir):
+    before = datasets.load(beir())
+    assert datasets.load(beir()) is not None
+    after = datasets.load(beir(**{"corpus.jsonl": in_lines([*CORPUS, {"_id": "d4", "text": "one more"}])}))
+    assert len(after.documents) == len(before.documents) + 1
+    assert after.provenance != before.provenance
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "problem"),
+    [
+        (
+            {"corpus.jsonl": '{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}\n'},
+            "corpus.jsonl, line 2",
+            "second time",
+        ),
+        ({"corpus.jsonl": '{"_id": "a", "text": "x"}\n{"_id": "b"\n'}, "corpus.jsonl, line 2", "not an entry"),
+        ({"corpus.jsonl": '{"text": "x"}\n'}, "corpus.jsonl, line 1", "'id'"),
+        ({"corpus.jsonl": '{"_id": "a b", "text": "x"}\n'}, "corpus.jsonl, line 1", "white space"),
+        ({"corpus.jsonl": '{"_id": "a\\tb", "text": "x"}\n'}, "corpus.jsonl, line 1", "white space"),
+        ({"corpus.jsonl": '{"_id": true, "text": "x"}\n'}, "corpus.jsonl, line 1", "neither text nor a number"),
+        ({"corpus.jsonl": '{"_id": "a", "text": " "}\n'}, "corpus.jsonl, line 1", "has no text"),
+        ({"corpus.jsonl": '{"_id": "a", "text": 5}\n'}, "corpus.jsonl, line 1", "is no text"),
+        ({"corpus.jsonl": ""}, "corpus.jsonl, line 1", "no entry"),
+        ({"corpus.jsonl": b'{"_id": "a", "text": "x\xff"}\n'}, "corpus.jsonl, line 1", "not UTF-8"),
+        ({"qrels/test.tsv": f"{HEAD}q50\tnowhere\t1\n"}, "qrels/test.tsv, line 2", "no document 'nowhere'"),
+        ({"qrels/test.tsv": f"{HEAD}q99\td1\t1\n"}, "qrels/test.tsv, line 2", "no query 'q99'"),
+        ({"qrels/test.tsv": f"{HEAD}q50\td1\t1\nq50\td1\t0\n"}, "qrels/test.tsv, line 3", "judged otherwise"),
+        ({"qrels/test.tsv": f"{HEAD}q50 d1 1\n"}, "qrels/test.tsv, line 2", "not query, document and relevance"),
+        ({"queries.jsonl": None}, "mine", "has no queries.jsonl"),
+    ],
+)
+def test_what_is_broken_is_said_with_file_and_line(beir, changes, place, problem):
+    with pytest.raises(DataError, match=problem) as error:
+        datasets.load(beir(**changes))
+    assert place in str(error.value) and "official" not in str(error.value)
+
+
+def test_what_is_no_archive_or_holds_several_is_refused(tmp_path):
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(b"PK nothing")
+    with pytest.raises(DataError, match="neither a folder nor a zip"):
+        datasets.load(f"beir:{broken}")
+    two = {"a/corpus.jsonl": in_lines(CORPUS), "b/corpus.jsonl": in_lines(CORPUS)}
+    with pytest.raises(DataError, match="holds 2 files"):
+        datasets.load(packed(tmp_path / "two.zip", two))
+
+
+def test_an_archive_that_climbs_out_of_its_folder_writes_nothing(tmp_path):
+    name = packed(tmp_path / "climbs.zip", {**beir_files(), "../../escaped.txt": "x"})
+    assert len(datasets.load(name).documents) == 3
+    assert not (tmp_path.parent / "escaped.txt").exists() and not (tmp_path / "escaped.txt").exists()
+
+
+# --- folders ---------------------------------------------------------------------------------------
+
+PAGES = {
+    "start.md": "# The start\n\nWe begin here with [the end](deep/end.html#there). It is far away.\n\n"
+    "## Later\n\nThen comes [nothing](missing.md) and [elsewhere](https://example.org). All is well.\n",
+    "deep/end.html": "<html><head><title>The end</title><style>p {}</style></head><body><h1>End</h1>"
+    "<p>All <b>ends</b> here, as it must.</p><h2>Back</h2><p>Go <a href='../start.md'>back</a> now.</p></body></html>",
+    "deep/notes.txt": "# no heading\nOne paragraph of a note.\n\nAnother paragraph.",
+    "more.jsonl": in_lines([{"title": "First", "text": "A line of its own."}, {"text": "Another line."}]),
+    "ignored.png": b"\x89PNG",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return f"folder:{write(tmp_path / 'pages', PAGES)}"
+
+
+def test_headings_become_sections_and_links_links(folder):
+    found = {each.name: each for each in datasets.articles(folder)}
+    assert list(found) == ["deep/end.html", "deep/notes.txt", "more.jsonl:1", "more.jsonl:2", "start.md"]
+    start, end = found["start.md"], found["deep/end.html"]
+    assert start.title == "The start" and start.links == ("deep/end.html",) and end.links == ("start.md",)
+    assert start.passages[0] == "We begin here with the end. It is far away." and start.opening == 1
+    assert (
+        end.title == "The end" and end.passages == ("All ends here, as it must.", "Go back now.") and end.opening == 1
+    )
+    assert found["deep/notes.txt"].passages == ("# no heading One paragraph of a note.", "Another paragraph.")
+    assert found["more.jsonl:1"].title == "First"
+
+
+def test_a_folder_is_a_collection_of_passages(folder):
+    collection = datasets.load(folder)
+    words = " ".join(collection.documents["text"])
+    assert collection.queries.empty and all(text in words for text in ("All ends here", "Another line.", "Then comes"))
+    assert not collection.documents.index.str.contains(r"\s").any()
+    assert "A line of its own." in words
+
+
+def test_a_vocabulary_is_learned_from_a_folder(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    corpus = Articles(folder, 200).corpus
+    assert len(corpus.names) == 5 and len(corpus.link_targets) == 2
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    place = write(tmp_path / "pages", {"a.txt": "ok\n", "b.txt": "gr\u00fcn\n".encode("latin-1")})
+    with pytest.raises(DataError, match=r"b\.txt, line 1: not UTF-8"):
+        datasets.load(f"folder:{place}")
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+
+def test_a_table_with_questions_trains_and_tests(tmp_path):
+    rows = "".join(f'{n},"Title {n}","Answer, number {n}",Question {n}?\n' for n in range(80))
+    path = tmp_path / "table.csv"
+    path.write_text(f"\ufeffid,title,text,question\n{rows}")
+    collection = datasets.load(f"csv:{path}")
+    assert collection.documents.loc["7", ["title", "text"]].tolist() == ["Title 7", "Answer, number 7"]
+    assert set(collection.queries["split"]) == {"train", "dev", "test"} and len(collection.qrels) == 80
+    (tmp_path / "alone.tsv").write_text("text\none text\nanother\n")
+    alone = datasets.load(f"csv:{tmp_path / 'alone.tsv'}")
+    assert alone.documents["text"].tolist() == ["one text", "another"] and alone.queries.empty
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "problem"),
+    [
+        ("title\nx\n", 1, "no column `text`"),
+        ("id,text\n1,one\n1,two\n", 3, "another text before"),
+        ("id,text\n1,one\n2\n", 3, "not 2 columns"),
+        ("id,text\n1,one,two\n", 2, "not 2 columns"),
+        ("id,text\n1 1,one\n", 2, "white space"),
+        ("id,text\n1,\n", 2, "no text"),
+        ("id,text\n", 2, "no row"),
+        ("", 1, "nothing"),
+    ],
+)
+def test_a_broken_table_is_named_with_its_line(tmp_path, content, line, problem):
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match=problem) as error:
+        datasets.load(f"csv:{path}")
+    assert f"{path}, line {line}" in str(error.value)
+
+
+# --- names -----------------------------------------------------------------------------------------
+
+
+def test_such_a_name_is_valid_where_a_name_is_taken(folder, beir):
+    collection_name("collection", beir())
+    articles_name("articles", folder)
+    text_name("other_text", folder)
+    assert next(iter(datasets.text(folder)), "").count(" ") >= 3
+    assert own.find("pydocs") is None
+    for rule in (collection_name, articles_name, text_name):
+        with pytest.raises(SettingError, match=r"folder:<path>"):
+            rule("collection", "no-such-name")
+    with pytest.raises(SettingError, match="folder:<path>"):
+        datasets.load("no-such-name")
+
+
+@pytest.mark.parametrize("name", ["beir:", "flder:x", "csv:/no/such/file", "folder:/no/such/folder"])
+def test_a_name_that_leads_nowhere_is_an_error(name):
+    with pytest.raises(RetlibError):
+        datasets.load(name)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_what_is_damaged_anywhere_is_an_error_or_read_whole(tmp_path, data):
+    """Bytes are cut out, put in or changed: `DataError`, or all entries that are still there."""
+    files = beir_files()
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = files[name].encode()
+    start = data.draw(st.integers(0, len(content)))
+    end = data.draw(st.integers(start, min(len(content), start + 40)))
+    files[name] = content[:start] + data.draw(st.binary(max_size=8)) + content[end:]
+    place = write(tmp_path / "fuzzed", files)
+    try:
+        collection = datasets.load(f"beir:{place}")
+    except DataError as error:
+        assert str(place) in str(error)
+        return
+    lines = (
+        [json.loads(line) for line in files["corpus.jsonl"].decode().splitlines()] if name == "corpus.jsonl" else CORPUS
+    )
+    assert len(collection.documents) == len(lines)
