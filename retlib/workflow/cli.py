@@ -149,6 +149,38 @@ def fetch(name: str) -> None:
 
 
 @main.command()
+@click.argument("corpus")
+@click.argument("question")
+@click.option("--checkpoint", default="", help="a public sentence encoder: a folder, an installed package, a hub name")
+@click.option("--depth", type=click.IntRange(1), default=5, show_default=True, help="documents of each list")
+def search(corpus: str, question: str, checkpoint: str, depth: int) -> None:
+    """Show what BM25 finds for a QUESTION in a CORPUS: a collection's name, or folder:, beir:, csv: and a path.
+
+    With a checkpoint what it finds, too, and both lists as one; it encodes the corpus once.
+    """
+    from retlib.data import datasets
+    from retlib.data.text import words
+    from retlib.models.retriever import Architecture
+    from retlib.retrieval.lexical import BM25
+    from retlib.systems.compose import Fused, Lexical
+    from retlib.systems.system import System, Target
+
+    require(words(question) != [], f"a question needs a word; {question!r} has none")
+    datasets.require_known("CORPUS", corpus, datasets.names())
+    systems = {"BM25": Lexical(BM25(stop_words="english", stemmer="english"))}
+    if checkpoint:
+        systems[checkpoint] = System(Architecture.of_checkpoint(checkpoint, query_length=64, document_length=256))
+        systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))
+    target = Target(datasets.load(corpus))
+    for name, system in systems.items():
+        scores, rows = system.answer(target, 0)(question, depth)
+        found = target.test.documents.iloc[rows[rows >= 0]]
+        click.echo(f"\n{name}" + ("" if len(found) else ": no match"))
+        for rank, (doc_id, text) in enumerate(found["text"].items(), 1):
+            click.echo(f"{rank:3} {scores[rank - 1]:7.3f}  {doc_id}: {shorten(text, WIDEST, placeholder=' …')}")
+
+
+@main.command()
 @_recorded_profile
 @_format
 def results(profile: str, form: str) -> None:

@@ -107,6 +107,18 @@ def test_datasets_lists_the_catalogue():
     assert "http" not in call("datasets").output
 
 
+def test_a_corpus_is_asked_by_its_place(tmp_path):
+    (tmp_path / "sorting.md").write_text("# Sorting\n\nA list is sorted in place. It is stable.\n")
+    (tmp_path / "trees.txt").write_text("Trees grow in the wood.\n")
+    found = call("search", f"folder:{tmp_path}", "how are lists sorted", "--depth", "1")
+    assert found.exit_code == 0 and found.output.splitlines()[1] == "BM25"
+    assert "sorting.md#0: A list is sorted" in found.output and "trees" not in found.output
+    assert "BM25: no match" in call("search", f"folder:{tmp_path}", "zzzz").output
+    for corpus, question, wrong in ((f"folder:{tmp_path}", "?!", "needs a word"), ("nowhere", "x", "folder:<path>")):
+        refused = call("search", corpus, question)
+        assert refused.exit_code == 2 and wrong in refused.output
+
+
 def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
     monkeypatch.setattr(catalogue, "fetch", lambda name: iter([f"{name}: here"]))
     found = call("fetch", "quora")
