@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,6 +20,19 @@ from retlib.report.claims import SIGNS
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
+# What several figures show looks the same in all of them: its place in `line_style`. Names that never stand in one
+# figure may share a place; those that are not here take the places that their figure leaves.
+PLACES = {
+    "BM25": 6, "BM25, tuned": 6, "tuned BM25": 6, "BM25, stemmed": 14, "BM25, expanded": 22,
+    "ANCE": 0, "Async ANN (long)": 0, "LTRe": 1, "BM25 Neg": 2, "Rand Neg": 3, "NCE Neg": 4, "Async ANN (short)": 5,
+    "BM25 + Rand Neg": 7,
+    "pairwise_cross_entropy": 0, "in_batch_cross_entropy": 1, "in_batch_softmax": 2, "in_batch_triplet": 3,
+    "in_batch_softmax, momentum": 4, "in_batch_softmax, momentum, paper's rate": 5,
+    "exact": 0, "quantized": 1, "quantized, no lists": 2,
+    "Embeddings, ICT": 2, "Embeddings, ICT+BFS+WLP": 3,
+    "Siamese": 0, "Two-Tower": 1,
+    "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
+}  # fmt: skip
 VERDICT_COLOURS = {
     "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
     "indication": "#56B4E9", "not tested": "#999999",
@@ -39,6 +53,25 @@ def line_style(place: int) -> dict[str, str]:
     cycle = place // len(COLOURS)
     marker = MARKERS[(place + 3 * cycle) % len(MARKERS)]
     return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "linestyle": ("-", "--", ":")[cycle % 3]}
+
+
+def line_styles(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The style of each name in a figure; no two are alike, and those in `PLACES` look as they do in every figure."""
+    names = list(dict.fromkeys(names))
+    known = {name: PLACES[name] for name in names if name in PLACES}
+    free = (place for place in count() if place not in known.values())
+    return {name: line_style(known[name] if name in known else next(free)) for name in names}
+
+
+def in_words(name: str) -> str:
+    """A name as a figure writes it."""
+    return name.replace("_", " ")
+
+
+def band(axis: Axes, values: pd.DataFrame, colour: str) -> None:
+    """From the lowest to the highest seed, where there are several; a column for each."""
+    if values.shape[1] > 1:
+        axis.fill_between(values.index, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.18, linewidth=0)
 
 
 def style_axis(axis: Axes) -> None:
@@ -97,24 +130,19 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     tables : mapping
         Collection to a table as `retlib.report.tables.scores` returns it.
     """
+    alike = len({tuple(table.index) for table in tables.values()}) == 1
     rows = max(len(table) for table in tables.values())
-    figure, axes = styled(4.2 * len(tables) + 3.0, 0.32 * rows + 1.6, len(tables))
-    for axis, (collection, table) in zip(axes, tables.items(), strict=True):
+    figure, axes = panels(list(tables), 4.0, 0.26 * rows + 0.9, sharey=alike)
+    for axis, table in zip(axes, tables.values(), strict=True):
         places = np.arange(len(table))[::-1]
         errors = [table[measure] - table["low"], table["high"] - table[measure]]
         axis.errorbar(
             table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
         )
         if table["paper"].notna().any():
-            axis.plot(
-                table["paper"].astype(float),
-                places,
-                "D",
-                color=COLOURS[1],
-                markerfacecolor="none",
-                label="paper (its own data)",
-            )
-        axis.set(yticks=places, yticklabels=table.index, xlabel=f"{measure} (points of 100)", title=collection)
+            theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
+            axis.plot(table["paper"].astype(float), places, "D", **theirs)
+        axis.set(yticks=places, yticklabels=map(in_words, table.index), xlabel=f"{measure} (points of 100)")
         axis.grid(axis="y", visible=False)
     legend(figure, axes, 2)
     return figure
@@ -130,7 +158,7 @@ def curves(
     logarithmic: str = "",
     level: tuple[float, str] | None = None,
 ) -> Figure:
-    """Lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest seed.
+    """Lines of y over x, one a value of `by`: the mean over seeds, and a band over several.
 
     Parameters
     ----------
@@ -142,11 +170,11 @@ def curves(
         A horizontal line and what it stands for.
     """
     figure, (axis,) = styled()
-    for i, name in enumerate(dict.fromkeys(table[by])):
-        part = table[table[by] == name].groupby(x)[y].agg(["mean", "min", "max"])
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        axis.plot(part.index, part["mean"], markersize=4, markevery=max(1, len(part) // 12), label=name, **style)
-        axis.fill_between(part.index, part["min"], part["max"], color=style["color"], alpha=0.18, linewidth=0)
+    for name, style in line_styles(table[by]).items():
+        values = table[table[by] == name].pivot_table(index=x, columns="seed", values=y)
+        marks = {"markersize": 4, "markevery": max(1, len(values) // 12), "label": in_words(name)}
+        axis.plot(values.index, values.mean(axis=1), **marks, **style)
+        band(axis, values, style["color"])
     if level:
         axis.axhline(level[0], color="0.4", linestyle=":", label=level[1])
     axis.set(xlabel=xlabel, ylabel=ylabel)
@@ -159,9 +187,9 @@ def curves(
 def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str) -> Figure:
     """Counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
     figure, (axis,) = styled()
-    for i, (name, part) in enumerate(table.groupby(by, sort=False)):
-        style = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)], "markersize": 4}
-        axis.plot(part[x], part[y], linestyle="none", label=name, **style)
+    for name, style in line_styles(table[by]).items():
+        part = table[table[by] == name]
+        axis.plot(part[x], part[y], markersize=4, label=name, **{**style, "linestyle": "none"})
     axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
     axis.legend(fontsize=9, frameon=False)
     return figure
@@ -170,6 +198,7 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
 def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.05) -> Figure:
     """Every system against every other: row minus column, in points; bold where p < `level` after Holm."""
     names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
+    labels = [in_words(name) for name in names]
     place = {name: i for i, name in enumerate(names)}
     effects = np.full((len(names),) * 2, np.nan)
     significant = np.zeros_like(effects, dtype=bool)
@@ -177,35 +206,37 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
         i, j = place[pair.a], place[pair.b]
         effects[i, j], effects[j, i] = pair.effect, -pair.effect
         significant[i, j] = significant[j, i] = pair.p < level
-    side = 0.62 * len(names) + 2.4
-    figure, (axis,) = styled(side + 1.2, side)
+    side = 0.46 * len(names) + 1.9
+    figure, (axis,) = styled(side + 1.0, side)
     image = differences(axis, effects, significant)
-    axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=names)
-    axis.set_xticklabels(names, rotation=40, ha="right")
+    axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
+    axis.set_xticklabels(labels, rotation=40, ha="right")
     figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
     return figure
 
 
-def recalls(results: Results, collections: Sequence[str], measures: Sequence[str]) -> Figure:
+def recalls(results: Results, collections: Sequence[str] | Mapping[str, str], measures: Sequence[str]) -> Figure:
     """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
 
     Parameters
     ----------
+    collections : sequence of str, or mapping
+        Names, or names to the titles of their panels.
     measures : sequence of str
         R@k, for rising k.
     """
     depths = [int(measure.partition("@")[2]) for measure in measures]
-    figure, axes = panels(collections, 3.6, 3.0, columns=3, sharex=True, sharey=True)
-    styles: dict[str, dict] = {}
+    titles = list(collections.values()) if isinstance(collections, Mapping) else collections
+    figure, axes = panels(titles, 2.8, 2.4, columns=3, sharex=True, sharey=True)
+    rows = results.rows[results.rows["measure"].isin(measures) & (results.rows["split"] == "test")]
+    styles = line_styles(rows[rows["collection"].isin(list(collections))]["system"])
     for axis, collection in zip(axes, collections, strict=True):
-        mine = results.rows[(results.rows["collection"] == collection) & (results.rows["split"] == "test")]
+        mine = rows[rows["collection"] == collection]
         for system in mine["system"].unique():
-            styles.setdefault(system, line_style(len(styles)))
             values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
-            values = 100 * values.reindex(measures)
+            values = 100 * values.reindex(measures).set_axis(depths)
             axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
-            low, high = values.min(axis=1), values.max(axis=1)
-            axis.fill_between(depths, low, high, color=styles[system]["color"], alpha=0.18, linewidth=0)
+            band(axis, values, styles[system]["color"])
         axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
     figure.supylabel("R@k (points of 100)", fontsize=10)
@@ -233,30 +264,33 @@ def tradeoff(
         Columns `system`, `value`, `low` and `high` (points of 100: the 95 % interval is a
         vertical bar), `median` and `p95` (milliseconds a query: a bar to the right).
     families : mapping, optional
-        System to its family and to what stands beside its point; the others are families of their own.
+        System to its family, which the legend names, and to what stands beside its point. The others stand alone,
+        under their own names.
     """
     figure, (axis,) = styled(7.5, 5.2)
-    told = {name: (families or {}).get(name, (name, name)) for name in table["system"]}
-    family = table["system"].map(lambda name: told[name][0])
-    for place, name in enumerate(dict.fromkeys(family)):
+    families = families or {}
+    family = table["system"].map(lambda name: families.get(name, (name,))[0])
+    for place, (name, style) in enumerate(line_styles(family).items()):
         part = table[family == name].sort_values("median")
         latency = [np.zeros(len(part)), part["p95"] - part["median"]]
         quality = [part["value"] - part["low"], part["high"] - part["value"]]
+        label = name if name not in set(table["system"]) else None
         axis.errorbar(
             part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
-            label=name, **line_style(place),
+            label=label, **style,
         )  # fmt: skip
         for row in part.itertuples():
-            # Neighbours stand above and below.
-            text, where = told[row.system][1], (-6, 6 if place % 2 else -12)
-            axis.annotate(text, (row.median, row.value), where, textcoords="offset points", fontsize=8, ha="right")
+            # A name stands above its bar, which leads to the right; of depths, neighbours stand above and below.
+            beside = ("right", (-6, 6 if place % 2 else -12)) if row.system in families else ("left", (6, 6))
+            text, (side, where) = families.get(row.system, (name, name))[1], beside
+            axis.annotate(text, (row.median, row.value), where, textcoords="offset points", fontsize=8, ha=side)
     axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
     axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
     axis.margins(x=0.2)
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
-    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    legend(figure, [axis], 3)
     return figure
 
 
@@ -270,16 +304,16 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
         systems stand side by side, so that bars do not cover each other.
     """
     figure, axes = panels(list(tables), 4.4, 3.4)
-    systems = list(dict.fromkeys(system for table in tables.values() for system in table["system"]))
+    styles = line_styles(system for table in tables.values() for system in table["system"])
     for axis, table in zip(axes, tables.values(), strict=True):
         parts = table.drop_duplicates("edge")
-        for place, system in enumerate(systems):
+        for place, (system, style) in enumerate(styles.items()):
             mine = table[table["system"] == system].set_index("edge").reindex(parts["edge"])
-            x = np.arange(len(parts)) + 0.5 * (place - (len(systems) - 1) / 2) / len(systems)
+            x = np.arange(len(parts)) + 0.5 * (place - (len(styles) - 1) / 2) / len(styles)
             errors = [mine["value"] - mine["low"], mine["high"] - mine["value"]]
             if mine["value"].notna().any():
                 bars = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2}
-                axis.errorbar(x, mine["value"], errors, label=system, **bars, **line_style(place))
+                axis.errorbar(x, mine["value"], errors, label=system, **bars, **style)
         axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts["part"]])
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
         axis.grid(axis="x", visible=False)

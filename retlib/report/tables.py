@@ -63,7 +63,7 @@ def recalls(
     measures: Sequence[str],
     reported: Mapping[tuple[str, str], float] | None = None,
 ) -> pd.DataFrame:
-    """Several measures of each system, the paper's numbers behind a bar.
+    """Several measures of each system, the paper's numbers beside them.
 
     Parameters
     ----------
@@ -74,17 +74,20 @@ def recalls(
     -------
     DataFrame
         Index system, a column for each measure, empty where it was not recorded; text such as
-        ``41.3 ± 0.8 | 58.0``: the mean in points of a hundred, half of its 95 % interval over queries
-        and seeds, the paper's number.
+        ``41.3 ± 0.8``: the mean in points of a hundred, half of its 95 % interval over queries and
+        seeds. Behind a measure of which the paper gives a number stand the paper's.
     """
     known = {measure: results.systems(collection, "test", measure) for measure in measures}
-    rows = {system: dict.fromkeys(measures, "") for system in known[measures[0]]}
-    for system, row in rows.items():
-        for measure in (measure for measure in measures if system in known[measure]):
-            paper = (reported or {}).get((system, measure))
-            row[measure] = plus_minus(estimate(results, system, collection, measure))
-            row[measure] += "" if paper is None else f" | {paper:.1f}"
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+    table = pd.DataFrame(index=pd.Index(known[measures[0]], name="system"))
+    for measure in measures:
+        table[measure] = [
+            plus_minus(estimate(results, system, collection, measure)) if system in known[measure] else ""
+            for system in table.index
+        ]
+        theirs = [(reported or {}).get((system, measure)) for system in table.index]
+        if any(value is not None for value in theirs):
+            table[f"{measure} paper"] = ["" if value is None else f"{value:.1f}" for value in theirs]
+    return table
 
 
 def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.DataFrame:
@@ -99,9 +102,15 @@ def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.D
 
 
 def in_units(table: pd.DataFrame) -> pd.DataFrame:
-    """What `latencies` returns as a page shows it: rounded, units in the names of its columns."""
+    """What `latencies` returns as a page shows it: rounded, units in the names of its columns; index system."""
     names = {"value": "RR@10 (of 100)", "low": "95 % from", "high": "to", "median": "median (ms)", "p95": "p95 (ms)"}
-    return table.round(2).rename(columns=names)
+    times = {name: table[name].map("{:.3g}".format) for name in ("median", "p95")}
+    return table.assign(**times).set_index("system").round(1).rename(columns=names)
+
+
+def varying(table: pd.DataFrame) -> pd.DataFrame:
+    """A table without the columns that say the same in every row."""
+    return table.loc[:, [len(table) < 2 or table[name].nunique(dropna=False) > 1 for name in table]]
 
 
 def plus_minus(found: Comparison) -> str:
@@ -116,8 +125,11 @@ def p_text(value: float) -> str:
 
 
 def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """Tables one under the other, each under its key."""
-    return pd.concat(tables, names=[name])
+    """Tables one under the other, each under its key; one alone needs none."""
+    found = pd.concat(tables, names=[name]).fillna("")
+    widest = max(tables.values(), key=lambda table: table.shape[1])
+    found = found[list(dict.fromkeys([*widest, *found]))]  # in the order of the one that has most
+    return found.droplevel(name) if len(tables) == 1 else found
 
 
 def every_pair(

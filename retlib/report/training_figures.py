@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from textwrap import fill, shorten
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from retlib.report.figures import COLOURS, legend, line_style, style_axis, styled
+from retlib.report.figures import COLOURS, legend, line_styles, panels, style_axis, styled
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.
 DYNAMICS = {
@@ -22,9 +21,9 @@ DYNAMICS = {
     "overlap BM25": "overlap with BM25's top 200",
     "overlap stale": "overlap with the last refresh's top 200",
 }
-# Of these the level is that of a step's questions: easy ones and hard ones. What a training changed is the difference
-# to what stands still, on the same questions.
-OF_QUESTIONS = ("RR@10", "R@200")
+# The other measures depend on a step's questions, easy ones and hard ones, more than on the training: they are shown by
+# means over parts of it. This one falls and jumps with every refresh, and is shown as recorded.
+WITH_REFRESHES = "overlap stale"
 # Where `tsne_map` and `paths` draw a document or query, and how.
 DOCUMENT = {"marker": ".", "color": "0.72", "markersize": 4, "linestyle": "none"}
 RELEVANT = {"marker": "*", "color": COLOURS[4], "markeredgecolor": "black", "markersize": 13, "linestyle": "none"}
@@ -33,7 +32,7 @@ AFTER = {"marker": "o", "color": COLOURS[0], "markersize": 8, "linestyle": "none
 
 
 def dynamics(
-    curves: pd.DataFrame, start: str = "", methods: Mapping[str, str] | None = None, smooth: int | None = None
+    curves: pd.DataFrame, start: str = "", methods: Mapping[str, str] | None = None, windows: int = 10
 ) -> Figure:
     """Training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
@@ -43,59 +42,55 @@ def dynamics(
         Columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0
         and 1.
     start : str, optional
-        A system of the curves that stands still: the measures in `OF_QUESTIONS` are shown less its values.
+        A system of the curves that stands still: what is averaged is shown less its values, on the same questions.
     methods : mapping, optional
         System to its method. Systems of one method have one colour and marker; all but the first, dashed lines.
-    smooth : int, optional
-        Recorded steps over which each seed's curve is averaged; a tenth of them if not given.
-        Lines are the mean over seeds, bands reach from the lowest to the highest seed.
+    windows : int
+        Parts of the training, equally long, over which a curve is averaged, except `WITH_REFRESHES`. Lines are the
+        mean over seeds; with several, bands are one standard error to either side.
     """
-    figure, axes = plt.subplots(2, 2, figsize=(9.0, 7.2), sharex=True, layout="constrained", dpi=110)
-    systems = list(dict.fromkeys(curves["system"]))
-    named = {system: (methods or {}).get(system, system) for system in systems}
-    order = list(dict.fromkeys(named.values()))
-    first = {method: system for system, method in reversed(named.items())}
-    width = smooth or max(1, curves["step"].nunique() // 10)
+    figure, axes = plt.subplots(2, 2, figsize=(8.4, 7.6), sharex=True, layout="constrained", dpi=110)
+    named = {system: (methods or {}).get(system, system) for system in dict.fromkeys(curves["system"])}
+    named.pop(start, None)
+    styles, drawn = line_styles(named.values()), set()
+    for system, method in named.items():
+        style = styles[method] | ({"linestyle": "--"} if method in drawn else {})
+        drawn.add(method)
+        for axis, measure in zip(axes.flat, DYNAMICS, strict=True):
+            values = _against(curves[curves["measure"] == measure], system, start if measure != WITH_REFRESHES else "")
+            if len(values):
+                _band(axis, values if measure == WITH_REFRESHES else _parts(values, windows), system, style)
     for place, (axis, (measure, name)) in enumerate(zip(axes.flat, DYNAMICS.items(), strict=True)):
         style_axis(axis)
-        mine, unit = curves[curves["measure"] == measure], "points of 100"
-        if start and measure in OF_QUESTIONS:
-            mine, unit = _less(mine, start), f"points of 100 above {start}"
-        for system in systems:
-            place_of_method = order.index(named[system])
-            style = line_style(place_of_method) | ({} if first[named[system]] == system else {"linestyle": "--"})
-            _band(axis, mine[mine["system"] == system], width, system, place_of_method / len(order), style)
-        axis.set(title=f"({'abcd'[place]}) {name}", ylabel=unit)
-        axis.title.set_fontsize(10)
+        above = f" above {start}" if start and measure != WITH_REFRESHES else ""
+        axis.set(ylabel=f"points of 100{above}")
+        axis.set_title(f"({'abcd'[place]}) {name}", fontsize=10)
     for axis in axes[-1]:
-        axis.set_xlabel(f"training step (mean over {width} recorded steps)")
+        axis.set_xlabel("training step")
     legend(figure, axes.flat, 4)
     return figure
 
 
-def _less(curves: pd.DataFrame, start: str) -> pd.DataFrame:
-    """Values less those of a system at the same step and seed; without that system."""
-    wide = curves.pivot(index=["step", "seed"], columns="system", values="value")
-    rest = wide.drop(columns=start).sub(wide[start], axis=0)
-    return rest.rename_axis(columns="system").stack().rename("value").reset_index()
+def _against(curves: pd.DataFrame, system: str, start: str) -> pd.DataFrame:
+    """A system's values in points of 100, less those of the start at the same step and seed, if there is one."""
+    wide = 100 * curves.pivot(index="step", columns=["system", "seed"], values="value").astype(float)
+    if system not in wide:
+        return wide.iloc[:0]
+    return wide[system] - wide[start] if start else wide[system]
 
 
-def _band(axis: Axes, part: pd.DataFrame, width: int, label: str, offset: float, style: dict) -> None:
-    """A system's smoothed curve; `offset` in [0, 1) moves its markers, so that they stand apart from others'."""
-    if part.empty:
-        return
-    values = 100 * part.pivot(index="step", columns="seed", values="value")
-    values = values.rolling(width, center=True, min_periods=1).mean()
-    every = max(1, len(values) // 8)
-    marks = {
-        "markersize": 7,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.4,
-        "markevery": (int(offset * every), every),
-    }
-    axis.plot(values.index, values.mean(axis=1), linewidth=1.3, label=label, **style, **marks)
-    low, high = values.min(axis=1), values.max(axis=1)
-    axis.fill_between(values.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+def _parts(values: pd.DataFrame, windows: int) -> pd.DataFrame:
+    """Means over parts of equal length, at their middles."""
+    part = np.arange(len(values)) * windows // len(values)
+    return values.groupby(part).mean().set_axis(values.index.to_series().groupby(part).mean())
+
+
+def _band(axis: Axes, values: pd.DataFrame, label: str, style: dict) -> None:
+    """The mean over seeds and its standard error."""
+    mean, error = values.mean(axis=1), values.sem(axis=1)
+    marks = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.4, "markevery": -(-len(values) // 12)}
+    axis.plot(values.index, mean, linewidth=1.3, label=label, **style, **marks)
+    axis.fill_between(values.index, mean - error, mean + error, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def tsne_map(places: pd.DataFrame) -> Figure:
@@ -107,7 +102,7 @@ def tsne_map(places: pd.DataFrame) -> Figure:
         Columns `query` (its text), `what` (document, relevant, before or after), `x` and `y`.
     """
     queries = list(dict.fromkeys(places["query"]))
-    figure, axes = styled(4.0 * len(queries), 4.6, len(queries))
+    figure, axes = panels([fill(query, 44) for query in queries], 3.7, 3.2)
     styles = {"document": DOCUMENT, "relevant": RELEVANT, "before": BEFORE, "after": AFTER}
     names = {
         "document": "document", "relevant": "relevant document",
@@ -118,58 +113,75 @@ def tsne_map(places: pd.DataFrame) -> Figure:
         for what, style in styles.items():
             part = mine[mine.index == what]
             axis.plot(part["x"], part["y"], zorder=3 if what != "document" else 1, label=names[what], **style)
-        arrow = {"arrowstyle": "-|>", "color": "0.2", "shrinkA": 5, "shrinkB": 5}
+        arrow = {"arrowstyle": "-|>", "color": "0.2", "shrinkA": 4, "shrinkB": 4}
         axis.annotate("", mine.loc["after"].to_numpy(), mine.loc["before"].to_numpy(), arrowprops=arrow, zorder=2)
-        axis.set_title(fill(query, 44), fontsize=9)
         _as_map(axis)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+        _look_at(axis, mine.loc[["before", "after"]], mine.loc[["relevant"]], 0.2 * np.ptp(mine, axis=0).max())
+    legend(figure, axes, 2)
     return figure
 
 
 def _as_map(axis: Axes) -> None:
     """t-SNE's coordinates have no unit."""
-    axis.set(xticks=[], yticks=[], xlabel="t-SNE, first coordinate", ylabel="t-SNE, second coordinate")
+    axis.set(xticks=[], yticks=[])
     axis.grid(visible=False)
+    axis.spines[["top", "right"]].set_visible(True)
+
+
+def _look_at(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, around: float) -> None:
+    """Enlarge the path, at least so much around it, and the nearest goal if it leaves the path in sight."""
+    here, there = path.to_numpy(), (goals if len(goals) else path).to_numpy()
+    nearest = there[((there - here[-1]) ** 2).sum(axis=1).argmin()]
+    reach = max(3 * np.ptp(here, axis=0).max(), 2 * around)
+    seen = np.vstack([here, np.clip(nearest, here.min(axis=0) - reach, here.max(axis=0) + reach)])
+    middle, half = (seen.max(axis=0) + seen.min(axis=0)) / 2, max(around, 0.7 * np.ptp(seen, axis=0).max())
+    axis.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
 
 
 def paths(places: pd.DataFrame) -> Figure:
-    """A map of the whole corpus, and how queries move over it as training proceeds.
+    """A map of the whole corpus, and beside it, enlarged, how each query moves over it as training proceeds.
 
     Parameters
     ----------
     places : DataFrame
         Columns `what`, `query` (its text), `step`, `x` and `y`. A row for each "document"; for each step of a
-        "query", whose path begins at an open circle and ends at a full one, which bears the query's number; and for
-        each "relevant" document, a star with the number of its query.
+        "query", whose path begins at an open circle and ends at a full one, and whose number is on the map; and for
+        each "relevant" document, a star.
     """
     documents, queries, relevant = (places[places["what"] == what] for what in ("document", "query", "relevant"))
-    figure, (axis,) = styled(7.5, 7.0)
-    axis.plot(documents["x"], documents["y"], "o", color="0.8", markersize=1.5, rasterized=True, zorder=0)
     texts = list(dict.fromkeys(queries["query"]))
-    handles = []
-    for place, query in enumerate(texts):
-        style, number = {"color": COLOURS[place % len(COLOURS)]}, str(place + 1)
-        path = queries[queries["query"] == query].sort_values("step")
-        axis.plot(path["x"], path["y"], linewidth=1.2, marker=".", markersize=4, zorder=2, **style)
-        axis.plot(path["x"].iloc[0], path["y"].iloc[0], "o", markerfacecolor="white", zorder=3, **style)
-        axis.plot(path["x"].iloc[-1], path["y"].iloc[-1], "o", zorder=3, **style)
-        goals = relevant[relevant["query"] == query]
-        axis.plot(goals["x"], goals["y"], "*", markersize=13, markeredgecolor="black", zorder=3, **style)
-        for x, y in [(path["x"].iloc[-1], path["y"].iloc[-1]), *zip(goals["x"], goals["y"], strict=True)]:
-            halo = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
-            axis.annotate(number, (x, y), (6, 5), textcoords="offset points", fontsize=9, weight="bold", bbox=halo)
-        handles.append(Line2D([], [], marker="o", label=f"{number}: {shorten(query, 60, placeholder='…')}", **style))
-    kinds = {
-        "document": {"color": "0.7", "markersize": 3}, "start": {"color": "0.3", "markerfacecolor": "white"},
-        "end": {"color": "0.3"}, "relevant": {"color": "0.7", "marker": "*", "markeredgecolor": "black"},
-    }  # fmt: skip
-    handles += [
-        Line2D([], [], **{"marker": "o", "linestyle": "none", "label": name, **kind}) for name, kind in kinds.items()
-    ]
-    _as_map(axis)
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    rows = -(-len(texts) // 2)
+    figure = plt.figure(figsize=(9.0, max(4.6, 2.3 * rows + 0.5)), layout="constrained", dpi=110)
+    grid = figure.add_gridspec(rows, 4)
+    whole = figure.add_subplot(grid[:, :2])
+    near = [figure.add_subplot(grid[place // 2, 2 + place % 2]) for place in range(len(texts))]
+    for axis in (whole, *near):
+        axis.plot(documents["x"], documents["y"], ".", color="0.75", markersize=3, zorder=0, label="document")
+    for place, (axis, query) in enumerate(zip(near, texts, strict=True)):
+        path = queries[queries["query"] == query].sort_values("step")[["x", "y"]]
+        goals = relevant[relevant["query"] == query][["x", "y"]]
+        colour = COLOURS[place % len(COLOURS)]
+        _path(axis, path, goals, colour)
+        axis.set_title(fill(f"{place + 1}: {query}", 28, max_lines=3, placeholder=" …"), fontsize=9)
+        _as_map(axis)
+        _look_at(axis, path, goals, 0.01 * np.ptp(documents[["x", "y"]], axis=0).max())
+        mark = {"boxstyle": "circle,pad=0.2", "facecolor": colour, "edgecolor": "white"}
+        style = {"color": "white", "weight": "bold", "ha": "center", "va": "center", "fontsize": 9, "bbox": mark}
+        whole.text(*path.iloc[-1], str(place + 1), **style)
+    _as_map(whole)
+    whole.set_title("all documents", fontsize=9)
+    legend(figure, near[:1], 4)
     return figure
+
+
+def _path(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, colour: str) -> None:
+    """The way of a query, step by step, and the documents that are relevant to it."""
+    axis.plot(path["x"], path["y"], linewidth=1.5, marker=".", markersize=5, zorder=2, color=colour)
+    style = {"marker": "o", "linestyle": "none", "markersize": 9, "color": colour, "zorder": 3}
+    axis.plot(*path.iloc[0], markerfacecolor="white", label="query at the start", **style)
+    axis.plot(*path.iloc[-1], label="query at the end", **style)
+    star = RELEVANT | {"color": colour, "zorder": 4}
+    axis.plot(goals["x"], goals["y"], label="relevant document", **star)
 
 
 def index_matrix(table: pd.DataFrame, measure: str = "nDCG@10") -> Figure:
@@ -211,13 +223,13 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
         As `retlib.studies.part4_time` gives them: `to_best`, `extrapolated` and `parts`. Of what is
         extrapolated, the steps as measured are drawn, with the ratio above ("<": an upper bound).
     """
-    figure, (left, right) = styled(11.0, 4.8, 2)
+    figure, (left, right) = styled(8.8, 4.8, 2)
     improved = times[times["ratio"].notna()]
     ours = beyond[beyond["steps"] == "steps as measured"]
-    for place, system in enumerate(("ANCE", "LTRe")):
-        _measured(left, improved, system, place)
+    for system, style in line_styles(("ANCE", "LTRe")).items():
+        _measured(left, improved, system, style)
         line = pd.concat([improved.groupby("documents")[system].mean().tail(1), ours.set_index("documents")[system]])
-        left.plot(line.index, line, "--", color=COLOURS[place], label=f"{system}, extrapolated")
+        left.plot(line.index, line, "--", color=style["color"], label=f"{system}, extrapolated")
     for row in ours.itertuples():
         said = f"{'' if row.outcome == 'reached' else '< '}{row.ratio:.1f} times"
         left.annotate(said, (row.documents, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
@@ -233,9 +245,8 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
     return figure
 
 
-def _measured(axis: Axes, times: pd.DataFrame, system: str, place: int) -> None:
+def _measured(axis: Axes, times: pd.DataFrame, system: str, style: dict) -> None:
     """A mark for each seed, through whose mean goes the line; open where LTRe's time is only known to be longer."""
-    style = line_style(place)
     mean = times.groupby("documents")[system].mean()
     axis.plot(mean.index, mean, color=style["color"])
     is_bound = (times["outcome"] != "reached") & (system == "LTRe")

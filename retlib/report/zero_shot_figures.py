@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from retlib.report.figures import curves, differences, legend, line_style, styled
+from retlib.report.figures import curves, differences, legend, line_styles, styled
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float = 0.05) -> Figure:
@@ -23,7 +24,7 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()
     p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
     longest = max(map(len, systems))
-    figure, (axis,) = styled(1.05 * len(names) + 2.2 + 0.08 * longest, 0.42 * len(systems) + 2.4)
+    figure, (axis,) = styled(0.62 * len(names) + 1.4 + 0.075 * longest, 0.3 * len(systems) + 2.2)
     image = differences(axis, effects, p_values < level)
     axis.set_aspect("auto")
     axis.set(xticks=range(len(names)), yticks=range(len(systems)), yticklabels=systems)
@@ -42,15 +43,15 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
     shown : mapping
         Column of the table to what stands above its panel.
     """
-    targets, kinds = list(dict.fromkeys(table["target"])), list(dict.fromkeys(table["by"]))
-    figure, axes = styled(2.6 * len(shown) + 2.0, 0.45 * len(targets) + 2.0, len(shown))
+    targets, kinds = list(dict.fromkeys(table["target"])), line_styles(table["by"])
+    figure, axes = styled(1.6 * len(shown) + 1.9, 0.4 * len(targets) + 2.0, len(shown))
     places = np.arange(len(targets))[::-1]
     for axis, (column, title) in zip(axes, shown.items(), strict=True):
-        for number, kind in enumerate(kinds):
+        for number, (kind, style) in enumerate(kinds.items()):
             values = table[table["by"] == kind].groupby("target")[column].mean().reindex(targets)
             offset = 0.12 * ((len(kinds) - 1) / 2 - number)
-            axis.plot(values, places + offset, markersize=7, label=kind, **{**line_style(number), "linestyle": "none"})
-        axis.set(yticks=places, ylim=(-0.6, len(targets) - 0.4), title=title)
+            axis.plot(values, places + offset, markersize=7, label=kind, **{**style, "linestyle": "none"})
+        axis.set(yticks=places, ylim=(-0.6, len(targets) - 0.4), title=fill(title, 16))
         axis.set_yticklabels(targets if axis is axes[0] else [])
         axis.title.set_fontsize(10)
         axis.margins(x=0.12)
@@ -85,10 +86,11 @@ def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
         Name to the value of what has no generator, a horizontal line.
     """
     figure, (axis,) = styled(7.0, 4.4)
-    for number, (system, part) in enumerate(table.groupby("system", sort=False)):
+    for system, style in line_styles(table["system"]).items():
+        part = table[table["system"] == system]
         bars = [part["value"] - part["low"], part["high"] - part["value"]]
-        style = {**line_style(number), "linestyle": "none"}
-        axis.errorbar(part["loss"], part["value"], yerr=bars, markersize=6, capsize=3, label=system, **style)
+        marks = {**style, "linestyle": "none", "markersize": 6, "capsize": 3}
+        axis.errorbar(part["loss"], part["value"], yerr=bars, label=system, **marks)
     for row in table.drop_duplicates("generator").itertuples():
         place = {"xycoords": axis.get_xaxis_transform(), "xytext": (0, 4), "textcoords": "offset points"}
         axis.annotate(row.generator, (row.loss, 0), ha="center", fontsize=9, **place)

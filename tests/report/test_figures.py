@@ -32,7 +32,8 @@ def test_intervals_have_a_panel_for_each_collection():
     assert isinstance(found, Figure)
     left, right = found.axes
     assert [axis.get_title() for axis in found.axes] == ["quora", "toy"]
-    assert all(axis.get_xlabel() == "AP@100 (points of 100)" and texts(axis) == ["BM25", "DE"] for axis in found.axes)
+    assert all(axis.get_xlabel() == "AP@100 (points of 100)" for axis in found.axes) and texts(left) == ["BM25", "DE"]
+    assert not any(label.get_visible() for label in right.get_yticklabels())  # they are those of the left
     # Ours and the paper's on the left, ours alone on the right.
     assert {text.get_text() for text in found.legends[0].get_texts()} == {
         "ours, 95 % interval",
@@ -43,6 +44,25 @@ def test_intervals_have_a_panel_for_each_collection():
     assert sorted(tuple(segment[:, 0]) for segment in segments) == [(49, 51), (58, 62)]
     # The first system stands on top.
     assert right.get_lines()[0].get_ydata()[0] > right.get_lines()[0].get_ydata()[1]
+
+
+def test_panels_of_intervals_with_other_systems_have_their_own_names():
+    found = figures.intervals({"quora": scores([1.0, 2.0]), "toy": scores([1.0, 2.0]).rename({"DE": "in_batch"})})
+    assert [texts(axis) for axis in found.axes] == [["BM25", "DE"], ["BM25", "in batch"]]
+
+
+def test_a_system_looks_the_same_in_every_figure():
+    styles = figures.line_styles(["mine", "BM25", "LTRe"])
+    assert styles["BM25"] == figures.line_styles(["a", "b", "LTRe", "BM25"])["BM25"]
+    many = figures.line_styles([*(f"{i}" for i in range(12)), "BM25", "BM25, stemmed", "BM25, expanded", "ANCE"])
+    assert len({tuple(style.values()) for style in many.values()}) == len(many)
+    # In figures of every kind.
+    rows = curve().replace({"loss": {"b": "BM25"}})
+    drawn = figures.curves(rows, "step", "score", "loss", "steps", "P@1").axes[0].get_lines()[1]
+    recall = figures.recalls(recorded("a", "b"), ["b"], RECALLS).axes[0].get_lines()[0]
+    point = figures.tradeoff(timed()).axes[0].containers[0].lines[0]
+    for line in (drawn, recall, point):
+        assert (line.get_color(), line.get_marker()) == (styles["BM25"]["color"], styles["BM25"]["marker"])
 
 
 def curve():
@@ -66,6 +86,7 @@ def test_curves_are_the_mean_over_seeds_with_a_band():
 def test_one_seed_has_a_curve_too():
     found = figures.curves(curve().query("seed == 0"), "step", "score", "loss", "steps", "P@1")
     assert [line.get_label() for line in found.axes[0].get_lines()] == ["a", "b"]
+    assert not found.axes[0].collections  # and no band
 
 
 def test_more_curves_than_colours_are_drawn():
@@ -151,7 +172,7 @@ def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system(
     first, second = panels[1].get_lines()
     assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata().tolist() == pytest.approx([10, 30, 50])
     assert second.get_ydata().tolist() == pytest.approx([15, 35, 55])  # the mean of two seeds
-    band = panels[1].collections[1].get_paths()[0].vertices[:, 1]
+    (band,) = (each.get_paths()[0].vertices[:, 1] for each in panels[1].collections)  # one seed has none
     assert (band.min(), band.max()) == pytest.approx((10, 60))
     for axis in panels[1:]:
         same, other = axis.get_lines()
@@ -166,6 +187,15 @@ def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system(
 def test_recalls_on_one_collection_have_one_panel():
     found = figures.recalls(recorded("x", "a"), ["a"], RECALLS)
     assert len(found.axes) == 1 and len(found.axes[0].get_lines()) == 2
+
+
+def test_recalls_have_the_titles_that_are_given_and_no_system_without_a_recall():
+    made = recorded("a", "b")
+    made.add_row(experiment="x", system="a cost", collection="b", split="test", measure="seconds", value=1.0, seed=0,
+                 profile="quick")  # fmt: skip
+    found = figures.recalls(made, {"a": "few labels", "b": "many labels"}, RECALLS)
+    assert [axis.get_title() for axis in found.axes if axis.get_visible()] == ["few labels", "many labels"]
+    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "DE"]
 
 
 def test_shares_are_spread_from_0_to_1():
@@ -208,7 +238,8 @@ def test_a_tradeoff_joins_the_depths_of_a_family():
     (axis,) = found.axes
     assert axis.get_xscale() == "log" and "ms" in axis.get_xlabel() and "95th percentile" in axis.get_xlabel()
     assert axis.get_ylabel() == "RR@10 (points of 100), 95 % interval"
-    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "LTRe -> BERT small"]
+    # What stands alone is named beside its point.
+    assert [text.get_text() for text in found.legends[0].get_texts()] == ["LTRe -> BERT small"]
     assert [text.get_text() for text in axis.texts] == ["BM25", "10", "30"]
     bars = axis.containers[1]
     assert bars.lines[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower

@@ -98,7 +98,12 @@ def test_the_spread_of_overlaps(table):
     assert found.index.tolist() == ["c", "toy"]
     # In order: 0, .2, .2, .2, .5, .5, 1, 1, 1.
     assert found.loc["c"].tolist() == [10, 1, 4.0, 20, 50, 100]
-    assert found.loc["toy", ["queries", "without a value", "words/query", "median"]].tolist() == [4, 2, 3.0, 67]
+    assert found.loc["toy", ["queries", "without a value", "words/query", "overlap, median (%)"]].tolist() == [
+        4,
+        2,
+        3.0,
+        67,
+    ]
 
 
 # --- slices ----------------------------------------------------------------------------------------

@@ -73,10 +73,10 @@ def test_recalls_stand_side_by_side_with_the_papers(recorded):
         recorded.add_queries("toy", "test", system, seed, frame, ALONE)
     found = tables.recalls(recorded, "toy", ["AP@100", "R@5"], {("DE", "R@5"): 58, ("DE", "R@50"): 1.0})
     assert found.index.tolist() == ["BM25", "DE", "TF-IDF"] and found.index.name == "system"
-    assert found.columns.tolist() == ["AP@100", "R@5"]
+    assert found.columns.tolist() == ["AP@100", "R@5", "R@5 paper"]
     # 24 of 30: an error of sqrt(0.8 * 0.2 / 29); the second seed is the same, so it adds none.
     half = stats.t.ppf(0.975, 29) * (0.16 / 29) ** 0.5 * 100
-    assert found["R@5"].tolist() == [f"80.0 ± {half:.1f}", f"80.0 ± {half:.1f} | 58.0", f"80.0 ± {half:.1f}"]
+    assert found["R@5"].tolist() == [f"80.0 ± {half:.1f}"] * 3 and found["R@5 paper"].tolist() == ["", "58.0", ""]
     low, high = tables.estimate(recorded, "BM25", "toy").interval()
     assert found["AP@100"]["BM25"] == f"{VALUES['BM25', 0].mean() * 100:.1f} ± {(high - low) / 2:.1f}"
     assert tables.recalls(recorded, "toy", ["R@5"])["R@5"]["DE"] == f"80.0 ± {half:.1f}"
@@ -98,6 +98,25 @@ def test_tables_are_stacked_under_their_names(recorded):
     assert found.index.names == ["test", "system"]
     assert found.index.tolist() == [("first", "BM25"), ("first", "DE"), ("first", "TF-IDF"), ("second", "BM25")]
     assert found.loc["first"].equals(one)
+    # What one table has and another lacks is empty; a table alone is not told apart.
+    beside = one.assign(paper="58.0")[["paper", "AP@100"]]
+    more = tables.stacked({"first": one, "second": beside}, "test")
+    assert more.columns.tolist() == ["paper", "AP@100"]
+    assert more["paper"].tolist() == ["", "", "", "58.0", "58.0", "58.0"]
+    assert tables.stacked({"first": one}, "test").equals(one)
+
+
+def test_a_column_that_says_the_same_in_every_row_is_left_out():
+    table = pd.DataFrame({"a": [1, 1], "b": [1, 2], "c": [None, None], "d": [1.0, None]})
+    assert tables.varying(table).columns.tolist() == ["b", "d"]
+    assert tables.varying(table.head(1)).columns.tolist() == ["a", "b", "c", "d"]
+
+
+def test_times_have_three_figures_and_quality_has_one_decimal():
+    row = {"system": "BM25", "value": 75.78, "low": 72.93, "high": 78.64, "median": 0.1691, "p95": 105.43}
+    found = tables.in_units(pd.DataFrame([row]))
+    assert found.loc["BM25"].tolist() == [75.8, 72.9, 78.6, "0.169", "105"]
+    assert found.columns[-1] == "p95 (ms)"
 
 
 def test_every_pair_is_tested_once_and_corrected_together(recorded):

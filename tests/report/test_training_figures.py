@@ -30,37 +30,50 @@ def training(systems=("BM25 Neg", "LTRe", "LTRe, AdamW"), steps=40):
 
 
 def test_dynamics_has_the_four_panels_of_figure_3():
-    found = figures.dynamics(training(), smooth=1)
+    found = figures.dynamics(training())
     assert [axis.get_title()[:3] for axis in found.axes] == ["(a)", "(b)", "(c)", "(d)"]
     assert all(axis.get_ylabel() == "points of 100" for axis in found.axes)
-    assert found.axes[2].get_xlabel() == found.axes[3].get_xlabel() == "training step (mean over 1 recorded steps)"
+    assert found.axes[2].get_xlabel() == found.axes[3].get_xlabel() == "training step"
     assert legend(found) == ["BM25 Neg", "LTRe", "LTRe, AdamW"]
 
 
-def test_dynamics_draws_the_mean_over_seeds_in_points_and_a_band_between_them():
-    found = figures.dynamics(training(), smooth=1)
+def test_dynamics_draws_the_mean_over_seeds_in_points_and_its_standard_error():
+    found = figures.dynamics(training(), windows=40)
     (line, *_), (band, *_) = found.axes[0].get_lines(), found.axes[0].collections
     assert line.get_ydata() == pytest.approx(np.arange(40) + 1.0)  # of seeds 0 and 2
     edges = band.get_paths()[0].vertices
-    assert sorted({round(float(y), 6) for x, y in edges if x == 7}) == [7, 9]
+    assert sorted({round(float(y), 6) for x, y in edges if x == 7}) == [
+        7,
+        9,
+    ]  # values 7 and 9, apart by twice the error of their mean
 
 
-def test_dynamics_smooths_each_seed_over_a_window():
+def test_dynamics_averages_parts_of_a_training_but_not_what_a_refresh_makes_jump():
     curves = training(systems=["LTRe"])
-    curves["value"] = np.where(curves["step"] == 20, 0.3, 0.0)
-    (line,) = figures.dynamics(curves, smooth=3).axes[0].get_lines()
-    assert line.get_ydata()[[18, 19, 20, 21, 22]] == pytest.approx([0, 10, 10, 10, 0])
+    curves["value"] = np.where(curves["step"] == 20, 0.4, 0.0)
+    (line,), *_, (refreshed,) = (axis.get_lines() for axis in figures.dynamics(curves, windows=10).axes)
+    assert line.get_xdata().tolist() == [1.5 + 4 * part for part in range(10)]
+    assert line.get_ydata() == pytest.approx([10.0 if part == 5 else 0.0 for part in range(10)])
+    assert len(refreshed.get_ydata()) == 40 and refreshed.get_ydata().max() == pytest.approx(40)
+
+
+def test_one_seed_has_no_band():
+    found = figures.dynamics(training().query("seed == 0"), windows=40)
+    (line, *_), (band, *_) = found.axes[0].get_lines(), found.axes[0].collections
+    assert len(line.get_ydata()) == 40 and not band.get_paths()
 
 
 def test_what_a_training_changed_is_the_difference_to_what_stands_still():
-    """On the same questions, of which some are harder than others; overlaps stay as they are."""
+    """On the same questions, of which some are harder than others."""
     curves = training(systems=["Warm-up", "LTRe"])
     curves.loc[curves["system"] == "LTRe", "value"] += 0.05
-    found = figures.dynamics(curves, "Warm-up", smooth=1)
-    (line,), overlaps = found.axes[0].get_lines(), found.axes[2].get_lines()
-    assert line.get_label() == "LTRe" and line.get_ydata() == pytest.approx(np.full(40, 5.0))
-    assert [axis.get_ylabel() for axis in found.axes[::2]] == ["points of 100 above Warm-up", "points of 100"]
-    assert [line.get_label() for line in overlaps] == ["Warm-up", "LTRe"]
+    found = figures.dynamics(curves, "Warm-up", windows=40)
+    lines = [line for axis in found.axes for line in axis.get_lines()]
+    assert [line.get_label() for line in lines] == ["LTRe"] * 4
+    assert all(line.get_ydata() == pytest.approx(np.full(40, 5.0)) for line in lines[:3])
+    # What is left of a list is 100 where nothing is trained.
+    assert lines[3].get_ydata() == pytest.approx(np.arange(40) + 6.0)
+    assert [axis.get_ylabel() for axis in found.axes] == ["points of 100 above Warm-up"] * 3 + ["points of 100"]
 
 
 def test_an_optimizer_changes_the_dashes_alone_and_methods_differ_without_colour():
@@ -101,23 +114,42 @@ def test_a_map_shows_a_query_before_and_after_among_its_documents():
     assert relevant.get_marker() not in (before.get_marker(), documents.get_marker())
     (arrow,) = found.axes[0].texts
     assert (*arrow.xyann,) == (-2, 1) and (*arrow.xy,) == (6, 1)
+    low, high = found.axes[0].get_xlim()
+    assert low < -2 and high > 7  # what is relevant is in sight
 
 
-def test_paths_begin_open_end_full_and_bear_numbers():
-    documents = pd.DataFrame({"query": "", "x": range(9), "y": range(9)})
+def moving():
+    documents = pd.DataFrame({"query": "", "x": range(100), "y": range(100)})
     queries = pd.DataFrame({"query": ["q"] * 3 + ["r"] * 2, "step": [20, 0, 10, 0, 10], "x": [3.0, 1, 2, 5, 6], "y": 0})
-    relevant = pd.DataFrame({"query": ["q", "q"], "x": [4.0, 5], "y": [1.0, 1]})
+    relevant = pd.DataFrame({"query": ["q", "q"], "x": [4.0, 90], "y": [1.0, 1]})
     parts = {"document": documents, "query": queries, "relevant": relevant}
-    places = pd.concat([part.assign(what=what) for what, part in parts.items()])
-    (axis,) = (found := figures.paths(places)).axes
-    path, start, end, goals = axis.get_lines()[1:5]
+    return pd.concat([part.assign(what=what) for what, part in parts.items()])
+
+
+def test_paths_begin_open_end_full_and_bear_their_numbers_on_the_map():
+    whole, first, second = (found := figures.paths(moving())).axes
+    path, start, end, goals = first.get_lines()[1:]
     assert path.get_xdata().tolist() == [1, 2, 3]  # in the order of steps
-    assert start.get_xdata().tolist() == [1] and start.get_markerfacecolor() == "white"
-    assert end.get_xdata().tolist() == [3] and goals.get_xdata().tolist() == [4, 5]
-    assert [text.get_text() for text in axis.texts] == ["1", "1", "1", "2"]
-    assert legend(found) == ["1: q", "2: r", "document", "start", "end", "relevant"]
-    long = places.replace({"query": "q"}, "a word and " * 20)
-    assert len(legend(figures.paths(long))[0]) < 70
+    assert list(start.get_xdata()) == [1] and start.get_markerfacecolor() == "white"
+    assert list(end.get_xdata()) == [3] and goals.get_xdata().tolist() == [4, 90]
+    assert {text.get_text(): text.get_position() for text in whole.texts} == {"1": (3, 0), "2": (6, 0)}
+    assert [axis.get_title() for axis in (first, second)] == ["1: q", "2: r"]
+    assert legend(found) == ["document", "query at the start", "query at the end", "relevant document"]
+
+
+def test_a_path_is_enlarged_with_the_nearest_relevant_document():
+    whole, first, second = figures.paths(moving()).axes
+    low, high = first.get_xlim()
+    assert low < 1 and 4 < high < 10 and whole.get_xlim()[1] > 99
+    # What is far away would make the path a dot; what has no relevant document is shown all the same.
+    far = moving().replace({"x": {4.0: 80.0}})
+    assert all(axis.get_xlim()[1] - axis.get_xlim()[0] < 20 for axis in figures.paths(far).axes[1:])
+    assert second.get_xlim()[0] < 5 and second.get_xlim()[1] > 6
+
+
+def test_a_long_question_is_cut_above_its_path():
+    title = figures.paths(moving().replace({"query": "q"}, "a word and " * 20)).axes[1].get_title()
+    assert title.endswith("…") and len(title.splitlines()) == 3
 
 
 def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():
