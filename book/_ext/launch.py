@@ -1,7 +1,7 @@
 """Sphinx extension: buttons that open a chapter's notebook on Binder or Colab.
 
-Both fetch the notebook from the repository, so that there are buttons only where `$RETLIB_REPOSITORY`
-gives its address, such as ``https://github.com/OWNER/NAME``.
+Both fetch the notebook from the repository, so that there are buttons only where its address is known, such as
+``https://github.com/OWNER/NAME``: from `$RETLIB_REPOSITORY`, or from `repository: url` in `_config.yml`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ BUTTONS = {
 
 def add_buttons(app: Sphinx, config: Config) -> None:
     """Give the theme the repository's address and the services that open notebooks from it."""
-    address = os.environ.get("RETLIB_REPOSITORY")
+    address = os.environ.get("RETLIB_REPOSITORY") or config.html_theme_options.get("repository_url")
     if address:
         config.html_theme_options = {
             **config.html_theme_options,
             "repository_url": address.rstrip("/"),
-            "repository_branch": "main",
             "use_repository_button": True,
             "launch_buttons": BUTTONS,
         }

@@ -1,6 +1,6 @@
 """Sphinx extension: the directive `rooms`, a section for each public module of the rooms of the package that it lists.
 
-A section holds what autodoc and numpydoc make of the module::
+A section holds what autodoc and numpydoc make of the module; viewcode links each name to its source::
 
     ```{rooms}
     training
@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 SECTION = """
-### {name}
+## {name}
 
 ```{{eval-rst}}
 .. automodule:: {module}
@@ -44,7 +44,7 @@ class Rooms(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The sections, one level below that of the page's own."""
+        """The sections, right below the page's title."""
         place = nodes.container()
         named = ((name, name.split(".", 2)[2]) for room in self.content for name in modules(f"retlib.{room}"))
         text = "".join(SECTION.format(module=module, name=name) for module, name in named)
@@ -56,5 +56,6 @@ class Rooms(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directive."""
     app.setup_extension("numpydoc")
+    app.setup_extension("sphinx.ext.viewcode")
     app.add_directive("rooms", Rooms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

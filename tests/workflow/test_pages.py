@@ -6,16 +6,23 @@ import pydoc
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 import toybook
 import yaml
 from bs4 import BeautifulSoup
 
 import retlib
-from retlib.core import runtime
+from retlib.core import notebook_files, runtime
+from retlib.data.collection import Article
+from retlib.data.corpus import Builder
+from retlib.models import pair_models
 from retlib.models.pair_models import PAIR_MODELS
 from retlib.models.retriever import ENCODERS
+from retlib.retrieval import index, runs
 from retlib.systems.system import System
 from retlib.training import losses, negatives, pretraining
 from retlib.workflow import notebooks
@@ -52,8 +59,12 @@ class Thing:
 
 def test_every_room_is_in_the_reference():
     rooms = [room.name for room in pkgutil.iter_modules(retlib.__path__) if room.ispkg]
-    blocks = re.findall(r"^```{rooms}\n(.*?)^```", (ROOT / "book" / "api.md").read_text(), re.M | re.S)
-    assert sorted("".join(blocks).splitlines()) == sorted(rooms)
+    pages = {path.stem: path.read_text() for path in (ROOT / "book" / "api").glob("*.md")}
+    shown = {name: re.findall(r"^```{rooms}\n(.*?)\n```", text, re.M | re.S) for name, text in pages.items()}
+    assert shown == {room: [room] for room in rooms}
+    assert re.findall(r"{doc}`api/(\w+)`", (ROOT / "book" / "api.md").read_text()) == re.findall(
+        r"file: book/api/(\w+)", (ROOT / "_toc.yml").read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +78,7 @@ def site(tmp_path_factory):
     (root / "retlib" / "toys").mkdir()
     (root / "retlib" / "toys" / "__init__.py").write_text("")
     (root / "retlib" / "toys" / "only_b.py").write_text(MODULE)
-    (root / "book" / "index.md").write_text("# Toy\n\n## Parts\n\n```{rooms}\ntoys\n```\n")
+    (root / "book" / "index.md").write_text("# Toy\n\n```{rooms}\ntoys\n```\n")
     done = toybook.jupyter_book(root, RETLIB_REPOSITORY="https://github.com/someone/something")
     assert done.returncode == 0, done.stdout + done.stderr
     return root
@@ -81,10 +92,12 @@ def page_of(site, name):
 def test_a_reference_shows_what_docstrings_say(site):
     """Types that are descriptions look nothing up, a property keeps its words, and no default is of this machine."""
     page = page_of(site, "book/index")
-    assert page.select_one("h3").get_text().startswith("only_b")
+    assert page.select_one("article h2").get_text().startswith("only_b")
     text = page.article.get_text()
     assert "float32 array, shape (B, d)" in text and "Seconds of each part: all of them." in text
     assert "root=Path.cwd()" in text and str(site) not in text
+    source = page.select_one("a[href*='_modules/retlib/toys/only_b']")["href"].partition("#")[0]
+    assert "Seconds of each part" in (site / "_build" / "html" / "book" / source).resolve().read_text()
 
 
 AT_A_GLANCE = (ROOT / "book" / "at-a-glance.md").read_text()
@@ -111,6 +124,208 @@ def test_the_pictures_are_those_that_are_drawn(tmp_path):
     subprocess.run([sys.executable, ROOT / "book" / "pictures.py", tmp_path], check=True, stdout=subprocess.DEVNULL)
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert drawn and drawn == {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def words(page):
+    """The source of a notebook's Markdown cells."""
+    found = notebook_files.cells(ROOT / "notebooks" / f"{page}.ipynb")
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == "markdown"]
+
+
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+CODE = {page: found for page in NOTEBOOKS if (found := BLOCK.findall("\n".join(words(page))))}
+
+
+def written(page, **given):
+    """What the code beside a page's formula makes of tensors of a few numbers."""
+    made = {"torch": torch, "F": torch.nn.functional, "np": np, "losses": losses, **given}
+    for block in CODE[page]:
+        exec(block, made)
+    return SimpleNamespace(**{name: value for name, value in made.items() if name.isidentifier()})
+
+
+def numbers(*shape, seed=0):
+    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return drawn / drawn.norm(dim=-1, keepdim=True)
+
+
+def test_the_code_of_every_method_is_run():
+    methods = "12_dual_encoder_losses", "21_pretraining_tasks", "31_query_generation", "41_training_dynamics"
+    assert list(CODE) == [*methods, "42_first_stage", "43_two_stage", "44_compressed_index"]
+
+
+def test_the_code_of_the_losses():
+    made = written(
+        "12_dual_encoder_losses", queries=numbers(6, 5), documents=numbers(6, 5, seed=1), alpha=9.0, beta=0.1
+    )
+    targets = torch.eye(6, dtype=torch.int8)
+    for name, scores in (("softmax", made.scores), ("cross_entropy", made.scores), ("triplet", made.cosines)):
+        torch.testing.assert_close(getattr(made, f"in_batch_{name}"), losses.get(name)(scores, targets))
+
+
+@pytest.mark.parametrize(("task", "same"), [("ict", (1, 1)), ("bfs", (0, 1)), ("wlp", (0, 0))])
+def test_the_code_of_the_pretraining_tasks(task, same):
+    """What it says of the places of query and document is so for every pair."""
+    builder = Builder(lambda text: text.split("."))
+    for name, link in (("apple", "pear"), ("pear", "apple")):
+        builder.add(Article(name, name, ("a. b", "c. d. e", "f. g"), 2, (link,)))
+    made = written("21_pretraining_tasks", task=task, corpus=builder.structure(), generator=np.random.default_rng(0))
+    assert (set(made.same_passage), set(made.same_page)) == ({bool(same[0])}, {bool(same[1])})
+
+
+def test_the_code_of_the_generator():
+    logits, attention = torch.randn(3, 7), torch.rand(3, 4).softmax(dim=1)
+    passage, switch, token = torch.tensor([[1, 2, 2, 5]] * 3), torch.rand(3, 1), torch.tensor([[2], [0], [5]])
+    made = written("31_query_generation", **locals())
+    copied = sum(torch.nn.functional.one_hot(passage[:, i], 7) * attention[:, i : i + 1] for i in range(4))
+    torch.testing.assert_close(made.p, switch * logits.softmax(dim=1) + (1 - switch) * copied)
+    torch.testing.assert_close(made.loss, -made.p.gather(1, token).log().mean())
+
+
+def test_the_code_of_ltre():
+    queries, documents = numbers(4, 6).requires_grad_(), numbers(9, 6, seed=1).requires_grad_()
+    judged = torch.eye(4, 9, dtype=torch.int8)
+    found = index.build("Exact", documents.detach().numpy())
+    made = written(
+        "41_training_dynamics",
+        index=found,
+        queries=queries,
+        documents=documents.detach(),
+        judged=judged,
+        n=9,
+        alpha=9.0,
+    )
+    torch.testing.assert_close(made.scores, made.scores.sort(dim=1, descending=True).values)
+    assert made.targets.sum(dim=1).tolist() == [1] * 4
+    assert queries.grad.abs().sum() > 0 and documents.grad is None
+
+
+def test_the_code_of_a_step_on_negatives():
+    made = written(
+        "42_first_stage", queries=numbers(4, 6).requires_grad_(), documents=numbers(4, 3, 6, seed=1), alpha=9.0
+    )
+    targets = torch.tensor([[1, 0, 0]] * 4, dtype=torch.int8)
+    torch.testing.assert_close(made.ranknet, losses.ranknet(made.scores, targets))
+
+
+def test_the_code_of_two_stages():
+    query, documents, first = numbers(3, 5), [numbers(n, 5, seed=n) for n in (2, 4, 6)], torch.tensor([3.0, 1.0, 2.5])
+    made = written("43_two_stage", query=query, documents=documents, first=first, share=0.3)
+    lengths = np.array([len(each) for each in documents])
+    torch.testing.assert_close(made.second, pair_models.maxsim(query, np.array([3]), torch.cat(documents), lengths)[0])
+    lists = [(each.numpy()[None], np.arange(3)[None]) for each in (made.second, first)]
+    scores, rows = (part[0, :3] for part in runs.combined(lists, (0.3, 0.7)))
+    np.testing.assert_allclose(made.score.numpy()[rows], scores, rtol=1e-5)
+
+
+def test_the_code_of_a_compressed_index():
+    n, documents, query, centroids = 3, numbers(10, 12), numbers(12, seed=1), torch.randn(3, 256, 4)
+    rotation = torch.linalg.qr(torch.randn(12, 12)).Q
+    made = written("44_compressed_index", **locals())
+    nearest = torch.stack([centroids[part, made.codes[part]] for part in range(n)], dim=1).reshape(10, 12)
+    torch.testing.assert_close(made.scores, nearest @ (query @ rotation))
+    assert made.codes.max() < 256
+
+
+# What may differ between two builds: a number with a unit of result or of scale.
+SMALL = "two|three|four|five|six|seven|eight|nine|ten"
+LARGE = (
+    r"eleven|twelve|\w+teen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|dozens?|\w*hundreds?|thousands?|"
+    "millions?|billions?"
+)
+OF_ANY = "seeds?|seconds?|minutes?|hours?|days?|weeks?|points?|per cent|GB|MB"
+COUNTED = (
+    "documents?|passages?|pages?|articles?|sentences?|questions?|queries|candidates|pairs|labels|steps?|batches|epochs?|"
+    "layers?|dimensions?|tokens?|bytes|times|vectors|rows|accelerators|percent"
+)
+MEASURED = re.compile(
+    rf"(?<![\w@.])(?:\d[\d,.]*|{LARGE})[ -](?:\w+[ -]){{0,2}}(?:{OF_ANY}|{COUNTED})(?!\w)"
+    rf"|(?<!\w)(?:{SMALL})[ -](?:{OF_ANY})(?!\w)|\d ?%|(?:{LARGE})-?fold",
+    re.I,
+)
+# Not prose (code, formulas, addresses), names with a number in them, and numbers that are the same in every build.
+NO_PROSE = re.compile(r"^```.*?^```|\$\$.*?\$\$|\$[^$]+\$|`[^`]*`|\]\([^)]*\)|\{\{.*?\}\}", re.M | re.S)
+ALLOWED = re.compile(
+    r"95 % interval|at 5 %|power of 80 %|points of (?:a hundred|100)|(?:the )?(?:top|first|up to|at most|runs of) \w+"
+    r"|hides 15 % of the words|MiniLM\S*, which has .*"
+)
+
+
+def literals(text):
+    """Clauses of a text with such a number, unless they say that it is the paper's."""
+    clauses = re.split(r"(?<=[.;?!])\s|\n\s*\n|\n- |\|", NO_PROSE.sub("", text))
+    clauses = [" ".join(clause.split()) for clause in clauses]
+    return [
+        clause
+        for clause in clauses
+        if MEASURED.search(ALLOWED.sub("", clause))
+        and not (re.search(r"\bpapers?\b", clause) and not re.search(r"\b(?:here|ours?|we)\b", clause, re.I))
+    ]
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS)
+def test_prose_has_no_number_of_one_profile(page):
+    """What is measured and at which scale stands in tables and figures, which change with the rows."""
+    assert [clause for text in words(page) for clause in literals(text)] == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "The first stage searches 6,000 documents.",
+        "It takes twenty minutes on two cores.",
+        "LTRe is three points ahead, a result of five seeds.",
+        "R@10 rises by 4.6 %.",
+        "The paper has 8.8 million passages; here are 12 thousand passages.",
+        "Our corpus has 4,598 articles in place of the paper's.",
+        "| BM25 | some thousand steps |",
+    ],
+)
+def test_a_number_of_one_profile_is_found(planted):
+    assert literals(f"Some words. {planted}") != []
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "The paper adds a million candidates.",
+        "Means with their 95 % interval, in points of 100.",
+        "The softmax over `batch_size = 1000` pairs, $B = 1000$ documents, [1](https://some.where/12-pages).",
+        "Four losses are compared on two tasks.",
+        "BM25's first hundred documents at R@10.",
+    ],
+)
+def test_a_definition_and_the_paper_s_numbers_may_stand(kept):
+    assert literals(kept) == []
+
+
+def test_every_exercise_has_a_hint_and_a_solution():
+    for name, text in EXERCISES.items():
+        assert re.findall(r"^:::{dropdown} (.*)", text, re.M) == ["Hint", "Solution"], name
+
+
+def test_the_code_of_the_solutions_runs():
+    """In a process of its own, as it registers losses and tasks."""
+    solutions = [text.partition("{dropdown} Solution")[2] for text in EXERCISES.values()]
+    blocks = [block for text in solutions for block in BLOCK.findall(text) if "register" in block]
+    use = """
+import torch
+from retlib.data.collection import Article
+from retlib.data.corpus import Builder
+
+encoded, targets = torch.eye(4, 6), torch.eye(4, dtype=torch.int8)
+print(losses.get("triplet-mean")(encoded @ encoded.T, targets).item())
+print(losses.get("softmax-apart")(encoded @ encoded.T, targets, encoded, encoded).isfinite().item())
+builder = Builder(lambda text: text.split("."))
+for name in ("a", "b"):
+    builder.add(Article(name, name, ("a. b", "c", "d"), 1, ()))
+sentence, passage = pretraining.TASKS.get("mine")(builder.structure()).draw(np.random.default_rng(0), 50)
+print(set(passage.tolist()), pretraining.TASKS.get("mine")(builder.structure()).shares().tolist())
+"""
+    code = "\n".join(["from retlib.training import losses", *blocks, use])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["0.0", "True", "{1, 2, 4, 5} [0.0, 0.25, 0.25, 0.0, 0.25, 0.25]"], done.stderr
 
 
 def test_every_part_has_exercises():
@@ -149,6 +364,32 @@ def test_a_notebook_opens_elsewhere_where_the_repository_is_known(site, name, op
         f"https://mybinder.org/v2/gh/someone/something/main?urlpath=lab/tree/notebooks/{opened}.ipynb",
         f"https://colab.research.google.com/github/someone/something/blob/main/notebooks/{opened}.ipynb",
     ]
+
+
+@pytest.mark.parametrize(
+    ("configured", "variable", "opened"),
+    [
+        ("", None, None),
+        ("https://a.b/c/d", None, "https://a.b/c/d"),
+        ("https://a.b/c/d", "https://e.f/g/h/", "https://e.f/g/h"),
+    ],
+    ids=["neither", "the configuration", "the variable first"],
+)
+def test_one_setting_says_where_the_repository_is(monkeypatch, configured, variable, opened):
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    import launch
+
+    monkeypatch.delenv("RETLIB_REPOSITORY", raising=False)
+    if variable:
+        monkeypatch.setenv("RETLIB_REPOSITORY", variable)
+    config = SimpleNamespace(html_theme_options={"repository_url": configured})
+    launch.add_buttons(None, config)
+    given = config.html_theme_options
+    assert (given["repository_url"] if "launch_buttons" in given else None) == opened
+
+
+def test_the_configuration_has_a_place_for_the_address():
+    assert set(yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]) == {"url", "branch"}
 
 
 @pytest.mark.slow
