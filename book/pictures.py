@@ -240,7 +240,7 @@ def compression() -> Figure:
         axis,
         40,
         14.8,
-        "A question is compared with the 256 centroids of each part once; a document costs one look-up for each byte.",
+        "A question is compared with the 256 centroids of each part once;\na document costs one look-up for each byte.",
         8.5,
     )
     return figure

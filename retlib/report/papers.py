@@ -221,7 +221,7 @@ def page(found: pd.DataFrame, artefact: str) -> HTML:
 
 
 def table(found: pd.DataFrame, artefact: str) -> pd.DataFrame:
-    """One of the paper's tables: "theirs | ours ± half of the 95 % interval", nothing behind the bar without ours."""
+    """One of the paper's tables: "theirs | ours ± half of the 95 % interval"; without ours the bar stands last."""
     mine = found[found["artefact"] == artefact]
     mine = mine.assign(
         both=[_both(line.theirs, line.ours, line.half) for line in mine.itertuples()],

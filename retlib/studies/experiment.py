@@ -36,7 +36,7 @@ def collection_name(name: str, value: Any) -> None:
 
 def articles_name(name: str, value: Any) -> None:
     """A rule: the name of articles that `retlib.data.datasets` knows, or of one's own."""
-    datasets.require_known(f"{name} (articles)", value, datasets.article_names())
+    datasets.require_known(name if "articles" in name else f"{name} (articles)", value, datasets.article_names())
 
 
 def text_name(name: str, value: Any) -> None:

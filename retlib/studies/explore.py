@@ -232,13 +232,19 @@ def side_by_side(question: str, lists: pd.DataFrame, systems: Sequence[str]) -> 
     cells = {(row.system, row.rank): _cell(row, asked) for row in lists.itertuples()}
     ranks = range(1, 1 + max(lists["rank"], default=1))
     table = {each: [cells.get((each, rank), NO_MATCH if rank == 1 else "") for rank in ranks] for each in systems}
-    page = as_page(pd.DataFrame({"rank": ranks, **table}), markup=list(systems))
-    return HTML(f"<p><strong>{escape(question)}</strong></p>{page.data}")
+    page = _left(as_page(pd.DataFrame({"rank": ranks, **table}), markup=list(systems)))
+    return HTML(f"<p><strong>{escape(question)}</strong></p>{page}")
 
 
 def explained(first: pd.DataFrame) -> HTML:
     """The table that `SearchDemo.first` returns, for a page."""
-    return as_page(first, markup=["question", "document as it is read"])
+    return HTML(_left(as_page(first, markup=["question", "document as it is read"])))
+
+
+def _left(page: HTML) -> str:
+    """A table whose cells begin at the left and break long names, where no style sheet of ours is: in JupyterLab."""
+    style = 'style="text-align: left; overflow-wrap: anywhere; white-space: normal"'
+    return page.data.replace("<td>", f"<td {style}>").replace("<th>", f"<th {style}>")
 
 
 def _cell(row: object, asked: Set[str]) -> str:

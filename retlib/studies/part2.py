@@ -42,7 +42,7 @@ _POSITIVE = number(1, whole=True)
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
     "articles": articles_name,
-    "units": number(100, whole=True),
+    "vocabulary": number(100, whole=True),
     "candidates": _POSITIVE,
     "shares": each_of(number(0.001, 1 - TEST)),
     "layers": _POSITIVE,

@@ -59,7 +59,7 @@ GENERATOR: dict[str, Rule] = {
     "documents": number(2, whole=True),
     "questions": POSITIVE,
     "articles": articles_name,
-    "units": number(100, whole=True),
+    "vocabulary": number(100, whole=True),
     "generator_head": one_of(HEADS),
     "generator_checkpoint": name_or_none,
     "generator_layers": POSITIVE,

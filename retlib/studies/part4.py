@@ -40,7 +40,7 @@ RULES: dict[str, Rule] = {
     "documents": POSITIVE,
     "questions": POSITIVE,
     "articles": articles_name,
-    "units": number(100, whole=True),
+    "vocabulary": number(100, whole=True),
     "layers": number(0, whole=True),
     "width": POSITIVE,
     "dimension": POSITIVE,

@@ -247,7 +247,7 @@ class PretrainingPairs:
     """Pairs for pre-training, put together when they are asked for (Chang 2020, sections 3 and 4.1).
 
     A query is a sentence; a document is the title of its article, the separator and a
-    passage. The paper says so of ict alone; here it holds for all tasks. Special units at
+    passage. The paper says so of ict alone; here it holds for all tasks. Special tokens at
     the ends are the encoder's to add.
 
     Parameters
@@ -258,7 +258,7 @@ class PretrainingPairs:
     separator : int
         Id of the unit between title and passage (``tokenizer.sep``).
     query_length, document_length : int
-        Tokens beyond these are cut off, without special units at the ends. 64 and 288 in section 4.1.
+        Tokens beyond these are cut off, without special tokens at the ends. 64 and 288 in section 4.1.
     keep : float
         See `Mixture`.
 
@@ -354,7 +354,7 @@ class MaskedPassages:
     """Passages for the masked language model (Chang 2020, section 3; Devlin et al. 2019, section 3.1).
 
     In each passage a share of the tokens is chosen, at least one; of these 80 % become the
-    mask, 10 % a random unit (none of the other special ones), and 10 % stay as they are.
+    mask, 10 % a random token (none of the other special ones), and 10 % stay as they are.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ class MaskedPassages:
     tokenizer : WordPiece
         The one that made the corpus.
     length : int
-        Tokens beyond these are cut off, without special units at the ends.
+        Tokens beyond these are cut off, without special tokens at the ends.
     share : float
         Share of the tokens to predict.
 

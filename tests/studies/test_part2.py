@@ -24,7 +24,8 @@ from retlib.systems.system import System
 from retlib.systems.training_data import Labels, Pretraining
 
 PARAMETERS = {
-    "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "units": 300, "candidates": 150,
+    "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "vocabulary": 300,
+    "candidates": 150,
     "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "towers": "siamese",
     "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
     "pretraining_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
@@ -177,7 +178,7 @@ def test_one_system_several_or_all_can_be_chosen():
         ("shares", 0.05, "must be a list"),
         ("towers", "three", "towers = 'three' is not known.*Valid: siamese, two"),
         ("articles", "pydoc", "articles = 'pydoc' is not known. Did you mean 'pydocs'"),
-        ("units", 99, "units = 99 must be a whole number of at least 100"),
+        ("vocabulary", 99, "vocabulary = 99 must be a whole number of at least 100"),
         ("candidates", 0, "candidates = 0 must be a whole number of at least 1"),
         ("layers", 1.5, "layers = 1.5 must be a whole number"),
         ("pretraining_batch", 1, "pretraining_batch = 1 must be a whole number of at least 2"),

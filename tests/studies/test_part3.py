@@ -32,7 +32,7 @@ RULES = {**COMMON, **part3.RULES, **part3.ADDED, "adapted": part3.TARGETS, "comp
 GIVEN = {
     "profile": "smoke", "seeds": [0, 1], "source": "run",
     "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
-    "articles": "pydocs-smoke", "out_of_target": 50, "units": 300,
+    "articles": "pydocs-smoke", "out_of_target": 50, "vocabulary": 300,
     "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_embedded": True,
     "denoising_steps": 0, "generator_epochs": 0.1, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
     "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
