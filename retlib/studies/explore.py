@@ -244,7 +244,7 @@ def explained(first: pd.DataFrame) -> HTML:
 def _left(page: HTML) -> str:
     """A table whose cells begin at the left and break long names, where no style sheet of ours is: in JupyterLab."""
     style = 'style="text-align: left; overflow-wrap: anywhere; white-space: normal"'
-    return page.data.replace("<td>", f"<td {style}>").replace("<th>", f"<th {style}>")
+    return page.data.replace("<td>", f"<td {style}>").replace("<th>", '<th style="text-align: left">')
 
 
 def _cell(row: object, asked: Set[str]) -> str:

@@ -208,7 +208,7 @@ def best_within(table: pd.DataFrame) -> pd.DataFrame:
 
 def training_time(
     table: pd.DataFrame,
-    panels: Mapping[str, Mapping[str, Sequence[str]]],
+    panels: Mapping[str, Mapping[str, Mapping[str, str]]],
     apart: Iterable[str],
     level: tuple[str, float],
     measure: str = CHOSEN_BY,
@@ -220,7 +220,8 @@ def training_time(
     table : DataFrame
         As `costs` returns it.
     panels : mapping
-        Title to label to the systems of a line, each of which goes on from the one before.
+        Title to label to the systems of a line, each of which goes on from the one before; a system to what stands
+        beside its point.
     apart : iterable of str
         Labels whose systems do not go on from one another.
     level : (str, float)
@@ -233,6 +234,10 @@ def training_time(
             points = known.loc[[system for system in systems if system in known.index]]
             style = line_style(place) | ({"linestyle": "none"} if label in set(apart) else {})
             axis.plot(points["seconds"], points["value"], label=label, **style)
+            for row in points.itertuples():
+                up = 5 if row.value == points["value"].max() else -10
+                where = {"xytext": (4, up), "textcoords": "offset points", "fontsize": 7, "color": style["color"]}
+                axis.annotate(systems[row.Index], (row.seconds, row.value), **where)
         axis.axhline(level[1], color="0.4", linestyle=":", label=level[0])
         axis.step(
             best["seconds"], best["value"], where="post", color=COLOURS[7], linewidth=1, label="best at equal time"

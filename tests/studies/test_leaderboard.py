@@ -147,12 +147,14 @@ def test_of_equally_quick_systems_the_better_counts():
 
 def test_the_figure_has_a_line_for_every_label():
     costs = pd.DataFrame({"system": ["a", "b", "c"], "value": [1.0, 2.0, 3.0], "seconds": [1.0, 2.0, 4.0]})
-    panels = {"alone": {"first": ["a", "b", "gone"], "other": ["c"]}, "fused": {"first": ["c"]}}
+    first = {"a": "its start", "b": "its end", "gone": "nowhere"}
+    panels = {"alone": {"first": first, "other": {"c": "C"}}, "fused": {"first": {"c": "C"}}}
     figure = leaderboard.training_time(costs, panels, ["other"], ("BM25", 2.5))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"first", "other", "BM25", "best at equal time"} <= set(labels)
     line, apart = figure.axes[0].get_lines()[:2]
     assert line.get_xdata().tolist() == [1, 2] and line.get_ydata().tolist() == [1, 2]
     assert apart.get_linestyle() == "None"
+    assert [text.get_text() for text in figure.axes[0].texts] == ["its start", "its end", "C"]
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
     assert "RR@10" in figure.axes[0].get_ylabel() and figure.axes[1].get_xlabel() == "seconds of training"
