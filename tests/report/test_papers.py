@@ -94,15 +94,23 @@ def test_both_sides_are_in_points_of_a_hundred_or_in_the_papers_unit(book):
     assert found.loc[("<b>Other</b>", "D, dev"), "collection"] == ""
 
 
-def test_a_table_has_a_bar_in_every_cell_and_nothing_behind_it_without_ours(book):
+def test_a_cell_has_the_papers_number_and_ours_behind_a_bar(book):
     record(mine=[HALVES, HALVES])
     table = papers.table(papers.numbers("zhan2020", "quick"), "table-1").set_index("in the paper")
     head = "D, dev\nours: mine (part)\nMRR@10"
-    assert table.loc["Ours", head].startswith("34.1 | 50.0 ± ") and table.loc["<b>Other</b>", head] == "20 |"
+    assert table.loc["Ours", head].startswith("34.1 | 50.0 ± ") and table.loc["<b>Other</b>", head] == "20"
     # Nothing is recorded on E, and so there is no average; where neither side has a number, nothing is shown.
-    assert table.loc["Ours", "E, test\nMRR@10"] == "41.86 |" and table.loc["Ours", "BOTH, test\nMRR@10"] == ""
+    assert table.loc["Ours", "E, test\nMRR@10"] == "41.86" and table.loc["Ours", "BOTH, test\nMRR@10"] == ""
     assert table.loc["Ours", "train\nours: mine (part)\nTime (h)"] == "3.6 | 2"
     assert table.loc["<b>Other</b>", "E, test\nMRR@10"] == ""
+
+
+def test_a_table_that_would_be_empty_has_a_line_for_each_number(book):
+    found = papers.numbers("zhan2020", "quick").query("theirs != ''").head(1)
+    apart = [found.assign(row=f"row {n}", metric=f"metric {n}", place=f"place {n}") for n in range(5)]
+    table = papers.table(pd.concat(apart), "table-1")
+    assert list(table) == ["data", "in the paper", "what", "value"] and len(table) == 5
+    assert (table["value"] == found["theirs"].iloc[0]).all()
 
 
 def test_without_results_the_papers_numbers_stand_alone(book):
