@@ -64,20 +64,25 @@ def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None
 def _measured(
     results: Results | None, measure: str, beside: str = "BM25", system: str = "", chapter: str = ""
 ) -> list[str]:
-    """A line for each of the first collections: a system's value, by default that of the best, and another's."""
+    """A line for each of the first collections: a system's value, by default the best trained one's, and another's."""
     values = pd.DataFrame() if results is None else results.rows[results.rows["measure"] == measure]
     if values.empty:
         return []
     table = 100 * values.pivot_table(index="collection", columns="system", values="value", sort=False)
+    cost = values["seconds"].astype(float) if "seconds" in values else pd.Series(0.0, values.index)
+    trained = sorted({*values["system"][cost > 0]} - {beside})
+    others = (table[trained] if trained else table.drop(columns=beside, errors="ignore")).dropna(how="all")
     seeds = values.groupby("system")["seed"].nunique().max()
     lines = []
-    for collection, row in table.head(TOLD).iterrows():
-        best = system or row.dropna().idxmax()
-        known = {name: row[name] for name in dict.fromkeys([best, beside]) if name in row and pd.notna(row[name])}
+    for collection, row in table.loc[others.index].head(TOLD).iterrows():
+        best = system or others.loc[collection].idxmax()
+        known = {name: row[name] for name in (best, beside) if name in row and pd.notna(row[name])}
         told = "; ".join(f"{name} {value:.1f}" for name, value in known.items())
-        lines.append(f"- *{collection}*: {'' if system else 'highest '}{told}.")
-    of = f" of {{doc}}`{chapter}`" if chapter else ""
-    return [f"{measure}{of} here, in points of 100 (means; seeds: {seeds}):\n", *lines, ""]
+        lines.append(f"- *{collection}*: {told}.")
+    of = f" in {{doc}}`{chapter}`" if chapter else ""
+    kind = "trained system" if trained else "system"
+    which = "" if system else f" of the best {kind} here" + f", and of *{beside}*" * (beside in table)
+    return [f"{measure}{of}{which}, in points of 100 (means; seeds: {seeds}):\n", *lines, ""]
 
 
 def _counted(claims: pd.DataFrame) -> list[str]:

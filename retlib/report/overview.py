@@ -102,9 +102,13 @@ def scale(profile: str, source: str | None) -> str:
     return (
         f"Models{size}, each trained for {minutes.median():.0f} minutes (median; "
         f"at most {minutes.max():.0f}) on {' or '.join(sorted(set(trained['device'])))}; "
-        f"{trained['candidates'].min():,.0f} to {trained['candidates'].max():,.0f} candidates, "
-        f"{trained['queries'].min():,.0f} to {trained['queries'].max():,.0f} queries."
+        + " and ".join(_spread(trained[name], name) for name in ("candidates", "queries"))
+        + "."
     )
+
+
+def _spread(values: pd.Series, name: str) -> str:
+    return f"{values.median():,.0f} {name} (median; {values.min():,.0f} to {values.max():,.0f})"
 
 
 def _weights(settings: Mapping[str, Any]) -> float:

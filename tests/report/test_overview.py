@@ -219,7 +219,7 @@ def test_the_scale_is_that_of_the_rows(monkeypatch):
     monkeypatch.setattr(results, "rows", lambda profile, source: known)
     assert overview.scale("laptop", None) == (
         "Models of up to 0.3 million weights, each trained for 2 minutes (median; at most 3) on cpu; "
-        "500 to 2,000 candidates, 40 to 80 queries."
+        "600 candidates (median; 500 to 2,000) and 50 queries (median; 40 to 80)."
     )
     monkeypatch.setattr(results, "rows", lambda profile, source: known[1:2])
     assert overview.scale("laptop", None).startswith("Models, each")
