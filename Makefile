@@ -46,7 +46,7 @@ test: $(READY)
 	OPENBLAS_CORETYPE=`$(OTHER_KERNEL)` $(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile -m "not slow" $(KERNEL_TESTS)
 
 lab: $(READY)
-	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+	$(BIN)/jupyter lab --notebook-dir . --preferred-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 clean:
 	rm -rf _build .snakemake .pytest_cache .ruff_cache .hypothesis

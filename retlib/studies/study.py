@@ -54,7 +54,10 @@ class Study:
         """
         if not experiment.live:
             if names := changed(self.systems, experiment.results.rows):
-                experiment.note(f"When the rows were recorded, these were trained otherwise: {', '.join(names)}.")
+                experiment.note(
+                    "These rows are of an earlier training than is declared here, so that their levels, and verdicts "
+                    f"that rest on them, do not compare with those of other chapters: {', '.join(names)}."
+                )
             return
         targets = [_target(each) for each in self.targets]
         # Seed by seed, so that a study that is stopped has whole seeds. What is not trained has none.

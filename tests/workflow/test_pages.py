@@ -300,6 +300,19 @@ def test_a_definition_and_the_paper_s_numbers_may_stand(kept):
     assert literals(kept) == []
 
 
+LINK = re.compile(r"\]\(([^)#\s]+\.(?:ipynb|md))(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_links_of_a_notebook_work_in_jupyterlab_too(notebook):
+    """They name files; a role of Sphinx is no link there, except where a template does not know its page."""
+    prose = "\n".join(
+        notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "markdown"
+    )
+    assert "{doc}`" not in prose.replace("{doc}`{{", "")
+    assert all((notebook.parent / target).is_file() for target in LINK.findall(prose))
+
+
 def test_every_exercise_has_a_hint_and_a_solution():
     for name, text in EXERCISES.items():
         assert re.findall(r"^:::{dropdown} (.*)", text, re.M) == ["Hint", "Solution"], name

@@ -44,19 +44,20 @@ def test_a_make_target_calls_what_is_tested(command):
     expected = {
         "book": "-m retlib build --profile",
         "test": "-m pytest",
-        "lab": "jupyter lab --notebook-dir notebooks",
+        "lab": "jupyter lab --notebook-dir . --preferred-dir notebooks",
     }
     assert expected[command.split()[1]] in said
 
 
 def _asked(port, token):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents?token={token}") as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents/notebooks?token={token}") as answer:
         return answer.read().decode()
 
 
 def test_jupyterlab_opens_the_notebooks(tmp_path):
     """The command of `make lab`, without a window, on a free port."""
-    command = [str(BIN / "jupyter"), "lab", "--notebook-dir", "notebooks", "--no-browser", "--port=0"]
+    command = [str(BIN / "jupyter"), "lab", "--notebook-dir", ".", "--preferred-dir", "notebooks"]
+    command += ["--no-browser", "--port=0"]
     command += ["--allow-root"] if os.getuid() == 0 else []
     environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
     log = tmp_path / "log"
