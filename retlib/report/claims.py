@@ -29,8 +29,9 @@ from retlib.report.curve_evidence import TESTS as CURVE_TESTS
 from retlib.report.evidence import TESTS as RANKING_TESTS
 from retlib.report.evidence import Evidence, Records, named, printed, used
 from retlib.report.gate import gated
+from retlib.report.seed_evidence import TESTS as SEED_TESTS
 
-TESTS = {**RANKING_TESTS, **CURVE_TESTS}
+TESTS = {**RANKING_TESTS, **CURVE_TESTS, **SEED_TESTS}
 LEVEL = 0.05
 HOLDS, CONTRADICTED, NO_EFFECT = "holds", "contradicted", "no effect"
 INCONCLUSIVE, INDICATION, NOT_TESTED = "inconclusive", "indication", "not tested"

@@ -381,13 +381,26 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     found = sums(weights, values, clusters, records.pooled(terms, max(value.shape[1] for value in values)))
     parts = [weight * float(value.to_numpy().mean()) for weight, value in zip(weights, values, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
-    label = " ".join(f"{weight:+g}·({named(system)[1]} on {records.collection(on)})" for weight, system, on in terms)
+    label = _sum([(weight, f"{named(system)[1]} on {records.collection(on)}") for weight, system, on in terms])
     if "within" in spec:
         p, note = within(found, spec["within"]), f"within {spec['within']} points"
     else:
         p, note = above(found, spec.get("margin", 0.0)), stated(spec.get("margin", 0.0))
     more = {"one_seed": records.one_seed(systems, values), "closed": closed(found, values), "p_none": none(found, spec)}
     return [Evidence.of(records.label(label), found, sides, p, note, **more)]
+
+
+def _sum(terms: Sequence[tuple[float, str]]) -> str:
+    """A weighted sum in words where it is a value, a difference or a difference of two differences."""
+    signs, names = tuple(weight for weight, _ in terms), [name for _, name in terms]
+    if signs == (1,):
+        return names[0]
+    if signs == (1, -1):
+        return f"{names[0]} minus {names[1]}"
+    if signs in ((1, -1, -1, 1), (-1, 1, 1, -1)):
+        a, b, c, d = names if signs[0] == 1 else (names[1], names[0], names[3], names[2])
+        return f"({a} minus {b}) minus ({c} minus {d})"
+    return " ".join(f"{weight:+g} × ({name})" for weight, name in terms)
 
 
 def _paired(
@@ -411,53 +424,9 @@ def _independent(
     return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds, by_query)
 
 
-def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
-    """Over seeds, on the logarithm of the training steps to the best weights: B / A is what a reader asks for."""
-    a, b = (records.by_seed(system, spec["data"], "steps", records.measure) for system in spec["pair"])
-    shared = a.index.intersection(b.index)
-    require(len(shared) > 1, "a comparison of training steps needs at least two seeds", DataError)
-    a, b = a[shared], b[shared]
-    require(bool((a > 0).all() and (b > 0).all()), "a training never got better than its start", DataError)
-    found = _over_seeds(np.log(b) - np.log(a))
-    less, more = (named(system)[1] for system in spec["pair"])
-    label = records.label(f"steps of {more} / steps of {less}", spec["data"])
-    return [Evidence.of(label, found, (a.mean(), b.mean()), above(found), ratio=True)]
-
-
-def _limit(records: Records, spec: Mapping) -> list[Evidence]:
-    """A recorded number (a time, a size), or A's over B's, is below or above a limit, on the logarithm."""
-    systems, measure = spec.get("pair") or [spec["system"]], spec["measure"]
-    logs, names = [], [named(system)[1] for system in systems]
-    for system, name in zip(systems, names, strict=True):
-        values = records.by_seed(system, spec["data"], "value", measure)
-        require(len(values) > 1, f"{name!r} has fewer than two recorded values of {measure!r}", DataError)
-        require(bool((values > 0).all()), f"{name!r} has no logarithm of {measure!r}", DataError)
-        logs.append(np.log(values))
-    ratio, name = reduce(lambda a, b: (a - b).dropna(), logs), " / ".join(names)
-    require(len(ratio) > 1, f"{name}: fewer than two shared repetitions of {measure!r}", DataError)
-    side = "below" if "below" in spec else "above"
-    limit, value = float(spec[side]), float(np.exp(ratio.mean()))
-    beyond = ratio - np.log(limit)
-    found = _over_seeds(beyond if side == "above" else -beyond)
-    rival = " x ".join([f"{limit:g}"] * (limit != 1 or len(names) == 1) + names[1:])
-    label = f"{names[0]} / {rival}" if side == "above" else f"{rival} / {names[0]}"
-    note = f"{name} is {value:.3g}, and {side} {limit:g} if the claim holds"
-    return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), note, ratio=True)]
-
-
-def _over_seeds(values: pd.Series) -> Comparison:
-    """The mean of a value by seed, with its error; `DataError` where the seeds are equal, as steps may be."""
-    count = len(values)
-    require(values.nunique() > 1, f"all {count} seeds have one value: there is no error to compare it with", DataError)
-    return Comparison(float(values.mean()), values.std(ddof=1) / count**0.5, count - 1, 0, count)
-
-
 TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {
     "greater": _pair,
     "equivalent": partial(_pair, equal=True),
     "trend": _trend,
-    "fewer": _fewer,
     "linear": _linear,
-    "limit": _limit,
-    "quotient": _limit,
 }

@@ -16,8 +16,8 @@ from retlib.data import datasets
 from retlib.evaluation.results import Results
 from retlib.report import claims
 from retlib.report.curve_evidence import BLOCKS, PHASES, TESTS, WINDOWS, _repeated, curve, interval
-from retlib.report.evidence import TESTS as RANKING_TESTS
 from retlib.report.evidence import Records, used
+from retlib.report.seed_evidence import TESTS as SEED_TESTS
 
 PLACES = {"D": {"quick": {"collection": "toy"}}}
 EVERY = 20
@@ -266,7 +266,7 @@ def numbers(**systems):
 
 def quotient(made, **limit):
     spec = {"pair": ["x:A", "x:B"], "measure": "ms", "data": "D", **limit}
-    (found,) = RANKING_TESTS["quotient"](records(made), spec)
+    (found,) = SEED_TESTS["quotient"](records(made), spec)
     return found
 
 

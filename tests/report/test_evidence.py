@@ -9,7 +9,8 @@ from scipy import stats
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
-from retlib.report.evidence import TESTS, Records, printed
+from retlib.report.claims import TESTS
+from retlib.report.evidence import Records, _sum, printed
 
 PLACES = {name: {"quick": {"collection": f"{name.lower()}-0.1"}} for name in "DEF"}
 
@@ -54,7 +55,7 @@ def test_terms_on_two_collections_are_paired_over_the_queries_that_they_share():
     assert (found.low, found.high) == pytest.approx((10 - half, 10 + half), abs=1e-3)
     assert (found.a, found.b) == pytest.approx((35, 25), abs=1e-4)  # what is added, and what is taken away
     assert (found.queries, found.seeds) == (4, 1)
-    assert found.label == "R@1: +1·(A on d-0.1) -2·(B on e-0.1)" and found.note == ""
+    assert found.label == "R@1: +1 × (A on d-0.1) -2 × (B on e-0.1)" and found.note == ""
 
 
 def test_queries_that_a_term_lacks_do_not_count():
@@ -344,3 +345,11 @@ def test_values_of_one_measure_are_not_those_of_another():
     put(made, "A", {0: [60, 70, 90]}, measure="R@5")
     put(made, "B", {0: [10, 10, 10]}, measure="R@5")
     assert linear(made, (1, "x:A", "D"), (-1, "x:B", "D"), measure="R@5").effect == pytest.approx(190 / 3, abs=1e-4)
+
+
+def test_a_weighted_sum_is_said_in_words_where_it_has_some():
+    assert _sum([(1, "A")]) == "A"
+    assert _sum([(1, "A"), (-1, "B")]) == "A minus B"
+    assert _sum([(1, "A"), (-1, "B"), (-1, "C"), (1, "D")]) == "(A minus B) minus (C minus D)"
+    assert _sum([(-1, "A"), (1, "B"), (1, "C"), (-1, "D")]) == "(B minus A) minus (D minus C)"
+    assert _sum([(1.5, "A"), (-1, "B")]) == "+1.5 × (A) -1 × (B)"
