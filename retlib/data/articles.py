@@ -28,7 +28,7 @@ class Articles:
     Parameters
     ----------
     name : str
-        A name in `retlib.data.datasets.article_names()`, or of one's own.
+        A name in `retlib.data.datasets.article_names()`, or of a corpus of one's own.
     vocabulary : int
         Tokens of the vocabulary.
     """
@@ -84,7 +84,7 @@ class OutOfTarget:
     Parameters
     ----------
     articles : str
-        A name in `retlib.data.datasets.article_names()`, or of one's own.
+        A name in `retlib.data.datasets.article_names()`, or of a corpus of one's own.
     targets : tuple of str
         Names of collections.
     most : int

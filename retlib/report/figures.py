@@ -23,7 +23,7 @@ MARKERS = "osD^vPX*"
 # What several figures show looks the same in all of them: its place in `line_style`. Names that never stand in one
 # figure may share a place; those that are not here take the places that their figure leaves.
 PLACES = {
-    "BM25": 6, "BM25, tuned": 6, "tuned BM25": 6, "BM25, stemmed": 14, "BM25, expanded": 22,
+    "BM25": 6, "BM25, tuned": 30, "tuned BM25": 30, "BM25, stemmed": 14, "BM25, expanded": 22,
     "ANCE": 0, "Async ANN (long)": 0, "LTRe": 1, "BM25 Neg": 2, "Rand Neg": 3, "NCE Neg": 4, "Async ANN (short)": 5,
     "BM25 + Rand Neg": 7,
     "pairwise_cross_entropy": 0, "in_batch_cross_entropy": 1, "in_batch_softmax": 2, "in_batch_triplet": 3,
@@ -58,7 +58,10 @@ def line_style(place: int) -> dict[str, str]:
 def line_styles(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """The style of each name in a figure; no two are alike, and those in `PLACES` look as they do in every figure."""
     names = list(dict.fromkeys(names))
-    known = {name: PLACES[name] for name in names if name in PLACES}
+    known: dict[str, int] = {}
+    for name in names:
+        if name in PLACES and PLACES[name] not in known.values():
+            known[name] = PLACES[name]
     free = (place for place in count() if place not in known.values())
     return {name: line_style(known[name] if name in known else next(free)) for name in names}
 

@@ -41,6 +41,8 @@ RULES: dict[str, Rule] = {
 }
 # Letters of a document that are shown.
 LETTERS = 240
+# Columns of what `SearchDemo.first` returns.
+FIRST = ("document", "system", "rank", "score", "question", "document as it is read")
 RELEVANT, NO_MATCH = "✓", "no match"
 # Red, green and blue behind what raises a score, and what lowers it: seen on white and on black.
 RAISES, LOWERS = "0, 158, 115", "213, 94, 0"
@@ -182,7 +184,7 @@ class SearchDemo:
                     "question": shaded(why.question),
                     "document as it is read": shaded(why.document),
                 })  # fmt: skip
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=[*FIRST])
 
     def _relevant(self, question: str) -> set[str]:
         queries, qrels = self.collection.queries, self.collection.qrels

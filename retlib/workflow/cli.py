@@ -160,6 +160,7 @@ def search(corpus: str, question: str, checkpoint: str, depth: int) -> None:
     """
     from retlib.data import datasets
     from retlib.data.text import words
+    from retlib.data.tokenized import texts
     from retlib.models.retriever import Architecture
     from retlib.retrieval.lexical import BM25
     from retlib.systems.compose import Fused, Lexical
@@ -174,9 +175,9 @@ def search(corpus: str, question: str, checkpoint: str, depth: int) -> None:
     target = Target(datasets.load(corpus))
     for name, system in systems.items():
         scores, rows = system.answer(target, 0)(question, depth)
-        found = target.test.documents.iloc[rows[rows >= 0]]
+        found = texts(target.test).iloc[rows[rows >= 0]]
         click.echo(f"\n{name}" + ("" if len(found) else ": no match"))
-        for rank, (doc_id, text) in enumerate(found["text"].items(), 1):
+        for rank, (doc_id, text) in enumerate(found.items(), 1):
             click.echo(f"{rank:3} {scores[rank - 1]:7.3f}  {doc_id}: {shorten(text, WIDEST, placeholder=' …')}")
 
 

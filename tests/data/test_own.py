@@ -72,9 +72,12 @@ def test_a_folder_and_its_zip_are_the_same_collection(beir, tmp_path):
 def test_a_split_that_is_missing_is_made_by_hash_and_said(beir):
     both = datasets.load(beir())
     assert len(both.split("dev")) + len(both.split("train")) == 50 and 0 < len(both.split("dev")) < 20
-    assert both.provenance["splits"] == "dev is 10% of train, by a hash of the text"
+    assert both.provenance["splits"] == "dev is 10% of what was train, by a hash of the text"
     alone = datasets.load(beir(**{"qrels/test.tsv": None}))
-    assert set(alone.queries["split"]) == {"train", "dev", "test"} and "test is 20%" in alone.provenance["splits"]
+    assert (
+        set(alone.queries["split"]) == {"train", "dev", "test"}
+        and "test is 20% of what was train" in alone.provenance["splits"]
+    )
     tested = datasets.load(beir(**{"qrels/train.tsv": None}))
     assert set(tested.queries["split"]) == {"test"} and "splits" not in tested.provenance
 
@@ -83,6 +86,39 @@ def test_documents_that_nobody_asked_for_are_a_collection_too(beir):
     alone = {"queries.jsonl": None, "qrels/train.tsv": None, "qrels/test.tsv": None}
     collection = datasets.load(beir(**alone))
     assert len(collection.documents) == 3 and collection.queries.empty and collection.qrels.empty
+
+
+def test_questions_that_differ_by_case_alone_are_in_one_split(tmp_path):
+    rows = "".join(f"Answer {n},What is {n}\nAnswer {n},what IS {n}\n" for n in range(120))
+    (tmp_path / "t.csv").write_text(f"text,question\n{rows}")
+    queries = datasets.load(f"csv:{tmp_path / 't.csv'}").queries
+    assert (queries.groupby(queries["text"].str.casefold())["split"].nunique() == 1).all()
+
+
+def test_judgments_without_a_line_of_names_lose_none(beir):
+    with pytest.raises(DataError, match="line 1: the line of names is missing"):
+        datasets.load(beir(**{"qrels/test.tsv": "q50\td1\t1\n"}))
+
+
+def test_blank_lines_and_long_fields_are_read(beir, tmp_path):
+    assert len(datasets.load(beir(**{"corpus.jsonl": in_lines(CORPUS) + "\n\n"})).documents) == 3
+    (tmp_path / "long.csv").write_text(f"text\n{'word ' * 60_000}\n")
+    assert len(datasets.load(f"csv:{tmp_path / 'long.csv'}").documents["text"].iloc[0]) > 200_000
+
+
+def test_a_folder_that_is_renamed_inside_is_another(tmp_path):
+    before = datasets.provenance(f"folder:{write(tmp_path / 'p', {'one/a.md': 'x', 'b.md': 'y'})}")
+    (tmp_path / "p" / "one").rename(tmp_path / "p" / "two")
+    assert datasets.provenance(f"folder:{tmp_path / 'p'}") != before
+
+
+def test_what_is_registered_comes_before_a_place():
+    @datasets.register("my:corpus")
+    def mine():
+        return "mine"
+
+    assert datasets.load("my:corpus") == "mine"
+    del datasets._COLLECTIONS._things["my:corpus"]
 
 
 def test_windows_files_are_read(beir):
@@ -169,11 +205,25 @@ def test_headings_become_sections_and_links_links(folder):
     start, end = found["start.md"], found["deep/end.html"]
     assert start.title == "The start" and start.links == ("deep/end.html",) and end.links == ("start.md",)
     assert start.passages[0] == "We begin here with the end. It is far away." and start.opening == 1
-    assert (
-        end.title == "The end" and end.passages == ("All ends here, as it must.", "Go back now.") and end.opening == 1
-    )
+    assert start.passages[1] == "Later" and "and elsewhere. All" in start.passages[2]
+    assert end.title == "The end" and end.opening == 2
+    assert end.passages == ("End", "All ends here, as it must.", "Back", "Go back now.")
     assert found["deep/notes.txt"].passages == ("# no heading One paragraph of a note.", "Another paragraph.")
     assert found["more.jsonl:1"].title == "First"
+
+
+def test_what_pages_leave_open_is_not_lost(tmp_path):
+    pages = {
+        "open.html": "<html><head><title>T</title><style>p {}</style><body><nav>Home<p>The quick brown fox runs.</p>",
+        "code.md": "# Guide\n\nRead this.\n\n```bash\n# install the thing now\n```\n\n"
+        "## Negatives\n\n![A plot](a.png) Take them.\n",
+        ".hidden/secret.txt": "nobody reads this",
+    }
+    found = {each.name: each for each in datasets.articles(f"folder:{write(tmp_path / 'p', pages)}")}
+    assert list(found) == ["code.md", "open.html"] and "The quick brown fox runs." in found["open.html"].passages
+    text = " ".join(found["code.md"].passages)
+    assert "# install the thing now" in text and "Negatives" in text and "A plot Take them." in text
+    assert found["code.md"].opening == 2 and found["code.md"].title == "Guide"
 
 
 def test_a_folder_is_a_collection_of_passages(folder):

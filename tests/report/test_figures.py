@@ -251,3 +251,9 @@ def test_a_tradeoff_joins_the_depths_of_a_family():
 def test_a_system_without_a_family_is_one_of_its_own():
     (axis,) = figures.tradeoff(timed()).axes
     assert [text.get_text() for text in axis.texts] == timed()["system"].tolist()
+
+
+def test_no_two_names_of_a_figure_look_alike():
+    styles = figures.line_styles([*figures.PLACES, "something", "else"])
+    assert len({tuple(sorted(style.items())) for style in styles.values()}) == len(styles)
+    assert figures.line_styles(["else", "LTRe"])["LTRe"] == figures.line_styles(["LTRe"])["LTRe"]

@@ -53,11 +53,11 @@ def recorded(**values):
 
 
 def test_a_chapter_without_claims_tells_what_its_rows_have(nothing):
-    boxes = [in_short.box(lambda: nothing, lambda _, found=found: found, "51_one_leaderboard")
+    boxes = [in_short.box(lambda: nothing, lambda _, found=found: found, "53_training_recipe")
              for found in (recorded(BM25=[0.5], A=[0.6, 0.8]), recorded(BM25=[0.9], A=[0.1, 0.2]))]  # fmt: skip
     assert "*c*: A 70.0; BM25 50.0" in boxes[0] and "seeds: 2" in boxes[0]
     assert "*c*: A 15.0; BM25 90.0" in boxes[1]
-    assert "points" not in in_short.box(lambda: nothing, nothing_recorded, "51_one_leaderboard")
+    assert "points" not in in_short.box(lambda: nothing, nothing_recorded, "53_training_recipe")
     others = {"42_first_stage": recorded(BM25=[0.5], A=[0.4])}
     named = in_short.box(lambda: nothing, others.get, "55_which_method")
     assert "*c*: A 40.0; BM25 50.0" in named and "{doc}`42_first_stage`" in named
@@ -68,7 +68,7 @@ def test_what_is_trained_is_told_before_what_is_not(nothing):
     found.add_row(
         experiment="e", system="A", collection="c", split="test", measure="RR@10", value=0.4, seed=0, seconds=3.0
     )
-    box = in_short.box(lambda: nothing, lambda _: found, "51_one_leaderboard")
+    box = in_short.box(lambda: nothing, lambda _: found, "53_training_recipe")
     assert "*c*: A 40.0; BM25 50.0" in box and "of the best trained system here" in box
 
 

@@ -112,7 +112,7 @@ def test_a_corpus_is_asked_by_its_place(tmp_path):
     (tmp_path / "trees.txt").write_text("Trees grow in the wood.\n")
     found = call("search", f"folder:{tmp_path}", "how are lists sorted", "--depth", "1")
     assert found.exit_code == 0 and found.output.splitlines()[1] == "BM25"
-    assert "sorting.md#0: A list is sorted" in found.output and "trees" not in found.output
+    assert "sorting.md#0: Sorting A list is sorted" in found.output and "trees" not in found.output
     assert "BM25: no match" in call("search", f"folder:{tmp_path}", "zzzz").output
     for corpus, question, wrong in ((f"folder:{tmp_path}", "?!", "needs a word"), ("nowhere", "x", "folder:<path>")):
         refused = call("search", corpus, question)

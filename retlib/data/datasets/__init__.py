@@ -68,9 +68,15 @@ def article_names() -> list[str]:
 
 def require_known(label: str, name: object, names: Iterable[str]) -> None:
     """Raise `SettingError`, with what is valid, unless a name is one of these or that of a corpus of one's own."""
-    if not (isinstance(name, str) and own.find(name)):
+    names = list(names)
+    if name not in names and not (isinstance(name, str) and own.find(name)):
         forms = (f"{form}:<{place}>" for form, (place, _) in own.FORMS.items())
         require_one_of(label, name, [*names, *forms])
+
+
+def _own(name: str, registry: Registry) -> own.Own | None:
+    """A corpus of one's own of that name, unless something is registered under it."""
+    return None if name in registry.names() else own.find(name)
 
 
 def load(name: str) -> Collection:
@@ -83,7 +89,7 @@ def load(name: str) -> Collection:
     DataError
         If a file is absent or damaged.
     """
-    if found := own.find(name):
+    if found := _own(name, _COLLECTIONS):
         changed = tuple((path, status.st_size, status.st_mtime_ns) for path in found.files for status in [path.stat()])
         return _load_own(name, changed)
     require_known("collection", name, names())
@@ -103,20 +109,20 @@ def _load_own(name: str, changed: tuple) -> Collection:
 
 def text(name: str) -> Iterator[str]:
     """The sentences of the bulk text called `name`, streamed in constant memory; errors as those of `load`."""
-    if found := own.find(name):
+    if found := _own(name, _TEXTS):
         return (sentence for article in found.articles() for sentence in running_text(article.passages))
     return _TEXTS.get(name)()
 
 
 def articles(name: str) -> Iterator[Article]:
     """The articles of the source called `name`, streamed; errors as those of `load`."""
-    found = own.find(name)
+    found = _own(name, _ARTICLES)
     return found.articles() if found else _ARTICLES.get(name)()
 
 
 def reader(name: str) -> ModuleType:
     """The module that reads the articles called `name`."""
-    return own if own.find(name) else sys.modules[_ARTICLES.get(name).__module__]
+    return own if _own(name, _ARTICLES) else sys.modules[_ARTICLES.get(name).__module__]
 
 
 def readers(name: str) -> list[ModuleType]:
@@ -131,7 +137,7 @@ def provenance(name: str) -> dict[str, str]:
     Files with their checksums, or packages with their versions, and `VERSION`; of a source that is registered
     outside of this folder, the hash of its function.
     """
-    if found := own.find(name):
+    if found := _own(name, _ARTICLES):
         return {"version": str(VERSION), **found.provenance}
     module = reader(name)
     if not module.__name__.startswith(f"{__name__}."):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -20,8 +21,8 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     name : str
     read : callable
     splits : sequence of str
-        Those of train, dev and test that have judgments. What is missing is made of the others by a hash of the
-        questions' texts, and said in the provenance: a tenth of train is dev, a fifth test.
+        Those of train, dev and test that have judgments. Where train has some, a missing test is a fifth of it and a
+        missing dev a tenth of what is left, by a hash of the questions' texts; the provenance says so.
     made_of : mapping of str to str
         Provenance.
 
@@ -73,9 +74,9 @@ def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     given = set(split)
     for name, share in (("test", 1 - SHARE), ("dev", HELD_OUT)):
         if "train" in given and name not in given:
-            place = (f"{name} " + queries["text"]).map(hash_position)
+            place = (f"{name} " + queries["text"].str.casefold()).map(hash_position)
             split[(split == "train") & (place < share)] = name
-            said.append(f"{name} is {share:.0%} of train")
+            said.append(f"{name} is {share:.0%} of what was train")
     return queries.assign(split=split), {"splits": f"{', '.join(said)}, by a hash of the text"} if said else {}
 
 
@@ -93,8 +94,8 @@ def texts(entries: Entries, *columns: str) -> pd.DataFrame:
     first, *others = (f"`{column}`" for column in columns)
     expected = f"an entry with `_id` and {first}" + (f", perhaps {', '.join(others)}" if others else "")
     rows: dict[str, list[str]] = {}
-    parsed = entries.parsed(row, expected)
-    for number, (name, found) in parsed.numbered:
+    filled = replace(entries, numbered=(each for each in entries.numbered if each[1].strip()))
+    for number, (name, found) in filled.parsed(row, expected).numbered:
         if name in rows:
             raise entries.damaged(number, f"the id {name!r} stands there a second time")
         if not any(found):
@@ -129,9 +130,11 @@ def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index) -> pd.D
         return query_id, doc_id, int(relevance)
 
     numbered = iter(entries.numbered)
-    next(numbered, None)  # the names
+    names = next(numbered, (1, ""))[1].split("\t")
+    if len(names) != 3 or names[2].strip().lstrip("-").isdecimal():
+        raise entries.damaged(1, "the line of names is missing: query-id, corpus-id and score between tabs")
     rows: dict[tuple[str, str], int] = {}
-    below = Entries(entries.dataset, entries.place, numbered, entries.kind)
+    below = replace(entries, numbered=numbered)
     for number, (query_id, doc_id, relevance) in below.parsed(judge, "query, document and relevance").numbered:
         for what, name, known in (("query", query_id, queries), ("document", doc_id, documents)):
             if name not in known:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from retlib.core.errors import DataError, RetlibError, SettingError, require, require_one_of
 from retlib.data.collection import SPLITS, Collection
-from retlib.data.datasets import register
+from retlib.data.datasets import own, register
 from retlib.data.datasets._tasks import guarded
 from retlib.data.datasets.catalogue import catalogue
 
@@ -181,3 +181,10 @@ def _documents(data: Dataset, chosen: set[str] | None) -> pd.DataFrame:
         if chosen is None or document.doc_id in chosen
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["text", "title"]).rename_axis("doc_id")
+
+
+def _of_id(name: str, one: str) -> own.Own:
+    return own.collected(name, (), lambda _: collection(name, splits(one)))
+
+
+own.FORMS["irds"] = ("id of ir-datasets", _of_id)

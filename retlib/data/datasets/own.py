@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator
@@ -29,7 +30,8 @@ from retlib.data.datasets.catalogue import checksum, damaged
 
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
-HEADING, LINK = re.compile(r"#{1,6}\s+(.*?)\s*#*$"), re.compile(r"(?<!!)\[([^\]]*)\]\(\s*<?([^)\s>]+)[^)]*\)")
+LONGEST = 2**31 - 1  # letters of a field of a table
+HEADING, LINK = re.compile(r"#{1,6}\s+(.*?)\s*#*$"), re.compile(r"!?\[([^\]]*)\]\(\s*<?([^)\s>]+)[^)]*\)")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Own:
         """The corpus's name to a checksum of its files."""
         if len(self.files) == 1:
             return {self.name: checksum(self.files[0])}
-        told = [f"{path.name} {checksum(path)}" for path in self.files]
+        above = os.path.commonpath(self.files) if self.files else ""
+        told = [f"{path.relative_to(above).as_posix()} {checksum(path)}" for path in self.files]
         return {self.name: sha256("\n".join(told).encode()).hexdigest()}
 
 
@@ -115,16 +118,17 @@ def _of_beir(name: str, place: str) -> Own:
     for file in used:
         require(file in files, f"{name}: {path} has no {file}", DataError)
     made_of = tuple(dict.fromkeys(files[file] for file in used))
-    return _collected(name, made_of, lambda own: _beir.beir(name, read, splits, own.provenance))
+    return collected(name, made_of, lambda own: _beir.beir(name, read, splits, own.provenance))
 
 
 def _of_csv(name: str, place: str) -> Own:
     path = _path(name, place)
-    return _collected(name, (path,), lambda own: _table(own, path))
+    return collected(name, (path,), lambda own: _table(own, path))
 
 
 def _table(own: Own, path: Path) -> Collection:
     """Rows with a `text`, perhaps an `id`, a `title`, and a `question` that the text answers."""
+    csv.field_size_limit(LONGEST)
     entries = lines(own.name, path)
     source = (line.lstrip("\ufeff") if number == 1 else line for number, line in entries.numbered)
     reader = csv.DictReader(source, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
@@ -161,13 +165,7 @@ def _table(own: Own, path: Path) -> Collection:
     return Collection(own.name, frame, queries, qrels, provenance={**own.provenance, **said})
 
 
-def _of_irds(name: str, place: str) -> Own:
-    from retlib.data.datasets import irds
-
-    return _collected(name, (), lambda own: irds.collection(name, irds.splits(place)))
-
-
-def _collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collection]) -> Own:
+def collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collection]) -> Own:
     """A corpus whose articles are its documents."""
 
     def articles() -> Iterator[Article]:
@@ -184,7 +182,7 @@ def _collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collect
 def _of_folder(name: str, place: str) -> Own:
     path = _path(name, place)
     require(path.is_dir(), f"{name}: {path} is no folder; another form is csv:<file>", DataError)
-    files = tuple(each for each in sorted(path.rglob("*")) if each.is_file() and each.suffix.lower() in PAGES)
+    files = tuple(each for each in sorted(path.rglob("*")) if _is_page(each.relative_to(path)) and each.is_file())
     require(len(files) > 0, f"{name}: {path} has no file of {', '.join(PAGES)}", DataError)
 
     def articles() -> Iterator[Article]:
@@ -199,6 +197,11 @@ def _of_folder(name: str, place: str) -> Own:
 
     own = Own(name, collection, articles, files)
     return own
+
+
+def _is_page(place: Path) -> bool:
+    """Whether a file is read; what is hidden is not."""
+    return place.suffix.lower() in PAGES and not any(part.startswith(".") for part in place.parts)
 
 
 def _pages(name: str, path: Path, place: str, known: set[str]) -> Iterator[Article]:
@@ -231,13 +234,17 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _marked(text: str, markdown: bool) -> tuple[str, list[list[str]], list[str]]:
-    """Title, the paragraphs of each section, and links of a text; only Markdown has headings and links."""
-    title, sections, links = "", [""], []
+    """Title, the paragraphs of each section, and links of a text; only Markdown has headings and links.
+
+    A heading is the first paragraph of its section, unless it is the title.
+    """
+    title, sections, links, fenced = "", [""], [], False
     for line in text.splitlines():
-        heading = HEADING.match(line) if markdown else None
+        fenced ^= markdown and line.lstrip().startswith(("```", "~~~"))
+        heading = HEADING.match(line) if markdown and not fenced else None
         if heading:
+            sections.append(f"{heading[1]}\n\n" if title else "")
             title = title or heading[1]
-            sections.append("")
         else:
             links += [target for _, target in LINK.findall(line)] if markdown else []
             sections[-1] += (LINK.sub(r"\1", line) if markdown else line) + "\n"
@@ -259,7 +266,7 @@ class _Page(HTMLParser):
     BREAKS = frozenset(
         "p div li td th tr br ul ol table section article blockquote pre dt dd h1 h2 h3 h4 h5 h6".split()
     )
-    UNSEEN = frozenset(("script", "style", "head", "nav", "template"))
+    UNSEEN = frozenset(("script", "style", "template", "svg"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +275,9 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if tag == "title":
-            self._names = True
+            self._names = not self.title and not self._open
+        elif tag == "body":  # whatever was not closed before
+            self._open, self._names = 0, False
         elif tag in self.UNSEEN:
             self._open += 1
         if tag in self.BREAKS:
@@ -289,7 +298,7 @@ class _Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._names:
-            self.title += " ".join(data.split())
+            self.title = " ".join([*self.title.split(), *data.split()])
         elif not self._open:
             self._text.append(data)
 
@@ -297,16 +306,15 @@ class _Page(HTMLParser):
         """End a paragraph, or a heading."""
         text = " ".join("".join(self._text).split())
         self._text = []
-        if self._heading:
-            self.first, self._heading = self.first or text, False
-        elif text:
+        names = self._heading and text == (self.title or self.first or text)
+        self.first, self._heading = self.first or (text if self._heading else ""), False
+        if text and not names:
             self.sections[-1].append(text)
 
 
-# Form to what stands behind its colon, and what reads it.
+# Form to what stands behind its colon, and what reads it; other readers add theirs.
 FORMS: dict[str, tuple[str, Callable[[str, str], Own]]] = {
     "beir": ("folder or zip", _of_beir),
     "csv": ("file", _of_csv),
     "folder": ("path", _of_folder),
-    "irds": ("id of ir-datasets", _of_irds),
 }
