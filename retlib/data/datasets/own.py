@@ -1,6 +1,7 @@
 """Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID``.
 
-Such a name is valid wherever a chapter, the command line or a sweep takes a collection, articles or a text.
+Such a name is valid wherever a chapter, the command line or a sweep takes a collection, articles or a text. A path that
+is not absolute begins in the project's folder, wherever a notebook runs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from zipfile import BadZipFile, ZipFile
 
 import pandas as pd
 
+from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
@@ -84,7 +86,7 @@ def find(name: str) -> Own | None:
 
 
 def _path(name: str, place: str) -> Path:
-    path = Path(place).expanduser().resolve()
+    path = (runtime.root() / Path(place).expanduser()).resolve()
     require(path.exists(), f"{name}: there is nothing at {path}", DataError)
     return path
 
