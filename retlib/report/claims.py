@@ -335,7 +335,10 @@ def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
 
 def came_out(verdict: str, several: bool) -> str:
     """A verdict as a verb, of one claim or of several."""
-    known = {HOLDS: ("holds", "hold"), NO_EFFECT: ("shows no effect", "show no effect")}
+    known = {
+        HOLDS: ("holds", "hold"), NO_EFFECT: ("shows no effect", "show no effect"),
+        INDICATION: ("has an indication", "have an indication"),
+    }  # fmt: skip
     return known.get(verdict, (f"is {verdict}", f"are {verdict}"))[several]
 
 

@@ -986,3 +986,10 @@ def test_the_papers_numbers_are_at_hand():
 def test_a_number_that_a_paper_does_not_give_is_named(data_set, row):
     with pytest.raises(DataError, match=f"gillick2018 table-2 has no row {row!r} for {data_set}"):
         claims.reported_values("gillick2018", "table-2", data_set, {"BM25": row})
+
+
+@pytest.mark.parametrize("verdict", claims.SIGNS)
+def test_a_verdict_is_a_verb_of_one_claim_or_of_several(verdict):
+    one, several = claims.came_out(verdict, several=False), claims.came_out(verdict, several=True)
+    assert one.split()[0] in ("holds", "is", "shows", "has") and several.split()[0] in ("hold", "are", "show", "have")
+    assert "is indication" not in one and "are indication" not in several
