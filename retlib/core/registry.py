@@ -33,12 +33,23 @@ class Registry:
     ----------
     kind : str
         As errors call it: "loss".
+    elsewhere : callable, optional
+        From a name that nobody registered to its thing, or to None: of names that say where something lies.
+    forms : callable, optional
+        The forms of such names, as errors list them.
     **facts
         What a thing may say of itself when it is registered, with its default; an attribute of the thing.
     """
 
-    def __init__(self, kind: str, **facts: Any) -> None:
+    def __init__(
+        self,
+        kind: str,
+        elsewhere: Callable[[str], Any] = lambda name: None,
+        forms: Callable[[], list[str]] = list,
+        **facts: Any,
+    ) -> None:
         self.kind, self.facts = kind, facts
+        self._elsewhere, self._forms = elsewhere, forms
         self._things: dict[str, Any] = {}
 
     def register(self, name: str, **facts: Any) -> Callable[[Any], Any]:
@@ -66,7 +77,15 @@ class Registry:
 
     def get(self, name: str) -> Any:
         """The thing of that name; `SettingError` lists the valid ones."""
-        require_one_of(self.kind, name, self.names())
+        return self.check(self.kind, name)
+
+    def check(self, label: str, name: object) -> Any:
+        """As `get`; the error calls the name by a label, such as that of a parameter."""
+        known = self.names()
+        found = isinstance(name, str) and name not in known and self._elsewhere(name)
+        if found:
+            return found
+        require_one_of(label, name, [*known, *self._forms()])
         return self._things[name]
 
     def names(self) -> list[str]:

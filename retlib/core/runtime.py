@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
+from html import escape
 from importlib import metadata
 from pathlib import Path
 
@@ -155,6 +156,17 @@ def progress(iterable: Iterable | None = None, **options):
     from tqdm.auto import tqdm
 
     return tqdm(iterable, **{"leave": False, "mininterval": 0.5, **options})
+
+
+@cache
+def note(text: str) -> None:
+    """Show a sentence, once in a process: in bold on a page, else among the errors, where it is no result."""
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
+        from IPython.display import HTML, display
+
+        display(HTML(f"<p><strong>{escape(text)}</strong></p>"))
+    else:
+        print(text, file=sys.stderr)
 
 
 @cache

@@ -28,7 +28,7 @@ class Articles:
     Parameters
     ----------
     name : str
-        A name in `retlib.data.datasets.article_names()`, or of a corpus of one's own.
+        A name that `retlib.data.datasets.articles` knows.
     vocabulary : int
         Tokens of the vocabulary.
     """
@@ -37,7 +37,7 @@ class Articles:
     vocabulary: int
 
     def __post_init__(self) -> None:
-        datasets.require_known("articles", self.name, datasets.article_names())
+        datasets.ARTICLES.check("articles", self.name)
         require_positive(self, "vocabulary")
 
     @property
@@ -84,7 +84,7 @@ class OutOfTarget:
     Parameters
     ----------
     articles : str
-        A name in `retlib.data.datasets.article_names()`, or of a corpus of one's own.
+        A name that `retlib.data.datasets.articles` knows.
     targets : tuple of str
         Names of collections.
     most : int
@@ -96,7 +96,7 @@ class OutOfTarget:
     most: int
 
     def __post_init__(self) -> None:
-        datasets.require_known("articles", self.articles, datasets.article_names())
+        datasets.ARTICLES.check("articles", self.articles)
         require_positive(self, "most")
 
     @property

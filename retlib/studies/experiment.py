@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from html import escape
 from typing import Any
 
 import pandas as pd
 from IPython import get_ipython
-from IPython.display import HTML, display
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
@@ -31,17 +29,17 @@ from retlib.evaluation.results import Results
 
 def collection_name(name: str, value: Any) -> None:
     """A rule: the name of a collection that `retlib.data.datasets` knows, or of one's own."""
-    datasets.require_known(name if "collection" in name else f"{name} (a collection)", value, datasets.names())
+    datasets.COLLECTIONS.check(name if "collection" in name else f"{name} (a collection)", value)
 
 
 def articles_name(name: str, value: Any) -> None:
     """A rule: the name of articles that `retlib.data.datasets` knows, or of one's own."""
-    datasets.require_known(name if "articles" in name else f"{name} (articles)", value, datasets.article_names())
+    datasets.ARTICLES.check(name if "articles" in name else f"{name} (articles)", value)
 
 
 def text_name(name: str, value: Any) -> None:
     """A rule: the name of a bulk text that `retlib.data.datasets` knows, or of one's own."""
-    datasets.require_known(f"{name} (a text)", value, datasets.text_names())
+    datasets.TEXTS.check(f"{name} (a text)", value)
 
 
 def profile_name(name: str, value: Any) -> None:
@@ -167,16 +165,9 @@ class Experiment:
             self.results = found
             # What the page shows is what was recorded, whatever this page was asked for.
             self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())
-        self._noted: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Experiment {self.name}, profile {self.profile}, {'run' if self.live else 'reference'}>"
-
-    def note(self, text: str) -> None:
-        """Show a sentence in bold, once on a page."""
-        if text not in self._noted:
-            self._noted.add(text)
-            display(HTML(f"<p><strong>{escape(text)}</strong></p>"))
 
     def load(self, name: str) -> Collection | None:
         """A collection; None on a reference page, which needs no data."""

@@ -54,7 +54,7 @@ class Study:
         """
         if not experiment.live:
             if names := changed(self.systems, experiment.results.rows):
-                experiment.note(
+                runtime.note(
                     "These rows are of an earlier training than is declared here, so that their levels, and verdicts "
                     f"that rest on them, do not compare with those of other chapters: {', '.join(names)}."
                 )

@@ -26,7 +26,7 @@ from retlib.models.retriever import Retriever
 from retlib.models.transformer import MaskedLanguageModel, Transformer
 from retlib.systems.stages import Training, TrainingData, Validate
 from retlib.training.inputs import Inputs
-from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs
+from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs, allowed
 from retlib.training.tasks import MaskedTask, Task
 
 # Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
@@ -52,7 +52,8 @@ class Pretraining(TrainingData):
     Parameters
     ----------
     tasks : sequence of str
-        Names in `retlib.training.pretraining.TASKS`, mixed uniformly.
+        Names in `retlib.training.pretraining.TASKS`, mixed uniformly; those that the articles do not allow, such as
+        wlp without links, are left out with a sentence.
     articles : Articles, optional
         By default the passages of the collection itself, each a page of its own.
     keep : float
@@ -94,7 +95,8 @@ class Pretraining(TrainingData):
         own = self.articles is None or self.articles.tokenizer == tokenizer
         require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
         corpus = _corpus(training.target, tokenizer) if self.articles is None else self.articles.corpus
-        return PretrainingPairs(corpus, self.tasks, tokenizer.sep, made.query_length, made.document_length, self.keep)
+        tasks = allowed(self.tasks, corpus)
+        return PretrainingPairs(corpus, tasks, tokenizer.sep, made.query_length, made.document_length, self.keep)
 
 
 @lru_cache(maxsize=4)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.corpus import Corpus, Structure
@@ -136,7 +137,7 @@ class WikiLink(Task):
         count = len(structure.names)
         require(
             len(structure.link_targets) > 0,
-            "wlp needs links between articles, and this corpus has none: leave wlp out, or take articles with links",
+            "wlp needs links between articles, and these have none",
             DataError,
         )
         self._starts, self._counts = structure.first_sections
@@ -167,13 +168,24 @@ class WikiLink(Task):
         return np.repeat(links / count, count)
 
 
-def possible(name: str, structure: Structure) -> bool:
-    """Whether articles have what a task needs: links for wlp, for instance."""
-    try:
-        TASKS.get(name)(structure)
-    except DataError:
-        return False
-    return True
+def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
+    """The tasks for which articles have what is needed, such as links for wlp; says which are left out, and why.
+
+    Raises
+    ------
+    DataError
+        If none is left.
+    """
+    lacking = {}
+    for name in tasks:
+        try:
+            TASKS.get(name)(structure)
+        except DataError as error:
+            lacking[name] = str(error)
+    require(len(lacking) < len(tasks), "; ".join(lacking.values()), DataError)
+    for name, why in lacking.items():
+        runtime.note(f"Pre-training goes without {name}: {why}.")
+    return [name for name in tasks if name not in lacking]
 
 
 @dataclass(frozen=True, eq=False)

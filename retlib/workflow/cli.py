@@ -167,7 +167,7 @@ def search(corpus: str, question: str, checkpoint: str, depth: int) -> None:
     from retlib.systems.system import System, Target
 
     require(words(question) != [], f"a question needs a word; {question!r} has none")
-    datasets.require_known("CORPUS", corpus, datasets.names())
+    datasets.COLLECTIONS.check("CORPUS", corpus)
     systems = {"BM25": Lexical(BM25(stop_words="english", stemmer="english"))}
     if checkpoint:
         systems[checkpoint] = System(Architecture.of_checkpoint(checkpoint, query_length=64, document_length=256))

@@ -179,3 +179,9 @@ def test_a_clock_counts_each_part_alone(monkeypatch):
     with clock("inner"):
         pass
     assert clock.seconds == {"inner": 1 + 5, "other": 3, "outer": 20 - 1 - 3}
+
+
+def test_a_note_is_said_once(capsys):
+    for text in ("a < b", "a < b", "another"):
+        runtime.note(text)
+    assert capsys.readouterr().err.splitlines() == ["a < b", "another"]

@@ -132,7 +132,7 @@ def test_a_bad_catalogue_is_refused(tmp_path, content, message):
 @pytest.fixture
 def registries(monkeypatch):
     """Registries that forget what a test registers."""
-    for registry in (datasets._COLLECTIONS, datasets._TEXTS, datasets._ARTICLES):
+    for registry in (datasets.COLLECTIONS, datasets.TEXTS, datasets.ARTICLES):
         monkeypatch.setattr(registry, "_things", dict(registry._things))
 
 
@@ -178,7 +178,7 @@ def test_articles_of_a_cell_are_known_by_their_source(registries, tmp_path):
         )
         spec = spec_from_file_location(path.stem, path)
         sys.modules[path.stem] = module = module_from_spec(spec)
-        datasets._ARTICLES._things.pop("mine", None)
+        datasets.ARTICLES._things.pop("mine", None)
         spec.loader.exec_module(module)
         assert [article.passages for article in datasets.articles("mine")] == [(text,)]
         found.append(datasets.provenance("mine"))

@@ -118,7 +118,7 @@ def test_what_is_registered_comes_before_a_place():
         return "mine"
 
     assert datasets.load("my:corpus") == "mine"
-    del datasets._COLLECTIONS._things["my:corpus"]
+    del datasets.COLLECTIONS._things["my:corpus"]
 
 
 def test_windows_files_are_read(beir):

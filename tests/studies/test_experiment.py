@@ -268,13 +268,6 @@ def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy, place
     assert not (places / "build").exists()
 
 
-def test_a_note_stands_on_a_page_once(capsys):
-    page = desk()
-    for text in ("a < b", "a < b", "another"):
-        page.note(text)
-    assert capsys.readouterr().out.count("HTML") == 2
-
-
 def test_a_reference_page_does_not_show_the_readers_own_run(toy):
     publish(toy)
     saved("quick", "own", toy)

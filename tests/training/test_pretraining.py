@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Article
 from retlib.data.corpus import Corpus
 from retlib.data.overlap import overlap
 from retlib.data.text import TokenTable
 from retlib.studies.part2 import examples, statistics
-from retlib.training.pretraining import KEPT, TASKS, MaskedPassages, Mixture, PretrainingPairs
+from retlib.training.pretraining import KEPT, TASKS, MaskedPassages, Mixture, PretrainingPairs, allowed
 
 
 class Tokenizer:
@@ -500,3 +501,26 @@ def test_overlap_compares_words_in_runs_of_eight():
     assert overlap(["the quick brown fox", "it is said jumps"], passages[:1]).tolist() == [0]
     with pytest.raises(SettingError, match="n = 0"):
         overlap([text], passages, 0)
+
+
+@pytest.mark.parametrize(
+    ("article", "left"),
+    [
+        (Article("a", "A", ("s. t", "u. v"), 1, ()), ["ict", "bfs"]),
+        (Article("a", "A", ("s. t. u",), 1, ()), ["ict"]),
+        (Article("a", "A", ("s", "t"), 1, ()), ["bfs"]),
+    ],
+)
+def test_tasks_that_articles_do_not_allow_are_left_out_with_a_sentence(article, left, capsys):
+    runtime.note.cache_clear()
+    assert allowed(["ict", "bfs", "wlp"], build([article])[0]) == left
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in said] == [
+        f"Pre-training goes without {name}" for name in ("ict", "bfs", "wlp") if name not in left
+    ]
+    assert allowed(["ict", "bfs", "wlp"], build()[0]) == ["ict", "bfs", "wlp"]
+
+
+def test_articles_that_allow_no_task_are_an_error_that_says_why():
+    with pytest.raises(DataError, match="at least two sentences.*links between articles"):
+        allowed(["ict", "wlp"], build([Article("a", "A", ("s",), 1, ())])[0])

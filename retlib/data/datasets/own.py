@@ -82,7 +82,14 @@ def find(name: str) -> Own | None:
         return None
     require_one_of(f"what stands before the colon of {name!r}", form, FORMS)
     require(place != "", f"{name!r}: a path or an id is missing behind the colon")
-    return FORMS[form][1](name, place)
+    found = FORMS[form][1](name, place)
+    states = ((path, status.st_size, status.st_mtime_ns) for path in found.files for status in [path.stat()])
+    return _FOUND.setdefault((name, *states), found)
+
+
+def forms() -> list[str]:
+    """The forms of such names, for errors."""
+    return [f"{form}:<{place}>" for form, (place, _) in FORMS.items()]
 
 
 def _path(name: str, place: str) -> Path:
@@ -314,6 +321,8 @@ class _Page(HTMLParser):
             self.sections[-1].append(text)
 
 
+# One and the same while its files do not change, so that what was made of it is found again.
+_FOUND: dict[tuple, Own] = {}
 # Form to what stands behind its colon, and what reads it; other readers add theirs.
 FORMS: dict[str, tuple[str, Callable[[str, str], Own]]] = {
     "beir": ("folder or zip", _of_beir),
