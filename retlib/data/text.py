@@ -274,7 +274,7 @@ class WordPiece(Tokenizer):
         from tokenizers import trainers
 
         texts = list(texts)
-        tokenizer = _wordpiece({token: i for i, token in enumerate(cls.SPECIAL)})
+        tokenizer = bert_tokenizer({token: i for i, token in enumerate(cls.SPECIAL)})
         counts: Counter[str] = Counter()
         for each in texts:
             counts.update(tokenizer.normalizer.normalize_str(each))
@@ -292,7 +292,7 @@ class WordPiece(Tokenizer):
 
     @cached_property
     def _tokenizer(self):
-        return _wordpiece(self.ids)
+        return bert_tokenizer(self.ids)
 
     def _rows(self, texts: list[str]) -> Iterator[list[int]]:
         return (found.ids for found in self._tokenizer.encode_batch_fast(texts))
@@ -302,7 +302,7 @@ class WordPiece(Tokenizer):
         return self._tokenizer.decode([int(i) for i in ids])
 
 
-def _wordpiece(ids: dict[str, int]):
+def bert_tokenizer(ids: dict[str, int]):
     """BERT's uncased tokenizer over a vocabulary."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 

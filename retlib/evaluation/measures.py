@@ -90,6 +90,14 @@ def _parse(measures: Sequence[str]) -> list:
     return parsed
 
 
+def is_score(name: str) -> bool:
+    """Whether a recorded value is one of ir-measures' measures, and no time, size or count."""
+    try:
+        return bool(_parse([name]))
+    except SettingError:
+        return False
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The difference of two systems over the same queries and seeds.

@@ -11,11 +11,15 @@ from typing import Any
 
 from retlib.core.errors import DataError, require
 
-CONFIG, WEIGHTS, POOLING = "config.json", "model.safetensors", "1_Pooling/config.json"
-# What is fetched of one: the files that are read here, or by transformers.
-FILES = (
-    CONFIG, WEIGHTS, POOLING, "vocab.txt", "modules.json", "tokenizer_config.json", "config_sentence_transformers.json",
-)  # fmt: skip
+CONFIG, WEIGHTS, SIDES = "config.json", "model.safetensors", ("query", "document")
+# What is fetched of one, of all its modules: the files that are read here, or by transformers.
+FILES = ("*.json", f"*{WEIGHTS}", "*vocab.txt")
+# What `retlib.models.exporting` puts around a text whose mean leaves them out. A [SEP] inside of it is a part of it.
+FRAME = ("[CLS]", "[END]")
+UNFRAMED = {"word_weights": dict.fromkeys(FRAME, 0.0), "unknown_word_weight": 1.0}
+# Kinds of modules that are known here, in the only order.
+MODULES = ("Transformer", "WordWeights", "Pooling", "Dense", "Normalize")
+IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 @lru_cache
@@ -57,46 +61,75 @@ def at_hand(name: str) -> Path | None:
 def digest(name: str) -> str:
     """sha256 of a checkpoint's configuration and weights: wherever it lies, they tell it."""
     found = sha256()
-    for file in (CONFIG, WEIGHTS):
-        path = folder(name) / file
-        require(path.is_file(), f"no BERT checkpoint {name!r}: there is no {path}", DataError)
-        found.update(path.read_bytes())
+    for place in sides(name):
+        for path in (place / CONFIG, place / WEIGHTS, *filter(None, [head(place)])):
+            require(path.is_file(), f"no BERT checkpoint {name!r}: there is no {path}", DataError)
+            found.update(path.read_bytes())
     return found.hexdigest()
+
+
+def sides(name: str) -> list[Path]:
+    """The folders of its encoders of queries and of documents, or that of the one for both."""
+    place = folder(name)
+    return [place / side for side in SIDES if (place / side).is_dir()] or [place]
+
+
+def head(place: Path) -> Path | None:
+    """The weights of an encoder's linear layer behind the pooling, in its folder; None where it has none."""
+    dense = next((path for kind, path in _modules(place) if kind == "Dense"), place)
+    return dense / WEIGHTS if _read(dense / CONFIG).get("activation_function") == IDENTITY else None
+
+
+def _modules(place: Path) -> list[tuple[str, Path]]:
+    """What an encoder is made of: kinds of sentence-transformers' modules, and their folders."""
+    return [(each["type"].rsplit(".", 1)[-1], place / each["path"]) for each in _read(place / "modules.json") or ()]
+
+
+def _read(path: Path) -> Any:
+    """The content of a file of JSON, empty if there is none."""
+    try:
+        return json.loads(path.read_text()) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"no BERT checkpoint {str(path.parent)!r}: its {path.name} cannot be read ({error})") from error
 
 
 def described(name: str) -> dict:
     """What a checkpoint of a sentence encoder says of itself, as fields of `retlib.models.retriever.Architecture`.
 
     Its layers and width; how it pools hidden states, as sentence-transformers writes it, or else the mean of all;
-    whether encodings are compared by the cosine (that library's default) or the inner product; no head beside its own.
+    whether encodings are compared by the cosine (that library's default) or the inner product; its linear head; and
+    what `retlib.models.exporting.export` adds: two towers, and where texts are cut.
 
     Raises
     ------
     DataError
         If it is no BERT of lowercased text, or pools in a way that is not known here.
     """
-    place = folder(name)
-
-    def read(file: str) -> Any:
-        path = place / file
-        try:
-            return json.loads(path.read_text()) if path.is_file() or file == CONFIG else {}
-        except (OSError, ValueError) as error:
-            raise DataError(f"no BERT checkpoint {name!r}: its {file} cannot be read ({error})") from error
-
-    config, pooled, told = read(CONFIG), read(POOLING), read("config_sentence_transformers.json")
+    whole, place = folder(name), sides(name)[0]
+    require((place / CONFIG).is_file(), f"no BERT checkpoint {name!r}: its {CONFIG} cannot be read: none", DataError)
+    config, told, modules = _read(place / CONFIG), _read(whole / "config_sentence_transformers.json"), _modules(place)
     kind = config.get("model_type")
     require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)
-    lower = read("tokenizer_config.json").get("do_lower_case", True)
+    lower = _read(place / "tokenizer_config.json").get("do_lower_case", True)
     require(lower, f"checkpoint {name!r} keeps capitals, and text is lowercased here", DataError)
-    modules = [each["type"].rsplit(".", 1)[-1] for each in read("modules.json") or ()]
+    kinds, paths = [each for each, _ in modules], dict(modules)
+    pooled = _read(paths.get("Pooling", place / "1_Pooling") / CONFIG)
     ways = [way.removeprefix("pooling_mode_") for way, on in pooled.items() if way.startswith("pooling_mode_") and on]
     ways += [pooled["pooling_mode"]] if "pooling_mode" in pooled else []
     known = {(): "all", ("mean_tokens",): "all", ("mean",): "all", ("cls_token",): "cls", ("cls",): "cls"}
-    fits = tuple(ways) in known and set(modules) <= {"Transformer", "Pooling", "Normalize"}
-    require(fits, f"checkpoint {name!r} is made of {modules}, pooling {ways}: only means or [CLS] are known", DataError)
-    return {
-        "layers": config["num_hidden_layers"], "width": config["hidden_size"], "dimension": config["hidden_size"],
-        "pooling": known[tuple(ways)], "head": "none", "checkpoint": name,
-        "similarity": "dot" if told.get("similarity_fn_name") == "dot" else "cosine",
+    pooling, linear = known.get(tuple(ways)), head(place)
+    if "WordWeights" in kinds:
+        unframed = UNFRAMED.items() <= _read(paths["WordWeights"] / CONFIG).items()
+        pooling = "mean" if unframed and pooling == "all" else None
+    fits = pooling and kinds == [each for each in MODULES if each in kinds] and ("Dense" in kinds) == bool(linear)
+    wrong = f"checkpoint {name!r} is made of {kinds}, pooling {ways}: only means or [CLS] are known, a linear head"
+    require(bool(fits), wrong, DataError)
+    cuts = _read(place / "sentence_bert_config.json")
+    cuts = {f"{side}_length": cuts.get(f"{side}_length", cuts.get("max_seq_length")) for side in SIDES}
+    lengths = {name: length - 2 for name, length in cuts.items() if length}
+    return lengths | {
+        "layers": config["num_hidden_layers"], "width": config["hidden_size"], "pooling": pooling,
+        "dimension": _read(linear.parent / CONFIG)["out_features"] if linear else config["hidden_size"],
+        "head": "linear" if linear else "none", "towers": "two" if place != whole else "siamese",
+        "similarity": "dot" if told.get("similarity_fn_name") == "dot" else "cosine", "checkpoint": name,
     }  # fmt: skip

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -87,21 +87,23 @@ class Architecture:
 
     @classmethod
     def of_checkpoint(cls, name: str, **lengths: int) -> Architecture:
-        """That of a public sentence encoder, as it describes itself: its own pooling, and no head of ours.
+        """That of a sentence encoder, public or of `retlib.models.exporting.export`, as it describes itself.
 
         Parameters
         ----------
         name : str
             See `retlib.models.checkpoints.folder`.
         lengths : int
-            `query_length` and `document_length`.
+            `query_length` and `document_length`; by default where it cuts itself.
         """
-        return cls(**checkpoints.described(name), **lengths)
+        return cls(**checkpoints.described(name) | lengths)
 
     def build(self, tokenizer: Tokenizer, folder: Path | None = None) -> DualEncoder:
         """The model, its weights drawn from torch's generator; `folder` is that of a saved retriever."""
-        query = ENCODERS.get(self.encoder)(self, tokenizer, folder)
-        document = copy.deepcopy(query) if self.towers == "two" else None
+        sides = checkpoints.sides(self.checkpoint) if self.checkpoint and folder is None else [self.checkpoint]
+        make = ENCODERS.get(self.encoder)
+        query, *others = (make(replace(self, checkpoint=str(side)), tokenizer, folder) for side in sides)
+        document = (others or [copy.deepcopy(query)])[0] if self.towers == "two" else None
         return DualEncoder(query, document, self.similarity)
 
 

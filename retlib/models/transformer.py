@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from retlib.core.errors import DataError, require, require_one_of
@@ -112,12 +113,12 @@ class Transformer(nn.Module):
     def from_checkpoint(
         cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", head: str = "linear"
     ) -> Transformer:
-        """A pre-trained BERT, found as `retlib.models.checkpoints.folder` has it; only the head is new.
+        """A pre-trained BERT, found as `retlib.models.checkpoints.folder` has it; a head that it lacks is new.
 
         Raises
         ------
         DataError
-            If there is no such checkpoint, no network to fetch it, or if its vocabulary is of another size.
+            If there is no such checkpoint, no network to fetch it, or if its vocabulary or its head is of another size.
         """
         from transformers import BertModel, logging
 
@@ -133,7 +134,13 @@ class Transformer(nn.Module):
             logging.set_verbosity(spoken)
         missing = sorted(found["missing_keys"])
         require(not missing, f"no BERT checkpoint {name!r}: {place} lacks {missing[:3]}", DataError)
-        return cls(bert, wordpiece, dimension, pooling, head)
+        made, own = cls(bert, wordpiece, dimension, pooling, head), checkpoints.head(place)
+        if head == "linear" and own:
+            weights = {part.removeprefix("linear."): weight for part, weight in load_file(own).items()}
+            wrong = f"dimension = {dimension}: the head of checkpoint {name!r} gives {len(weights['weight'])}"
+            require(len(weights["weight"]) == dimension, wrong, DataError)
+            made.head.load_state_dict(weights)
+        return made
 
     @classmethod
     def from_config(

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,22 @@ def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None 
     return index
 
 
+def vector_bytes(factory: str, dimension: int) -> int:
+    """Bytes that an index keeps of one vector: of its code, not of its number, of centroids or of links.
+
+    Raises
+    ------
+    SettingError
+        If faiss does not know the factory, or cannot make it of so many dimensions.
+    """
+    if factory == EXACT:
+        return 4 * dimension
+    try:
+        return _make(factory, dimension).sa_code_size()
+    except RuntimeError:  # a graph, over whole vectors
+        return 4 * dimension
+
+
 def load(folder: Path) -> Index:
     """Read an index that `Index.save` wrote; `DataError` if there is none that can be read."""
     folder = Path(folder)
@@ -159,6 +175,31 @@ def load(folder: Path) -> Index:
         raise DataError(f"{folder} holds no index that can be read: {error}") from error
     index.set(**settings["search"])
     return index
+
+
+def export(index: Index, folder: Path, doc_ids: Sequence[str]) -> None:
+    """Write an index for others: ``index.faiss``, which `faiss.read_index` opens, and ``documents.txt``.
+
+    An exact index is written as faiss's flat one. `load` reads the folder, too.
+
+    Parameters
+    ----------
+    index : Index
+    folder : Path
+    doc_ids : sequence of str
+        Of its rows: the lines of ``documents.txt``.
+
+    Raises
+    ------
+    DataError
+        If there are not as many ids as rows, or one has several lines.
+    """
+    wrong = f"{len(doc_ids)} ids for an index of {len(index)} rows: one a row is needed"
+    require(len(doc_ids) == len(index), wrong, DataError)
+    broken = [name for name in doc_ids if name.splitlines() != [name]]
+    require(not broken, f"the ids {broken[:3]} are no single lines", DataError)
+    (build("Flat", index.vectors) if isinstance(index, Exact) else index).save(folder)
+    (Path(folder) / "documents.txt").write_text("\n".join(doc_ids) + "\n", encoding="utf-8")
 
 
 def _matrix(values: np.ndarray, name: str) -> np.ndarray:

@@ -1,14 +1,17 @@
-"""Runs, ranked lists of documents for queries in a frame of `query_id`, `doc_id` and `score`; and their fusion."""
+"""Runs, ranked lists of documents for queries in a frame of `query_id`, `doc_id` and `score`; files and fusion."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
+from retlib.data.datasets._files import lines
 
 RUN_COLUMNS = ["query_id", "doc_id", "score"]
 
@@ -51,6 +54,65 @@ def digest(run: pd.DataFrame) -> str:
 def places(run: pd.DataFrame) -> np.ndarray:
     """The place of each result in its query's list, from 0; the order of the run is taken as it stands."""
     return run.groupby("query_id", sort=False).cumcount().to_numpy()
+
+
+def write_trec(run: pd.DataFrame, path: Path, tag: str) -> None:
+    """Write a run in TREC's form: query, ``Q0``, document, rank from 1, score and the tag of the system.
+
+    Evaluators order equal scores each in their own way, and look at no rank. So that all of them find the order of the
+    run, a score that is not below the one before it is written as the next smaller number of 32 bits.
+
+    Raises
+    ------
+    DataError
+        If an id or the tag is empty or has white space, which would part it.
+    """
+    place = places(run)
+    # The numbers of 32 bits in their order: those below zero count down from the sign.
+    bits = run["score"].to_numpy(np.float32).view(np.int32).astype(np.int64)
+    order = pd.Series(np.where(bits < 0, -(bits & 0x7FFFFFFF), bits) + place)
+    bits = order.groupby(run["query_id"].to_numpy()).cummin().to_numpy() - place
+    scores = np.where(bits < 0, -bits | 0x80000000, bits).astype(np.uint32).view(np.float32)
+    columns = {"query_id": run["query_id"], "q0": "Q0", "doc_id": run["doc_id"], "rank": place + 1}
+    _write(run.assign(**columns, written=scores, tag=tag)[[*columns, "written", "tag"]], path)
+
+
+def write_qrels(qrels: pd.DataFrame, path: Path) -> None:
+    """Write judgments in TREC's form: query, ``0``, document and relevance; errors as those of `write_trec`."""
+    _write(qrels.assign(zero=0)[["query_id", "zero", "doc_id", "relevance"]], path)
+
+
+def _write(frame: pd.DataFrame, path: Path) -> None:
+    for name in frame.columns.intersection(["query_id", "doc_id", "tag"]):
+        parted = [each for each in frame[name].unique() if each.split() != [each]]
+        require(not parted, f"{name} {parted[:3]} cannot be written to {path}: empty, or with white space", DataError)
+    frame.to_csv(path, sep=" ", header=False, index=False, quoting=csv.QUOTE_NONE, float_format="%.9g")
+
+
+def read_trec(path: Path) -> pd.DataFrame:
+    """The run in a file of TREC's form, gzipped or not: best first within a query, equal scores by document id.
+
+    Raises
+    ------
+    DataError
+        If there is no such file; for a line of another form, and a document that a query has twice, with its number.
+    """
+    seen: set[tuple[str, str]] = set()
+
+    def row(line: str) -> tuple[str, str, float]:
+        query_id, _, doc_id, _, score, _ = line.split()
+        if (query_id, doc_id) in seen:
+            raise ValueError(f"query {query_id!r} has document {doc_id!r} a second time")
+        seen.add((query_id, doc_id))
+        if not np.isfinite(float(score)):
+            raise ValueError(f"the score {score} is no number")
+        return query_id, doc_id, float(score)
+
+    found = lines("run", Path(path)).parsed(row, "query, Q0, document, rank, score and tag between blanks")
+    run = pd.DataFrame(list(found), columns=RUN_COLUMNS).astype({"score": float})
+    run["place"] = pd.factorize(run["query_id"])[0]
+    run = run.sort_values(["place", "score", "doc_id"], ascending=[True, False, True], kind="stable")
+    return run[RUN_COLUMNS].reset_index(drop=True)
 
 
 def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> tuple[np.ndarray, np.ndarray]:

@@ -89,7 +89,7 @@ def _collection(generator: QueryGenerator, source: Passages, share: float, how: 
     return synthetic("generated", written.reset_index(drop=True), documents)
 
 
-def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame) -> Collection:
+def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test: float = 0.0) -> Collection:
     """Passages and the queries that were generated from them, as a collection to train on.
 
     Parameters
@@ -100,28 +100,34 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame) -> Co
         Columns `passage_id` and `query`, as `retlib.systems.query_generation.generate` returns them.
     documents : DataFrame
         The passages: index `passage_id`; `text`, and `title` where there is one.
+    test : float
+        The share of the passages that queries were written for whose queries are test; one at least, if any.
 
     Returns
     -------
     Collection
         A query is relevant to its passage, its `cluster`. The queries of a tenth of the
-        passages, of 200 at most, are dev, the others train.
+        passages, of 200 at most, are dev, the others that are not test train.
 
     Raises
     ------
     DataError
-        If there are queries for fewer than two passages, or for one that is not there.
+        If there are queries for fewer than two passages, of which some train, or for one that is not there.
     """
     _known(generated, documents.index)
     sources = sorted(generated["passage_id"].unique(), key=hash_position)
-    require(len(sources) > 1, f"{name!r}: queries of {len(sources)} passages; some train, others validate", DataError)
+    wrong = f"{name!r}: queries of {len(sources)} passages; some train, others validate"
+    require(len(sources) > (0 if test else 1), wrong, DataError)
+    tested = sources[len(sources) - max(bool(test), round(test * len(sources))) :]
     held_out = sources[: max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(sources))))]
     number = generated.groupby("passage_id", sort=False).cumcount()
     queries = pd.DataFrame(
         {
             "text": generated["query"].to_numpy(),
             "cluster": generated["passage_id"].to_numpy(),
-            "split": np.where(generated["passage_id"].isin(held_out), "dev", "train"),
+            "split": np.select(
+                [generated["passage_id"].isin(tested), generated["passage_id"].isin(held_out)], ["test", "dev"], "train"
+            ),
         },
         index=(generated["passage_id"] + "?" + number.astype(str)).to_numpy(),
     ).rename_axis("query_id")

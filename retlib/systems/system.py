@@ -115,7 +115,9 @@ class System:
     @property
     def trained(self) -> bool:
         """Whether seeds make a difference."""
-        return bool(self.stages) or not self.architecture.checkpoint or self.architecture.head != "none"
+        start, head = self.architecture.checkpoint, self.architecture.head
+        drawn = not start or (head != "none" and checkpoints.head(checkpoints.sides(start)[0]) is None)
+        return bool(self.stages) or drawn
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class System:
         if self.tokens is not None:
             return getattr(self.tokens, "tokenizer", self.tokens)
         if self.architecture.checkpoint:
-            return WordPiece.load(checkpoints.folder(self.architecture.checkpoint) / "vocab.txt")
+            return WordPiece.load(checkpoints.sides(self.architecture.checkpoint)[0] / "vocab.txt")
         found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
         return words(*(found or [target]))
 

@@ -307,3 +307,13 @@ def test_pydocs_articles_are_its_pages():
         first, *_ = opening = sections[article.name][: article.opening]
         assert set(opening) == {first}
         assert sections[article.name][article.opening : article.opening + 1] != [first]
+
+
+def test_documents_of_a_collection_are_articles_where_nothing_else_is():
+    collection = datasets.load("pydocs-smoke")
+    found = list(datasets.articles("pydocs-target-smoke"))
+    target = datasets.load("pydocs-target-smoke")
+    assert [article.name for article in found] == target.documents.index.tolist()
+    assert " ".join(found[0].passages).split() == target.documents["text"].iloc[0].split()
+    assert datasets.provenance("pydocs-target-smoke")["pydocs-target-smoke"] == target.fingerprint
+    assert datasets.provenance("pydocs-smoke") != {"pydocs-smoke": collection.fingerprint}

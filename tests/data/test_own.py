@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from retlib.core.errors import DataError, RetlibError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles
-from retlib.data.datasets import own
+from retlib.data.datasets import _beir, own
 from retlib.studies.experiment import articles_name, collection_name, text_name
 
 CORPUS = [
@@ -93,6 +94,24 @@ def test_questions_that_differ_by_case_alone_are_in_one_split(tmp_path):
     (tmp_path / "t.csv").write_text(f"text,question\n{rows}")
     queries = datasets.load(f"csv:{tmp_path / 't.csv'}").queries
     assert (queries.groupby(queries["text"].str.casefold())["split"].nunique() == 1).all()
+
+
+def test_what_is_written_is_read_again(beir, tmp_path):
+    """Of three splits all is as it was, judgments by their splits; of documents alone no judgment is written."""
+    first = datasets.load(beir())
+    _beir.write(first, tmp_path / "again")
+    second = datasets.load(f"beir:{tmp_path / 'again'}")
+    assert set(first.queries["split"]) == {"train", "dev", "test"} and second.documents.equals(first.documents)
+    assert second.queries.to_dict() == first.queries.to_dict()
+    assert {*second.qrels.itertuples(index=False)} == {*first.qrels.itertuples(index=False)}
+    _beir.write(second, tmp_path / "third")
+    assert datasets.load(f"beir:{tmp_path / 'third'}").fingerprint == second.fingerprint
+    unjudged = replace(first, qrels=first.qrels[:0], queries=first.queries[:0], documents=first.documents[["text"]])
+    _beir.write(unjudged, tmp_path / "texts")
+    assert datasets.load(f"beir:{tmp_path / 'texts'}").documents["text"].equals(first.documents["text"])
+    parted = first.documents.rename({first.documents.index[0]: "a b"})
+    with pytest.raises(DataError, match=r"corpus: the ids \['a b'\] are empty or have white space"):
+        _beir.write(replace(unjudged, documents=parted), tmp_path / "parted")
 
 
 def test_judgments_without_a_line_of_names_lose_none(beir):

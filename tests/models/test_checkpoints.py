@@ -36,7 +36,8 @@ def saved(folder, pooling="mean_tokens", modules=("Transformer", "Pooling", "Nor
     )
     BertModel(config).save_pretrained(folder)
     WORDS.save(folder / "vocab.txt")
-    told = [{"type": f"sentence_transformers.models.{each}"} for each in modules]
+    paths = {"Transformer": "", "Pooling": "1_Pooling"}
+    told = [{"type": f"sentence_transformers.models.{each}", "path": paths.get(each, each)} for each in modules]
     (folder / "modules.json").write_text(json.dumps(told))
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": similarity}))
     (folder / "1_Pooling").mkdir()

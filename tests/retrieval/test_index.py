@@ -263,6 +263,28 @@ def test_a_saved_index_comes_back(factory, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("factory", ["Exact", *APPROXIMATE])
+def test_faiss_opens_what_is_exported(factory, tmp_path):
+    import faiss
+
+    built = index.build(factory, VECTORS, APPROXIMATE.get(factory))
+    index.export(built, tmp_path / "mine", [f"d{row}" for row in range(ROWS)])
+    found = faiss.read_index(str(tmp_path / "mine" / "index.faiss"))
+    scores, rows = built.search(QUERIES, 10)
+    theirs, their_rows = found.search(QUERIES, 10)
+    their_rows = np.take_along_axis(their_rows, np.lexsort((their_rows, -theirs), axis=1), axis=1)  # ties
+    np.testing.assert_allclose(theirs, scores, atol=1e-5)
+    names = np.array((tmp_path / "mine" / "documents.txt").read_text().splitlines())
+    assert names[their_rows].tolist() == [[f"d{row}" for row in line] for line in rows]
+    np.testing.assert_allclose(index.load(tmp_path / "mine").search(QUERIES, 10)[0], scores, atol=1e-5)
+
+
+@pytest.mark.parametrize(("ids", "message"), [(["a"], "1 ids for an index of 2 rows"), (["a", "b\nc"], "no single")])
+def test_rows_need_a_name_each(ids, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        index.export(index.build("Exact", VECTORS[:2]), tmp_path, ids)
+
+
 def test_size_is_what_is_written(tmp_path):
     for factory in ("SQ8", "IVF8,PQ8x4fs,RFlat", "HNSW8"):
         built = index.build(factory, VECTORS)
@@ -370,3 +392,10 @@ def test_folders_without_an_index(tmp_path):
     (tmp_path / "vectors.safetensors").write_bytes(b"cut")
     with pytest.raises(DataError, match="holds no index"):
         index.load(tmp_path)
+
+
+def test_the_bytes_of_a_vector_are_those_of_its_code():
+    sizes = {"Exact": 64, "PQ4": 4, "OPQ4,IVF1,PQ4": 4, "SQ8": 16, "HNSW4": 64}
+    assert {factory: index.vector_bytes(factory, 16) for factory in sizes} == sizes
+    with pytest.raises(SettingError, match="PQ5"):
+        index.vector_bytes("PQ5", 16)

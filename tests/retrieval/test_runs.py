@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 from letters import listed
 
 from retlib.core.errors import DataError, SettingError
-from retlib.retrieval.runs import combined, digest, fuse, lists, make_run, places, reordered
+from retlib.evaluation import measures
+from retlib.retrieval.runs import (
+    combined,
+    digest,
+    fuse,
+    lists,
+    make_run,
+    places,
+    read_trec,
+    reordered,
+    write_qrels,
+    write_trec,
+)
 
 
 def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
@@ -24,6 +36,80 @@ def test_a_run_does_not_depend_on_the_order_in_which_ties_were_found():
     scores = np.array([[0.5, 0.5, 0.5]], dtype=np.float32)
     runs = [make_run(["q"], ["a", "b", "c"], scores, np.array([rows])) for rows in ([0, 1, 2], [2, 0, 1])]
     assert runs[0].equals(runs[1])
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+@given(
+    scores=st.lists(st.lists(st.sampled_from([-1.5, -1e-45, 0.0, 1e-45, 0.5, 0.5 + 2**-24]), max_size=9), max_size=4),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=50)
+def test_others_measure_the_files_as_the_run_is_measured_here(tmp_path_factory, scores, seed):
+    """Equal scores, and those next to one another, have here the order of ids, and elsewhere another."""
+    import ir_measures
+
+    rng, folder = np.random.default_rng(seed), tmp_path_factory.mktemp("trec")
+    documents = pd.Index([f'd"{number}' for number in range(12)])
+    table, rows = np.full((len(scores), 9), -np.inf), np.full((len(scores), 9), -1)
+    for place, found in enumerate(scores):
+        table[place, : len(found)], rows[place, : len(found)] = sorted(found)[::-1], rng.permutation(12)[: len(found)]
+    run = make_run([f"q{number}" for number in range(len(scores))], documents, table, rows)
+    qrels = pd.DataFrame([(f"q{q}", name, int(rng.integers(3))) for q in range(4) for name in documents[::2]])
+    qrels = qrels.set_axis(["query_id", "doc_id", "relevance"], axis=1)
+    names = ["AP@5", "nDCG@5", "RR@10", "P@3", "R@4"]
+    ours = measures.evaluate(run, qrels, names)
+    write_trec(run, folder / "a.run", "mine")
+    write_qrels(qrels, folder / "a.qrels")
+    judged = list(ir_measures.read_trec_qrels(str(folder / "a.qrels")))
+    listed = list(ir_measures.read_trec_run(str(folder / "a.run")))
+    found = ir_measures.iter_calc([ir_measures.parse_measure(name) for name in names], judged, listed)
+    theirs = {(value.query_id, str(value.measure)): value.value for value in found}
+    for row in ours.itertuples():
+        assert theirs.get((row.query_id, row.measure), 0.0) == pytest.approx(row.value, abs=1e-9)
+    back = read_trec(folder / "a.run")
+    assert back[["query_id", "doc_id"]].to_numpy().tolist() == run[["query_id", "doc_id"]].to_numpy().tolist()
+    np.testing.assert_allclose(back["score"], run["score"], rtol=1e-6, atol=1e-43)
+
+
+def test_a_run_in_a_file_by_hand(tmp_path):
+    run = listed({"q1": "ba"}).assign(score=[0.5, 0.5])
+    write_trec(run, tmp_path / "a.run", "mine")
+    assert (tmp_path / "a.run").read_text() == "q1 Q0 b 1 0.5 mine\nq1 Q0 a 2 0.49999997 mine\n"
+    (tmp_path / "b.run").write_text("q2 Q0 b 9 1e-3 x\nq1\tQ0\tc 1 7 x\nq2 Q0 c 1 2 x\nq2 0 a 1 0.001 x\n")
+    found = read_trec(tmp_path / "b.run")
+    assert found.to_numpy().tolist() == [["q2", "c", 2.0], ["q2", "a", 0.001], ["q2", "b", 0.001], ["q1", "c", 7.0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("q Q0 b 2 0.5", "not query, Q0, document, rank, score and tag between blanks"),
+        ("q Q0 b 2 0.5 x y", "too many values"),
+        ("", "not enough values"),
+        ("q Q0 b 2 high x", "could not convert string to float: 'high'"),
+        ("q Q0 b 2 nan x", "the score nan is no number"),
+        ("q Q0 a 2 0.5 x", "query 'q' has document 'a' a second time"),
+    ],
+)
+def test_a_broken_line_is_named_with_file_and_number(tmp_path, line, problem):
+    (tmp_path / "a.run").write_text(f"q Q0 a 1 0.7 x\n{line}\n")
+    with pytest.raises(DataError, match=rf"{tmp_path}/a.run, line 2: .*{problem}"):
+        read_trec(tmp_path / "a.run")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DataError, match="there is no file .*none.run"):
+        read_trec(tmp_path / "none.run")
+
+
+@pytest.mark.parametrize("changes", [{"query_id": "q 1"}, {"doc_id": ""}, {"doc_id": "a\u2003b"}])
+def test_ids_that_a_file_would_part_are_refused(tmp_path, changes):
+    with pytest.raises(DataError, match=f"{next(iter(changes))} .* cannot be written to .*a.run: empty, or with"):
+        write_trec(listed({"q1": "b"}).assign(**changes), tmp_path / "a.run", "mine")
+    with pytest.raises(DataError, match="tag .'my tag'."):
+        write_trec(listed({"q1": "b"}), tmp_path / "a.run", "my tag")
 
 
 # --- lists -----------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
+from retlib.data import datasets
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection, hash_position
 from retlib.data.corpus import Corpus
+from retlib.data.datasets import _beir
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.evaluation.measures import evaluate
 from retlib.models.decoding import Beam, Nucleus
@@ -62,6 +64,18 @@ def test_passages_are_held_out_whole(made):
     # A tenth of twelve passages: the one whose name's hash comes first.
     assert set(made.split("dev")["cluster"]) == {min(DOCUMENTS.index, key=hash_position)}
     assert len(made.split("test")) == 0
+
+
+def test_it_is_written_for_others_as_a_benchmark(tmp_path):
+    """Its train and dev are read as they are written, but that the reader makes a test of a part of train."""
+    made = synthetic("x", QUERIES, DOCUMENTS)
+    _beir.write(made, tmp_path)
+    found = datasets.load(f"beir:{tmp_path}")
+    assert found.documents["text"].to_dict() == made.documents["text"].to_dict()
+    assert found.queries["text"].to_dict() == made.queries["text"].to_dict()
+    assert {*found.qrels.itertuples(index=False, name=None)} == {*made.qrels.itertuples(index=False, name=None)}
+    was, now = made.queries["split"], found.queries["split"][made.queries.index]
+    assert (now[was == "dev"] == "dev").all() and set(now[was == "train"]) == {"train", "test"}
 
 
 def test_at_most_so_many_passages_are_held_out(monkeypatch):
@@ -234,3 +248,15 @@ def test_expansion_adds_each_query_once_in_order(rows):
     for name, text in DOCUMENTS["text"].items():
         mine = [query for passage, query in rows if passage == name]
         assert found[name] == " ".join([text, *mine])
+
+
+def test_a_share_of_the_passages_can_be_test():
+    made = synthetic("x", QUERIES, DOCUMENTS, test=0.4)
+    passages = {split: set(made.split(split)["cluster"]) for split in ("train", "dev", "test")}
+    count = QUERIES["passage_id"].nunique()
+    assert len(passages["test"]) == round(0.4 * count) and passages["dev"] == set(
+        synthetic("x", QUERIES, DOCUMENTS).split("dev")["cluster"]
+    )
+    assert sum(map(len, passages.values())) == len(set.union(*passages.values())) == count
+    one = QUERIES[QUERIES["passage_id"] == QUERIES["passage_id"].iloc[0]]
+    assert set(synthetic("x", one, DOCUMENTS, test=0.4).queries["split"]) == {"test"}

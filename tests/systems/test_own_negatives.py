@@ -1,5 +1,6 @@
 """Negatives of one's own: a few lines, chosen by name, with options, with state, and with vectors from steps before."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from words import SMALL, UNITS
 
+from retlib.core import runtime
 from retlib.systems.stages import Stage, Training
 from retlib.systems.system import System, fit
 from retlib.systems.training_data import Labels
@@ -62,6 +64,20 @@ def _registered(monkeypatch):
     monkeypatch.setattr(NEGATIVES, "_things", dict(NEGATIVES._things))  # for these tests alone
     NEGATIVES.register("near", lexical=True)(NearPositive)
     NEGATIVES.register("bank")(MemoryBank)
+
+
+def test_the_negatives_that_the_book_adds_are_from_the_middle_of_the_lists(collection):
+    page = (runtime.root() / "book" / "at-a-glance.md").read_text()
+    (code,) = (block for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "@register" in block)
+    exec(code.replace("bm25(50)[:, 20:]", "bm25(9)[:, 2:]"), {})  # of lists as long as those here
+    stage = Stage(negatives="bm25-middle", options={"n": 2}, **SHORT)
+    training = Training(stage, fit(START, collection, 0), collection, 0)
+    inputs = training.inputs(collection)
+    sampler, lists = training.sampler(inputs), inputs.bm25(9)
+    queries = np.flatnonzero((lists[:, 2:] >= 0).sum(axis=1) > 2)
+    assert len(queries) > 0
+    for query, rows in zip(queries, sampler.negatives(queries, 0), strict=True):
+        assert set(rows) <= set(lists[query, 2:])
 
 
 def test_near_negatives_stand_beside_the_positive(collection):

@@ -33,6 +33,7 @@ from retlib.data.datasets._tasks import running_text
 # Of what the functions in this folder make of the same files: whoever changes what articles they yield raises it.
 VERSION = 1
 
+
 def _text(name: str) -> Callable[[], Iterator[str]] | None:
     found = own.find(name)
     return found and (lambda: (each for article in found.articles() for each in running_text(article.passages)))

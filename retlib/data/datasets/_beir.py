@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
+from retlib.core.errors import DataError, require
 from retlib.data.collection import HELD_OUT, SPLITS, Collection, hash_position
 from retlib.data.datasets._files import Entries
 from retlib.data.datasets._tasks import SHARE, guarded
@@ -53,6 +56,27 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     qrels = qrels.drop_duplicates(["query_id", "doc_id"]).reset_index(drop=True)
     kept, said = with_splits(kept)
     return Collection(name, documents, kept, qrels, provenance={**made_of, **said})
+
+
+def write(collection: Collection, folder: Path) -> None:
+    """Write a collection in this form, to be read as ``beir:<folder>``: texts, titles, queries and judgments.
+
+    Raises
+    ------
+    DataError
+        For an id that is empty or has white space.
+    """
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    columns = [column for column in ("title", "text") if column in collection.documents]
+    for file, frame in (("corpus", collection.documents[columns]), ("queries", collection.queries[["text"]])):
+        wrong = [name for name in frame.index if name.split() != [name]]
+        require(not wrong, f"{file}: the ids {wrong[:3]} are empty or have white space", DataError)
+        named = frame.rename_axis("_id").reset_index()
+        named.to_json(folder / f"{file}.jsonl", orient="records", lines=True, force_ascii=False)
+    names = {"query_id": "query-id", "doc_id": "corpus-id", "relevance": "score"}
+    for split in collection.queries["split"].unique():
+        judged = collection.judgments(split)[list(names)].rename(columns=names)
+        judged.to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE)
 
 
 def unasked() -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -1,0 +1,280 @@
+"""Trained encoders for the tools that people use: folders that sentence-transformers and transformers open.
+
+What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint`::
+
+    export(retriever, Path("mine"), Card("Mine", system.settings, ["squad"], scores))
+    SentenceTransformer("mine").encode_query("where is the city?")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from retlib.core.errors import require
+from retlib.data.datasets.catalogue import catalogue
+from retlib.data.text import UNKNOWN, WordPiece, bert_tokenizer
+from retlib.models.checkpoints import CONFIG, FRAME, IDENTITY, SIDES, UNFRAMED, WEIGHTS
+from retlib.models.retriever import Retriever
+from retlib.models.transformer import Transformer
+
+# A letter that a normalized text does not hold, and no vocabulary: of what is left empty it makes one unknown token.
+NOTHING = "\ue000"
+EMBEDDINGS = "embeddings.word_embeddings.weight"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a reader of the folder should know of a retriever beside what it is made of.
+
+    Parameters
+    ----------
+    name : str
+    settings : mapping
+        What it was made of and trained on, stage by stage: `retlib.systems.system.System.settings`.
+    data : sequence of str
+        Names of the collections and articles that it was trained on; licences are those of the catalogue.
+    results : DataFrame, optional
+        A table of scores, as it is to be shown, its index included.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    data: Sequence[str]
+    results: pd.DataFrame | None = None
+
+
+def export(retriever: Retriever, folder: Path, card: Card) -> None:
+    """Write a retriever for sentence-transformers (6.2 or later), transformers, and a card, ``README.md``.
+
+    Texts have there the encodings that `Retriever.encode_queries` and `Retriever.encode_documents` give in float32,
+    documents with a title as pairs of title and text; but for an empty string, which has no token there. Of two towers
+    each has a folder of its own, ``query`` and ``document``, and sentence-transformers takes both as one.
+
+    Parameters
+    ----------
+    retriever : Retriever
+        Of Transformers, with or without layers, over WordPiece.
+    folder : Path
+        Made if it is not there.
+    card : Card
+
+    Raises
+    ------
+    SettingError
+        If it is of another kind.
+    """
+    model, words = retriever.model, retriever.tokenizer
+    fits = isinstance(model.query_encoder, Transformer) and isinstance(words, WordPiece)
+    here = f"here is {retriever.architecture.encoder!r} over {type(words).__name__}"
+    require(fits, f"only encoder = 'transformer' over WordPiece can be exported; {here}")
+    longest = model.query_encoder.longest
+    given = (retriever.architecture.query_length, retriever.architecture.document_length)
+    cuts = {side: 2 + min(length or longest, longest) for side, length in zip(SIDES, given, strict=True)}
+    if retriever.architecture.towers == "two":
+        for side, encoder in zip(SIDES, (model.query_encoder, model.document_encoder), strict=True):
+            _write(encoder, words, model.similarity, folder / side, cuts, cuts[side])
+        _write_router(folder, model.similarity)
+    else:
+        _write(model.query_encoder, words, model.similarity, folder, cuts, cuts["document"])
+    (folder / "README.md").write_text(_readme(retriever, card, cuts), encoding="utf-8")
+
+
+def _json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    weights = {name: weight.detach().float().cpu().contiguous() for name, weight in weights.items()}
+    save_file(weights, path, {"format": "pt"})
+
+
+# --- one encoder -----------------------------------------------------------------------------------
+
+
+def _write(
+    encoder: Transformer, words: WordPiece, similarity: str, folder: Path, cuts: Mapping[str, int], cut: int
+) -> None:
+    weights, width, mean = encoder.bert.state_dict(), encoder.bert.config.hidden_size, encoder.pooling == "mean"
+    if mean:
+        # A text ends with a token of its own, whose embedding is that of [SEP]: by its id the mean leaves it out.
+        kept = [i for i, token in enumerate(words.tokens) if token != FRAME[1]]
+        weights[EMBEDDINGS] = weights[EMBEDDINGS][[*kept, words.sep]]
+        words = WordPiece((*(words.tokens[i] for i in kept), FRAME[1]))
+    if encoder.layers == 0:  # normed embeddings of tokens, and nothing beside them
+        for name, weight in weights.items():
+            if name != EMBEDDINGS:
+                weights[name] = torch.full_like(weight, name.endswith("LayerNorm.weight"))
+    # Nobody asks for BERT's own pooling, but transformers complains where its weights are missing.
+    weights |= {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
+    _weights(folder / WEIGHTS, weights)
+    config = encoder.bert.config.to_dict() | {"vocab_size": len(words), "architectures": ["BertModel"]}
+    _json(folder / CONFIG, {name: value for name, value in config.items() if name != "_name_or_path"})
+    _write_tokenizer(words, FRAME if mean else ("[CLS]", "[SEP]"), folder, cut)
+    _json(folder / "sentence_bert_config.json", {f"{side}_length": length for side, length in cuts.items()})
+    modules = {"": "Transformer"}
+    for kind, config, weights in _behind(encoder, words, similarity):
+        path = f"{len(modules)}_{kind}"
+        modules[path] = kind
+        _json(folder / path / CONFIG, config)
+        if weights:
+            _weights(folder / path / WEIGHTS, weights)
+    _write_modules(folder, modules, similarity)
+
+
+def _behind(encoder: Transformer, words: WordPiece, similarity: str) -> Iterator[tuple[str, dict, dict[str, Tensor]]]:
+    """The modules behind the Transformer: kind, configuration and weights of each."""
+    width = encoder.bert.config.hidden_size
+    if encoder.pooling == "mean":
+        counted = torch.tensor([[UNFRAMED["word_weights"].get(token, 1.0)] for token in words.tokens])
+        yield "WordWeights", {"vocab": words.tokens, **UNFRAMED}, {"emb_layer.weight": counted}
+    yield "Pooling", {"embedding_dimension": width, "pooling_mode": "cls" if encoder.pooling == "cls" else "mean"}, {}
+    if isinstance(encoder.head, nn.Linear):
+        sizes = {"in_features": width, "out_features": encoder.dimension, "bias": True}
+        weights = {f"linear.{name}": weight for name, weight in encoder.head.named_parameters()}
+        yield "Dense", sizes | {"activation_function": IDENTITY}, weights
+    if similarity == "cosine":
+        yield "Normalize", {}, {}
+
+
+def _write_tokenizer(words: WordPiece, frame: tuple[str, str], folder: Path, cut: int) -> None:
+    """Write what cuts texts into the same tokens."""
+    from tokenizers import Regex, normalizers, processors
+
+    words.save(folder / "vocab.txt")
+    made, special = bert_tokenizer(words.ids), list(dict.fromkeys([*words.SPECIAL, *frame]))
+    made.add_special_tokens(special)
+    # The blank in front lets the last step see a text of which nothing is left.
+    steps = [normalizers.Prepend(" "), made.normalizer, normalizers.Replace(Regex(r"\A *\z"), NOTHING)]
+    made.normalizer = normalizers.Sequence(steps)
+    made.post_processor = processors.TemplateProcessing(
+        single=f"{frame[0]} $A {frame[1]}",
+        pair=f"{frame[0]} $A [SEP] $B {frame[1]}",
+        special_tokens=[(token, words.ids[token]) for token in special],
+    )
+    made.save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
+    # What looks like a special token in a text is text.
+    told |= {"split_special_tokens": True, "do_lower_case": True, "model_max_length": cut}
+    names = {"pad_token": "[PAD]", "unk_token": UNKNOWN, "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    _json(folder / "tokenizer_config.json", told | names | {"mask_token": "[MASK]"})
+
+
+# --- a folder --------------------------------------------------------------------------------------
+
+
+def _write_modules(folder: Path, kinds: Mapping[str, str], similarity: str) -> None:
+    """Tell sentence-transformers what a folder is made of: paths to kinds of modules."""
+    modules = [{"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+               for place, (path, kind) in enumerate(kinds.items())]  # fmt: skip
+    _json(folder / "modules.json", modules)
+    _json(folder / "config_sentence_transformers.json", {"similarity_fn_name": similarity})
+
+
+def _write_router(folder: Path, similarity: str) -> None:
+    """Let sentence-transformers take two towers as one."""
+    towers = {side: json.loads((folder / side / "modules.json").read_text()) for side in SIDES}
+    paths = {side: [f"{side}/{each['path']}" for each in modules] for side, modules in towers.items()}
+    types = {f"{side}/{each['path']}": each["type"] for side, modules in towers.items() for each in modules}
+    told = {"types": types, "structure": paths, "parameters": {"default_route": "document"}}
+    _json(folder / "router_config.json", told)
+    _write_modules(folder, {"": "Router"}, similarity)
+
+
+def licence(name: str) -> str:
+    """The licence of a collection or of articles, by their name or that of their file in the catalogue."""
+    known = {stem: entry.licence for entry in catalogue().values()
+             for stem in (*(Path(file.name).stem for file in entry.files), entry.name)}  # fmt: skip
+    found = [stem for stem in known if name == stem or name.startswith(f"{stem}-")]
+    return known[max(found, key=len)] if found else "the corpus's own"
+
+
+README = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, feature-extraction, sentence-similarity, dense-retrieval]
+---
+
+# {name}
+
+A dual encoder for dense retrieval of {parameters:,} weights: {dimension} numbers a text, compared by {similarity}. Text
+is lowercased. A query is cut at {query} tokens, a document at {document}, those that are put around it not counted. An
+empty string has no token at all: where there is no title, or no text, write a blank.
+
+## How to load it
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(".")  # this folder
+queries = model.encode_query(["a question"])
+documents = model.encode_document([("a title", "a text"), (" ", "a text without one")])  # or texts alone
+scores = model.similarity(queries, documents)
+```
+
+With transformers alone{side}:
+
+```python
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("{path}"), AutoModel.from_pretrained("{path}")
+batch = tokenizer(["a text", "another text"], padding=True, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    states = model(**batch).last_hidden_state
+{code}
+```
+
+## What it was trained on
+
+{data}
+
+```json
+{settings}
+```
+{results}"""
+
+
+def _readme(retriever: Retriever, card: Card, cuts: Mapping[str, int]) -> str:
+    made, encoder = retriever.architecture, retriever.model.document_encoder
+    path = "document" if made.towers == "two" else "."
+    code = {
+        "cls": ["encoded = states[:, 0]"],
+        "all": ['counted = batch["attention_mask"][..., None]'],
+        "mean": [
+            f"around = torch.tensor(tokenizer.convert_tokens_to_ids({list(FRAME)}))",
+            'counted = (batch["attention_mask"].bool() & ~torch.isin(batch["input_ids"], around))[..., None]',
+        ],
+    }[made.pooling]
+    code += ["encoded = (states * counted).sum(1) / counted.sum(1)"] if made.pooling != "cls" else []
+    if isinstance(encoder.head, nn.Linear):
+        dense = f"{path}/{2 + (made.pooling == 'mean')}_Dense/{WEIGHTS}"
+        code += [f'head = load_file("{dense}")', 'encoded = encoded @ head["linear.weight"].T + head["linear.bias"]']
+    code += ["encoded = torch.nn.functional.normalize(encoded, dim=-1)"] if made.similarity == "cosine" else []
+    return README.format(
+        name=card.name, parameters=retriever.parameters, dimension=made.dimension,
+        similarity="the cosine" if made.similarity == "cosine" else "the inner product",
+        query=cuts["query"] - 2, document=cuts["document"] - 2, path=path, code="\n".join(code),
+        side=", a document (a query by the folder `query`)" if made.towers == "two" else "",
+        data="\n".join(f"- {name}; licence: {licence(name)}" for name in card.data) or "Nothing: it is as it began.",
+        settings=json.dumps(card.settings, indent=1, default=str, ensure_ascii=False),
+        results="" if card.results is None else f"\n## Results\n\n{_table(card.results)}\n",
+    )  # fmt: skip
+
+
+def _table(frame: pd.DataFrame) -> str:
+    """A table in Markdown."""
+    whole = frame.reset_index()
+    rows = [whole.columns, ["---"] * whole.shape[1], *whole.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows)
