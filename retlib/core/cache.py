@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from filelock import FileLock
 
-from retlib.core import runtime
+from retlib.core import parallel, runtime
 
 # Packages whose versions may change what is made.
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "faiss-cpu", "gensim", "bm25s")
@@ -48,14 +49,16 @@ def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], 
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic(PACKAGES)}
     folder = runtime.cache_dir() / kind / key(settings)
-    if folder.is_dir():
+    if parallel.agreed(folder.is_dir()):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():
+    with FileLock(f"{folder}.lock") if parallel.rank() == 0 else nullcontext():
+        if not parallel.agreed(folder.is_dir()):
             partial = folder.with_suffix(".partial")
-            partial.mkdir(exist_ok=True)
-            make(partial)
-            (partial / "settings.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
-            os.replace(partial, folder)
+            with parallel.scratch(partial) as filled:
+                make(filled)
+            if parallel.rank() == 0:
+                (partial / "settings.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
+                os.replace(partial, folder)
+            parallel.agreed(None)
     return folder

@@ -116,10 +116,11 @@ def set_random_state(state: list) -> None:
 
 
 def device():
-    """The torch device: `$RETLIB_DEVICE`, or CUDA where there is one, or the CPU."""
+    """The torch device: `$RETLIB_DEVICE`, or CUDA where there is one, of several processes each its own, or the CPU."""
     import torch
 
-    name = os.environ.get("RETLIB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    own = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
+    name = os.environ.get("RETLIB_DEVICE") or (own if torch.cuda.is_available() else "cpu")
     require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise SettingError("RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu.")

@@ -137,7 +137,7 @@ class WikiLink(Task):
         count = len(structure.names)
         require(
             len(structure.link_targets) > 0,
-            "wlp needs links between articles, and these have none",
+            "wlp needs links between articles, and this corpus has none: leave wlp out, or take articles with links",
             DataError,
         )
         self._starts, self._counts = structure.first_sections

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from retlib.core import runtime
+from retlib.core import parallel, runtime
 from retlib.core.errors import require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.training.optimizers import OPTIMIZERS
@@ -147,7 +147,7 @@ def train(
         In an epoch, where the schedule counts epochs.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
-    checkpoint = Checkpoint(folder) if folder else None
+    checkpoint = Checkpoint(parallel.shared(folder)) if folder else None
     if checkpoint is None or not checkpoint.restore(loop):
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
@@ -158,13 +158,13 @@ def train(
             loop.evaluate(validate, loss)
             bar.update(loop.step - before)
             bar.set_postfix(loss=f"{loss:.3f}", best=f"{loop.history.best_score:.3f}", refresh=False)
-            if checkpoint and time.perf_counter() - saved > CHECKPOINT_SECONDS:
+            if checkpoint and parallel.rank() == 0 and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                 checkpoint.save(loop)
                 saved = time.perf_counter()
     if schedule.keep == "best":
         loop.restore_best()
     loop.history.parts = {part: round(taken, 3) for part, taken in task.parts.items()}
-    if checkpoint:
+    if checkpoint and parallel.rank() == 0:
         checkpoint.remove()
     return loop.history
 
@@ -203,12 +203,13 @@ class _Loop:
         autocast = partial(runtime.autocast, self.schedule.precision)
         while self.step < stop:
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
-            runtime.seed_torch(self.seed * 1_000_003 + self.step)
+            runtime.seed_torch(self.seed * 1_000_003 + self.step + parallel.rank() * 1_000_000_007)
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             batch = self.task.batch(self.step)
             self._look(batch)
             total += self.task.backward(batch, autocast)
+            parallel.average(self.task.module.parameters())
             self._set_rate()
             for optimizer in self.optimizers:
                 optimizer.step()
