@@ -14,6 +14,7 @@ its conditions is not seen. These are comparisons without which the claim says n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,8 +28,9 @@ from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.report.curve_evidence import TESTS as CURVE_TESTS
 from retlib.report.evidence import TESTS as RANKING_TESTS
-from retlib.report.evidence import Evidence, Records, named, printed, used
+from retlib.report.evidence import Evidence, printed
 from retlib.report.gate import gated
+from retlib.report.records import Records, bindings, called, named, used
 from retlib.report.seed_evidence import TESTS as SEED_TESTS
 
 TESTS = {**RANKING_TESTS, **CURVE_TESTS, **SEED_TESTS}
@@ -40,9 +42,11 @@ SIGNS = {HOLDS: "✓", CONTRADICTED: "✗", NO_EFFECT: "≈", INCONCLUSIVE: "~",
 # Where one seed points that would be a verdict with several.
 POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against", NO_EFFECT: "no effect"}
 # What a binding says of its claim, and not of each comparison.
-OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough")
-PART, STAND_IN = "part", "stand-in"
-FIDELITY = {PART: "a part of the paper's data", STAND_IN: "a stand-in for the paper's data"}
+OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough", "as_tested", "numbers")
+SUBSET, STAND_IN = "subset", "stand-in"
+# Beyond so many times as many questions and seeds it does not matter how many.
+FAR = 100
+FIDELITY = {SUBSET: "a subset of the paper's data", STAND_IN: "a stand-in for the paper's data"}
 
 
 # --- the papers ----------------------------------------------------------------------------------------
@@ -116,11 +120,6 @@ def reported_values(paper: str, artefact: str, data_set: str, rows: Mapping[str,
 # --- the bindings --------------------------------------------------------------------------------------
 
 
-def bindings() -> dict:
-    """The bindings of claims to comparisons, and of the papers' data sets to collections."""
-    return notebook_files.parsed(runtime.root() / "data" / "papers" / "bindings.yaml")
-
-
 def compared(claim: Mapping) -> list[tuple[str, str]]:
     """The systems (``experiment:name``) that a claim's binding compares, each with the paper's data set."""
     return [place for part in ("each", "given") for spec in claim.get(part, ()) for place in used(spec)]
@@ -149,8 +148,8 @@ def tested_in(claim: Mapping) -> list[str]:
 
 
 def joint_fidelity(places: Iterable[Mapping]) -> str:
-    """`stand-in` if one of the collections that stand for data sets is one, else `part`."""
-    return STAND_IN if any(place["fidelity"] == STAND_IN for place in places) else PART
+    """`stand-in` if one of the collections that stand for data sets is one, else `subset`."""
+    return STAND_IN if any(place["fidelity"] == STAND_IN for place in places) else SUBSET
 
 
 # --- the verdicts --------------------------------------------------------------------------------------
@@ -171,11 +170,14 @@ class Gathered:
         Its comparisons and its conditions.
     reason : str
         Why there is no evidence; "" where there is.
+    as_tested : str
+        What is tested, where that is not what the paper says; else "".
     """
 
     evidence: Sequence[Evidence] = ()
     given: Sequence[Evidence] = ()
     reason: str = ""
+    as_tested: str = ""
 
 
 def gather(paper: str, profile: str, source: str | None = None) -> dict[str, Gathered]:
@@ -191,21 +193,24 @@ def gather(paper: str, profile: str, source: str | None = None) -> dict[str, Gat
             continue
         for spec in (spec for part in ("each", "given") for spec in asked(claim, part)):
             require_one_of(f"test of {claim_id}", spec["test"], TESTS)
+        numbers = {name: of("").number(*place) for name, place in claim.get("numbers", {}).items()}
+        tested = claim.get("as_tested", "").format(**numbers)
         try:
             require(not (reason := untested(claim, profile)), reason, DataError)
             _on_enough(claim, of(""))
-            gathered[claim_id] = Gathered(*(_all_found(claim, part, of) for part in ("each", "given")))
+            found = [_all_found(claim, part, of) for part in ("each", "given")]
+            gathered[claim_id] = Gathered(*found, as_tested=tested)
         except DataError as error:
-            gathered[claim_id] = Gathered(reason=str(error))
+            gathered[claim_id] = Gathered(reason=str(error), as_tested=tested)
     return gathered
 
 
 def _on_enough(claim: Mapping, records: Records) -> None:
     """Whether the data sets of a claim are as many collections; `DataError` if not: one is no sample of several."""
     data_sets = compared_on(claim)
-    here = {records.collection(data_set) for data_set in data_sets}
+    here = sorted({called(records.collection(data_set)) for data_set in data_sets})
     enough = claim.get("one_is_enough", False) or len(here) == len(data_sets)
-    require(enough, f"needs {len(data_sets)} collections, here are {len(here)}: {', '.join(sorted(here))}", DataError)
+    require(enough, f"needs {len(data_sets)} collections, here are {len(here)}: {', '.join(here)}", DataError)
 
 
 def _once(asked: Iterable[Mapping], records: Records) -> list[Mapping]:
@@ -237,9 +242,9 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     Returns
     -------
     DataFrame
-        A row for each claim, in the order of claims.csv: `paper`, `claim`, `tier`, `statement`,
+        A row for each claim, in the order of claims.csv: `paper`, `claim`, `tier`, `statement`, `as_tested`,
         `verdict`, `said` (how many comparisons speak for it and against it), `p` (Holm-corrected within the paper),
-        `seeds`, `fidelity` (`part` or `stand-in`, of the data to the paper's), `evidence` (a list of `Evidence`),
+        `seeds`, `fidelity` (`subset` or `stand-in`, of the data to the paper's), `evidence` (a list of `Evidence`),
         `given` (the same of its conditions), `reason` (why it is not tested).
     """
     bound, gathered = bindings(), gather(paper, profile, source)
@@ -252,7 +257,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     corrected = every.apply(holm)
     rows = []
     for claim in papers_table("claims").query("paper == @paper").itertuples():
-        mine, given, reason = evidence.get(claim.id, []), gathered[claim.id].given, gathered[claim.id].reason
+        mine, known = evidence.get(claim.id, []), gathered[claim.id]
+        given, reason = known.given, known.reason
         verdict, p, said = NOT_TESTED, None, ""
         if mine:
             others = [value for name, value in largest.items() if name != claim.id]
@@ -264,7 +270,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
         rows.append(
             {
                 "paper": paper, "claim": claim.id, "tier": claim.tier, "statement": claim.statement,
-                "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
+                "as_tested": known.as_tested, "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
                 "seeds": min((each.seeds for each in mine), default=0),
                 "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "given": list(given),
                 "reason": reason,
@@ -282,7 +288,7 @@ def _decide(
 ) -> tuple[str, float | None, str, str]:
     """The verdict, the corrected p-value that it rests on, what its comparisons say, and why there is no verdict."""
     reasons = [each.closed for each in evidence if each.closed]
-    reasons += [f"given {each.label}: {each.closed or f'not seen ({each.text})'}" for each in given if not seen(each)]
+    reasons += [presupposed(each) for each in given if not seen(each)]
     reasons = list(dict.fromkeys(reasons))
     if reasons:
         return NOT_TESTED, None, "", "; ".join(first_few(reasons, 2))
@@ -311,6 +317,16 @@ def _speaks(p_for: float, p_against: float, p_none: float) -> str:
 def seen(condition: Evidence) -> bool:
     """Whether a condition speaks for itself: without correction, as it decides no claim."""
     return not condition.closed and condition.p_for < LEVEL
+
+
+def presupposed(each: Evidence) -> str:
+    """What a condition asks for, and that it is not seen here."""
+    here = f"{each.effect:+.1f} points, maybe by chance"
+    here = f"{-each.effect:.1f} points below" if each.effect < each.margin else here
+    told = each.closed or f"here it is {here}"
+    limit = f", or behind by less than {-each.margin:g} points" if each.margin < 0 else ""
+    asked = f"{each.names[0]} is ahead of {each.names[1]}{limit} ({each.place})" if each.names else each.label
+    return f"the claim presupposes that {asked}; {told}"
 
 
 def decisive(row: Any) -> Evidence:
@@ -350,21 +366,48 @@ def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
 
 def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
     """A ledger for printing: evidence as text, one line a claim; of its comparisons the first so many, or all."""
-    shown_of = {name: verdicts[name].map(lambda found: [f"{each.label}: {each.text}" for each in found])
-                for name in ("evidence", "given")}  # fmt: skip
+    shown_of = {name: verdicts[name].map(lambda found: [each.told for each in found]) for name in ("evidence", "given")}
     texts = [
         first_few([*found, *(f"given {text}" for text in given)], shown)
         for found, given in zip(shown_of["evidence"], shown_of["given"], strict=True)
     ]
     said = (verdicts["reason"] + verdicts["said"]).tolist()  # it has one of them
-    evidence = ["; ".join([what, *several]) for what, several in zip(said, texts, strict=True)]
+    asked = [[f"as tested: {each}"] if each else [] for each in verdicts["as_tested"]]
+    evidence = ["; ".join([what, *several, *more]) for what, several, more in zip(said, texts, asked, strict=True)]
     return verdicts[["claim", "tier", "verdict", "p", "seeds", "fidelity"]].assign(evidence=evidence)
 
 
 def lines(evidence: Iterable[Evidence]) -> list[str]:
-    """A line for each comparison: what is compared, the effect with its interval, and the note."""
+    """A line for each comparison: what is compared, the values, the effect with its interval, and the note."""
     notes = [("; ".join(filter(None, (each.note, each.closed))), each) for each in evidence]
-    return [f"{each.label}: {each.text}" + (f" ({note})" if note else "") for note, each in notes]
+    return [each.told + (f" ({note})" if note else "") for note, each in notes]
+
+
+def to_decide(row: Any) -> list[str]:
+    """Of a claim that is inconclusive: how small an effect shows, and what it takes to see the paper's, or ours."""
+    if row.verdict != INCONCLUSIVE:
+        return []
+    each = decisive(row)
+    whose = "one as large as here" if each.paper is None else "one as large as the paper's"
+    effect = each.effect if each.paper is None else math.log(each.paper) if each.ratio else each.paper
+    told, beyond = "", effect - each.margin
+    if beyond >= each.smallest:
+        told = f"; {whose} would be seen" + (", but for the correction over the paper" if each.paper is None else "")
+    elif beyond > 0:
+        times = math.ceil((each.smallest / beyond) ** 2)
+        more = f"about {times} times" if times <= FAR else f"more than {FAR} times"
+        told = f"; {whose} takes {more} as many {' and '.join(filter(None, (each.counted, 'seeds')))}"
+    limit = " beyond the margin" if each.margin else ""
+    which = f" {each.label}:" * (len(row.evidence) > 1)
+    return [f"to decide:{which} effects show from {each.shown(each.smallest)}{limit} on{told}"]
+
+
+def without_curve(verdicts: pd.DataFrame) -> str:
+    """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
+    bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
+    which = "; ".join(bare["statement"])
+    said = "Of some systems no learning curve was recorded, so that nobody knows whether they still learned"
+    return f"{said}: {which}." if which else ""
 
 
 def conditions(given: Iterable[Evidence]) -> list[str]:
@@ -376,4 +419,6 @@ def format_verdict(row: Any) -> str:
     """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
     rests = [f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {FIDELITY.get(row.fidelity)}"]
     said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *lines(row.evidence), *conditions(row.given)]
-    return "\n".join([row.statement, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])
+    said += to_decide(row)
+    asked = [f"  as tested: {row.as_tested}"] if row.as_tested else []
+    return "\n".join([row.statement, *asked, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])

@@ -18,7 +18,8 @@ import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import compare, same_seeds
-from retlib.report.evidence import Evidence, Records, above, named, none, rising, stated, versus
+from retlib.report.evidence import Evidence, above, both_of, none, rising, stated, versus
+from retlib.report.records import Records, named
 
 # A curve is smoothed by its means over so many windows of equal length.
 WINDOWS = 10
@@ -68,8 +69,9 @@ def _rise(records: Records, spec: Mapping) -> list[Evidence]:
     windows = [values.iloc[i * size : (i + 1) * size].set_axis(range(size)) for i in range(WINDOWS)]
     found, p = rising(windows, _blocks(windows[0].index))
     label, sides = records.label(named(spec["system"])[1], spec["data"]), (_mean(windows[-1]), _mean(windows[0]))
-    note = f"from the first to the last of {WINDOWS} windows; the effect is the rise from one to the next"
-    return [Evidence.of(label, found, sides, p, note, one_seed=found.seeds == 1)]
+    note = f"the first and the last of {WINDOWS} windows"
+    more = {"one_seed": found.seeds == 1, "values": sides[::-1], "step": "window", "counted": "steps of a window"}
+    return [Evidence.of(label, found, sides, p, note, **more)]
 
 
 def _pair(records: Records, spec: Mapping, share: float = END) -> list[Evidence]:
@@ -82,8 +84,9 @@ def _pair(records: Records, spec: Mapping, share: float = END) -> list[Evidence]
     found, margin = compare(a, b, _blocks(steps)), spec.get("margin", 0.0)
     note = "all steps" if share == 1 else f"the last {share:.0%} of the steps"
     note += f", {stated(margin)}" if margin else ""
-    label, sides, alone = records.label(versus(spec), spec["data"]), (_mean(a), _mean(b)), found.seeds == 1
-    return [Evidence.of(label, found, sides, above(found, margin), note, one_seed=alone, p_none=none(found, spec))]
+    label, sides = records.label(versus(spec), spec["data"]), (_mean(a), _mean(b))
+    more = {"one_seed": found.seeds == 1, "p_none": none(found, spec), "margin": margin, "counted": "steps"}
+    return [Evidence.of(label, found, sides, above(found, margin), note, **more, **both_of(records, spec))]
 
 
 def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:
@@ -101,8 +104,8 @@ def _sawtooth(records: Records, spec: Mapping) -> list[Evidence]:
         found, differences = compare(a, b), (a - b).mean(axis=1)
         note = f"A above B in {int((differences > 0).sum())} of {len(differences)} cycles of {every} steps"
         label = records.label(f"{named(spec['system'])[1]}, {what}", spec["data"])
-        sides, alone = (_mean(a), _mean(b)), found.seeds == 1
-        evidence.append(Evidence.of(label, found, sides, above(found), note, one_seed=alone))
+        sides, more = (_mean(a), _mean(b)), {"one_seed": found.seeds == 1, "counted": "cycles"}
+        evidence.append(Evidence.of(label, found, sides, above(found), note, **more))
     return evidence
 
 
@@ -120,7 +123,7 @@ def _swing(records: Records, spec: Mapping) -> list[Evidence]:
     found, sides = compare(_pseudovalues(a), _pseudovalues(b)), [max(0.0, _mean(side)) ** 0.5 for side in (a, b)]
     note = f"swings that repeat every {every} steps, root mean square; the effect is A² - B²"
     label = records.label(versus(spec), spec["data"])
-    return [Evidence.of(label, found, sides, above(found), note, one_seed=found.seeds == 1)]
+    return [Evidence.of(label, found, sides, above(found), note, one_seed=found.seeds == 1, counted="cycles")]
 
 
 def _pseudovalues(products: pd.DataFrame) -> pd.DataFrame:

@@ -7,18 +7,17 @@ Every effect points the claim's way: positive, or as a ratio above 1, it speaks 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import Comparison, average, between_seeds, compare, same_seeds
-from retlib.evaluation.results import Results
+from retlib.evaluation.measures import Comparison, average, compare, same_seeds
+from retlib.report.records import Records, called, named
 
 # A measure ends at 100 points: sides that are both this near cannot be told apart.
 CEILING = 99.0
@@ -56,6 +55,22 @@ class Evidence:
         The effect that the paper prints, as a difference in points or as a ratio.
     p_none : float
         p-value for there being no effect; see `none`.
+    margin : float
+        What the effect must be above; of two that are to be alike, within.
+    names : sequence of str
+        The two sides, where one is to be ahead of the other.
+    place : str
+        The measure and the collection.
+    values : sequence of float
+        What is shown of the sides, in the order of the label; without it `a` and `b`.
+    says : str
+        A sentence with a ``{}`` for each of the values, in the place of label and values.
+    step : str
+        What the effect is for each of, where the values are in order.
+    counted : str
+        What `queries` counts.
+    no_curve : bool
+        Whether a trained system has no learning curve.
     """
 
     label: str
@@ -75,6 +90,14 @@ class Evidence:
     closed: str = ""
     paper: float | None = None
     p_none: float = 1.0
+    margin: float = 0.0
+    names: Sequence[str] = ()
+    place: str = ""
+    values: Sequence[float] = ()
+    says: str = ""
+    step: str = ""
+    counted: str = "questions"
+    no_curve: bool = False
 
     @classmethod
     def of(
@@ -84,7 +107,7 @@ class Evidence:
         sides: Sequence[float],
         p: tuple[float, float],
         note: str = "",
-        **more: bool | str | float,
+        **more: Any,
     ) -> Evidence:
         """A comparison with the two sides' values, and the p-values for and against."""
         numbers = (found.effect, *found.interval(), *p, found.seeds, found.queries)
@@ -92,9 +115,26 @@ class Evidence:
 
     @property
     def text(self) -> str:
-        """The effect with its interval, as pages show it: ``+2.10 [+1.20, +3.00]``, or ``x0.31 [x0.25, x0.40]``."""
-        paper = "" if self.paper is None else f", paper {f'x{self.paper:.3g}' if self.ratio else f'{self.paper:+g}'}"
-        return f"{self.shown(self.effect)} [{self.shown(self.low)}, {self.shown(self.high)}]{paper}"
+        """The two values and the effect: ``57.1 against 55.0, +2.10 [+1.20, +3.00]``, or ``310 against 1000, x3.23 …``.
+
+        Of values in order all: ``68.7 → 80.4 → 85.0, +5.30 [+4.95, +5.64] a step``.
+        """
+        sides = (" → " if self.step else " against ").join(self._sides())
+        return self._effect() if self.says else f"{sides}, {self._effect()}"
+
+    @property
+    def told(self) -> str:
+        """What is compared, and what comes of it."""
+        return f"{self.says.format(*self._sides())}: {self.text}" if self.says else f"{self.label}: {self.text}"
+
+    def _sides(self) -> list[str]:
+        return [f"{value:.3g}" if self.ratio else f"{value:.1f}" for value in self.values or (self.a, self.b)]
+
+    def _effect(self) -> str:
+        """The effect with its interval, and the paper's: ``+2.10 [+1.20, +3.00], paper +1.5``."""
+        paper = "" if self.paper is None else f", paper {f'x{self.paper:.3g}' if self.ratio else f'{self.paper:+.4g}'}"
+        each = f" a {self.step}" if self.step else ""
+        return f"{self.shown(self.effect)} [{self.shown(self.low)}, {self.shown(self.high)}]{each}{paper}"
 
     def shown(self, effect: float) -> str:
         """An effect in the unit of this comparison."""
@@ -104,19 +144,6 @@ class Evidence:
         return f"x{ratio:.2f}" if 0.1 <= ratio < 1000 else f"x{ratio:.2g}"
 
 
-def named(system: str) -> tuple[str, str]:
-    """The experiment and the name within it, of a system as the bindings write it: ``experiment:name``."""
-    experiment, _, name = system.partition(":")
-    return experiment, name
-
-
-def used(spec: Mapping) -> list[tuple[str, str]]:
-    """The systems (``experiment:name``) that a comparison needs, each with the paper's data set."""
-    if "terms" in spec:
-        return [(system, data_set) for _, system, data_set in spec["terms"]]
-    return [*product(spec.get("pair") or spec.get("systems") or [spec["system"]], spec["data"].split("+"))]
-
-
 def printed(spec: Mapping) -> float | None:
     """The effect that the paper prints for a comparison, turned as ours: above 1 a ratio speaks for the claim."""
     paper = spec.get("paper")
@@ -124,130 +151,6 @@ def printed(spec: Mapping) -> float | None:
         return paper
     # Of these a binding has A over B, or the number itself.
     return paper / spec["above"] if "above" in spec else spec.get("below", 1) / paper
-
-
-class Records:
-    """The recorded values of a paper's experiments at one profile, for one measure.
-
-    Parameters
-    ----------
-    profile : str
-    places : mapping
-        The paper's data set to profile to its collection, as the bindings have it.
-    measure : str
-    load : callable
-        Experiment to its results, or to None where it has none; called again and again.
-    """
-
-    def __init__(self, profile: str, places: Mapping[str, Mapping], measure: str, load: Callable) -> None:
-        self.profile, self.places, self.measure, self._load = profile, places, measure, load
-        self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
-
-    def of(self, system: str) -> tuple[Results, str]:
-        """The results of a system's experiment, and its name in them; `DataError` if there are none."""
-        experiment, name = named(system)
-        found = self._load(experiment)
-        require(found is not None, f"experiment {experiment} has no results at profile {self.profile}", DataError)
-        return found, name
-
-    def collection(self, data_set: str) -> str:
-        """The collection that stands for a paper's data set."""
-        place = self.places.get(data_set, {}).get(self.profile)
-        require(place is not None, f"no collection stands for {data_set} at profile {self.profile}", DataError)
-        return place["collection"]
-
-    def collections(self, data_sets: str) -> dict[str, str]:
-        """Those of several data sets, joined by +, each once: collection to one data set that it stands for."""
-        return {self.collection(data_set): data_set for data_set in data_sets.split("+")}
-
-    def label(self, what: str, data_sets: str = "") -> str:
-        """What is compared, and where; with the measure, where it is not that of most claims."""
-        measure = "" if self.measure == "AP@100" else f"{self.measure}: "
-        return measure + what + (f", on {' and '.join(self.collections(data_sets))}" if data_sets else "")
-
-    def values(self, system: str, data_set: str) -> pd.DataFrame:
-        """Per-query values in points of a hundred: index query, a column for each seed."""
-        found, name = self.of(system)
-        return found.per_query(self.collection(data_set), "test", self.measure, name) * 100
-
-    def clusters(self, system: str, data_set: str) -> pd.Series:
-        """Query to cluster."""
-        return self.of(system)[0].clusters(self.collection(data_set), "test", self.measure)
-
-    def by_seed(self, system: str, data_set: str, column: str, measure: str | None = None) -> pd.Series:
-        """What is in a column of a system's rows, of those of a measure or of all, by seed."""
-        found, name = self.of(system)
-        rows = found.of_system(name)
-        rows = rows[rows["collection"] == self.collection(data_set)]
-        rows = rows if measure is None else rows[rows["measure"] == measure]
-        # Rows of costs, and of systems that are not trained, have no steps.
-        values = rows.reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
-        return values.set_index("seed")[column].sort_index().astype(float)
-
-    def candidates(self, system: str, data_set: str) -> float:
-        """Among how many candidates a system was measured; infinite where it is unknown."""
-        found, name = self.of(system)
-        rows = found.of_system(name)
-        rows = rows[rows["collection"] == self.collection(data_set)]
-        mine = rows[rows["measure"] == self.measure]  # of curves there are no rows, but of their ends
-        rows = (mine if len(mine) else rows).reindex(columns=["candidates"])
-        return float(rows["candidates"].dropna().astype(float).min()) if rows["candidates"].notna().any() else np.inf
-
-    def trained(self, system: str) -> bool:
-        """Whether a system was trained, so that another seed would give another one."""
-        found, name = self.of(system)
-        rows = found.of_system(name).reindex(columns=["seed", "steps", "measure"])
-        # Times are recorded with every seed, of what is not trained, too.
-        return bool(rows["steps"].notna().any()) or rows["seed"][rows["measure"] == self.measure].nunique() > 1
-
-    def one_seed(self, systems: Iterable[str], values: Iterable[pd.DataFrame]) -> bool:
-        """Whether the values of a trained system are of one seed alone."""
-        return any(value.shape[1] == 1 and self.trained(name) for name, value in zip(systems, values, strict=True))
-
-    def pooled(self, terms: Iterable[tuple[float, str, str]], seeds: int) -> list[tuple[float, float]]:
-        """The variance over seeds of a weighted sum of systems, from all trained systems of their chapters.
-
-        For `retlib.evaluation.measures.average`: of each chapter the two parts that
-        `retlib.evaluation.measures.between_seeds` finds, each with its weight, over the number of seeds.
-
-        Parameters
-        ----------
-        terms : iterable of (float, str, str)
-            Weight, system, and data sets joined by +, over which its values are averaged first: one model answers all.
-        seeds : int
-            Over which the sum is taken.
-        """
-        weights: dict[tuple, list[float]] = defaultdict(list)
-        for weight, system, data_sets in terms:
-            if self.trained(system):
-                weights[named(system)[0], tuple(self.collections(data_sets))].append(weight)
-        found: list[tuple[float, float]] = []
-        for where, mine in weights.items() if seeds > 1 else ():
-            squares, total = sum(weight**2 for weight in mine), sum(mine)
-            for factor, (variance, freedom) in zip((squares, total**2), self._between_seeds(*where), strict=False):
-                found += [(factor * variance / seeds, freedom)] if factor * variance > 0 else []
-        return found
-
-    def _between_seeds(self, experiment: str, collections: tuple[str, ...]) -> tuple[tuple[float, int], ...]:
-        """`between_seeds` of a chapter's systems that have the same seeds; empty where there are no two."""
-        where = experiment, collections
-        if where not in self._variances:
-            found, means = self._load(experiment), {}
-            first, *others = ([*found.systems(name, "test", self.measure)] for name in collections)
-            for system in (each for each in first if all(each in other for other in others)):
-                values = [found.per_query(name, "test", self.measure, system) for name in collections]
-                means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
-            most = max((len(each) for each in means.values()), default=0)
-            together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
-            several = most > 1 and min(together.shape) > 1
-            self._variances[where] = between_seeds(together) if several else ()
-        return self._variances[where]
-
-    def table(self, kind: str, system: str) -> pd.DataFrame:
-        """A system's lines of one of its experiment's tables; none where there is no such table."""
-        found, name = self.of(system)
-        table = found.tables.get(kind, pd.DataFrame(columns=["system", "measure", "collection"]))
-        return table[table["system"] == name]
 
 
 # --- what speaks for a claim and against it: pairs of one-sided p-values -------------------------------
@@ -300,6 +203,12 @@ def versus(spec: Mapping) -> str:
     return " minus ".join(named(system)[1] for system in spec["pair"])
 
 
+def both_of(records: Records, spec: Mapping) -> dict[str, Any]:
+    """The names of a pair, and where it is compared."""
+    return {"names": [named(system)[1] for system in spec["pair"]],
+            "place": f"{records.measure} on {records.on(spec['data'])}"}  # fmt: skip
+
+
 def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence]:
     """A less B, averaged over the data sets: above a margin, or within one."""
     systems, margin, parts, every = spec["pair"], spec.get("margin", 0.0), [], []
@@ -313,7 +222,7 @@ def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence
     p, note = (within(found, margin), f"within {margin:g} points") if equal else (above(found, margin), stated(margin))
     alone = any(records.one_seed(systems, both) for both in every)
     shut = closed(found, [value for both in every for value in both])
-    more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec)}
+    more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec), "margin": margin} | both_of(records, spec)
     return [Evidence.of(records.label(versus(spec), spec["data"]), found, sides, p, note, **more)]
 
 
@@ -330,10 +239,9 @@ def _trend(records: Records, spec: Mapping) -> list[Evidence]:
 
     found, p = rising(values, records.clusters(systems[0], data), pooled)
     means = [float(value.to_numpy().mean()) for value in values]
-    note = f"values {', '.join(f'{mean:.1f}' for mean in means)}; the effect is the rise from one system to the next"
-    label = records.label(f"{len(values)} systems in order, {named(systems[0])[1]} to {named(systems[-1])[1]}", data)
-    sides, alone, shut = (means[-1], means[0]), records.one_seed(systems, values), closed(found, values)
-    return [Evidence.of(label, found, sides, p, note, one_seed=alone, closed=shut)]
+    label = records.label(f"from {named(systems[0])[1]} to {named(systems[-1])[1]}", data)
+    more = {"one_seed": records.one_seed(systems, values), "closed": closed(found, values)}
+    return [Evidence.of(label, found, (means[-1], means[0]), p, values=means, step="step", **more)]
 
 
 def rising(
@@ -379,28 +287,33 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
         values = same_seeds(*(value.loc[shared] for value in values))
     sums = _independent if spec.get("independent") else _paired
     found = sums(weights, values, clusters, records.pooled(terms, max(value.shape[1] for value in values)))
-    parts = [weight * float(value.to_numpy().mean()) for weight, value in zip(weights, values, strict=True)]
+    means, where = [float(value.to_numpy().mean()) for value in values], {on for *_, on in terms}
+    parts = [weight * mean for weight, mean in zip(weights, means, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
-    label = _sum([(weight, f"{named(system)[1]} on {records.collection(on)}") for weight, system, on in terms])
+    sides = sides if len(terms) > 1 else (parts[0], spec.get("margin", 0.0))  # a printed number
+    names = [f"{named(system)[1]} on {called(records.collection(on))}" for _, system, on in terms]
+    margin = spec.get("within", spec.get("margin", 0.0))
     if "within" in spec:
-        p, note = within(found, spec["within"]), f"within {spec['within']} points"
+        p, note = within(found, margin), f"within {margin} points"
     else:
-        p, note = above(found, spec.get("margin", 0.0)), stated(spec.get("margin", 0.0))
-    more = {"one_seed": records.one_seed(systems, values), "closed": closed(found, values), "p_none": none(found, spec)}
-    return [Evidence.of(records.label(label), found, sides, p, note, **more)]
+        p, note = above(found, margin), stated(margin)
+    more = {
+        "one_seed": records.one_seed(systems, values), "closed": closed(found, values), "p_none": none(found, spec),
+        "margin": margin, "names": names if weights == [1, -1] else (), "place": records.measure,
+    }  # fmt: skip
+    if "says" not in spec:
+        return [Evidence.of(records.label(_sum(weights, names)), found, sides, p, note, **more)]
+    shown = [float(np.dot(each, means)) for each in spec["sides"]]
+    says = records.label(spec["says"], *(where if len(where) == 1 else ()))
+    label = says.format(*["…"] * len(shown))
+    return [Evidence.of(label, found, sides, p, note, values=shown, says=says, **more)]
 
 
-def _sum(terms: Sequence[tuple[float, str]]) -> str:
-    """A weighted sum in words where it is a value, a difference or a difference of two differences."""
-    signs, names = tuple(weight for weight, _ in terms), [name for _, name in terms]
-    if signs == (1,):
-        return names[0]
-    if signs == (1, -1):
-        return f"{names[0]} minus {names[1]}"
-    if signs in ((1, -1, -1, 1), (-1, 1, 1, -1)):
-        a, b, c, d = names if signs[0] == 1 else (names[1], names[0], names[3], names[2])
-        return f"({a} minus {b}) minus ({c} minus {d})"
-    return " ".join(f"{weight:+g} × ({name})" for weight, name in terms)
+def _sum(weights: Sequence[float], names: Sequence[str]) -> str:
+    """A weighted sum in words where it is a value or a difference."""
+    if tuple(weights) in ((1,), (1, -1)):
+        return " minus ".join(names)
+    return " ".join(f"{weight:+g} × ({name})" for weight, name in zip(weights, names, strict=True))
 
 
 def _paired(

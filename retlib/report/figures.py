@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,6 +17,7 @@ from matplotlib.ticker import LogLocator
 
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS
+from retlib.report.records import called
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -33,6 +35,8 @@ PLACES = {
     "Siamese": 0, "Two-Tower": 1,
     "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
 }  # fmt: skip
+# Characters of a line of a claim beside a figure, and of a panel's title.
+LABEL, TITLE = 64, 40
 VERDICT_COLOURS = {
     "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
     "indication": "#56B4E9", "not tested": "#999999",
@@ -100,7 +104,7 @@ def panels(titles: Sequence[str], width: float, height: float, columns: int = 2,
     shown = list(axes.flat[: len(titles)])
     for axis, title in zip(shown, titles, strict=True):
         style_axis(axis)
-        axis.set_title(title, fontsize=10)
+        axis.set_title(fill(called(title), TITLE), fontsize=10)
     return figure, shown
 
 
@@ -395,11 +399,12 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
             axis.plot([each.low, each.high], [place + offset] * 2, color=colour, linewidth=1.5)
             axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
     axis.axvline(0, color="0.4", linewidth=0.8)
-    labels = [f"{SIGNS[row.verdict]}  {row.claim.split('-', 1)[1].replace('-', ' ')}" for row in verdicts.itertuples()]
+    labels = [fill(f"{SIGNS[row.verdict]}  {row.statement}", LABEL) for row in verdicts.itertuples()]
     axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4))
-    axis.set_xlabel("for the claim, with 95 % interval (points of 100)")
-    axis.set_yticklabels(labels)
+    axis.set_xlabel("for the claim, with 95 % interval (points of 100; beyond 1 the scale is logarithmic)")
+    axis.set_yticklabels(labels, fontsize=7)
     axis.set_xscale("symlog", linthresh=1)
+    axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="y", visible=False)
     handles = [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from retlib.report.evidence import Evidence, Records, named, used
+from retlib.report.evidence import Evidence
+from retlib.report.records import Records, named, used
 
 # The end of a training, in which it must have come to rest: the last fifth of its steps.
 END = 0.2
@@ -25,7 +26,6 @@ NOISE = 1.0
 DEEPEST = 1 / 20
 # What is said of the quality that a training ends with. The other tests are of its course, of times and of sizes.
 GATED = ("greater", "equivalent", "trend", "linear", "fewer", "above_at_end", "above_throughout")
-UNKNOWN = "no learning curve recorded"
 
 
 def gated(records: Records, spec: Mapping, each: Evidence, condition: bool = False) -> Evidence:
@@ -56,12 +56,9 @@ def gated(records: Records, spec: Mapping, each: Evidence, condition: bool = Fal
         curves = learning(records, system, data_set)
         if len(curves):
             found.append(failing(named(system)[1], curves, large))
-        elif records.trained(system):
-            found.append(UNKNOWN)
-    wrong = [what for what in found if what not in ("", UNKNOWN)]
-    if wrong:
-        return replace(each, closed=wrong[0])
-    return replace(each, note="; ".join(filter(None, (each.note, UNKNOWN)))) if UNKNOWN in found else each
+        elif len(records.by_seed(system, data_set, "steps")):  # it was trained by the loop that watches validation
+            each = replace(each, no_curve=True)
+    return replace(each, closed=next(filter(None, found), ""))
 
 
 def too_deep(records: Records, spec: Mapping) -> str:

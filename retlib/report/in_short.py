@@ -1,13 +1,12 @@
 """What a chapter found, in a few lines: the box on top of its page, made from the rows as they are.
 
-``book/in-short.yaml`` has what no row can say: the question of each chapter, and, for a verdict that is surprising
-or asks for advice, why it came out so. A text is shown only where its verdict came out. Where no claim rests on a
-chapter, it names the measure that answers.
+``book/in-short.yaml`` has what no row can say: the question of each chapter; which values answer it; and, for a verdict
+that is surprising or asks for advice, why it came out so. A text is shown only where its verdict came out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -28,12 +27,14 @@ from retlib.report.claims import (
     papers,
     tested_in,
 )
+from retlib.report.records import called
+from retlib.report.tables import means
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION)
 SHOWN = 6
-# Collections of whose rows a box tells.
-TOLD = 4
+# Lines of values of a box; and the digits of a value, in points and in another unit.
+TOLD, DIGITS = 4, (".1f", ".3g")
 
 
 def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str) -> str:
@@ -55,34 +56,49 @@ def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None
     bound = bindings()["claims"]
     known = ledger()
     mine = known[[chapter in tested_in(bound.get(claim, {})) for claim in known["claim"]]]
-    shows = said.get("shows", {})
-    found = _measured(rows(shows.get("chapter", chapter)), **shows) if shows else []
+    found = [line for each in said.get("shows", ()) for line in _measured(rows, chapter, **each)]
     lines = [f"**{said['question']}**\n", *found, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join([":::{admonition} In short", ":class: tip", "", *lines, ":::"])
 
 
 def _measured(
-    results: Results | None, measure: str, beside: str = "BM25", system: str = "", chapter: str = ""
+    rows: Callable[..., Results | None],
+    page: str,
+    measure: str,
+    systems: Sequence[str] = ("best", "BM25"),
+    heading: str = "",
+    table: Sequence[str] = (),
+    unit: str = "",
+    chapter: str = "",
+    **profile: str,
 ) -> list[str]:
-    """A line for each of the first collections: a system's value, by default the best trained one's, and another's."""
-    values = pd.DataFrame() if results is None else results.rows[results.rows["measure"] == measure]
-    if values.empty:
+    """The values of some systems on the first collections; see ``in-short.yaml`` for what it says."""
+    found = rows(chapter or page, **profile)
+    if table and found is not None:
+        name, lines, columns = table
+        values, trained = found.tables[name].pivot_table(index=lines, columns=columns, values=measure, sort=False), []
+    else:
+        values, trained = means(found, measure)
+    told: dict[str, list[str]] = {}
+    ranked = [name for name in trained if name not in systems] or [*values.columns.difference(systems)]
+    chosen = [each for each in ("best", "worst") if each in systems]
+    if chosen:
+        values = values.dropna(how="all", subset=ranked)
+    for collection, row in (values if unit else 100 * values).iterrows():
+        known = row[ranked].dropna()
+        stand_for = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
+        shown = [name for name in dict.fromkeys(stand_for.get(each, each) for each in systems) if name in row.dropna()]
+        if shown and len(told) < TOLD:
+            text = "; ".join(f"{name} **{row[name]:{DIGITS[bool(unit)]}}**" for name in shown)
+            told.setdefault(text, []).append(called(collection) if isinstance(collection, str) else f"{collection:,}")
+    if not told:
         return []
-    table = 100 * values.pivot_table(index="collection", columns="system", values="value", sort=False)
-    cost = values["seconds"].astype(float) if "seconds" in values else pd.Series(0.0, values.index)
-    trained = sorted({*values["system"][cost > 0]} - {beside})
-    others = (table[trained] if trained else table.drop(columns=beside, errors="ignore")).dropna(how="all")
-    seeds = values.groupby("system")["seed"].nunique().max()
-    lines = []
-    for collection, row in table.loc[others.index].head(TOLD).iterrows():
-        best = system or others.loc[collection].idxmax()
-        known = {name: row[name] for name in (best, beside) if name in row and pd.notna(row[name])}
-        told = "; ".join(f"{name} {value:.1f}" for name, value in known.items())
-        lines.append(f"- *{collection}*: {told}.")
+    mine = found.rows[found.rows["measure"] == measure]
+    seeds = f", means over {count} seeds" if (count := mine.groupby("system")["seed"].nunique().max()) > 1 else ""
     of = f" in {{doc}}`{chapter}`" if chapter else ""
-    kind = "trained system" if trained else "system"
-    which = "" if system else f" of the best {kind} here" + f", and of *{beside}*" * (beside in table)
-    return [f"{measure}{of}{which}, in points of 100 (means; seeds: {seeds}):\n", *lines, ""]
+    best = f", {' and '.join(chosen)} of what is trained" if chosen and trained else ""
+    head = f"{heading or measure}{of}{best} ({unit or 'points of 100'}{seeds}):\n"
+    return [head, *(f"- *{'; '.join(names)}*: {text}." for text, names in told.items()), ""]
 
 
 def _counted(claims: pd.DataFrame) -> list[str]:
@@ -117,8 +133,9 @@ def _line(row: Any) -> str:
     """What a claim says, whether it came out, and the comparison that it hangs on."""
     page, found = papers()[row.paper].pages["verdicts"], decisive(row)
     link = f'<a href="{page}.html#{row.claim}">{row.statement}</a>'
-    several = f", the least clear of {len(row.evidence)}" if len(row.evidence) > 1 and row.verdict == HOLDS else ""
-    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {link}. Here {found.text} ({found.label}{several})."
+    several = f" (the least clear of {len(row.evidence)})" if len(row.evidence) > 1 and row.verdict == HOLDS else ""
+    tested = f" As tested: {row.as_tested}." if row.as_tested else ""
+    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {link}.{tested} Here {found.told}{several}."
 
 
 def _why(claims: pd.DataFrame, texts: dict[str, dict[str, str]]) -> list[str]:

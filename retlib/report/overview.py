@@ -22,9 +22,9 @@ from retlib.report.claims import (
     INDICATION,
     NO_EFFECT,
     NOT_TESTED,
-    PART,
     SIGNS,
     STAND_IN,
+    SUBSET,
     bindings,
     came_out,
     compared_on,
@@ -34,10 +34,12 @@ from retlib.report.claims import (
     papers,
     papers_table,
     tested_in,
+    to_decide,
 )
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
-from retlib.report.tables import as_page, data_sets, link
+from retlib.report.records import called, setting
+from retlib.report.tables import as_page, claim_cell, data_sets, link, means
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
@@ -45,6 +47,8 @@ PLACES = "contradictions within the paper"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
+# Collections that a sentence of it names; and the section with the claims that are tested from a public encoder.
+NAMED, PUBLIC = 3, "from-a-public-encoder"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
@@ -53,7 +57,7 @@ SHOWN = 2
 def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
     """How many claims have each verdict, by paper; those on stand-ins apart."""
     names = {key: paper.label for key, paper in papers().items()}
-    data = ledger["fidelity"].map({PART: "on the paper's data", STAND_IN: "on a stand-in"}).fillna("")
+    data = ledger["fidelity"].map({SUBSET: "on the paper's data", STAND_IN: "on a stand-in"}).fillna("")
     table = pd.crosstab([ledger["paper"].map(names), data], ledger["verdict"])
     table = table.reindex(list(names.values()), level=0).reindex(columns=list(SIGNS), fill_value=0)
     table["claims"] = table.sum(axis=1)
@@ -65,6 +69,62 @@ def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
 def judged(ledger: pd.DataFrame) -> pd.DataFrame:
     """The papers of which any claim is tested."""
     return ledger[ledger["paper"].isin(ledger["paper"][ledger["verdict"] != NOT_TESTED])]
+
+
+def told(
+    ledger: pd.DataFrame, public: pd.DataFrame, profile: str, source: str | None, measures: Mapping[str, str]
+) -> str:
+    """What the book found, in at most five sentences (MyST).
+
+    Parameters
+    ----------
+    ledger, public : DataFrame
+        The verdicts, and those of a public encoder.
+    profile, source : str
+        Whose rows they rest on.
+    measures : mapping
+        Chapters in which BM25 and what is trained are measured alike, each with its measure; of a collection that
+        several have, the first tells.
+    """
+    rest = ledger["fidelity"][ledger["verdict"] != NOT_TESTED]
+    tested = public[public["verdict"] != NOT_TESTED]
+    sentences = [
+        f"Of **{len(ledger)}** claims {counted(ledger)}.",
+        leads(profile, source, measures),
+        scale(profile, source),
+        f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
+        "the others on a subset of it." if len(rest) else "",
+        f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'which')})."
+        if len(tested) else "",
+    ]  # fmt: skip
+    return "\n\n".join(filter(None, sentences))
+
+
+def leads(profile: str, source: str | None, measures: Mapping[str, str]) -> str:
+    """On which collections BM25 is ahead of the best system that is trained, and on which behind: a sentence."""
+    ahead, behind, seen = [], [], set()
+    for chapter, measure in measures.items():
+        table, trained = means(results.load(chapter, profile, source), measure)
+        for collection, row in table.loc[[name for name in table.index if name not in seen]].iterrows():
+            best, rival = 100 * row[trained].max(), 100 * row.get("BM25", np.nan)
+            if not np.isnan(best - rival):
+                seen.add(collection)
+                where = ahead if rival > best else behind
+                where.append(f"{called(collection)}: {rival:.1f} against {best:.1f} {measure}")
+    if not seen:
+        return ""
+    said = [f"{word} on {len(names)} ({'; '.join(first_few(names, NAMED))})"
+            for word, names in (("ahead", ahead), ("behind", behind)) if names]  # fmt: skip
+    rivals = f"Of {len(seen)} collections BM25, which trains nothing, is, against the best system trained here,"
+    return f"{rivals} {' and '.join(said)}."
+
+
+def listed(ledger: pd.DataFrame) -> HTML:
+    """The claims that are tested, each with its sign and the comparison that it hangs on."""
+    shown = ledger[ledger["verdict"] != NOT_TESTED].itertuples()
+    return HTML("<ul>" + "".join(
+        f"<li>{SIGNS[row.verdict]} {escape(row.statement)} ({escape(decisive(row).told)})</li>" for row in shown
+    ) + "</ul>")  # fmt: skip
 
 
 def answer(ledger: pd.DataFrame) -> HTML:
@@ -98,9 +158,12 @@ def scale(profile: str, source: str | None) -> str:
         return ""
     weights = trained["parameters"].dropna().map(json.loads).map(_weights).dropna()
     minutes = trained["seconds"].astype(float) / 60
-    size = f" of up to {weights.max() / 1e6:.1f} million weights" if len(weights) else ""
+    layers = trained["parameters"].dropna().map(json.loads).map(_layers).dropna()
+    sizes = [f"up to {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
+    spread = " to ".join(f"{each:.0f}" for each in sorted({layers.min(), layers.max()}))
+    size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
     return (
-        f"Models{size}, each trained for {minutes.median():.0f} minutes (median; "
+        f"Encoders{size}, each trained for {minutes.median():.0f} minutes (median; "
         f"at most {minutes.max():.0f}) on {' or '.join(sorted(set(trained['device'])))}; "
         + " and ".join(_spread(trained[name], name) for name in ("candidates", "queries"))
         + "."
@@ -117,7 +180,13 @@ def _weights(settings: Mapping[str, Any]) -> float:
     if not isinstance(tokens, Mapping) or "vocabulary" not in tokens or not width:
         return float("nan")
     # A layer of a Transformer has four square matrices of attention, and two that are four times as large.
-    return tokens["vocabulary"] * width + 12 * settings.get("layers", 0) * width**2 + settings["dimension"] * width
+    layers = np.nan_to_num(_layers(settings))
+    return tokens["vocabulary"] * width + 12 * layers * width**2 + settings["dimension"] * width
+
+
+def _layers(settings: Mapping[str, Any]) -> float:
+    """Of a Transformer how many layers it has after its last stage; else NaN."""
+    return float(setting(settings, "layers")) if settings.get("encoder") == "transformer" else float("nan")
 
 
 def matrix(ledger: pd.DataFrame) -> Figure:
@@ -182,7 +251,7 @@ def effects(ledger: pd.DataFrame) -> Figure:
     axis.set_yscale("symlog", linthresh=1)
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_formatter("{x:g}")
-    axis.set(xlabel="the paper's A minus B (points of 100)", ylabel="ours (points of 100)")
+    axis.set(xlabel="A minus B in the paper (points of 100)", ylabel="A minus B here (points of 100)")
     where = {"xycoords": "axes fraction", "ha": "right", "color": "0.4", "fontsize": 8}
     axis.annotate("as large as in the paper", (0.97, 0.9), **where)
     axis.legend(frameon=False)
@@ -197,7 +266,7 @@ def table(ledger: pd.DataFrame) -> HTML:
         "data": lambda row: row.fidelity,
         "claim": _statement,
         "comparisons": lambda row: row.said,
-        "effect, 95 % interval": lambda row: row.reason or "; ".join(first_few([e.text for e in row.evidence], SHOWN)),
+        "effect, 95 % interval": _effects,
         "seeds": lambda row: row.seeds or "",
     }
     # What the book's tables.js gives a choice of.
@@ -231,16 +300,20 @@ def _part(row: Any) -> str:
 
 
 def _statement(row: Any) -> str:
-    """What a claim says; with evidence, a link to its row among the verdicts; and the claim's name."""
+    """What a claim says, as `claim_cell`; with evidence, a link to its row among the verdicts."""
     page = papers()[row.paper].pages["verdicts"]
-    said = link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement)
-    return f"{said}\n<code>{row.claim}</code>"
+    return claim_cell(row, link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement))
 
 
 def _deciding(row: Any) -> str:
     """The comparison that a verdict hangs on, and how many there are; or the reason."""
     several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
-    return row.reason or "\n".join([row.said, lines([decisive(row)])[0] + several])
+    return row.reason or "\n".join([row.said, lines([decisive(row)])[0] + several, *to_decide(row)])
+
+
+def _effects(row: Any) -> str:
+    """The first effects of a claim, and what would decide it; or why it is not tested."""
+    return row.reason or "\n".join(["; ".join(first_few([e.text for e in row.evidence], SHOWN)), *to_decide(row)])
 
 
 def _stand_ins(row: Any, profile: str) -> str:
@@ -249,7 +322,7 @@ def _stand_ins(row: Any, profile: str) -> str:
     used = compared_on(bound["claims"].get(row.claim, {}))
     places = {name: bound["collections"][row.paper][name].get(profile) for name in used}
     return "\n".join(
-        f"{name}: " + (f"{place['collection']} ({place['fidelity']})" if place else "nothing")
+        f"{called(name)}: " + (f"{called(place['collection'])} ({place['fidelity']})" if place else "nothing")
         for name, place in places.items()
     )
 

@@ -17,9 +17,9 @@ from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, average
 from retlib.evaluation.results import Results
-from retlib.report.claims import PART, STAND_IN, bindings, joint_fidelity, loader, papers_table
-from retlib.report.evidence import named
+from retlib.report.claims import STAND_IN, SUBSET, bindings, joint_fidelity, loader, papers_table
 from retlib.report.figures import line_style, styled
+from retlib.report.records import called, named
 from retlib.report.tables import as_page, estimate
 
 # Units of measures, and by how many places the point moves to make points of a hundred of them.
@@ -154,6 +154,7 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
     if found is None or None in here:
         return NOTHING
     collections = [place["collection"] for place in here]
+    known = " and ".join(map(called, collections))
     parts = [_estimate(found, wanted, collection) for collection in collections]
     if None in parts:
         return NOTHING
@@ -163,7 +164,7 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
     candidates = mine.get("candidates", pd.Series(dtype=float)).max() if len(parts) == 1 else UNKNOWN
     return {
         "ours": joined.effect, "half": (high - low) / 2, "seeds": joined.seeds, "queries": joined.queries,
-        "candidates": candidates, "collection": " and ".join(collections), "fidelity": joint_fidelity(here),
+        "candidates": candidates, "collection": known, "fidelity": joint_fidelity(here),
     }  # fmt: skip
 
 
@@ -266,7 +267,7 @@ def against(found: pd.DataFrame) -> Figure:
     for i, (artefact, part) in enumerate(shown.groupby("artefact", sort=False)):
         style = line_style(i)
         colour, marker = style["color"], style["marker"]
-        for kind, face in ((PART, colour), (STAND_IN, "none")):
+        for kind, face in ((SUBSET, colour), (STAND_IN, "none")):
             points = part[part["fidelity"] == kind]
             axis.scatter(points["theirs"], points["ours"], s=26, marker=marker, facecolors=face, edgecolors=colour)
         handles.append(Line2D([], [], linestyle="none", marker=marker, color=colour, label=names[artefact]))

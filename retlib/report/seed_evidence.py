@@ -10,7 +10,8 @@ import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison
-from retlib.report.evidence import Evidence, Records, above, named
+from retlib.report.evidence import Evidence, above
+from retlib.report.records import Records, named
 
 
 def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
@@ -23,7 +24,8 @@ def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     found = _over_seeds(np.log(b) - np.log(a))
     less, more = (named(system)[1] for system in spec["pair"])
     label = records.label(f"steps of {more} / steps of {less}", spec["data"])
-    return [Evidence.of(label, found, (a.mean(), b.mean()), above(found), ratio=True)]
+    sides = a.mean(), b.mean()
+    return [Evidence.of(label, found, sides, above(found), ratio=True, values=sides[::-1], counted="")]
 
 
 def _limit(records: Records, spec: Mapping) -> list[Evidence]:
@@ -43,8 +45,9 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
     found = _over_seeds(beyond if side == "above" else -beyond)
     rival = " x ".join([f"{limit:g}"] * (limit != 1 or len(names) == 1) + names[1:])
     label = f"{names[0]} / {rival}" if side == "above" else f"{rival} / {names[0]}"
-    note = f"{name} is {value:.3g}, and {side} {limit:g} if the claim holds"
-    return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), note, ratio=True)]
+    shown = [*(float(np.exp(each.mean())) for each in logs), *[limit] * (len(logs) == 1)]
+    more = {"ratio": True, "values": shown if side == "above" else shown[::-1], "counted": ""}
+    return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), **more)]
 
 
 def _over_seeds(values: pd.Series) -> Comparison:

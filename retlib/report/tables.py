@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import combinations
+from typing import Any
 
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
+from retlib.core.errors import DataError, require
+from retlib.evaluation.measures import Comparison, compare, holm, is_score, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, conditions, lines
+from retlib.report.claims import SIGNS, bindings, conditions, lines, to_decide
+from retlib.report.records import called
 
 
 def estimate(results: Results, system: str, collection: str, measure: str = "AP@100") -> Comparison:
@@ -45,6 +48,16 @@ def scores(
             "paper": (reported or {}).get(system),
         }  # fmt: skip
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
+
+
+def means(results: Results | None, measure: str) -> tuple[pd.DataFrame, list[str]]:
+    """A measure's recorded values, means over seeds: index collection, a column a system; and which of these train."""
+    rows = pd.DataFrame() if results is None else results.rows[results.rows["measure"] == measure]
+    if rows.empty:
+        return pd.DataFrame(), []
+    cost = rows["seconds"].astype(float) if "seconds" in rows else pd.Series(0.0, rows.index)
+    table = rows.pivot_table(index="collection", columns="system", values="value", sort=False)
+    return table, sorted({*rows["system"][cost > 0]})
 
 
 def shown(table: pd.DataFrame, measure: str = "AP@100") -> pd.DataFrame:
@@ -108,6 +121,31 @@ def in_units(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**times).set_index("system").round(1).rename(columns=names)
 
 
+def latex(rows: pd.DataFrame) -> str:
+    """A table for a paper, with booktabs: systems by collections and measures, the best in bold.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of one experiment, as `retlib.evaluation.results.rows` returns them. Shown are the means over seeds, in points
+        of a hundred, of the measures that ir-measures knows: of them, more is better.
+
+    Raises
+    ------
+    DataError
+        If no row has such a measure.
+    """
+    scored = rows[rows["measure"].map(is_score)]
+    require(len(scored) > 0, "none of these rows is a score: there is no table to write", DataError)
+    split = ["split"] if scored["split"].nunique() > 1 else []
+    table = scored.pivot_table(index="system", columns=["collection", *split, "measure"], values="value", sort=False)
+    styled = (100 * table).round(1).rename_axis(None).style.format(precision=1, na_rep="", escape="latex")
+    styled = styled.format_index(escape="latex").format_index(escape="latex", axis=1)
+    best = styled.highlight_max(axis=0, props="bfseries:;")
+    columns = "l" + "r" * table.shape[1]
+    return best.hide(names=True, axis=1).to_latex(column_format=columns, hrules=True, multicol_align="c")
+
+
 def varying(table: pd.DataFrame) -> pd.DataFrame:
     """A table without the columns that say the same in every row."""
     return table.loc[:, [len(table) < 2 or table[name].nunique(dropna=False) > 1 for name in table]]
@@ -125,8 +163,8 @@ def p_text(value: float) -> str:
 
 
 def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """Tables one under the other, each under its key; one alone needs none."""
-    found = pd.concat(tables, names=[name]).fillna("")
+    """Tables one under the other, each under its collection; one alone needs none."""
+    found = pd.concat({called(key): table for key, table in tables.items()}, names=[name]).fillna("")
     widest = max(tables.values(), key=lambda table: table.shape[1])
     found = found[list(dict.fromkeys([*widest, *found]))]  # in the order of the one that has most
     return found.droplevel(name) if len(tables) == 1 else found
@@ -175,13 +213,15 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts as a page shows them: sign, claim and its name, what its comparisons say or why there is none."""
+    """Verdicts as a page shows them: sign, claim (HTML), what its comparisons say or why there is none."""
     rows = [
         {
             "": SIGNS[row.verdict],
             "verdict": row.verdict,
-            "claim": f"{row.statement}\n{row.claim}",
-            "effect, 95 % interval": "\n".join([row.reason + row.said, *lines(row.evidence), *conditions(row.given)]),
+            "claim": claim_cell(row, escape(row.statement)),
+            "effect, 95 % interval": "\n".join(
+                [row.reason + row.said, *lines(row.evidence), *conditions(row.given), *to_decide(row)]
+            ),
             "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
             "seeds": row.seeds or "",
             "data": row.fidelity,
@@ -189,6 +229,12 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
         for row in verdicts.itertuples()
     ]
     return pd.DataFrame(rows)
+
+
+def claim_cell(row: Any, statement: str) -> str:
+    """HTML: what a claim says, what is tested where that is another thing, and the claim's name, to be copied."""
+    tested = f"\n<em>as tested: {escape(row.as_tested)}</em>" if row.as_tested else ""
+    return f"{statement}{tested} <code>{row.claim}</code>"
 
 
 def power(verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -206,18 +252,18 @@ def power(verdicts: pd.DataFrame) -> pd.DataFrame:
             "smallest effect": each.shown(each.smallest),
             "effect": each.shown(each.effect),
             "seeds": each.seeds,
-            "queries": each.queries,
+            "counted": f"{each.queries} {each.counted}" if each.counted else "",
         }
         for row in verdicts.itertuples()
         for each in row.evidence
     ]
-    return pd.DataFrame(rows, columns=["claim", "comparison", "smallest effect", "effect", "seeds", "queries"])
+    return pd.DataFrame(rows, columns=["claim", "comparison", "smallest effect", "effect", "seeds", "counted"])
 
 
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
     """Which collection stands for each of a paper's data sets at a profile."""
     places = {name: place.get(profile) for name, place in bindings()["collections"].get(paper, {}).items()}
-    rows = [(name, place["collection"], place["fidelity"]) for name, place in places.items() if place]
+    rows = [(called(name), called(place["collection"]), place["fidelity"]) for name, place in places.items() if place]
     return pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity"])
 
 

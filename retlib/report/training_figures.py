@@ -200,7 +200,7 @@ def index_matrix(table: pd.DataFrame, measure: str = "nDCG@10") -> Figure:
     image = axis.imshow(values, cmap="cividis", aspect="auto")
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for i, j in np.argwhere(~np.isnan(values)):
-        is_best = values[i, j] == np.nanmax(values[:, j])
+        is_best = values[i, j].round(1) == np.nanmax(values[:, j]).round(1)  # as it is printed: ties are all bold
         colour = "white" if values[i, j] < middle else "black"
         weight = "bold" if is_best else "normal"
         axis.text(j, i, f"{values[i, j]:.1f}", ha="center", va="center", color=colour, weight=weight)

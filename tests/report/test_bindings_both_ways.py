@@ -16,7 +16,7 @@ from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import _SEPARATOR, Results
 from retlib.report import claims
 from retlib.report.claims import CONTRADICTED, HOLDS
-from retlib.report.evidence import named, used
+from retlib.report.records import named, used
 
 SEEDS, QUERIES, STEPS, EVERY = 3, 40, 200, 20
 NOISE, CLEAR, LARGEST = 0.02, 0.5, 8.0  # points: of a query or a step; the least and the largest gap to a margin

@@ -21,6 +21,7 @@ from retlib.evaluation.measures import compare
 from retlib.evaluation.results import Results
 from retlib.report import claims, curve_evidence, evidence, seed_evidence
 from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, INDICATION, NO_EFFECT, NOT_TESTED
+from retlib.report.records import called
 from retlib.studies import part2, part3, part4
 from retlib.workflow import notebooks
 
@@ -51,7 +52,7 @@ def write_claims(book, bound, papers=None):
     header = "id,tier,paper,where,statement,compares,metric,dataset,paper_values,direction"
     (book / "data" / "papers" / "claims.csv").write_text("\n".join([header, *lines]) + "\n")
     places = {
-        "D": {"quick": {"collection": "quora", "fidelity": "part"}},
+        "D": {"quick": {"collection": "quora", "fidelity": "subset"}},
         "E": {"quick": {"collection": "pydocs", "fidelity": "stand-in"}},
     }
     content = {"collections": {"paper": places}, "claims": {k: v for k, v in bound.items() if v}}
@@ -102,7 +103,7 @@ def test_greater(book, effect, expected):
     assert evidence.p_against == pytest.approx(1 - evidence.p_for)
     half = stats.t.ppf(0.975, COUNT - 1)
     assert (evidence.low, evidence.high) == pytest.approx((effect - half, effect + half), abs=1e-2)
-    assert (found["seeds"], evidence.queries, found["fidelity"]) == (1, COUNT, "part")
+    assert (found["seeds"], evidence.queries, found["fidelity"]) == (1, COUNT, "subset")
     assert evidence.label == "A minus B, on quora"
     power = stats.t.ppf(0.95, COUNT - 1) + stats.t.ppf(0.8, COUNT - 1)
     assert evidence.smallest == pytest.approx(power, abs=1e-3)  # its error is 1
@@ -239,7 +240,7 @@ def test_fewer(book, a, b, expected):
     assert (evidence.a, evidence.b) == pytest.approx((np.mean(a), np.mean(b)))
     assert evidence.effect == pytest.approx(np.log(b).mean() - np.log(a).mean())  # above 0 for the claim
     assert evidence.label == "steps of B / steps of A, on quora"
-    assert evidence.text.startswith(f"x{np.exp(evidence.effect):.2f} [x")
+    assert evidence.text.startswith(f"{np.mean(b):.3g} against {np.mean(a):.3g}, x{np.exp(evidence.effect):.2f} [x")
     assert evidence.p_for == pytest.approx(stats.ttest_rel(np.log(a), np.log(b), alternative="less").pvalue, abs=1e-9)
     assert found["seeds"] == len(a)
 
@@ -361,7 +362,7 @@ def test_a_claim_and_each_of_its_comparisons_may_name_a_measure(book):
     without = verdict_on(book, {"test": "greater", "each": [pair()]})
     assert without["evidence"][0].effect == pytest.approx(0, abs=1e-3)
     found = verdict_on(book, {**bound, "each": [pair(), pair(measure="R@100")]})
-    assert found["verdict"] == NOT_TESTED and "no R@100 of 'A' on 'quora'" in found["reason"]
+    assert found["verdict"] == NOT_TESTED and "would record R@100 of A on quora" in found["reason"]
 
 
 def terms(*each, **more):
@@ -384,7 +385,7 @@ def test_a_sum_over_two_collections(book, a, more, expected):
     assert (found["verdict"], found["fidelity"]) == (expected, "stand-in")  # that of both data sets
     assert found["evidence"][0].label == "A on quora minus B on pydocs"
     alone = verdict_on(book, {"test": "linear", "each": [terms((1, "A", "D"), (-0.5, "A", "D"))]})
-    assert (alone["verdict"], alone["fidelity"]) == (HOLDS, "part")
+    assert (alone["verdict"], alone["fidelity"]) == (HOLDS, "subset")
 
 
 @pytest.mark.parametrize("each", [terms((1, "A", "D"), (-1, "B", "E")), terms((1, "A", "D"), (-1, "A", "F"))])
@@ -392,7 +393,7 @@ def test_a_sum_of_what_is_missing_is_not_tested(book, each):
     record({"A": level(55, 1)})
     found = verdict_on(book, {"test": "linear", "each": [each]})
     assert found["verdict"] == NOT_TESTED
-    assert "'B' on 'pydocs'" in found["reason"] or "no collection stands for F" in found["reason"]
+    assert "B on pydocs" in found["reason"] or "no collection stands for F" in found["reason"]
 
 
 def test_a_limit_on_what_was_recorded_without_queries(book):
@@ -406,7 +407,7 @@ def test_a_limit_on_what_was_recorded_without_queries(book):
                      value=value, seed=seed, profile="quick")  # fmt: skip
     kept.save(results.own_folder("quick", "11"))
     found = verdict_on(book, {"test": "limit", "each": [bound]})
-    assert (found["verdict"], found["seeds"], found["fidelity"]) == (HOLDS, 3, "part")
+    assert (found["verdict"], found["seeds"], found["fidelity"]) == (HOLDS, 3, "subset")
     assert verdict_on(book, {"test": "limit", "each": [bound | {"below": 0.05}]})["verdict"] == CONTRADICTED
 
 
@@ -473,7 +474,7 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     record({"A": seeded(60, (0, 1, -1)), "B": level(50)}, steps={"A": dict.fromkeys(range(3), 80)})
     bound = {"test": "greater", "each": [pair()]}
     found = verdict_on(book, bound)
-    assert found["verdict"] == HOLDS and found["evidence"][0].note == "no learning curve recorded"
+    assert found["verdict"] == HOLDS and found["evidence"][0].no_curve
     kept = results.load("11", "quick")
     curve = [("A", "quora", seed, 20 * i, 20.0 * i, i == 5) for seed in range(3) for i in range(6)]
     kept.tables["learning"] = pd.DataFrame(curve, columns=["system", "collection", "seed", "step", "score", "kept"])
@@ -524,7 +525,8 @@ def test_a_claim_is_tested_where_its_conditions_are_seen(book, c, expected):
     assert found["verdict"] == expected
     (condition,) = found["given"]
     assert condition.effect == pytest.approx(50 - c, abs=1e-3) and len(found["evidence"]) == 1
-    said = "" if expected == HOLDS else f"given D minus C, on quora: not seen ({condition.text})"
+    here = "+1.0 points, maybe by chance" if c == 49 else "10.0 points below"
+    said = f"the claim presupposes that D is ahead of C (AP@100 on quora); here it is {here}" * (expected == NOT_TESTED)
     assert found["reason"] == said and (found["said"] == "") == (expected == NOT_TESTED)
     ledger = claims.verdicts("paper", "quick")
     line = f"given{', not seen' if said else ''}: D minus C, on quora: {condition.text}"
@@ -540,7 +542,7 @@ def test_conditions_are_as_the_claim_says_unless_they_say_otherwise(book):
     equal = {"test": "equivalent", "margin": 0.5}
     assert verdict_on(book, bound | {"given": [pair("D", "B", **equal)]})["verdict"] == HOLDS
     found = verdict_on(book, bound | {"given": [pair("D", "B", measure="R@5")]})
-    assert found["verdict"] == NOT_TESTED and "no R@5 of 'D'" in found["reason"]
+    assert found["verdict"] == NOT_TESTED and "would record R@5 of D" in found["reason"]
 
 
 def test_conditions_are_no_part_of_the_correction_nor_of_the_seeds(book):
@@ -556,7 +558,7 @@ def test_conditions_are_no_part_of_the_correction_nor_of_the_seeds(book):
 def test_a_condition_that_is_no_comparison_is_not_seen(book):
     record({"A": level(55, 1), "B": level(50), "C": level(99.8, 0.01), "D": level(99.2)})
     found = verdict_on(book, {"test": "greater", "each": [pair()], "given": [pair("C", "D")]})
-    assert found["verdict"] == NOT_TESTED and found["reason"].startswith("given C minus D, on quora: no comparison")
+    assert found["verdict"] == NOT_TESTED and "C is ahead of D (AP@100 on quora); no comparison" in found["reason"]
 
 
 def test_one_seed_of_a_condition_counts_as_any_other(book):
@@ -615,10 +617,10 @@ def test_experiments_are_compared_with_each_other(book):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (pair(b="nope"), "'nope'.*'quora'"),
-        (pair(on="E"), "'pydocs'"),
+        (pair(b="nope"), "chapter 11 would record AP@100 of nope on quora"),
+        (pair(on="E"), "of A on pydocs"),
         (pair(on="F"), "no collection stands for F at profile quick"),
-        ({"pair": ["11:A", "99:B"], "data": "D"}, "experiment 99 has no results at profile quick"),
+        ({"pair": ["11:A", "99:B"], "data": "D"}, "not run yet at profile quick: chapter 99 would"),
     ],
 )
 def test_what_is_missing_is_the_reason_for_not_testing(book, spec, reason):
@@ -661,7 +663,8 @@ def test_the_ledger_holds_every_claim_of_every_paper_in_order(book):
     assert found["verdict"].tolist() == [HOLDS, NOT_TESTED, NOT_TESTED]
     assert "not written" in found["reason"][1] and "not written" in found["reason"][2]
     printed = claims.flat(found)
-    assert printed["evidence"][0].startswith("1 of 1 comparison for, none against; A minus B, on quora: +5.00 [")
+    told = "1 of 1 comparison for, none against; A minus B, on quora: 55.0 against 50.0, +5.00 ["
+    assert printed["evidence"][0].startswith(told)
     assert printed["evidence"][2] == found["reason"][2]
 
 
@@ -694,7 +697,7 @@ FORMS = {
     "fewer": ({"pair", "data"}, set()),
     "equivalent": ({"pair", "data", "margin"}, set()),
     "trend": ({"systems", "data"}, set()),
-    "linear": ({"terms"}, {"independent", "within", "margin"}),
+    "linear": ({"terms"}, {"independent", "within", "margin", "says", "sides"}),
     "limit": ({"system", "measure", "data"}, {"below", "above"}),
     "quotient": ({"pair", "measure", "data"}, {"below", "above"}),
     **dict.fromkeys(("rise", "sawtooth"), ({"system", "measure", "data"}, set())),
@@ -927,6 +930,63 @@ def test_every_claim_of_a_written_paper_is_bound():
         assert set(CLAIMS.index[CLAIMS["paper"] == paper]) <= set(BOUND["claims"])
 
 
+def test_what_is_tested_is_said_with_the_numbers_of_the_rows():
+    rows = claims.ledger("laptop", "reference").set_index("claim")["as_tested"]
+    assert rows["chang2020-depth-helps"] == "more layers are ahead of fewer at every split: 1 against 0"
+    assert "112,000 candidates" in rows["chang2020-open-domain-over-bm25"]
+    assert rows["zhan2020-ltre-over-bm25"] == ""
+    assert "{" not in "".join(rows) and "?" not in "".join(rows)
+    unknown = claims.ledger("explore", "reference").set_index("claim")["as_tested"]
+    assert unknown["chang2020-depth-helps"].endswith("? against ?")
+
+
+@pytest.mark.parametrize("name", BOUND["claims"])
+def test_what_is_said_of_a_claim_names_what_its_binding_has(name):
+    claim = BOUND["claims"][name]
+    named = re.findall(r"{(\w+)}", claim.get("as_tested", ""))
+    assert set(named) == set(claim.get("numbers", {}))
+    assert {tuple(place[1:]) for place in claim.get("numbers", {}).values()} <= set(claims.compared(claim))
+    for spec in asked(name):
+        assert ("says" in spec) == ("sides" in spec) == (len(spec.get("terms", "ab")) != 2 and "within" not in spec)
+        assert spec.get("says", "").count("{}") == len(spec.get("sides", ()))
+        assert all(len(side) == len(spec["terms"]) for side in spec.get("sides", ()))
+        if len(spec.get("sides", ())) == 2:  # their difference is what is tested, up to a factor
+            (first, second), weights = spec["sides"], [weight for weight, *_ in spec["terms"]]
+            assert np.subtract(first, second).tolist() == weights
+
+
+@pytest.mark.parametrize(
+    ("effect", "more", "told"),
+    [
+        (1.0, {}, "one as large as here takes about 7 times as many questions and seeds"),
+        (1.0, {"paper": 5.0}, "one as large as the paper's would be seen"),
+        (1.0, {"paper": 0.1}, "one as large as the paper's takes more than 100 times as many questions and seeds"),
+        (-1.0, {}, "effects show from +2.52 on"),
+        (1.0, {"margin": 0.5}, "effects show from +2.52 beyond the margin on"),
+        (9.0, {}, None),
+    ],
+)
+def test_what_would_decide_an_inconclusive_claim(book, effect, more, told):
+    record({"A": level(50 + effect, 1), "B": level(50)})
+    verdict_on(book, {"test": "greater", "each": [pair(**more)]})
+    (row,) = claims.verdicts("paper", "quick").itertuples()
+    said = "".join(claims.to_decide(row))
+    assert said == "" if told is None else told in said
+    assert said in claims.format_verdict(row)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("natural-questions-0.01+added", "natural-questions, 1 % of the labels, more candidates"),
+        ("squad, whole", "squad, all candidates and questions"),
+        ("quora", "quora"),
+    ],
+)
+def test_a_collection_is_called_by_words(name, words):
+    assert called(name) == words
+
+
 def test_a_data_set_stands_by_a_collection_that_can_be_loaded():
     for paper in BOUND["collections"].values():
         for places in paper.values():
@@ -936,7 +996,7 @@ def test_a_data_set_stands_by_a_collection_that_can_be_loaded():
                 # A collection's name, its test candidates alone, all of its queries, a share of it, or more candidates.
                 whole = re.sub(r"(-test|, whole|\+added|-0\.\d+(\+added|-others)?)$", "", place["collection"])
                 assert set(whole.split(", ")) <= set(datasets.names())  # of several, all train
-                assert place["fidelity"] in ("part", "stand-in")
+                assert place["fidelity"] in ("subset", "stand-in")
 
 
 # What a claim calls equal, near or better where the paper gives no number: the reason stands beside its binding.

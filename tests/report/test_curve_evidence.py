@@ -16,7 +16,7 @@ from retlib.data import datasets
 from retlib.evaluation.results import Results
 from retlib.report import claims
 from retlib.report.curve_evidence import BLOCKS, PHASES, TESTS, WINDOWS, _repeated, curve, interval
-from retlib.report.evidence import Records, used
+from retlib.report.records import Records, used
 from retlib.report.seed_evidence import TESTS as SEED_TESTS
 
 PLACES = {"D": {"quick": {"collection": "toy"}}}
@@ -363,7 +363,7 @@ def test_bindings_have_places_at_every_profile():
         assert places["quick"]["collection"] == "pydocs-passages"
         assert places["smoke"]["collection"] == "pydocs-passages-smoke"
         assert set(places["laptop"]["collection"].split(", ")) <= set(datasets.names())
-        is_part = [profile for profile, place in places.items() if place["fidelity"] == "part"]
+        is_part = [profile for profile, place in places.items() if place["fidelity"] == "subset"]
         assert is_part == (["laptop", "checkpoint"] if data_set == "DL Passage" else [])
 
 

@@ -10,7 +10,8 @@ from scipy import stats
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
-from retlib.report.evidence import Records, _sum, printed
+from retlib.report.evidence import _sum, printed
+from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": f"{name.lower()}-0.1"}} for name in "DEF"}
 
@@ -55,7 +56,8 @@ def test_terms_on_two_collections_are_paired_over_the_queries_that_they_share():
     assert (found.low, found.high) == pytest.approx((10 - half, 10 + half), abs=1e-3)
     assert (found.a, found.b) == pytest.approx((35, 25), abs=1e-4)  # what is added, and what is taken away
     assert (found.queries, found.seeds) == (4, 1)
-    assert found.label == "R@1: +1 × (A on d-0.1) -2 × (B on e-0.1)" and found.note == ""
+    assert found.label == "R@1: +1 × (A on d, 10 % of the labels) -2 × (B on e, 10 % of the labels)"
+    assert found.note == ""
 
 
 def test_queries_that_a_term_lacks_do_not_count():
@@ -253,10 +255,10 @@ def test_a_limit_from_below_by_hand():
     assert (found.effect, found.p_for, found.p_against) == pytest.approx((2, p, 1 - p))  # for the claim
     half = stats.t.ppf(0.975, 2) / 3**0.5
     assert (found.low, found.high) == pytest.approx((2 - half, 2 + half))
-    assert found.text == f"x{np.exp(2):.2f} [x{np.exp(2 - half):.2f}, x{np.exp(2 + half):.2f}]"
+    assert found.text == f"1 against 0.135, x{np.exp(2):.2f} [x{np.exp(2 - half):.2f}, x{np.exp(2 + half):.2f}]"
     assert (found.a, found.b) == pytest.approx((np.exp(-2), 1))  # the geometric mean, and the limit
     assert (found.seeds, found.queries) == (3, 0)
-    assert found.label == "seconds: 1 / product" and found.note == "product is 0.135, and below 1 if the claim holds"
+    assert found.label == "seconds: 1 / product"
     above = judge("limit", {**{k: v for k, v in spec.items() if k != "below"}, "above": 1}, x=made)
     assert (above.p_for, above.p_against) == pytest.approx((1 - p, p)) and above.label == "seconds: product / 1"
 
@@ -319,9 +321,9 @@ def test_steps_are_those_of_the_measure_that_is_asked_for():
 @pytest.mark.parametrize(
     ("term", "message"),
     [
-        (("y:A", "D"), "experiment y has no results at profile quick"),
-        (("x:Z", "D"), "no R@1 of 'Z' on 'd-0.1'"),
-        (("x:A", "E"), "no R@1 of 'A' on 'e-0.1'"),
+        (("y:A", "D"), "not run yet at profile quick: chapter y would"),
+        (("x:Z", "D"), "would record R@1 of Z on d, 10 %"),
+        (("x:A", "E"), "would record R@1 of A on e, 10 %"),
         (("x:A", "G"), "no collection stands for G at profile quick"),
     ],
 )
@@ -330,12 +332,12 @@ def test_what_is_missing_is_named(term, message):
     put(made, "A", {0: [20, 30, 40]})
     with pytest.raises(DataError, match=message):
         linear(made, (1, "x:A", "D"), (-1, *term))
-    with pytest.raises(DataError, match="no R@5 of 'A'"):
+    with pytest.raises(DataError, match="record R@5 of A"):
         linear(made, (1, "x:A", "D"), (-1, "x:A", "D"), measure="R@5")
 
 
 def test_a_limit_without_its_experiment_is_named():
-    with pytest.raises(DataError, match="experiment x has no results"):
+    with pytest.raises(DataError, match="not run yet at profile quick: chapter x"):
         judge("limit", {"system": "x:product", "measure": "seconds", "below": 1, "data": "D"})
 
 
@@ -348,8 +350,16 @@ def test_values_of_one_measure_are_not_those_of_another():
 
 
 def test_a_weighted_sum_is_said_in_words_where_it_has_some():
-    assert _sum([(1, "A")]) == "A"
-    assert _sum([(1, "A"), (-1, "B")]) == "A minus B"
-    assert _sum([(1, "A"), (-1, "B"), (-1, "C"), (1, "D")]) == "(A minus B) minus (C minus D)"
-    assert _sum([(-1, "A"), (1, "B"), (1, "C"), (-1, "D")]) == "(B minus A) minus (D minus C)"
-    assert _sum([(1.5, "A"), (-1, "B")]) == "+1.5 × (A) -1 × (B)"
+    assert _sum([1], ["A"]) == "A"
+    assert _sum([1, -1], ["A", "B"]) == "A minus B"
+    assert _sum([1.5, -1], ["A", "B"]) == "+1.5 × (A) -1 × (B)"
+
+
+def test_a_sum_is_shown_by_a_sentence_with_its_values():
+    made = Results()
+    for name, values in {"A": [90, 80, 70], "B": [20, 10, 30], "C": [60, 60, 60]}.items():
+        put(made, name, {0: values})
+    more = {"says": "A gains {} over B, C {} over A", "sides": [[1, -1, 0], [-1, 0, 1]]}
+    found = linear(made, (2, "x:A", "D"), (-1, "x:B", "D"), (-1, "x:C", "D"), **more)
+    assert found.told.startswith("R@1: A gains 60.0 over B, C -20.0 over A, on d, 10 % of the labels: +80.00 [")
+    assert found.label == "R@1: A gains … over B, C … over A, on d, 10 % of the labels"

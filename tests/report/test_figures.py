@@ -124,10 +124,10 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
     evidence = [Evidence("A vs B", 55, 50, effect, effect - 1, effect + 1, 0.1, 0.9, 3, 30) for effect in (5, -2)]
     verdicts = pd.DataFrame(
         [
-            {"claim": "gillick2018-a-over-b", "verdict": "holds", "evidence": evidence},
-            {"claim": "gillick2018-b-over-c", "verdict": "not tested", "evidence": []},
-            {"claim": "gillick2018-c-over-d", "verdict": "contradicted", "evidence": evidence[1:]},
-            {"claim": "gillick2018-d-over-e", "verdict": "inconclusive", "evidence": evidence[:1]},
+            {"statement": "a over b", "verdict": "holds", "evidence": evidence},
+            {"statement": "b over c", "verdict": "not tested", "evidence": []},
+            {"statement": "c over d", "verdict": "contradicted", "evidence": evidence[1:]},
+            {"statement": "d over e", "verdict": "inconclusive", "evidence": evidence[:1]},
         ]
     )
     found = figures.ledger(verdicts)

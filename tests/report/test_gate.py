@@ -6,8 +6,9 @@ import pytest
 
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
-from retlib.report.evidence import Evidence, Records
-from retlib.report.gate import GATED, UNKNOWN, failing, gated, rise, too_deep
+from retlib.report.evidence import Evidence
+from retlib.report.gate import GATED, failing, gated, rise, too_deep
+from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": name.lower()}} for name in "DE"}
 REST = [40, 60, 64, 65, 65, 65]  # at steps 0, 20, 40, 60, 80, 100: nothing in the last fifth
@@ -42,7 +43,7 @@ def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():
 
 def test_systems_at_rest_pass():
     found = through(lines("A", REST, REST), lines("B", REST, REST))
-    assert (found.closed, found.note) == ("", "")
+    assert (found.closed, found.no_curve) == ("", False)
 
 
 def test_a_system_that_still_learns_closes_a_comparison_of_a_smaller_effect():
@@ -128,10 +129,10 @@ def test_a_system_below_its_own_start_is_no_system():
 def test_a_curve_on_another_collection_is_not_this_one():
     there = lines("A", [40, 60, 64, 65, 66, 90], collection="e")
     found = through(there, lines("A", REST), lines("B", REST))
-    assert (found.closed, found.note) == ("", "")
+    assert (found.closed, found.no_curve) == ("", False)
 
 
 def test_a_curve_that_was_not_recorded_is_said_of_what_is_trained():
-    assert (through().note, through().closed) == (UNKNOWN, "")
-    assert through(lines("A", REST)).note == UNKNOWN
-    assert through(lines("A", REST), trained=("A",)).note == "" == through(trained=()).note
+    assert (through().no_curve, through().closed) == (True, "")
+    assert through(lines("A", REST)).no_curve
+    assert not through(lines("A", REST), trained=("A",)).no_curve and not through(trained=()).no_curve

@@ -33,7 +33,7 @@ def judged(ledger, **verdicts):
     found = ledger.copy()
     for claim, (verdict, comparisons) in verdicts.items():
         row = found.index[found["claim"] == claim][0]
-        found.loc[row, ["verdict", "fidelity", "reason", "seeds"]] = [verdict, "part", "", 3]
+        found.loc[row, ["verdict", "fidelity", "reason", "seeds"]] = [verdict, "subset", "", 3]
         found.at[row, "evidence"] = comparisons
     return found
 
@@ -53,14 +53,16 @@ def recorded(**values):
 
 
 def test_a_chapter_without_claims_tells_what_its_rows_have(nothing):
-    boxes = [in_short.box(lambda: nothing, lambda _, found=found: found, "53_training_recipe")
+    boxes = [in_short.box(lambda: nothing, lambda _, found=found: found, "42_first_stage")
              for found in (recorded(BM25=[0.5], A=[0.6, 0.8]), recorded(BM25=[0.9], A=[0.1, 0.2]))]  # fmt: skip
-    assert "*c*: A 70.0; BM25 50.0" in boxes[0] and "seeds: 2" in boxes[0]
-    assert "*c*: A 15.0; BM25 90.0" in boxes[1]
-    assert "points" not in in_short.box(lambda: nothing, nothing_recorded, "53_training_recipe")
+    assert "*c*: A **70.0**; BM25 **50.0**" in boxes[0] and "2 seeds" in boxes[0]
+    assert "*c*: A **15.0**; BM25 **90.0**" in boxes[1]
+    assert "points" not in in_short.box(lambda: nothing, nothing_recorded, "42_first_stage")
     others = {"42_first_stage": recorded(BM25=[0.5], A=[0.4])}
-    named = in_short.box(lambda: nothing, others.get, "55_which_method")
-    assert "*c*: A 40.0; BM25 50.0" in named and "{doc}`42_first_stage`" in named
+    found = {None: others["42_first_stage"], "checkpoint": recorded(BM25=[0.5], A=[0.6])}
+    named = in_short.box(lambda: nothing, lambda _, profile=None: found[profile], "55_which_method")
+    assert "*c*: A **40.0**; BM25 **50.0**" in named and "{doc}`42_first_stage`" in named
+    assert "*c*: A **60.0**; BM25 **50.0**" in named
 
 
 def test_what_is_trained_is_told_before_what_is_not(nothing):
@@ -68,8 +70,16 @@ def test_what_is_trained_is_told_before_what_is_not(nothing):
     found.add_row(
         experiment="e", system="A", collection="c", split="test", measure="RR@10", value=0.4, seed=0, seconds=3.0
     )
-    box = in_short.box(lambda: nothing, lambda _: found, "53_training_recipe")
-    assert "*c*: A 40.0; BM25 50.0" in box and "of the best trained system here" in box
+    box = in_short.box(lambda: nothing, lambda _: found, "42_first_stage")
+    assert "*c*: A **40.0**; BM25 **50.0**" in box and "best of what is trained" in box
+
+
+def test_values_of_a_table_are_told_in_their_unit(nothing):
+    found = recorded(quantized=[0.5])
+    rows = [(candidates, index, 0.25, 12.34) for candidates in (20, 3000) for index in ("exact", "quantized")]
+    found.tables["curve"] = pd.DataFrame(rows, columns=["candidates", "index", "loss", "speed-up"])
+    box = in_short.box(lambda: nothing, lambda _: found, "14_ann_search")
+    assert "- *20; 3,000*: quantized **12.3**." in box and "times as fast" in box
 
 
 def test_two_books_of_other_rows_say_other_things(nothing):
@@ -91,10 +101,10 @@ def test_two_books_of_other_rows_say_other_things(nothing):
 def test_the_comparison_that_decides_is_shown(nothing):
     several = [evidence(9.0, 0.001, "clear"), evidence(1.5, 0.04, "close"), evidence(5.0, 0.01, "middle")]
     box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.HOLDS, several)}), nothing_recorded, CHAPTER)
-    assert "+1.50 [+0.50, +2.50] (close, the least clear of 3)" in box and "clear)" not in box
+    assert "Here close: 51.5 against 50.0, +1.50 [+0.50, +2.50] (the least clear of 3)" in box and "clear:" not in box
     worst = [evidence(2.0, 0.01, "good"), evidence(-3.0, 0.999, "bad")]
     box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.CONTRADICTED, worst)}), nothing_recorded, CHAPTER)
-    assert "-3.00" in box and "(bad)" in box and "good" not in box
+    assert "-3.00" in box and "Here bad:" in box and "good" not in box
 
 
 def test_main_claims_come_first_and_decided_ones_alone(nothing):

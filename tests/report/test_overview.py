@@ -23,7 +23,7 @@ CLAIMS = len(claims.papers_table("claims"))
 
 
 def evidence(effect):
-    return Evidence("A - B on c", 50 + effect, 50, effect, effect - 1, effect + 1, 0.01, 0.99, 3, 100)
+    return Evidence("A - B on c", 50 + effect, 50, effect, effect - 1, effect + 1, 0.01, 0.99, 3, 100, smallest=1.5)
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def ledger():
     frame = claims.ledger("explore", "reference")
     frame["evidence"] = frame["evidence"].astype(object)
     chosen = {
-        "gillick2018-softmax-over-pairwise-ce": ("holds", "part", [evidence(7.0)]),
+        "gillick2018-softmax-over-pairwise-ce": ("holds", "subset", [evidence(7.0)]),
         "gillick2018-paralex-encoder-over-bm25": ("contradicted", "stand-in", [evidence(-11.0)]),
-        "chang2020-full-pretraining-over-bm25-nq": ("inconclusive", "part", [evidence(x) for x in (1.0, 2.0, 3.0)]),
-        "zhan2020-two-stage-ltre-over-two-stage-bm25": ("holds", "part", [evidence(4.0)]),
+        "chang2020-full-pretraining-over-bm25-nq": ("inconclusive", "subset", [evidence(x) for x in (1.0, 2.0, 3.0)]),
+        "zhan2020-two-stage-ltre-over-two-stage-bm25": ("holds", "subset", [evidence(4.0)]),
     }
     for name, (verdict, fidelity, found) in chosen.items():
         row = frame.index[frame["claim"] == name][0]
@@ -100,7 +100,7 @@ def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
     rows = page.select("tbody tr")
     assert len(rows) == CLAIMS
     first = rows[0]
-    assert [cell.text for cell in first.select("td")[:3]] == ["✓ holds", "I", "part"]
+    assert [cell.text for cell in first.select("td")[:3]] == ["✓ holds", "I", "subset"]
     assert "+7.00 [+6.00, +8.00]" in first.text
     assert first.a["href"] == "15_verdicts.html#gillick2018-softmax-over-pairwise-ce"
     pages = {link["href"].split("#")[0].removesuffix(".html") for link in page.select("a")}
@@ -206,8 +206,25 @@ def test_the_answer_counts_all_and_names_what_is_decided(ledger):
     assert f"and {every.sum() - overview.TOLD} more that are decided" in page.text
 
 
+def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
+    made = Results()
+    for collection, bm25, trained in (("c", 0.5, 0.4), ("d", 0.3, 0.6)):
+        for system, value, seconds in (("BM25", bm25, None), ("A", trained, 3.0), ("B", 0.1, 3.0)):
+            made.add_row(experiment="x", system=system, collection=collection, split="test", measure="R@1", value=value,
+                         seed=0, seconds=seconds)  # fmt: skip
+    monkeypatch.setattr(results, "load", lambda name, *_: made if name == "x" else None)
+    said = overview.leads("laptop", None, {"nothing": "R@1", "x": "R@1"})
+    assert "Of 2 collections" in said
+    assert said.endswith("ahead on 1 (c: 50.0 against 40.0 R@1) and behind on 1 (d: 30.0 against 60.0 R@1).")
+    told = overview.told(ledger, ledger[:1], "laptop", None, {"x": "R@1"})
+    assert said in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
+    assert "From a public encoder 1 claims" in told
+    page = BeautifulSoup(overview.listed(ledger).data, "html.parser")
+    assert len(page.find_all("li")) == 4 and "57.0 against 50.0, +7.00" in page.li.text
+
+
 def test_the_scale_is_that_of_the_rows(monkeypatch):
-    small = {"tokens": {"vocabulary": 1000}, "width": 100, "dimension": 50, "layers": 2}
+    small = {"encoder": "transformer", "tokens": {"vocabulary": 1000}, "width": 100, "dimension": 50, "layers": 2}
     unread = small | {"tokens": {"collection": "x"}}  # a vocabulary whose size the declaration does not name
     known = pd.DataFrame(
         {
@@ -218,10 +235,10 @@ def test_the_scale_is_that_of_the_rows(monkeypatch):
     )  # fmt: skip
     monkeypatch.setattr(results, "rows", lambda profile, source: known)
     assert overview.scale("laptop", None) == (
-        "Models of up to 0.3 million weights, each trained for 2 minutes (median; at most 3) on cpu; "
+        "Encoders of up to 0.3 million weights and 2 layers, each trained for 2 minutes (median; at most 3) on cpu; "
         "600 candidates (median; 500 to 2,000) and 50 queries (median; 40 to 80)."
     )
     monkeypatch.setattr(results, "rows", lambda profile, source: known[1:2])
-    assert overview.scale("laptop", None).startswith("Models, each")
+    assert overview.scale("laptop", None).startswith("Encoders, each")
     monkeypatch.setattr(results, "rows", lambda profile, source: known[:0])
     assert overview.scale("laptop", None) == ""

@@ -52,7 +52,7 @@ def book(tmp_path, monkeypatch):
     (folder / "tables.csv").write_text(TABLES)
     (folder / "artefacts.csv").write_text(ARTEFACTS)
     places = {
-        "D": {"quick": {"collection": "mine", "fidelity": "part"}},
+        "D": {"quick": {"collection": "mine", "fidelity": "subset"}},
         "E": {"quick": {"collection": "other", "fidelity": "stand-in"}},
     }
     (folder / "bindings.yaml").write_text(yaml.safe_dump({"collections": {"zhan2020": places}}))
@@ -100,11 +100,11 @@ def test_both_sides_are_in_points_of_a_hundred_or_in_the_papers_unit(book):
 def test_a_cell_has_the_papers_number_and_ours_behind_a_bar(book):
     record(mine=[HALVES, HALVES])
     table = papers.table(papers.numbers("zhan2020", "quick"), "table-1").set_index("in the paper")
-    head = "D, dev\nours: mine (part)\nMRR@10"
+    head = "D, dev\nours: mine (subset)\nMRR@10"
     assert table.loc["Ours", head].startswith("34.1 | 50.0 ± ") and table.loc["<b>Other</b>", head] == "20"
     # Nothing is recorded on E, and so there is no average; where neither side has a number, nothing is shown.
     assert table.loc["Ours", "E, test\nMRR@10"] == "41.86" and table.loc["Ours", "BOTH, test\nMRR@10"] == ""
-    assert table.loc["Ours", "train\nours: mine (part)\nTime (h)"] == "3.6 | 2"
+    assert table.loc["Ours", "train\nours: mine (subset)\nTime (h)"] == "3.6 | 2"
     assert table.loc["<b>Other</b>", "E, test\nMRR@10"] == ""
 
 
@@ -133,7 +133,7 @@ def test_what_stands_here_is_counted(book):
     assert papers.coverage(found).iloc[0].tolist() == ["table-1", 4, 3, 1]
     assert papers.titled(papers.coverage(found), "zhan2020")["in the paper"][0] == "Table 1: main <i>results</i>"
     scale = papers.scale(found).set_index("in the paper")
-    assert scale.loc["D, dev"].tolist() == ["mine", "part", 500, 20, 2] and list(scale.index) == ["D, dev", "E, test"]
+    assert scale.loc["D, dev"].tolist() == ["mine", "subset", 500, 20, 2] and list(scale.index) == ["D, dev", "E, test"]
 
 
 def test_the_figure_shows_measures_alone_filled_or_open(book):
@@ -235,7 +235,7 @@ def test_every_number_of_every_paper_is_on_its_page(paper):
 
 
 def evidence(effect, p_for, p_against, note=""):
-    return Evidence(f"A{effect} vs B", 50, 50, effect, effect - 1, effect + 1, p_for, p_against, 3, 100, note)
+    return Evidence(f"A{effect} vs B", 50, 50, effect, effect - 1, effect + 1, p_for, p_against, 3, 100, note, 1.5)
 
 
 @pytest.fixture
@@ -261,13 +261,13 @@ def rows_of(html):
 
 def test_the_comparison_that_decided_is_shown_with_its_data_and_links(ledger):
     ((line,), page) = rows_of(overview.unheld(ledger, CONTRADICTED, "laptop"))
-    assert "A-9 vs B: -9.00 [-10.00, -8.00] one of 2 comparisons" in line[2]
-    assert line[3] == "Quora: quora (part) AskUbuntu: askubuntu-titles-test (stand-in)"
+    assert "A-9 vs B: 50.0 against 50.0, -9.00 [-10.00, -8.00] one of 2 comparisons" in line[2]
+    assert line[3] == "Quora: quora (subset) AskUbuntu: askubuntu-titles, its test texts alone (stand-in)"
     links = [link["href"] for link in page.select("a")]
     assert links[0] == "15_verdicts.html#gillick2018-paralex-encoder-over-bm25"
     assert links[1:] == ["11_retrieval_tasks.html", "13_multitask.html"]
     ((line,), _) = rows_of(overview.unheld(ledger, INCONCLUSIVE, "laptop"))
-    assert line[2].endswith("(<margin>)")
+    assert "(<margin>) to decide: effects show from +1.50 on" in line[2]
 
 
 def test_what_was_not_tested_says_why_and_on_what_it_would_have_been(ledger):

@@ -165,8 +165,8 @@ def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
 
 
 def test_verdicts_read_without_colour():
-    evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points")
-    row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "part"}
+    evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points", 1.5)
+    row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "subset", "as_tested": ""}
     given = [replace(evidence, label="C vs D"), replace(evidence, label="E vs F", p_for=0.05)]
     verdicts = pd.DataFrame(
         [
@@ -186,7 +186,8 @@ def test_verdicts_read_without_colour():
     shown = tables.verdict_table(verdicts)
     assert shown[""].tolist() == ["✓", "~", "·"]
     assert shown["p (Holm)"].tolist() == ["< 0.001", "0.200", ""]
-    assert shown["effect, 95 % interval"][0].count("A vs B, on toy: +5.00 [+4.00, +6.00] (margin 1.0 points)") == 2
+    told = "A vs B, on toy: 55.0 against 50.0, +5.00 [+4.00, +6.00] (margin 1.0 points)"
+    assert shown["effect, 95 % interval"][0].count(told) == 2
     assert shown["effect, 95 % interval"][0].startswith("2 of 2 comparisons for\n")
     conditions = shown["effect, 95 % interval"][0].splitlines()[3:]
     assert [line.split(" vs ")[0] for line in conditions] == ["given: C", "given, not seen: E"]
@@ -197,10 +198,10 @@ def test_verdicts_read_without_colour():
 
 def test_what_could_have_been_seen_is_listed_in_each_comparisons_unit():
     points = Evidence("A minus B", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, smallest=1.25)
-    times = Evidence("B / A", 2, 1, np.log(2), 0.1, 1.3, 0.01, 0.99, 4, 0, smallest=np.log(1.5), ratio=True)
+    times = Evidence("B / A", 2, 1, np.log(2), 0.1, 1.3, 0.01, 0.99, 4, 0, smallest=np.log(1.5), ratio=True, counted="")
     found = tables.power(pd.DataFrame([{"claim": "c", "evidence": [points, times]}, {"claim": "d", "evidence": []}]))
     assert found.to_numpy().tolist() == [
-        ["c", "A minus B", "+1.25", "+5.00", 3, 30], ["c", "B / A", "x1.50", "x2.00", 4, 0],
+        ["c", "A minus B", "+1.25", "+5.00", 3, "30 questions"], ["c", "B / A", "x1.50", "x2.00", 4, ""],
     ]  # fmt: skip
 
 
@@ -215,5 +216,20 @@ def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
 def test_the_collections_that_play_a_papers_data_sets_are_listed():
     found = tables.data_sets("gillick2018", "laptop")
     assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]
-    assert found["here"][0] == "quora" and set(found["fidelity"]) <= {"part", "stand-in"}
+    assert found["here"][0] == "quora" and set(found["fidelity"]) <= {"subset", "stand-in"}
     assert tables.data_sets("gillick2018", "nope").empty
+
+
+def test_a_table_for_a_paper_has_the_best_in_bold_and_no_letter_that_latex_reads():
+    values = {("A_1", "RR@10"): (0.25, 0.35), ("B & C", "RR@10"): (0.3, 0.2), ("A_1", "ms"): (9.0, 9.0)}
+    rows = pd.DataFrame(
+        [(system, "50%_docs", "test", measure, value, seed) for (system, measure), found in values.items()
+         for seed, value in enumerate(found)] + [("B & C", "quora", "test", "R@1", 1.0, 0)],
+        columns=["system", "collection", "split", "measure", "value", "seed"],
+    )  # fmt: skip
+    assert tables.latex(rows).splitlines() == [
+        r"\begin{tabular}{lrr}", r"\toprule", r" & 50\%\_docs & quora \\", r" & RR@10 & R@1 \\", r"\midrule",
+        r"A\_1 & \bfseries 30.0 &  \\", r"B \& C & 25.0 & \bfseries 100.0 \\", r"\bottomrule", r"\end{tabular}",
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="none of these rows is a score"):
+        tables.latex(rows[rows["measure"] == "ms"])

@@ -164,6 +164,12 @@ def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():
     assert bar.get_ylabel() == "nDCG@10 (points of 100)"
 
 
+def test_cells_that_print_alike_are_both_bold():
+    rows = [("PQ6", "PQ6", 52.02), ("PQ6", "Exact", 62.0), ("Exact", "PQ6", 51.98), ("Exact", "Exact", 66.0)]
+    axis, _ = figures.index_matrix(pd.DataFrame(rows, columns=["trained", "searched", "value"])).axes
+    assert [text.get_weight() for text in axis.texts if text.get_text() == "52.0"] == ["bold", "bold"]
+
+
 def test_a_cell_that_was_not_measured_stays_empty():
     rows = [("PQ6", "PQ6", 52.0), ("Exact", "PQ6", 53.0), ("Exact", "Exact", 66.0)]
     axis, _ = figures.index_matrix(pd.DataFrame(rows, columns=["trained", "searched", "value"])).axes

@@ -1,0 +1,196 @@
+"""What evidence is read from: the bindings, the systems that they name, and these systems' recorded values."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError, require
+from retlib.evaluation.measures import between_seeds
+from retlib.evaluation.results import Results
+
+
+def called(collection: str) -> str:
+    """A collection in words: the endings of its name are those that ``bindings.yaml`` declares."""
+    endings, name, words = bindings().get("endings", {}), collection, []
+    while ending := next((each for each in endings if name.endswith(each)), ""):
+        name, words = name.removesuffix(ending), [endings[ending], *words]
+    return ", ".join([name, *words])
+
+
+def bindings() -> dict:
+    """The bindings of claims to comparisons, and of the papers' data sets to collections."""
+    return notebook_files.parsed(runtime.root() / "data" / "papers" / "bindings.yaml")
+
+
+def named(system: str) -> tuple[str, str]:
+    """The experiment and the name within it, of a system as the bindings write it: ``experiment:name``."""
+    experiment, _, name = system.partition(":")
+    return experiment, name
+
+
+def setting(settings: Mapping[str, Any], name: str) -> Any:
+    """A setting of a recorded encoder after its last stage; `KeyError` where it has none."""
+    stages = [each for each in settings.get("stages", ()) if name in each]
+    return {**settings, **(stages[-1] if stages else {})}[name]
+
+
+def _chapter(system: str) -> str:
+    return f"chapter {named(system)[0][:2]}"
+
+
+def used(spec: Mapping) -> list[tuple[str, str]]:
+    """The systems (``experiment:name``) that a comparison needs, each with the paper's data set."""
+    if "terms" in spec:
+        return [(system, data_set) for _, system, data_set in spec["terms"]]
+    return [*product(spec.get("pair") or spec.get("systems") or [spec["system"]], spec["data"].split("+"))]
+
+
+class Records:
+    """The recorded values of a paper's experiments at one profile, for one measure.
+
+    Parameters
+    ----------
+    profile : str
+    places : mapping
+        The paper's data set to profile to its collection, as the bindings have it.
+    measure : str
+    load : callable
+        Experiment to its results, or to None where it has none; called again and again.
+    """
+
+    def __init__(self, profile: str, places: Mapping[str, Mapping], measure: str, load: Callable) -> None:
+        self.profile, self.places, self.measure, self._load = profile, places, measure, load
+        self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
+
+    def of(self, system: str) -> tuple[Results, str]:
+        """The results of a system's experiment, and its name in them; `DataError` if there are none."""
+        experiment, name = named(system)
+        found = self._load(experiment)
+        require(found is not None, f"not run yet at profile {self.profile}: {_chapter(system)} would do it", DataError)
+        return found, name
+
+    def collection(self, data_set: str) -> str:
+        """The collection that stands for a paper's data set."""
+        place = self.places.get(data_set, {}).get(self.profile)
+        require(place is not None, f"no collection stands for {data_set} at profile {self.profile}", DataError)
+        return place["collection"]
+
+    def collections(self, data_sets: str) -> dict[str, str]:
+        """Those of several data sets, joined by +, each once: collection to one data set that it stands for."""
+        return {self.collection(data_set): data_set for data_set in data_sets.split("+")}
+
+    def on(self, data_sets: str) -> str:
+        """The collections of data sets, joined by +, in words."""
+        return " and ".join(map(called, self.collections(data_sets)))
+
+    def label(self, what: str, data_sets: str = "") -> str:
+        """What is compared, and where; with the measure, where it is not that of most claims."""
+        measure = "" if self.measure == "AP@100" else f"{self.measure}: "
+        return measure + what + (f", on {self.on(data_sets)}" if data_sets else "")
+
+    def values(self, system: str, data_set: str) -> pd.DataFrame:
+        """Per-query values in points of a hundred: index query, a column for each seed."""
+        (found, name), collection = self.of(system), self.collection(data_set)
+        missing = f"not run yet: {_chapter(system)} would record {self.measure} of {name} on {called(collection)}"
+        require(name in found.systems(collection, "test", self.measure), missing, DataError)
+        return found.per_query(collection, "test", self.measure, name) * 100
+
+    def clusters(self, system: str, data_set: str) -> pd.Series:
+        """Query to cluster."""
+        return self.of(system)[0].clusters(self.collection(data_set), "test", self.measure)
+
+    def by_seed(self, system: str, data_set: str, column: str, measure: str | None = None) -> pd.Series:
+        """What is in a column of a system's rows, of those of a measure or of all, by seed."""
+        found, name = self.of(system)
+        rows = found.of_system(name)
+        rows = rows[rows["collection"] == self.collection(data_set)]
+        rows = rows if measure is None else rows[rows["measure"] == measure]
+        # Rows of costs, and of systems that are not trained, have no steps.
+        values = rows.reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
+        return values.set_index("seed")[column].sort_index().astype(float)
+
+    def candidates(self, system: str, data_set: str) -> float:
+        """Among how many candidates a system was measured; infinite where it is unknown."""
+        found, name = self.of(system)
+        rows = found.of_system(name)
+        rows = rows[rows["collection"] == self.collection(data_set)]
+        mine = rows[rows["measure"] == self.measure]  # of curves there are no rows, but of their ends
+        rows = (mine if len(mine) else rows).reindex(columns=["candidates"])
+        return float(rows["candidates"].dropna().astype(float).min()) if rows["candidates"].notna().any() else np.inf
+
+    def number(self, what: str, system: str, data_set: str) -> str:
+        """How many candidates a system was measured among, or a number of its settings, after its last stage.
+
+        "?" where no row says it.
+        """
+        try:
+            if what == "candidates":
+                return f"{self.candidates(system, data_set):,.0f}"
+            settings = json.loads(self.of(system)[0].of_system(self.of(system)[1])["parameters"].dropna().iloc[0])
+            return f"{setting(settings, what):,}"
+        except (DataError, LookupError):
+            return "?"
+
+    def trained(self, system: str) -> bool:
+        """Whether a system was trained, so that another seed would give another one."""
+        found, name = self.of(system)
+        rows = found.of_system(name).reindex(columns=["seed", "steps", "measure"])
+        # Times are recorded with every seed, of what is not trained, too.
+        return bool(rows["steps"].notna().any()) or rows["seed"][rows["measure"] == self.measure].nunique() > 1
+
+    def one_seed(self, systems: Iterable[str], values: Iterable[pd.DataFrame]) -> bool:
+        """Whether the values of a trained system are of one seed alone."""
+        return any(value.shape[1] == 1 and self.trained(name) for name, value in zip(systems, values, strict=True))
+
+    def pooled(self, terms: Iterable[tuple[float, str, str]], seeds: int) -> list[tuple[float, float]]:
+        """The variance over seeds of a weighted sum of systems, from all trained systems of their chapters.
+
+        For `retlib.evaluation.measures.average`: of each chapter the two parts that
+        `retlib.evaluation.measures.between_seeds` finds, each with its weight, over the number of seeds.
+
+        Parameters
+        ----------
+        terms : iterable of (float, str, str)
+            Weight, system, and data sets joined by +, over which its values are averaged first: one model answers all.
+        seeds : int
+            Over which the sum is taken.
+        """
+        weights: dict[tuple, list[float]] = defaultdict(list)
+        for weight, system, data_sets in terms:
+            if self.trained(system):
+                weights[named(system)[0], tuple(self.collections(data_sets))].append(weight)
+        found: list[tuple[float, float]] = []
+        for where, mine in weights.items() if seeds > 1 else ():
+            squares, total = sum(weight**2 for weight in mine), sum(mine)
+            for factor, (variance, freedom) in zip((squares, total**2), self._between_seeds(*where), strict=False):
+                found += [(factor * variance / seeds, freedom)] if factor * variance > 0 else []
+        return found
+
+    def _between_seeds(self, experiment: str, collections: tuple[str, ...]) -> tuple[tuple[float, int], ...]:
+        """`between_seeds` of a chapter's systems that have the same seeds; empty where there are no two."""
+        where = experiment, collections
+        if where not in self._variances:
+            found, means = self._load(experiment), {}
+            first, *others = ([*found.systems(name, "test", self.measure)] for name in collections)
+            for system in (each for each in first if all(each in other for other in others)):
+                values = [found.per_query(name, "test", self.measure, system) for name in collections]
+                means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
+            most = max((len(each) for each in means.values()), default=0)
+            together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
+            several = most > 1 and min(together.shape) > 1
+            self._variances[where] = between_seeds(together) if several else ()
+        return self._variances[where]
+
+    def table(self, kind: str, system: str) -> pd.DataFrame:
+        """A system's lines of one of its experiment's tables; none where there is no such table."""
+        found, name = self.of(system)
+        table = found.tables.get(kind, pd.DataFrame(columns=["system", "measure", "collection"]))
+        return table[table["system"] == name]
