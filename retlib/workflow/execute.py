@@ -15,7 +15,7 @@ from unittest import mock
 
 import psutil
 
-from retlib.core import runtime
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import RetlibError, require, require_one_of
 from retlib.workflow import notebooks, processes
 
@@ -91,16 +91,34 @@ def record(names: Iterable[str], profile: str) -> None:
     """
     from retlib.evaluation import results
 
+    for name, plan in _to_run(names, profile).items():
+        execute(plan.page.notebook, runtime.build_dir() / profile, plan.parameters, name, plan.page.words)
+        if found := results.load(name, profile, "run"):
+            found.save(results.reference_folder(profile, name))
+
+
+def train(names: Iterable[str], profile: str) -> None:
+    """Run the cells of notebooks in this process, for what they train; no page is made. Errors are those of `record`.
+
+    Several processes share a training: see `retlib.core.parallel`.
+    """
+    from IPython.display import display
+
+    for name, plan in _to_run(names, profile).items():
+        space = {"display": display, **plan.parameters}
+        for cell in notebook_files.cells(plan.page.notebook):
+            if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
+                exec(compile(notebook_files.source(cell), f"<{name}>", "exec"), space)
+
+
+def _to_run(names: Iterable[str], profile: str) -> dict[str, notebooks.Plan]:
+    """The plans of some notebooks, in their order in the book; all of them run."""
     plans = notebooks.plan(runtime.root(), profile)
     for name in names:
         require_one_of("CHAPTER", name, plans)
         shown = f"{name} shows recorded rows at {profile!r}: its data are not here (python -m retlib datasets)"
         require(plans[name].parameters["source"] == "run", shown)
-    for name in sorted(names, key=list(plans).index):
-        plan = plans[name]
-        execute(plan.page.notebook, runtime.build_dir() / profile, plan.parameters, name, plan.page.words)
-        if found := results.load(name, profile, "run"):
-            found.save(results.reference_folder(profile, name))
+    return {name: plan for name, plan in plans.items() if name in names}
 
 
 def _papermill(

@@ -239,6 +239,15 @@ def test_what_a_chapter_records_takes_the_place_of_what_was_published(toy, recor
     assert published_seeds() == [3]
 
 
+def test_a_chapter_trains_without_a_page(toy, recording, monkeypatch):
+    toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"seeds": [3]}}})
+    code, said = toybook.call(toy, "train", "--profile", "toy", "1_a")
+    assert code == 0, said
+    monkeypatch.setenv("RETLIB_BUILD", str(toy / "_build"))
+    assert results.load("1_a", "toy", "run").rows["seed"].tolist() == [3] and published_seeds() == [8]
+    assert not list(runtime.build_dir().rglob("*.ipynb"))
+
+
 def test_a_recording_that_is_out_of_time_stops_and_publishes_nothing(toy, recording):
     toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"wait": 1000}}})
     code, said = recording("1_a", "--minutes", "0.1")
