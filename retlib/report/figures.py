@@ -99,6 +99,7 @@ def panels(titles: Sequence[str], width: float, height: float, columns: int = 2,
     rows = -(-len(titles) // columns)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", dpi=110, **options)
+    figure.get_layout_engine().set(h_pad=0.12)  # a title keeps away from the numbers of the panel above
     for axis in axes.flat[len(titles) :]:
         axis.set_visible(False)
     shown = list(axes.flat[: len(titles)])
@@ -123,7 +124,7 @@ def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
     image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
     for i, j in np.argwhere(~np.isnan(effects)):
         weight = "bold" if bold[i, j] else "normal"
-        colour = "white" if abs(effects[i, j]) > 0.7 * bound else "black"
+        colour = "white" if abs(effects[i, j]) > 0.55 * bound else "black"
         axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, weight=weight, color=colour)
     axis.grid(visible=False)
     return image

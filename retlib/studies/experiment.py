@@ -7,6 +7,7 @@ gives what is recorded, so that the same cells draw the same page in seconds, wi
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 import pandas as pd
 from IPython import get_ipython
 
-from retlib.core import notebook_files, runtime
+from retlib.core import notebook_files, parallel, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
 from retlib.core.history import Cost
 from retlib.core.rules import Rule, each_of, number, one_of
@@ -101,8 +102,13 @@ def show_tables_whole() -> None:
 
 def _as_html(table: pd.DataFrame) -> str:
     named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
+    if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
+        name, nameless = table.index.names[-1], [None] * table.index.nlevels
+        table = table.set_axis(table.index.set_names(nameless)).rename_axis(columns=name)
     with pd.option_context("display.max_colwidth", None):
-        return table.to_html(notebook=True, index=named, max_rows=500)
+        html = table.to_html(notebook=True, index=named, max_rows=500)
+    # Long names in heads may break where their parts meet.
+    return re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda found: re.sub("([/_])", r"\1<wbr>", found[0]), html)
 
 
 @dataclass(eq=False)
@@ -251,7 +257,7 @@ class Experiment:
 
     def save(self) -> None:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""
-        if self.live:
+        if self.live and parallel.rank() == 0:
             self.results.save(results.own_folder(self.profile, self.name, self.parameters))
 
     def record_latency(

@@ -15,15 +15,17 @@ from IPython.display import HTML
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import require
 from retlib.core.rules import POSITIVE, Rule, mapping_of, name_or_none, one_of, some_of, text
+from retlib.data import datasets
 from retlib.data.collection import Collection, hash_position
 from retlib.data.text import WORD, TokenTable, content_words, words
 from retlib.data.tokenized import texts
 from retlib.models.encoders import encode
-from retlib.models.retriever import Retriever
+from retlib.models.retriever import Architecture, Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
+from retlib.retrieval.lexical import BM25
 from retlib.studies.study import some_names
-from retlib.systems.compose import Ranks
+from retlib.systems.compose import Fused, Lexical, Ranks
 from retlib.systems.ranking import Answer
 from retlib.systems.system import System, Target, fit
 
@@ -190,6 +192,31 @@ class SearchDemo:
         queries, qrels = self.collection.queries, self.collection.qrels
         same = qrels["query_id"].isin(queries.index[queries["text"] == question])
         return set(qrels["doc_id"][same & (qrels["relevance"] > 0)])
+
+
+def demo_of(corpus: str, system: str = "") -> SearchDemo:
+    """BM25 over a corpus; and a saved retriever or public encoder beside it, and both lists as one.
+
+    Parameters
+    ----------
+    corpus : str
+        A name that `retlib.data.datasets.load` knows.
+    system : str
+        As `retlib.models.checkpoints.folder` has it.
+    """
+    datasets.COLLECTIONS.check("CORPUS", corpus)
+    systems: dict[str, Ranks] = {"BM25": Lexical(BM25(stop_words="english", stemmer="english"))}
+    if system:
+        systems[system] = System(Architecture.of_checkpoint(system))
+        systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))
+    return SearchDemo(systems, Target(datasets.load(corpus)))
+
+
+def disputed(demo: SearchDemo, systems: Sequence[str], count: int, among: int = 50) -> list[str]:
+    """Of the first `among` test questions those for which these systems find the most different documents first."""
+    asked = demo.questions(among)
+    firsts = {question: demo.lists(question, 1, systems)["doc_id"].nunique() for question in asked}
+    return sorted(asked, key=firsts.__getitem__, reverse=True)[:count]
 
 
 def _encoded_why(retriever: Retriever, collection: Collection, question: str, row: int) -> Why:

@@ -185,6 +185,22 @@ def grid(
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 
 
+def ahead_in_words(gains: pd.DataFrame, rival: str, level: float = 0.05) -> str:
+    """How many lists of each kind are ahead of a rival, and behind, by more than chance: of `tables.against`'s rows."""
+    chains = gains[gains["system"].map(lambda name: f"{name} + BM25" in set(gains["system"]))]
+    fused = gains[gains["system"].isin(chains["system"] + " + BM25")]
+    said = []
+    for kind, part in {"chains alone": chains, "chains fused with BM25": fused}.items():
+        sure = part[part["p"] < level]
+        ahead, behind = (sure["effect"] > 0).sum(), (sure["effect"] < 0).sum()
+        top = part.loc[part["effect"].idxmax()]
+        said.append(
+            f"Of {len(part)} {kind} {ahead} are ahead of {rival} by more than chance and {behind} behind; the best, "
+            f"*{top['system']}* on {top['collection']}, is {top['effect']:+.1f} points from it."
+        )
+    return " ".join(said)
+
+
 def costs(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.DataFrame:
     """Quality and training time of every system that was trained.
 
@@ -213,39 +229,40 @@ def training_time(
     level: tuple[str, float],
     measure: str = CHOSEN_BY,
 ) -> Figure:
-    """Quality over training time.
+    """Quality over training time, each panel on axes of its own; the steps are the best at equal time of what it shows.
 
     Parameters
     ----------
     table : DataFrame
         As `costs` returns it.
     panels : mapping
-        Title to label to the systems of a line, each of which goes on from the one before; a system to what stands
-        beside its point.
+        Title to label to the systems of a line, each of which goes on from the one before; a system to its name, whose
+        number stands in its point.
     apart : iterable of str
         Labels whose systems do not go on from one another.
     level : (str, float)
         Name and value of a system that is not trained.
     """
-    known, best = table.set_index("system"), best_within(table)
+    known = table.set_index("system")
+    every = [name for groups in panels.values() for systems in groups.values() for name in systems.values()]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(every), 1)}
     figure, axes = styled(10.0, 5.0, len(panels))
     for axis, (title, groups) in zip(axes, panels.items(), strict=True):
         for place, (label, systems) in enumerate(groups.items()):
             points = known.loc[[system for system in systems if system in known.index]]
             style = line_style(place) | ({"linestyle": "none"} if label in set(apart) else {})
-            axis.plot(points["seconds"], points["value"], label=label, **style)
+            axis.plot(points["seconds"], points["value"], label=label, markersize=11, alpha=0.8, **style)
             for row in points.itertuples():
-                up = 5 if row.value == points["value"].max() else -10
-                where = {"xytext": (4, up), "textcoords": "offset points", "fontsize": 7, "color": style["color"]}
-                axis.annotate(systems[row.Index], (row.seconds, row.value), **where)
+                inside = {"ha": "center", "va": "center", "fontsize": 7, "color": "white", "weight": "bold"}
+                axis.annotate(str(numbers[systems[row.Index]]), (row.seconds, row.value), **inside)
+        best = best_within(table[table["system"].isin([name for systems in groups.values() for name in systems])])
         axis.axhline(level[1], color="0.4", linestyle=":", label=level[0])
         axis.step(
             best["seconds"], best["value"], where="post", color=COLOURS[7], linewidth=1, label="best at equal time"
         )
         axis.set(xscale="log", xlabel="seconds of training", title=title)
-    bounds = [bound for axis in axes for bound in axis.get_ylim()]
-    for axis in axes:
-        axis.set_ylim(min(bounds), max(bounds))
+    for name, place in numbers.items():
+        axes[0].plot([], [], " ", label=f"{place}: {name}")
     axes[0].set_ylabel(f"{measure} (points of 100)")
     legend(figure, axes, 3)
     return figure

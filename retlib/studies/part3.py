@@ -52,6 +52,13 @@ def one_generator(name: str, value: Any) -> None:
     require(one, f"{name} = {value!r} must have one source and one target here")
 
 
+def _schedule(name: str, value: Any) -> None:
+    """A rule: what of a training's schedule is another; it may be empty."""
+    mapping_of(None, number(0))(name, value)
+    for each in value:
+        require_one_of(f"{name} (of a training)", each, ("epochs", "steps", "batch_size", "learning_rate"))
+
+
 # The parameters of a generator, and of the retriever whose embeddings it begins with.
 GENERATOR: dict[str, Rule] = {
     "generators": _generators,
@@ -92,7 +99,7 @@ COMMON: dict[str, Rule] = {
 
 OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}
 # What the chapters on retrievers share, so that one finds what another has made.
-RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE}
+RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE, "finetuning": _schedule}
 
 # Further candidates of what is tested on.
 ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": articles_name}

@@ -16,6 +16,7 @@ from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or
 from retlib.data import datasets
 from retlib.data.collection import Collection, answered_within, hash_position, subsample
 from retlib.data.union import union
+from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index
 from retlib.retrieval.index import EXACT
@@ -180,6 +181,15 @@ def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame
     return pd.DataFrame(found.items(), columns=["system", "interval"])
 
 
+def told_of_rows(results: Results, missing: Sequence[str]) -> str:
+    """What a reader has to know of recorded rows: which systems lack, and whether one seed trained all others."""
+    trained = results.rows["seconds"].notna()
+    said = [f"Not trained here: {', '.join(missing)}."] if missing else []
+    if results.rows.loc[trained, "seed"].nunique() == 1:
+        said.append("One seed: intervals are over questions alone, and what another seed would change is not in them.")
+    return " ".join(said)
+
+
 # --- maps ------------------------------------------------------------------------------------------
 
 
@@ -307,20 +317,28 @@ def _means(experiment: Experiment, collection: str) -> pd.Series:
     return rows[rows["collection"] == collection].groupby(["system", "measure"], sort=False)["value"].mean()
 
 
-def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """Table 3 of the paper with our numbers, means over seeds.
+def index_table(
+    experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]], documents: int
+) -> pd.DataFrame:
+    """Table 3 of the paper with our numbers, means over seeds; beside each index the bytes that it keeps of a document.
 
     Parameters
     ----------
     rows : mapping
         Factory to the names of two systems: searched through this index before training, and trained with it.
+    documents : int
+        In an index.
     """
     mean, found = _means(experiment, collection), []
     exact = mean[rows[EXACT][0], "index bytes"]
+    vector = round(exact / documents)
     for factory, (before, after) in rows.items():
+        code = index.vector_bytes(factory, vector // 4)
         found.append(
             {
                 "index": factory,
+                "bytes a document": code,
+                "of its vector": f"1/{vector / code:.0f}" if code < vector else "all",
                 "MB": mean[before, "index bytes"] / 1e6,
                 "% of the uncompressed": 100 * mean[before, "index bytes"] / exact,
                 "RR@10 before training": 100 * mean[before, "RR@10"],
@@ -330,6 +348,13 @@ def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tupl
             }
         )
     return pd.DataFrame(found).round(2)
+
+
+def nearest(table: pd.DataFrame, part: int) -> str:
+    """Which index of `index_table` keeps nearest to the part-th of a vector's bytes, as a sentence."""
+    kept = table["bytes a document"]
+    row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
+    return f"Nearest to 1/{part} of the bytes is {row['index']}, with {row['bytes a document']} of {kept.max()} bytes."
 
 
 def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:

@@ -383,6 +383,19 @@ def table(moments: pd.DataFrame) -> pd.DataFrame:
     return found.round({"RR@10 of ANCE's best": 2, "ANCE seconds": 1, "LTRe seconds": 1, "ratio": 2})
 
 
+def spread(moments: pd.DataFrame) -> pd.DataFrame:
+    """How many times as long ANCE takes to its best, in seconds and in steps: medians, and the range over seeds."""
+    found = to_best(moments)
+    found = found[found["outcome"] != NO_GAIN]
+    ratios = {"in seconds": found["ratio"], "in steps": found[f"{ANCE} steps"] / found[f"{LTRE} steps"].clip(lower=1)}
+    rows = found.assign(**ratios).astype(dict.fromkeys(ratios, float)).groupby("documents")
+    table = rows[[*ratios]].agg(
+        lambda each: f"{each.median():.1f} ({f'{each.min():.1f} to {each.max():.1f}' if len(each) > 1 else 'one seed'})"
+    )
+    never = rows["outcome"].agg(lambda each: f"{(each == NEVER).sum()} of {len(each)}")
+    return table.assign(**{"seeds in which LTRe is never as good": never})
+
+
 def projected(moments: pd.DataFrame) -> pd.DataFrame:
     """`extrapolated` in hours, as a page shows it."""
     found = extrapolated(moments)

@@ -48,7 +48,11 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-_format = click.option("--format", "form", type=click.Choice(["text", "csv"]), default="text", show_default=True)
+def _formats(*forms: str) -> Callable:
+    return click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True)
+
+
+_format = _formats("text", "csv")
 
 
 def _choice(*profiles: str) -> Callable:
@@ -148,44 +152,59 @@ def fetch(name: str) -> None:
         click.echo(line)
 
 
+_corpus = click.argument("corpus")
+_system = click.option("--system", default="", help="a saved retriever or a public encoder: folder, package, hub name")
+_depth = click.option("--depth", type=click.IntRange(1), default=5, show_default=True, help="documents of each list")
+
+
 @main.command()
-@click.argument("corpus")
+@_corpus
 @click.argument("question")
-@click.option("--checkpoint", default="", help="a public sentence encoder: a folder, an installed package, a hub name")
-@click.option("--depth", type=click.IntRange(1), default=5, show_default=True, help="documents of each list")
-def search(corpus: str, question: str, checkpoint: str, depth: int) -> None:
+@_system
+@_depth
+def search(corpus: str, question: str, system: str, depth: int) -> None:
     """Show what BM25 finds for a QUESTION in a CORPUS: a collection's name, or folder:, beir:, csv: and a path.
 
-    With a checkpoint what it finds, too, and both lists as one; it encodes the corpus once.
+    With a system what it finds, too, and both lists as one; it encodes the corpus once.
     """
-    from retlib.data import datasets
-    from retlib.data.text import words
-    from retlib.data.tokenized import texts
-    from retlib.models.retriever import Architecture
-    from retlib.retrieval.lexical import BM25
-    from retlib.systems.compose import Fused, Lexical
-    from retlib.systems.system import System, Target
+    from retlib.studies.explore import demo_of
 
-    require(words(question) != [], f"a question needs a word; {question!r} has none")
-    datasets.COLLECTIONS.check("CORPUS", corpus)
-    systems = {"BM25": Lexical(BM25(stop_words="english", stemmer="english"))}
-    if checkpoint:
-        systems[checkpoint] = System(Architecture.of_checkpoint(checkpoint, query_length=64, document_length=256))
-        systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))
-    target = Target(datasets.load(corpus))
-    for name, system in systems.items():
-        scores, rows = system.answer(target, 0)(question, depth)
-        found = texts(target.test).iloc[rows[rows >= 0]]
+    demo = demo_of(corpus, system)
+    lists = demo.lists(question, depth)
+    for name in demo.systems:
+        found = lists[lists["system"] == name]
         click.echo(f"\n{name}" + ("" if len(found) else ": no match"))
-        for rank, (doc_id, text) in enumerate(found.items(), 1):
-            click.echo(f"{rank:3} {scores[rank - 1]:7.3f}  {doc_id}: {shorten(text, WIDEST, placeholder=' …')}")
+        for row in found.itertuples():
+            text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
+            click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
 
 
 @main.command()
+@_corpus
+@_system
+@_depth
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one")
+def serve(corpus: str, system: str, depth: int, port: int) -> None:
+    """Show a page on this machine that asks a CORPUS, named as for `search`; Ctrl-C ends it."""
+    from retlib.studies.explore import demo_of
+    from retlib.workflow import serve as serving
+
+    demo = demo_of(corpus, system)
+    demo.lists(demo.collection.documents["text"].iloc[0], 1)  # what is encoded once is encoded now
+    try:
+        found = serving.server(demo, depth, port)
+    except OSError as error:
+        raise click.BadParameter(f"port {port} cannot be taken ({error}); 0 takes a free one") from None
+    click.echo(f"http://127.0.0.1:{found.server_port}/ asks {corpus}; Ctrl-C ends it")
+    found.serve_forever()
+
+
+@main.command()
+@click.argument("chapter", default="")
 @_recorded_profile
-@_format
-def results(profile: str, form: str) -> None:
-    """Print the recorded rows of a profile.
+@_formats("text", "csv", "latex")
+def results(chapter: str, profile: str, form: str) -> None:
+    """Print the recorded rows of a profile, or of one CHAPTER; as LaTeX its table of scores, for a paper.
 
     The column `source` is "run" for rows of your own run and "reference" for the published
     rows, which are shown for an experiment that you have not run.
@@ -193,7 +212,16 @@ def results(profile: str, form: str) -> None:
     from retlib.evaluation.results import FIRST
 
     frame = _recorded(profile)
-    _show(frame if form == "csv" else frame[FIRST], form)
+    if chapter:
+        require_one_of("CHAPTER", chapter, set(frame["experiment"]))
+        frame = frame[frame["experiment"] == chapter]
+    if form == "latex":
+        from retlib.report import tables
+
+        require(chapter != "", "a table of LaTeX is of one CHAPTER: name it")
+        click.echo(tables.latex(frame), nl=False)
+    else:
+        _show(frame if form == "csv" else frame[FIRST], form)
 
 
 @main.command()
@@ -259,6 +287,19 @@ def record(names: tuple[str, ...], profile: str, minutes: float | None) -> None:
     if minutes:
         processes.end_after(60 * minutes)
     one.record(names, profile)
+
+
+@main.command()
+@click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
+@_profile
+def train(names: tuple[str, ...], profile: str) -> None:
+    """Train what each CHAPTER compares, in this process and without a page; what is there is not trained again.
+
+    For several GPUs or machines: `torchrun --nproc-per-node 2 -m retlib train …`, or `accelerate launch`.
+    """
+    from retlib.workflow import execute as one
+
+    one.train(names, profile)
 
 
 @main.command()

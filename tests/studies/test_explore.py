@@ -40,6 +40,14 @@ def test_questions_are_test_questions_and_the_same_whenever_asked(demo):
     assert set(demo.questions(3)) <= set(demo.collection.split("test")["text"])
 
 
+def test_questions_on_which_systems_differ_come_first(demo):
+    asked = demo.questions(20)
+    firsts = [demo.lists(each, 1)["doc_id"].nunique() for each in asked]
+    found = explore.disputed(demo, list(demo.systems), 5, among=20)
+    assert len(found) == 5 and set(found) <= set(asked) and set(firsts) == {1, 2}
+    assert [firsts[asked.index(each)] for each in found] == sorted(firsts, reverse=True)[:5]
+
+
 def test_lists_are_those_of_the_systems_runs(demo, question, lists):
     run = demo.systems[NEURAL].run(demo.target, 1, depth=4)
     mine = run[run["query_id"].map(demo.collection.queries["text"]) == question]

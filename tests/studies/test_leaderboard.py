@@ -151,10 +151,28 @@ def test_the_figure_has_a_line_for_every_label():
     panels = {"alone": {"first": first, "other": {"c": "C"}}, "fused": {"first": {"c": "C"}}}
     figure = leaderboard.training_time(costs, panels, ["other"], ("BM25", 2.5))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"first", "other", "BM25", "best at equal time"} <= set(labels)
+    assert {"first", "other", "BM25", "best at equal time", "1: its start", "2: its end", "4: C"} <= set(labels)
     line, apart = figure.axes[0].get_lines()[:2]
     assert line.get_xdata().tolist() == [1, 2] and line.get_ydata().tolist() == [1, 2]
     assert apart.get_linestyle() == "None"
-    assert [text.get_text() for text in figure.axes[0].texts] == ["its start", "its end", "C"]
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1", "2", "4"]
+    assert figure.axes[1].get_lines()[-1].get_xdata().tolist() == [4]  # what the panel shows
     assert "RR@10" in figure.axes[0].get_ylabel() and figure.axes[1].get_xlabel() == "seconds of training"
+
+
+def test_chains_ahead_of_a_rival_are_counted_alone_and_fused():
+    rows = [
+        ("a", -9.0, 0.001),
+        ("a + BM25", 2.0, 0.01),
+        ("b", 1.0, 0.4),
+        ("b + BM25", -3.0, 0.2),
+        ("BM25, other", 9.0, 0.0),
+    ]
+    gains = pd.DataFrame(rows, columns=["system", "effect", "p"]).assign(collection="here")
+    alone, fused = leaderboard.ahead_in_words(gains, "BM25").split(" Of ")
+    assert (
+        alone.startswith("Of 2 chains alone 0 are ahead")
+        and "and 1 behind" in alone
+        and "*b* on here, is +1.0" in alone
+    )
+    assert fused.startswith("2 chains fused with BM25 1 are ahead") and "and 0 behind" in fused

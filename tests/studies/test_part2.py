@@ -308,6 +308,31 @@ def test_the_papers_numbers_are_found_by_share():
 # --- sizes and costs -------------------------------------------------------------------------------
 
 
+def test_what_labels_buy_is_tested_step_by_step():
+    """Without any label each question is found in half of the cases, with few always; more labels change nothing."""
+    found, queries = results.Results(), [f"q{i}" for i in range(40)]
+    values = {
+        ("here-0.05", "a, no labels"): [0.0, 1.0] * 20,
+        ("here-0.05", "a"): [1.0] * 40,
+        ("here-0.8", "a"): [1.0] * 40,
+    }
+    values |= {("here-0.05", "fresh"): [0.0] * 40, ("here-0.8", "fresh"): [0.0, 1.0] * 20}
+    for (test, system), each in values.items():
+        column = pd.DataFrame({"query_id": queries, "measure": "R@10", "value": each})
+        found.add_queries(test, "test", system, 0, column, pd.Series(range(40), queries))
+    bought = part2.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
+    assert bought["labels"].tolist() == ["no labels", "5 %", "80 %", "5 %", "80 %"]
+    assert bought["value"].tolist() == [50.0, 100.0, 100.0, 0.0, 50.0]
+    assert bought["gain"].fillna(-1).tolist() == [-1, 50.0, 0.0, -1, 50.0]
+    assert (bought["p"] < 0.05).tolist() == [False, True, False, False, True]
+    table = part2.bought_in_columns(bought)
+    assert table.loc[("here", "a")].tolist() == ["50.0", "100.0 (+50.0*)", "100.0 (+0.0)"]
+    assert table.loc[("here", "fresh")].tolist() == ["", "0.0", "50.0 (+50.0*)"]
+    said = part2.bought_in_words(bought)
+    assert "5 % of the labels: 1 of 1 gain" in said and "80 % of the labels: 0 of 1 gain" in said
+    assert part2.bought_in_words(bought[bought["system"] == "fresh"]) == ""
+
+
 def test_sizes_are_counted(targets):
     part = targets[0.05][0].test
     (found,) = part2.sizes(targets[0.05]).to_dict("records")

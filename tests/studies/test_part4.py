@@ -440,9 +440,21 @@ def test_table_3_is_in_points_and_shares_means_over_seeds():
     small = of_factory("PQ2", 3e6, (0.1, 0.2), (0.25, 0.27), 5.0, 0.2)
     whole = of_factory(EXACT, 6e6, (0.4, 0.4), (0.5, 0.5), 10.0, 0.5)
     rows = {name: (f"Index {name}", f"LTRe, {name}") for name in ("PQ2", EXACT)}
-    found = part4.index_table(Written(*small, *whole), "here", rows).set_index("index")
-    assert found.loc["PQ2"].tolist() == pytest.approx([3, 50, 15, 26, 26, 26, 5, 20])
+    table = part4.index_table(Written(*small, *whole), "here", rows, documents=187_500)  # of 8 numbers
+    found = table.set_index("index")
+    assert found.loc["PQ2"].tolist()[:2] == [2, "1/16"] and found.loc[EXACT].tolist()[:2] == [32, "all"]
+    assert found.loc["PQ2"].tolist()[2:] == pytest.approx([3, 50, 15, 26, 26, 26, 5, 20])
+    assert part4.nearest(table, 30) == "Nearest to 1/30 of the bytes is PQ2, with 2 of 32 bytes."
     assert found["% of the uncompressed"].tolist() == [50, 100] and found.index.tolist() == ["PQ2", EXACT]
+
+
+@pytest.mark.parametrize(("seeds", "missing", "said"), [
+    ([0, 0], ["two towers"], "Not trained here: two towers. One seed"), ([0, 1], [], ""), ([0, 1], ["a", "b"], "a, b.")
+])  # fmt: skip
+def test_a_page_says_what_was_not_trained_and_that_one_seed_was(seeds, missing, said):
+    rows = pd.DataFrame({"system": "a", "seconds": [1.0, 2.0, None], "seed": [*seeds, 7]})
+    found = part4.told_of_rows(Results(rows), missing)
+    assert said in found and bool(said) == bool(found)
 
 
 def test_times_are_ratios_to_one_system():

@@ -300,3 +300,16 @@ def test_tables_are_in_points_and_hours():
     seconds = part4_time.extrapolated(written()).set_index(["steps", "documents"])
     assert hours["ANCE hours"].tolist() == pytest.approx((seconds[ANCE] / 3600).tolist(), abs=0.01)
     assert set(hours["outcome"][PAPERS]) == {""}
+
+
+def test_ratios_are_spread_over_seeds():
+    first = [history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])]
+    second = [history(ANCE, [0.1, 0.4], [0, 60], seed=1), history(LTRE, [0.1, 0.3, 0.4], [5, 8, 10], seed=1)]
+    assert part4_time.spread(pd.concat(first + second)).iloc[0].tolist() == [
+        "4.5 (3.0 to 6.0)",
+        "0.8 (0.5 to 1.0)",
+        "0 of 2",
+    ]
+    assert part4_time.spread(pd.concat(first)).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
+    nothing = [history(ANCE, [0.4, 0.1], [0, 30]), history(LTRE, [0.4, 0.4], [5, 10])]
+    assert part4_time.spread(pd.concat(nothing)).empty

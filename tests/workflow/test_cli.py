@@ -66,6 +66,15 @@ def test_results_can_be_read_by_eye(places):
     assert "BM25" in found.output and "reference" in found.output and "parameters" not in found.output
 
 
+def test_a_chapters_results_are_a_table_for_a_paper(places):
+    found = call("results", "11", "--format", "latex")
+    assert found.exit_code == 0 and r"BM25 & \bfseries 50.0 \\" in found.output and "toprule" in found.output
+    assert pd.read_csv(io.StringIO(call("results", "12", "--format", "csv").output))["experiment"].tolist() == [12, 12]
+    for wrong, said in ((("13",), "CHAPTER = '13' is not known"), (("--format", "latex"), "of one CHAPTER: name it")):
+        refused = call("results", *wrong)
+        assert refused.exit_code == 2 and said in refused.stderr
+
+
 @pytest.mark.parametrize("command", ["results", "claims"])
 def test_nothing_recorded_ends_with_two_and_says_what_to_do(places, command):
     found = call(command, "--profile", "laptop")
@@ -186,14 +195,14 @@ def test_a_claim_is_rerun_by_its_notebooks_and_judged(places, built):
     assert statement in found.output and "✓ holds" in found.output
     assert (
         "seeds: 3, on a stand-in for the paper's data" in found.output
-        and "in_batch_softmax minus pairwise_cross_entropy, on pydocs-numeric: +70" in found.output
+        and "in_batch_softmax minus pairwise_cross_entropy, on pydocs-numeric: 91.0 against 21.0, +70" in found.output
     )
 
 
 def test_a_claim_without_results_says_why(places, built):
     found = call("rerun", CLAIM)
     assert built["seeds"] is None and found.exit_code == 0
-    assert "· not tested" in found.output and "12_dual_encoder_losses" in found.output
+    assert "· not tested" in found.output and "chapter 12 would" in found.output
 
 
 def test_a_failed_notebook_leaves_no_verdict(places, built):

@@ -9,6 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import toybook
@@ -19,6 +20,7 @@ import retlib
 from retlib.core import notebook_files, runtime
 from retlib.data.collection import Article
 from retlib.data.corpus import Builder
+from retlib.data.datasets import catalogue
 from retlib.models import pair_models
 from retlib.models.pair_models import PAIR_MODELS
 from retlib.models.retriever import ENCODERS
@@ -326,6 +328,7 @@ def test_the_code_of_the_solutions_runs():
 import torch
 from retlib.data.collection import Article
 from retlib.data.corpus import Builder
+from retlib.data.datasets import catalogue
 
 encoded, targets = torch.eye(4, 6), torch.eye(4, dtype=torch.int8)
 print(losses.get("triplet-mean")(encoded @ encoded.T, targets).item())
@@ -399,6 +402,21 @@ def test_one_setting_says_where_the_repository_is(monkeypatch, configured, varia
     launch.add_buttons(None, config)
     given = config.html_theme_options
     assert (given["repository_url"] if "launch_buttons" in given else None) == opened
+
+
+def test_what_a_chapter_costs_is_read_from_profile_catalogue_and_rows(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    import costs
+
+    rows = {row[0]: dict(zip(costs.HEAD[1:], row[1:], strict=True)) for row in costs.costs("laptop")}
+    row = rows["{doc}`../notebooks/12_dual_encoder_losses`"]
+    sizes = catalogue.table().set_index("name")["size"]
+    assert row["data to fetch"] == "quora" and row["MB"] == f"{float(sizes['quora'].removesuffix(' MB')):.0f}"
+    recorded = pd.read_parquet(ROOT / "data" / "reference" / "laptop" / "12_dual_encoder_losses" / "rows.parquet")
+    assert row["minutes of the costliest"] == f"{recorded['seconds'].max() / 60:.0f}"
+    assert row["seeds"] == str(recorded["seed"][recorded["seconds"] > 0].nunique())
+    entries = notebook_files.read_yaml(ROOT / "notebooks" / "profiles" / "laptop.yaml")
+    assert len(rows) == sum("needs" in (entry or {}) for entry in entries.values())
 
 
 def test_the_configuration_has_a_place_for_the_address():

@@ -1,0 +1,124 @@
+"""What only the page for somebody with a corpus needs: lists beside BM25, and which advice the rows bear out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import tables
+from retlib.studies import leaderboard
+
+LEVEL = 0.05
+FEEDBACK = "BM25+RM3"  # which trains nothing, either
+# What the rows say of an advice.
+AHEAD, BEHIND, BOTH, UNSEEN = "ahead", "behind", "depends on the collection", "no difference seen"
+
+
+class Advice(NamedTuple):
+    """What somebody may try: a system of a chapter's published rows, where another is at hand."""
+
+    have: str
+    tries: str
+    chapter: str
+    profile: str
+    system: str
+    rival: str
+    measure: str
+
+
+@cache
+def published(chapter: str, profile: str) -> Results | None:
+    """The published rows of a chapter, if there are any."""
+    return results.load(chapter, profile, "reference")
+
+
+def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, rival: str, margin: float) -> dict:
+    """The best list of a collection, which may be the rival's own, and the quickest training within a margin of it.
+
+    Parameters
+    ----------
+    gains : DataFrame
+        As `retlib.report.tables.against` returns it.
+    """
+    board = gains[gains["collection"] == collection].set_index("system")[["effect", "p"]]
+    board.loc[rival] = 0.0, float("nan")
+    cost = leaderboard.costs(found, collection, measure).set_index("system")["seconds"]
+    board = board.assign(seconds=cost.reindex(board.index).fillna(0.0))
+    top, trained = board["effect"].idxmax(), board.drop(rival)["effect"].idxmax()
+    quick = board.loc[board["effect"] >= board["effect"].max() - margin, "seconds"].idxmin()
+    rows = found.rows[(found.rows["collection"] == collection) & (found.rows["measure"] == measure)]
+    return {
+        "collection": collection, "questions": int(rows["queries"].max()), "best list": top,
+        measure: 100 * rows.loc[rows["system"] == top, "value"].mean(),
+        f"best but {rival}": trained, f"above {rival}": board["effect"][trained], "p": board["p"][trained],
+        "quickest near the best": quick, "its training, s": board["seconds"][quick],
+    }  # fmt: skip
+
+
+def beside(columns: Mapping[str, tuple[Results | None, str]], measure: str, rival: str) -> pd.DataFrame:
+    """The rival on every collection, and beside it the best list of each kind: its distance, its p and its name.
+
+    Parameters
+    ----------
+    columns : mapping
+        Title to recorded results and what the names of the lists that count have in them.
+
+    Returns
+    -------
+    DataFrame
+        Index collection. The best is chosen on the test questions, and p is Holm-corrected over all lists of its kind.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for title, (rows, part) in columns.items():
+        names = [] if rows is None else _tested(rows, [rival], measure)
+        gains = tables.against(rows, names, measure, rival) if names else pd.DataFrame()
+        for name in names:
+            mine = gains[(gains["collection"] == name) & (gains["system"] != FEEDBACK)]
+            mine = mine[mine["system"].str.contains(part, regex=False)]
+            cells = found.setdefault(name, {rival: f"{tables.estimate(rows, rival, name, measure).effect:.1f}"})
+            if len(mine):
+                top = mine.loc[mine["effect"].idxmax()]
+                cells[title] = f"{top['effect']:+.1f}, p {_p(top['p'])}\n{top['system']}"
+    return pd.DataFrame.from_dict(found, orient="index", columns=[rival, *columns]).fillna("").rename_axis("collection")
+
+
+def _p(value: float) -> str:
+    text = tables.p_text(value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
+    """What the published rows say of each advice: how many collections are ahead, and behind, by more than chance."""
+    found = []
+    for each in advice:
+        rows = published(each.chapter, each.profile)
+        tested = [] if rows is None else _tested(rows, [each.system, each.rival], each.measure)
+        if tested:
+            gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])
+            sure = gains["effect"][gains["p"] < LEVEL]
+            found.append({
+                "you have": each.have, "you may try": each.tries, "the rows": _said(sure), "against": each.rival,
+                "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",
+                "median difference": f"{gains['effect'].median():+.1f} {each.measure}", "chapter": each.chapter[:2],
+            })  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:
+    places = [name for name, split, of in rows.queries if (split, of) == ("test", measure)]
+    return [name for name in places if {*systems} <= {*rows.systems(name, "test", measure)}]
+
+
+def _gain(rows: Results, collection: str, advice: Advice) -> tuple[float, float]:
+    pair = tables.every_pair(rows, collection, [advice.system, advice.rival], advice.measure)
+    return pair["effect"].iloc[0], pair["p"].iloc[0]
+
+
+def _said(sure: Sequence[Any]) -> str:
+    ahead, behind = any(each > 0 for each in sure), any(each < 0 for each in sure)
+    return BOTH if ahead and behind else AHEAD if ahead else BEHIND if behind else UNSEEN

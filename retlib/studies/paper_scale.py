@@ -1,0 +1,219 @@
+"""What only the page on the papers' own scale needs: the arithmetic of a training, and what recorded trainings took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from retlib.core import notebook_files, runtime
+from retlib.evaluation import results
+from retlib.report import claims, figures
+
+PROFILE = "paper"
+UNITS = {"million": 1e6, "thousand": 1e3}
+WHOLE = 3  # times the work of encoding: forward, and twice as much backward
+# Bytes of a weight in training: itself, its gradient and Adam's two means, in 32 bits.
+WEIGHT = 16
+HEAD = 64  # dimensions of an attention head
+HOW = {"is": "compared", "fixed": "fixed by the code", "differs": "not done here", "beside": "no setting of a run"}
+
+
+# --- the arithmetic --------------------------------------------------------------------------------
+
+
+def weights(layers: int, width: int, vocabulary: int) -> int:
+    """Weights of a Transformer's products and of its embeddings; norms, biases and positions are left out."""
+    return width * (12 * layers * width + vocabulary)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some trainings that are alike.
+
+    Parameters
+    ----------
+    chapter, what : str
+    layers, width, vocabulary : int
+        Of the encoder.
+    lengths : tuple of int
+        Tokens of the texts of an example that are encoded and trained on.
+    examples, batch : float
+        Of one training, and of one step.
+    trainings : int
+        How many there are.
+    passages, length : float
+        That each training encodes without training on them, and their tokens.
+    searched, dimension : float
+        Queries that it searches in the vectors of these passages, and their size; the vectors are then kept.
+    """
+
+    chapter: str
+    what: str
+    layers: int
+    width: int
+    vocabulary: int
+    lengths: tuple[int, ...] = ()
+    examples: float = 0
+    batch: int = 1
+    trainings: int = 1
+    passages: float = 0
+    length: int = 0
+    searched: float = 0
+    dimension: int = 0
+
+    def forward(self, tokens: int) -> float:
+        """FLOPs of encoding a text: six products of a layer, and attention; without layers, the mean."""
+        each = self.layers * (24 * self.width**2 + 4 * tokens * self.width)
+        return tokens * (each or 2 * self.width)
+
+    @property
+    def flops(self) -> float:
+        """Of all trainings: whole trainings of the examples, encoding and exhaustive search."""
+        trained = WHOLE * self.examples * sum(map(self.forward, self.lengths))
+        found = 2 * self.searched * self.passages * self.dimension
+        return float(self.trainings * (trained + self.passages * self.forward(self.length) + found))
+
+    @property
+    def memory(self) -> float:
+        """Bytes of weights, optimizer and one step's activations in 16 bits (Korthikanti et al. 2022), and vectors."""
+        kept = sum(t * (34 * self.width + 5 * t * self.width / HEAD) for t in self.lengths)
+        vectors = 4 * self.passages * self.dimension
+        return WEIGHT * weights(self.layers, self.width, self.vocabulary) + self.batch * self.layers * kept + vectors
+
+
+# --- what was recorded -----------------------------------------------------------------------------
+
+KIND = ["layers", "width", "data", "negatives", "trains", "batch"]
+ENCODER = "encoder", "layers", "width", "dimension", "towers", "query_length", "document_length", "checkpoint", "tokens"
+READ = ["system", "collection", "seed", "seconds", "parameters"]
+
+
+def timed(profiles: Iterable[str]) -> pd.DataFrame:
+    """The published trainings whose own seconds are known, each once: their `KIND`, FLOPs and seconds.
+
+    Of a chain, the seconds of its last stage: those of the chain, less those of the chain before it in the same
+    experiment. Only stages of one kind of data whose steps are given: pre-training, or a collection's own labels.
+    """
+    folders = [results.reference_folder(profile, name) for profile in profiles for name in results.experiments(profile)]
+    found = [each for folder in folders if (folder / "rows.parquet").is_file() for each in _stages(folder)]
+    table = pd.DataFrame(found, columns=["experiment", *KIND, "FLOPs", "seconds"])
+    return table[table["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)
+
+
+def _stages(folder: Path) -> Iterator[tuple]:
+    """The last stages of the trainings of an experiment."""
+    rows = pd.read_parquet(folder / "rows.parquet")
+    if not {*READ} <= {*rows.columns}:
+        return
+    rows = rows[READ].dropna().drop_duplicates(READ[:3])
+    chains = [_chain(json.loads(told)) for told in rows["parameters"]]
+    keys = [json.dumps([*chain, seed]) for chain, seed in zip(chains, rows["seed"], strict=True)]
+    known = dict(zip(keys, rows["seconds"], strict=True))
+    for (encoder, stages), seed, seconds in zip(chains, rows["seed"], rows["seconds"], strict=True):
+        before = known.get(json.dumps([encoder, stages[:-1], seed])) if len(stages) > 1 else 0.0
+        last = stages[-1] if stages else {"steps": 0}
+        named = [str(each) for each in last.get("data", ())]
+        alone = len(named) == 1 and named[0].startswith(("labels", "Pretraining", "MaskedTokens"))
+        if before is not None and last["steps"] and alone:
+            yield folder.name, *_stage(encoder, stages), seconds - before
+
+
+def _chain(told: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict]]:
+    """A system's encoder and stages, however it is searched."""
+    return {name: told.get(name) for name in ENCODER}, told.get("stages", [])
+
+
+def _stage(encoder: Mapping[str, Any], stages: list[dict]) -> tuple:
+    """Kind and FLOPs of the last stage."""
+    last = stages[-1]
+    grown = [stage["layers"] for stage in stages if "layers" in stage]
+    layers = [encoder["layers"] if encoder["encoder"] == "transformer" else 0, *grown][-1]
+    data = str(last["data"][0]).partition("(")[0].partition(" ")[0]
+    query, document = encoder["query_length"] or 0, encoder["document_length"] or 0
+    lengths = [query] + [document] * (1 + last.get("options", {}).get("n", 0))
+    lengths = [document] if data == "MaskedTokens" else [query] if last["trains"] == "query" else lengths
+    work = Work("", data, layers, encoder["width"], 0, tuple(lengths), last["steps"] * last["batch_size"])
+    return layers, work.width, data, last["negatives"], last["trains"], last["batch_size"], work.flops
+
+
+def kinds(timed: pd.DataFrame) -> pd.DataFrame:
+    """Each kind of training: how many, its median FLOP/s, and its seconds as others predict them, over those measured.
+
+    The prediction is by the geometric mean of the rates of all other kinds with layers, or without.
+    """
+    rates = (timed["FLOPs"] / timed["seconds"]).groupby([timed[name] for name in KIND])
+    table = rates.agg(trainings="size", rate="median").reset_index()
+    logs, layered = np.log(table["rate"]), table["layers"] > 0
+    others = [logs[(layered == layered[i]) & (logs.index != i)].mean() for i in logs.index]
+    return table.assign(predicted=np.exp(logs - others))
+
+
+def rate(kinds: pd.DataFrame, layered: bool) -> float:
+    """FLOP/s: the geometric mean over the kinds with layers, or without."""
+    return float(np.exp(np.log(kinds["rate"][(kinds["layers"] > 0) == layered]).mean()))
+
+
+# --- what it would take ----------------------------------------------------------------------------
+
+
+def parameters() -> dict[str, dict[str, Any]]:
+    """Notebook to its parameters at the profile of the papers' settings."""
+    folder = runtime.root() / "notebooks"
+    entries = notebook_files.parsed(folder / "profiles" / f"{PROFILE}.yaml")
+    listed = {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
+    declared = {name: notebook_files.declared(folder / f"{name}.ipynb") for name in listed}
+    return {name: declared[name] | each["parameters"] for name, each in listed.items()}
+
+
+def size(paper: str, artefact: str, data_set: str, metric: str) -> float:
+    """A number of a paper's table, in ones."""
+    table = claims.reported(paper, artefact)
+    (row,) = table[(table["dataset"] == data_set) & (table["metric"] == metric)].to_dict("records")
+    return float(row["value"]) * UNITS.get(row["unit"].partition(" ")[0], 1)
+
+
+def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) -> pd.DataFrame:
+    """Each work with its hours on the machine of the recorded rows and on a GPU of so many FLOP/s, memory and price.
+
+    Without layers there are no hours on a GPU: they do not go to products.
+    """
+    rows = []
+    for each in works:
+        here = each.flops / rate(kinds, each.layers > 0) / 3600
+        there = each.flops / gpu / 3600 if each.layers else np.nan
+        rows.append((
+            each.chapter, each.what, each.trainings, each.examples, each.passages, each.flops, here, there,
+            each.memory / 1e9, there * price,
+        ))  # fmt: skip
+    names = ["chapter", "what", "trainings", "examples", "passages", "FLOPs", "hours here", "hours on a GPU"]
+    return pd.DataFrame(rows, columns=[*names, "memory (GB)", "price"])
+
+
+def figure(costs: pd.DataFrame) -> Figure:
+    """Hours of each chapter, here and on a GPU, on a logarithmic axis."""
+    hours = costs.groupby("chapter", sort=False)[["hours here", "hours on a GPU"]].sum(min_count=1)
+    drawn, (axis,) = figures.styled(7.0, 0.5 + 0.35 * len(hours))
+    for place, name in enumerate(hours):
+        style = figures.line_style(place) | {"linestyle": "none", "label": name}
+        axis.plot(hours[name], range(len(hours)), **style)
+    axis.hlines(range(len(hours)), hours["hours on a GPU"], hours["hours here"], color="0.8", zorder=0)
+    axis.set(xscale="log", xlabel="hours", ylabel="chapter", yticks=range(len(hours)), yticklabels=hours.index)
+    axis.invert_yaxis()
+    axis.legend(fontsize=9, frameon=False)
+    return drawn
+
+
+def settings() -> pd.DataFrame:
+    """The papers' settings, and what has become of each: `how`, and `instead` where it is not, or not quite, done."""
+    table, held = claims.papers_table("settings"), notebook_files.parsed(runtime.root() / "data/papers/settings.yaml")
+    entries = [held[row.paper][row.component][row.setting] for row in table.itertuples()]
+    how = [each if isinstance(each, str) else next(HOW[key] for key in HOW if key in each) for each in entries]
+    told = [each.get("differs", each.get("but", "")) if isinstance(each, dict) else "" for each in entries]
+    return table.assign(how=how, instead=told)

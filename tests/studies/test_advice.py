@@ -1,0 +1,61 @@
+"""What the page for somebody with a corpus says of recorded rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.evaluation.results import Results
+from retlib.report import tables
+from retlib.studies import advice
+from retlib.studies.advice import Advice
+
+COUNT = 40
+
+
+def recorded(**systems):
+    """Rows of collections: system to collection to its score on every question, with a little noise between them."""
+    found, noise = Results(), np.random.default_rng(0)
+    queries = [f"q{number}" for number in range(COUNT)]
+    for system, scores in systems.items():
+        for name, score in scores.items():
+            values = score + 0.01 * noise.standard_normal(COUNT)
+            column = pd.DataFrame({"query_id": queries, "measure": "RR@10", "value": values})
+            found.add_queries(name, "test", system, 0, column, pd.Series(range(COUNT), queries))
+            found.add_row(experiment="e", system=system, collection=name, split="test", measure="RR@10", value=score,
+                          seed=0, queries=COUNT, seconds=None if system.startswith("BM25") else 7.0)  # fmt: skip
+    return found
+
+
+BOARD = recorded(BM25={"a": 0.5, "b": 0.5}, quick={"a": 0.3, "b": 0.8}, slow={"a": 0.4, "b": 0.8})
+
+
+def test_the_best_list_may_be_the_rivals_own():
+    gains = tables.against(BOARD, ["a", "b"], "RR@10")
+    lost, won = (advice.best(BOARD, gains, name, "RR@10", "BM25", 5.0) for name in "ab")
+    assert (lost["best list"], lost["best but BM25"], lost["quickest near the best"]) == ("BM25", "slow", "BM25")
+    assert lost["RR@10"] == 50 and lost["above BM25"] == pytest.approx(-10, abs=1) and lost["its training, s"] == 0
+    assert won["best list"] in ("quick", "slow") and won["best list"] == won["best but BM25"]
+    assert won["its training, s"] == 7 and won["p"] < 0.05
+
+
+def test_the_best_of_each_kind_stands_beside_the_rival():
+    other = recorded(BM25={"b": 0.5}, **{"x + BM25": {"b": 0.6}, "BM25+RM3": {"b": 0.9}})
+    table = advice.beside({"alone": (BOARD, ""), "fused": (other, " + BM25"), "none": (None, "")}, "RR@10", "BM25")
+    assert table.index.tolist() == ["a", "b"] and table.columns.tolist() == ["BM25", "alone", "fused", "none"]
+    assert table.loc["a", "alone"].endswith("slow") and table.loc["a", "alone"].startswith("-")
+    assert table.loc["b", "fused"].endswith("x + BM25") and "p < 0.001" in table.loc["b", "fused"]
+    assert table.loc["a", "fused"] == table.loc["b", "none"] == ""
+
+
+def test_advice_is_what_the_rows_bear_out(monkeypatch):
+    rows = {"11_here": BOARD, "12_gone": None}
+    monkeypatch.setattr(advice, "published", lambda chapter, profile: rows[chapter])
+    asked = [
+        ("11_here", "quick", "BM25"),
+        ("11_here", "slow", "quick"),
+        ("12_gone", "x", "y"),
+        ("11_here", "x", "BM25"),
+    ]
+    table = advice.borne_out(Advice("h", "t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
+    assert table["the rows"].tolist() == [advice.BOTH, advice.AHEAD] and table["chapter"].tolist() == ["11", "11"]
+    assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]

@@ -1,0 +1,180 @@
+"""One's own corpus, from its documents to advice: corpora of every shape, and the advice from rows made by hand."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from retlib.core import notebook_files, runtime
+from retlib.evaluation.results import Results
+from retlib.studies import your_corpus
+from retlib.studies.your_corpus import BEST, NEAR, Judgement
+
+NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
+SMALL = {
+    "learns_from": "pydocs-source-smoke", "vocabulary": 400, "asked": 12, "generator_epochs": 0.05,
+    "generator_layers": 1, "width": 64, "dimension": 32, "query_length": 8, "document_length": 24,
+    "passage_length": 16, "pretraining_steps": 2, "pretraining_batch": 8, "steps": 2, "batch": 4,
+    "query_steps": 2, "retrieved": 4, "reranker_steps": 2, "reranked": 3, "fusion_shares": [0.3, 0.6], "timed": 2,
+}  # fmt: skip
+WORDS = "the stone bridge over a slow river was built by masons who came from the north in spring".split()
+
+
+def sentence(number, count=9):
+    return " ".join(WORDS[(number * 7 + place * 5) % len(WORDS)] for place in range(count)).capitalize() + f" {number}."
+
+
+def beir(folder, documents, queries=(), qrels=()):
+    """Write a BEIR folder: ids to texts, (id, text) of queries, (query, document) pairs that are relevant."""
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": name, "title": "", "text": text} for name, text in documents.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"_id": name, "text": text} for name, text in queries]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    if qrels:
+        lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t1" for query, document in qrels)]
+        (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return f"beir:{folder}"
+
+
+def pages(folder, texts):
+    """Write files at places in a folder."""
+    for place, text in texts.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text)
+    return f"folder:{folder}"
+
+
+SHAPES = {
+    "one document": lambda at: pages(at, {"only.txt": f"{sentence(1)} {sentence(2)}"}),
+    "two documents of a word": lambda at: pages(at, {"a.txt": "bridge", "b.txt": "river"}),
+    "one question": lambda at: beir(
+        at, {str(n): sentence(n) for n in range(30)}, [("7", "who built the bridge?")], [("7", "3")]
+    ),
+    "numeric ids, half of them asked": lambda at: beir(
+        at,
+        {str(n): f"{sentence(n)} {sentence(n + 50)}" for n in range(40)},
+        [(str(100 + n), f"what about {n}?") for n in range(20)],
+        [(str(100 + n), str(n)) for n in range(20)],
+    ),
+    "long documents": lambda at: pages(at, {f"{n}.txt": " ".join(map(sentence, range(400))) for n in range(4)}),
+    "many scripts": lambda at: pages(
+        at,
+        {
+            "el.md": "# Γέφυρα\n\nΗ γέφυρα είναι παλιά. Ο ποταμός είναι αργός.",
+            "ja.md": "# 橋\n\n石の橋は川の上にあります。北から来た石工が造りました。",
+            "ar.txt": "الجسر الحجري قديم. النهر بطيء.",
+            "ru.html": "<h1>Мост</h1><p>Каменный мост построен весной. <a href='el.md'>Река</a> медленна.</p>",
+            "emoji.txt": "🌉🌉 🏞️. 🌉!",
+        },
+    ),
+    "nested folders with links": lambda at: pages(
+        at,
+        {
+            f"a/{n}/page.md": f"# Page {n}\n\n{sentence(n)} {sentence(n + 1)}\n\n## More\n\n{sentence(n + 2)} "
+            f"See [next](../{(n + 1) % 12}/page.md).\n"
+            for n in range(12)
+        },
+    ),
+    "a table of texts": lambda at: _table(at, {f"d{n}": sentence(n) for n in range(3000)}),
+}
+
+
+def _table(folder, texts):
+    folder.mkdir(exist_ok=True)
+    pd.DataFrame({"id": list(texts), "text": list(texts.values())}).to_csv(folder / "table.csv", index=False)
+    return f"csv:{folder / 'table.csv'}"
+
+
+def ran(**given):
+    """The names of the notebook after its cells ran with these parameters."""
+    names = notebook_files.declared(NOTEBOOK) | given
+    for cell in notebook_files.cells(NOTEBOOK):
+        if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", []):
+            exec(compile(notebook_files.source(cell), cell["id"], "exec"), names)
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_corpus_of_every_shape_goes_through_without_an_edit(tmp_path, shape):
+    name = SHAPES[shape](tmp_path / "corpus")
+    names = ran(corpora=[name], **SMALL)
+    (advice,) = names["advice"].values()
+    judged = names["data"].set_index("questions")["judges"]
+    assert judged["own"] == (shape in ("one question", "numeric ids, half of them asked"))
+    assert len(advice) == 0 or list(advice["advice"]).count(BEST) == 1
+    assert len(names["experiment"].results.rows) > 0
+
+
+# --- advice ----------------------------------------------------------------------------------------
+
+
+def made(**values):
+    """Results of systems on questions of a collection, each under one seed: system to the values of the questions."""
+    results = Results()
+    for name, each in values.items():
+        queries = [f"q{number}" for number in range(len(each))]
+        frame = pd.DataFrame({"query_id": queries, "measure": "nDCG@10", "value": np.array(each, dtype=float)})
+        results.add_queries("mine", "test", name, 0, frame, pd.Series(queries, queries))
+        results.add_row(system=name, collection="mine", split="test", measure="nDCG@10", value=np.mean(each), seed=0)
+    return results
+
+
+def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
+    near, best = [0.8, 0.6, 0.9, 0.7], [0.9, 0.7, 0.8, 0.7]
+    close = made(BM25=[0.5, 0.5, 0.5, 0.5], near=near, far=[0.1, 0.0, 0.1, 0.0], best=best)
+    table = your_corpus.recommended(close, "mine")
+    assert table["advice"].to_dict() == {"best": BEST, "near": NEAR, "BM25": "worse", "far": "worse"}
+    assert table["gain"].to_numpy() == pytest.approx([27.5, 25, 0, -45])
+    # near - best = -10, -10, 10, 0: mean -2.5, standard error 9.574 / 2, t of 3 degrees of freedom 3.182.
+    assert table.loc["near", ["low", "high"]].tolist() == pytest.approx([-2.5 - 15.235, -2.5 + 15.235], abs=0.01)
+
+
+def test_the_error_of_generated_questions_widens_what_cannot_be_told():
+    results = made(BM25=[0.5, 0.5, 0.5, 0.5], best=[0.9, 0.7, 0.8, 0.7])
+    assert your_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
+    wide = your_corpus.recommended(results, "mine", Judgement(pd.Series(dtype=float), 30.0))
+    assert wide["advice"].tolist() == [BEST, NEAR]
+    # BM25 - best = -40, -20, -30, -20: mean -27.5, standard error 9.574 / 2.
+    assert wide.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-27.5 - 45.235, -27.5 + 45.235], abs=0.01)
+
+
+def test_what_generated_questions_get_wrong_elsewhere_is_corrected():
+    results = made(BM25=[0.5, 0.5, 0.5, 0.5], dense=[0.4, 0.2, 0.3, 0.2])
+    table = your_corpus.recommended(results, "mine", Judgement(pd.Series({"dense": -30.0, "other": 5.0}), 1.0))
+    assert table["gain"].to_dict() == pytest.approx({"dense": -22.5 + 30, "BM25": 0.0})
+    assert table.index[0] == "dense" and table.loc["BM25", "advice"] == NEAR
+    assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-7.5 - 16.235, -7.5 + 16.235], abs=0.01)
+
+
+def test_judgements_are_trusted_as_far_as_they_were_right_elsewhere():
+    errors = {"a": (3.0, -3.0), "b": (5.0, 1.0), "c": (100.0, 100.0)}
+    rows = [(name, system, error) for name, each in errors.items() for system, error in zip("st", each, strict=True)]
+    table = pd.DataFrame(rows, columns=["corpus", "system", "error"])
+    found = your_corpus.trust(table, "c")
+    assert found.bias.to_dict() == {"s": 4.0, "t": -1.0}
+    # Variances 2 and 8, their mean 5, of a mean of two and of a further one 7.5; t of one degree of freedom 12.706.
+    assert found.half == pytest.approx(12.706 * np.sqrt(7.5), abs=0.01)
+    assert your_corpus.trust(table, "c").half < np.inf == your_corpus.trust(table[table["corpus"] == "a"], "c").half
+    assert your_corpus.trust(table.iloc[:0], "c").bias.empty
+
+
+def test_generated_questions_are_judged_by_labels():
+    labels, generated = made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), made(BM25=[0.5, 0.7], dense=[0.5, 0.5])
+    both = Results()
+    for results, name in ((labels, "mine"), (generated, "mine, generated questions")):
+        for system in ("BM25", "dense"):
+            values = results.per_query("mine", "test", "nDCG@10", system)[0]
+            frame = pd.DataFrame({"query_id": values.index, "measure": "nDCG@10", "value": values.array})
+            both.add_queries(name, "test", system, 0, frame, pd.Series(values.index, values.index))
+            both.add_row(system=system, collection=name, split="test", measure="nDCG@10", value=values.mean(), seed=0)
+    (row,) = your_corpus.judgements(both, pd.DataFrame({"corpus": ["mine", "mine"]})).itertuples()
+    assert (row.system, row.error) == ("dense", pytest.approx(-10 - 30))
+
+
+def test_too_few_questions_are_said_and_compared_on_by_nothing():
+    one = made(BM25=[0.5], dense=[0.7])
+    table = your_corpus.recommended(one, "mine")
+    assert table.empty and "too few" in your_corpus.in_words("mine", table)
