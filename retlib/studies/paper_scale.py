@@ -96,12 +96,12 @@ READ = ["system", "collection", "seed", "seconds", "parameters"]
 
 
 def timed(profiles: Iterable[str]) -> pd.DataFrame:
-    """The published trainings whose own seconds are known, each once: their `KIND`, FLOPs and seconds.
+    """The published trainings of the papers' chapters whose own seconds are known, each once: `KIND`, FLOPs, seconds.
 
     Of a chain, the seconds of its last stage: those of the chain, less those of the chain before it in the same
     experiment. Only stages of one kind of data whose steps are given: pre-training, or a collection's own labels.
     """
-    folders = [results.reference_folder(profile, name) for profile in profiles for name in results.experiments(profile)]
+    folders = [results.reference_folder(profile, name) for profile in profiles for name in parameters()]
     found = [each for folder in folders if (folder / "rows.parquet").is_file() for each in _stages(folder)]
     table = pd.DataFrame(found, columns=["experiment", *KIND, "FLOPs", "seconds"])
     return table[table["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)

@@ -79,7 +79,7 @@ def infilled(tokens: np.ndarray, mask: int, generator: np.random.Generator) -> n
     """Tokens of which runs are replaced by one mask each.
 
     About a quarter is hidden: runs of length 0, and places that are taken, use up a part of `SHARE`. Of a few
-    tokens, sometimes none is.
+    tokens, sometimes none is. A run that is hidden beside one of length 0 leaves two masks.
     """
     hidden = np.zeros(len(tokens), dtype=bool)
     opened = np.zeros(len(tokens) + 1, dtype=np.int64)  # masks that stand before each token

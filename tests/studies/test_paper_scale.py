@@ -51,7 +51,7 @@ def row(seconds, *stages, seed=0, **changes):
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
     """Record rows as an experiment, and give what is timed of them."""
-    monkeypatch.setattr(results, "experiments", lambda profile: ["some", "none"])
+    monkeypatch.setattr(paper_scale, "parameters", lambda: {"some": {}, "none": {}})
     monkeypatch.setattr(results, "reference_folder", lambda profile, name: tmp_path / profile / name)
 
     def record(*rows):
