@@ -11,12 +11,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retlib.core import runtime
 from retlib.core.errors import require
 
 if TYPE_CHECKING:
@@ -39,7 +41,11 @@ def _group() -> Any:
     import torch
     from torch import distributed
 
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    on = runtime.device()
+    if on.type == "cuda":
+        torch.cuda.set_device(on)
+    # What one process waits for, such as another training of the same, all wait for.
+    distributed.init_process_group("nccl" if on.type == "cuda" else "gloo", timeout=timedelta(days=7))
     return distributed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -71,7 +72,7 @@ def digest(name: str) -> str:
 def sides(name: str) -> list[Path]:
     """The folders of its encoders of queries and of documents, or that of the one for both."""
     place = folder(name)
-    return [place / side for side in SIDES if (place / side).is_dir()] or [place]
+    return [place / side for side in SIDES] if (place / "router_config.json").is_file() else [place]
 
 
 def head(place: Path) -> Path | None:
@@ -125,8 +126,13 @@ def described(name: str) -> dict:
     wrong = f"checkpoint {name!r} is made of {kinds}, pooling {ways}: only means or [CLS] are known, a linear head"
     require(bool(fits), wrong, DataError)
     cuts = _read(place / "sentence_bert_config.json")
-    cuts = {f"{side}_length": cuts.get(f"{side}_length", cuts.get("max_seq_length")) for side in SIDES}
-    lengths = {name: length - 2 for name, length in cuts.items() if length}
+    # Where texts are cut: as this package writes it, as sentence-transformers did before 6.2 or does since, or where
+    # its positions end.
+    longest = min(
+        _read(place / "tokenizer_config.json").get("model_max_length", math.inf), config["max_position_embeddings"]
+    )
+    cut = cuts.get("max_seq_length") or longest
+    lengths = {f"{side}_length": cuts.get(f"{side}_length", cut) - 2 for side in SIDES}
     return lengths | {
         "layers": config["num_hidden_layers"], "width": config["hidden_size"], "pooling": pooling,
         "dimension": _read(linear.parent / CONFIG)["out_features"] if linear else config["hidden_size"],

@@ -9,6 +9,8 @@ What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from retlib.core.errors import require
 from retlib.data.datasets.catalogue import catalogue
 from retlib.data.text import UNKNOWN, WordPiece, bert_tokenizer
+from retlib.models import checkpoints
 from retlib.models.checkpoints import CONFIG, FRAME, IDENTITY, SIDES, UNFRAMED, WEIGHTS
 from retlib.models.retriever import Retriever
 from retlib.models.transformer import Transformer
@@ -79,13 +82,20 @@ def export(retriever: Retriever, folder: Path, card: Card) -> None:
     longest = model.query_encoder.longest
     given = (retriever.architecture.query_length, retriever.architecture.document_length)
     cuts = {side: 2 + min(length or longest, longest) for side, length in zip(SIDES, given, strict=True)}
+    taken = folder.is_dir() and any(folder.iterdir()) and not (folder / "modules.json").is_file()
+    require(not taken, f"{folder} is there and holds no retriever: choose another folder")
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
     if retriever.architecture.towers == "two":
         for side, encoder in zip(SIDES, (model.query_encoder, model.document_encoder), strict=True):
-            _write(encoder, words, model.similarity, folder / side, cuts, cuts[side])
-        _write_router(folder, model.similarity)
+            _write(encoder, words, model.similarity, partial / side, cuts, cuts[side])
+        _write_router(partial, model.similarity)
     else:
-        _write(model.query_encoder, words, model.similarity, folder, cuts, cuts["document"])
-    (folder / "README.md").write_text(_readme(retriever, card, cuts), encoding="utf-8")
+        _write(model.query_encoder, words, model.similarity, partial, cuts, cuts["document"])
+    (partial / "README.md").write_text(_readme(retriever, card, cuts), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)  # nothing of a retriever that was there before stays
+    os.replace(partial, folder)
+    checkpoints.digest.cache_clear()
 
 
 def _json(path: Path, content: Any) -> None:

@@ -321,8 +321,8 @@ def seen(condition: Evidence) -> bool:
 
 def presupposed(each: Evidence) -> str:
     """What a condition asks for, and that it is not seen here."""
-    here = f"{each.effect:+.1f} points, maybe by chance"
-    here = f"{-each.effect:.1f} points below" if each.effect < each.margin else here
+    here = each.shown(each.effect) if each.ratio else f"{each.effect:+.1f} points, maybe by chance"
+    here = f"{-each.effect:.1f} points below" if each.effect < min(each.margin, 0) and not each.ratio else here
     told = each.closed or f"here it is {here}"
     limit = f", or behind by less than {-each.margin:g} points" if each.margin < 0 else ""
     asked = f"{each.names[0]} is ahead of {each.names[1]}{limit} ({each.place})" if each.names else each.label

@@ -133,7 +133,8 @@ class Records:
         """
         try:
             if what == "candidates":
-                return f"{self.candidates(system, data_set):,.0f}"
+                found = self.candidates(system, data_set)
+                return f"{found:,.0f}" if np.isfinite(found) else "?"
             settings = json.loads(self.of(system)[0].of_system(self.of(system)[1])["parameters"].dropna().iloc[0])
             return f"{setting(settings, what):,}"
         except (DataError, LookupError):

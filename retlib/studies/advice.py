@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from retlib.evaluation import results
+from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.studies import leaderboard
@@ -93,14 +94,17 @@ def _p(value: float) -> str:
 
 
 def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
-    """What the published rows say of each advice: how many collections are ahead, and behind, by more than chance."""
+    """What the published rows say of each advice: how many collections are ahead, and behind, by more than chance.
+
+    Tests are Holm-corrected over the collections of an advice.
+    """
     found = []
     for each in advice:
         rows = published(each.chapter, each.profile)
         tested = [] if rows is None else _tested(rows, [each.system, each.rival], each.measure)
         if tested:
             gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])
-            sure = gains["effect"][gains["p"] < LEVEL]
+            sure = gains["effect"][holm(gains["p"]) < LEVEL]
             found.append({
                 "you have": each.have, "you may try": each.tries, "the rows": _said(sure), "against": each.rival,
                 "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",

@@ -159,6 +159,7 @@ class Experiment:
         namespace["_parameters_checked"] = True
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
         runtime.set_threads()
+        runtime.note.cache_clear()  # a page that runs again says it again
         show_tables_whole()
         self.environment = runtime.environment() if self.live else {}
         if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters

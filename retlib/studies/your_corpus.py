@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,21 +14,25 @@ import pandas as pd
 from scipy import special
 
 from retlib.core import notebook_files, runtime
+from retlib.core.cache import key
 from retlib.core.errors import DataError
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
+from retlib.data.datasets import _beir
 from retlib.evaluation.measures import compare, same_seeds
 from retlib.evaluation.results import Results, load
 from retlib.models.exporting import Card, export
 from retlib.report import per_query
+from retlib.retrieval import index, runs
 from retlib.studies import part3, part4
 from retlib.studies.experiment import articles_name, collection_name
 from retlib.studies.study import best, tune
 from retlib.systems.compose import Fused, Ranks
 from retlib.systems.generated import synthetic
 from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.ranking import indexed
 from retlib.systems.system import System, Target, fit
 from retlib.training.pretraining import TASKS, allowed
 
@@ -175,20 +180,32 @@ def fused(system: Ranks, words: Ranks, shares: Sequence[float], corpus: Corpus, 
     return best({"": trials}, tune({"": trials}, corpus.targets[0], seed, CHOSEN_BY))[""]
 
 
-def save(corpus: Corpus, name: str, system: System, seed: int, results: pd.DataFrame) -> Path:
-    """Save a retriever for other tools, with a card, under the build folder; see `retlib.models.exporting.export`.
+def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], results: pd.DataFrame) -> Path:
+    """Save a retriever for other tools under the build folder, with all that was made for it.
+
+    See `retlib.models.exporting.export`; beside the encoder lie its index (``index``), the generated questions as a
+    corpus in BEIR's form (``questions``), and its run with the judgments of the questions that judge, in TREC's.
 
     Parameters
     ----------
     name : str
         Of the system.
+    others : sequence of str
+        What else it was trained on: names of collections and articles.
     results : DataFrame
         What the card shows of it.
     """
-    slug = re.sub(r"\W+", "-", corpus.whole.name).strip("-")
-    folder = runtime.build_dir() / "retrievers" / slug
-    card = Card(f"{name}, {corpus.whole.name}", system.settings, [corpus.whole.name], results)
-    export(fit(system, corpus.judge, seed), folder, card)
+    whole, judge = corpus.whole.name, corpus.targets[0]
+    shown = Path(whole).name if ":" in whole else whole  # a card is passed on, and a path is this machine's
+    slug = f"{re.sub(r'[^a-z0-9]+', '-', shown.lower()).strip('-')}-{key(whole)[:6]}"
+    folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
+    settings = json.loads(json.dumps(system.settings, default=str).replace(whole, shown))
+    export(retriever, folder, Card(f"{name}, {shown}", settings, [shown, *others] if system.stages else [], results))
+    found = indexed(retriever, retriever.reads(judge.test), system.index, system.search)
+    index.export(found, folder / "index", judge.test.documents.index)
+    _beir.write(corpus.asked, folder / "questions")
+    runs.write_trec(system.run(judge, seed), folder / "run.txt", "retlib")
+    runs.write_qrels(judge.test.judgments("test"), folder / "qrels.txt")
     return folder
 
 
@@ -235,7 +252,7 @@ def bought(results: Results, collection: str) -> pd.DataFrame:
     ends = zip(found["gain"], found["low"], found["high"], strict=True)
     numbers = {
         f"{CHOSEN_BY} (of 100)": found["value"].map("{:.1f}".format),
-        f"against {RIVAL}": [f"{gain:+.1f} ± {(high - low) / 2:.1f}" if high > low else "" for gain, low, high in ends],
+        f"against {RIVAL}": [f"{gain:+.1f} ± {(high - low) / 2:.1f}" * (high > low) for gain, low, high in ends],
         "R@100": (100 * means["R@100"]).map("{:.1f}".format),
         "training (s)": spent.map("{:.0f}".format, na_action="ignore"),
         "vectors (MB)": (means.get("index bytes", spent * np.nan) / 1e6).map("{:.2f}".format, na_action="ignore"),
@@ -244,19 +261,21 @@ def bought(results: Results, collection: str) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(value, found.index) for name, value in numbers.items()}).fillna("")
 
 
-def judgements(results: Results, data: pd.DataFrame) -> pd.DataFrame:
+def judgements(results: Results, data: pd.DataFrame, start: str) -> pd.DataFrame:
     """What generated questions say beside labels, where a corpus has both.
 
     Parameters
     ----------
     data : DataFrame
         As `described` returns it.
+    start : str
+        What the systems begin with: a public encoder, or nothing.
 
     Returns
     -------
     DataFrame
-        Columns `corpus`, `system`, its gain over BM25 `by generated questions` and `by labels`, and the `error` of the
-        first.
+        Columns `start`, `corpus`, `system`, its gain over BM25 `by generated questions` and `by labels`, and the
+        `error` of the first.
     """
     parts = []
     for corpus in data["corpus"].unique():
@@ -265,7 +284,7 @@ def judgements(results: Results, data: pd.DataFrame) -> pd.DataFrame:
         parts.append(both.rename_axis("system").reset_index().assign(corpus=corpus))
     table = pd.concat(parts, ignore_index=True)
     table["error"] = table[f"by {GENERATED}"].astype(float) - table["by labels"].astype(float)
-    return table[["corpus", "system", f"by {GENERATED}", "by labels", "error"]]
+    return table.assign(start=start)[["start", "corpus", "system", f"by {GENERATED}", "by labels", "error"]]
 
 
 def with_recorded(own: pd.DataFrame) -> pd.DataFrame:
@@ -273,48 +292,32 @@ def with_recorded(own: pd.DataFrame) -> pd.DataFrame:
     found = [load(NAME, profile, "reference") for profile in notebook_files.profiles(runtime.root())]
     table = own
     for other in (each.tables["judgements"] for each in found if each):
-        table = pd.concat([table, other[~other["corpus"].isin(table["corpus"])]], ignore_index=True)
+        seen = pd.MultiIndex.from_frame(table[["start", "corpus"]])
+        new = ~pd.MultiIndex.from_frame(other[["start", "corpus"]]).isin(seen)
+        table = pd.concat([table, other[new]], ignore_index=True)
     return table
 
 
-class Judgement(NamedTuple):
-    """How far gains by generated questions are from those by labels.
+def trust(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
+    """How far gains by generated questions were from those by labels: corpora by systems, BM25 among them with 0.
 
-    Parameters
-    ----------
-    bias : Series
-        System to its mean error on other corpora.
-    half : float
-        Half of the 95 % interval of a further corpus's error around that; infinite where no two corpora tell it.
+    From what `judgements` says of all other corpora than one, of systems that begin alike.
     """
-
-    bias: pd.Series
-    half: float
-
-
-def trust(table: pd.DataFrame, without: str) -> Judgement:
-    """The error of generated questions as judges, from what `judgements` says of all other corpora than one.
-
-    The variance between corpora is pooled over systems; its degrees of freedom are those of the corpora, of which all
-    systems of one have one generator and one sample of questions in common.
-    """
-    errors = table[table["corpus"] != without].pivot_table(index="corpus", columns="system", values="error")
-    count = len(errors)
-    if count < 2:
-        return Judgement(errors.mean(), np.inf)
-    spread = float(np.sqrt(errors.var().mean() * (1 + 1 / count)))
-    return Judgement(errors.mean(), float(special.stdtrit(count - 1, 0.975)) * spread)
+    others = table[(table["corpus"] != without) & (table["start"] == start)]
+    errors = others.pivot_table(index="corpus", columns="system", values="error")
+    return errors.assign(**{RIVAL: 0.0})
 
 
-def recommended(results: Results, collection: str, judgement: Judgement | None = None) -> pd.DataFrame:
+def recommended(results: Results, collection: str, errors: pd.DataFrame | None = None) -> pd.DataFrame:
     """The best system of a corpus, and those that cannot be told from it.
 
     Parameters
     ----------
     collection : str
         Whose test questions judge.
-    judgement : Judgement, optional
-        Where generated questions judge: gains are corrected by its bias, and intervals widened.
+    errors : DataFrame, optional
+        As `trust` returns it, where generated questions judge: gains are corrected by its means, and intervals are
+        wider by what the errors of two systems differ between corpora.
 
     Returns
     -------
@@ -325,9 +328,10 @@ def recommended(results: Results, collection: str, judgement: Judgement | None =
     table = gains(results, collection)
     if table.empty:
         return table.assign(advice="")
-    bias = judgement.bias.reindex(table.index).fillna(0.0) if judgement else 0.0
+    bias = 0.0 if errors is None else errors.mean().reindex(table.index).fillna(0.0)
     table = table.assign(gain=table["gain"] - bias).sort_values("gain", ascending=False, kind="stable")
-    behind, wider = gains(results, collection, table.index[0]).loc[table.index], judgement.half if judgement else 0.0
+    first = table.index[0]
+    behind, wider = gains(results, collection, first).loc[table.index], _between_corpora(errors, table.index, first)
     shift = table["gain"] - table["gain"].iloc[0] - behind["gain"]  # what the bias changes
     found = table.assign(low=behind["low"] + shift - wider, high=behind["high"] + shift + wider)
     advice = np.where(found["high"] >= 0, NEAR, "worse").astype(object)
@@ -335,11 +339,31 @@ def recommended(results: Results, collection: str, judgement: Judgement | None =
     return found.assign(advice=advice)
 
 
-def in_words(corpus: str, table: pd.DataFrame) -> str:
-    """What `recommended` says, as sentences for a page."""
+def _between_corpora(errors: pd.DataFrame | None, systems: pd.Index, first: str) -> pd.Series:
+    """Half of the 95 % interval of a further corpus's error in the difference of each system and the first.
+
+    The variance between corpora is pooled over systems; its degrees of freedom are those of the corpora, of which all
+    systems of one have one generator and one sample of questions in common. Infinite where no two corpora tell it.
+    """
+    half = pd.Series(0.0, systems)
+    if errors is not None:
+        count, known = len(errors), errors.columns.intersection(systems)
+        half[:] = np.inf
+        if count > 1 and first in known and len(known) > 1:
+            variance = errors[known].sub(errors[first], axis=0).drop(columns=first).var().mean()
+            half[known] = special.stdtrit(count - 1, 0.975) * np.sqrt(variance * (1 + 1 / count))
+    half[first] = 0.0
+    return half
+
+
+def in_words(corpus: str, table: pd.DataFrame, generated: bool) -> str:
+    """What `recommended` says, as sentences for a page; where generated questions judge, gains are corrected."""
     if table.empty:
         return f"**{corpus}**: too few questions to compare on."
     first, near = table.iloc[0], table.index[table["advice"] == NEAR]
-    said = f"**{corpus}**: take **{first.name}**, {CHOSEN_BY} {first['value']:.1f}"
-    said += f", {first['gain']:+.1f} against {RIVAL}" if first.name != RIVAL else ""
+    said = f"**{corpus}**: take **{first.name}**"
+    if first.name != RIVAL:
+        rival = table.loc[RIVAL]
+        said += f", {CHOSEN_BY} {first['gain']:+.1f} [{-rival['high']:+.1f}, {-rival['low']:+.1f}] against {RIVAL}"
+        said += ", as generated questions say, corrected by their error on other corpora" if generated else ""
     return f"{said}." + (f" As good, as far as can be told: {', '.join(near)}." if len(near) else "")

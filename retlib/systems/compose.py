@@ -118,7 +118,7 @@ class Listed:
     @property
     def settings(self) -> dict[str, Any]:
         """See `Ranks`."""
-        return {"run": str(self.path), "sha256": checksum(Path(self.path))}
+        return {"run": Path(self.path).name, "sha256": checksum(Path(self.path))}
 
     def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """See `Ranks`; `DataError` for a query or a document that the collection has not."""

@@ -190,7 +190,7 @@ def serve(corpus: str, system: str, depth: int, port: int) -> None:
     from retlib.workflow import serve as serving
 
     demo = demo_of(corpus, system)
-    demo.lists(demo.collection.documents["text"].iloc[0], 1)  # what is encoded once is encoded now
+    demo.lists("any word", 1)  # what is encoded once is encoded now
     try:
         found = serving.server(demo, depth, port)
     except OSError as error:

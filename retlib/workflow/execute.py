@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import re
 import sys
@@ -105,10 +106,13 @@ def train(names: Iterable[str], profile: str) -> None:
     from IPython.display import display
 
     for name, plan in _to_run(names, profile).items():
-        space = {"display": display, **plan.parameters}
+        space = {"__name__": "__main__", "display": display, **plan.parameters}
         for cell in notebook_files.cells(plan.page.notebook):
             if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
-                exec(compile(notebook_files.source(cell), f"<{name}>", "exec"), space)
+                text, file = notebook_files.source(cell), f"<{name}, {cell['id']}>"
+                # What a cell registers is asked for its source.
+                linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+                exec(compile(text, file, "exec"), space)
 
 
 def _to_run(names: Iterable[str], profile: str) -> dict[str, notebooks.Plan]:

@@ -37,10 +37,14 @@ def server(demo: SearchDemo, depth: int, port: int) -> HTTPServer:
     """A server for this machine alone; port 0 takes a free one."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = 5  # seconds: a browser may open a connection and say nothing, and there is one at a time
+
         def do_GET(self) -> None:  # noqa: N802 - its name is http.server's
             address = urlsplit(self.path)
-            if address.path != "/":
-                self.send_error(404)
+            # A page elsewhere that calls itself this machine is not answered.
+            host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
+            if address.path != "/" or host not in ("127.0.0.1", "localhost"):
+                self.send_error(404 if address.path != "/" else 403)
                 return
             body = page(demo, address.query, depth).encode()
             self.send_response(200)

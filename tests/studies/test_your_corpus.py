@@ -9,7 +9,7 @@ import pytest
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
 from retlib.studies import your_corpus
-from retlib.studies.your_corpus import BEST, NEAR, Judgement
+from retlib.studies.your_corpus import BEST, NEAR
 
 NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
 SMALL = {
@@ -135,30 +135,28 @@ def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
 def test_the_error_of_generated_questions_widens_what_cannot_be_told():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], best=[0.9, 0.7, 0.8, 0.7])
     assert your_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
-    wide = your_corpus.recommended(results, "mine", Judgement(pd.Series(dtype=float), 30.0))
-    assert wide["advice"].tolist() == [BEST, NEAR]
-    # BM25 - best = -40, -20, -30, -20: mean -27.5, standard error 9.574 / 2.
-    assert wide.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-27.5 - 45.235, -27.5 + 45.235], abs=0.01)
+    unknown = your_corpus.recommended(results, "mine", pd.DataFrame({"BM25": [0.0, 0.0]}))
+    assert unknown["advice"].tolist() == [BEST, NEAR] and unknown.loc["BM25", "high"] == np.inf
 
 
 def test_what_generated_questions_get_wrong_elsewhere_is_corrected():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], dense=[0.4, 0.2, 0.3, 0.2])
-    table = your_corpus.recommended(results, "mine", Judgement(pd.Series({"dense": -30.0, "other": 5.0}), 1.0))
+    errors = pd.DataFrame({"BM25": [0.0, 0.0], "dense": [-31.0, -29.0], "other": [5.0, 9.0]}, index=["a", "b"])
+    table = your_corpus.recommended(results, "mine", errors)
     assert table["gain"].to_dict() == pytest.approx({"dense": -22.5 + 30, "BM25": 0.0})
-    assert table.index[0] == "dense" and table.loc["BM25", "advice"] == NEAR
-    assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-7.5 - 16.235, -7.5 + 16.235], abs=0.01)
+    assert table.index[0] == "dense" and table.loc["dense", ["low", "high"]].tolist() == [0.0, 0.0]
+    # dense - BM25 = -10, -30, -20, -30: standard error 9.574 / 2, t of 3 degrees of freedom 3.182. The difference of
+    # their errors has the variance 2 between corpora, of a mean of two and of a further one 3; t of one 12.706.
+    half = 15.235 + 12.706 * np.sqrt(3)
+    assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-7.5 - half, -7.5 + half], abs=0.01)
+    assert f"+7.5 [{7.5 - half:+.1f}, {7.5 + half:+.1f}]" in your_corpus.in_words("mine", table, True)
 
 
 def test_judgements_are_trusted_as_far_as_they_were_right_elsewhere():
-    errors = {"a": (3.0, -3.0), "b": (5.0, 1.0), "c": (100.0, 100.0)}
-    rows = [(name, system, error) for name, each in errors.items() for system, error in zip("st", each, strict=True)]
-    table = pd.DataFrame(rows, columns=["corpus", "system", "error"])
-    found = your_corpus.trust(table, "c")
-    assert found.bias.to_dict() == {"s": 4.0, "t": -1.0}
-    # Variances 2 and 8, their mean 5, of a mean of two and of a further one 7.5; t of one degree of freedom 12.706.
-    assert found.half == pytest.approx(12.706 * np.sqrt(7.5), abs=0.01)
-    assert your_corpus.trust(table, "c").half < np.inf == your_corpus.trust(table[table["corpus"] == "a"], "c").half
-    assert your_corpus.trust(table.iloc[:0], "c").bias.empty
+    rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
+    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "error"])
+    found = your_corpus.trust(table, "c", "")
+    assert found.loc["a"].to_dict() == {"s": 3.0, "t": -3.0, "BM25": 0.0} and found["s"].tolist() == [3.0, 5.0]
 
 
 def test_generated_questions_are_judged_by_labels():
@@ -170,11 +168,11 @@ def test_generated_questions_are_judged_by_labels():
             frame = pd.DataFrame({"query_id": values.index, "measure": "nDCG@10", "value": values.array})
             both.add_queries(name, "test", system, 0, frame, pd.Series(values.index, values.index))
             both.add_row(system=system, collection=name, split="test", measure="nDCG@10", value=values.mean(), seed=0)
-    (row,) = your_corpus.judgements(both, pd.DataFrame({"corpus": ["mine", "mine"]})).itertuples()
+    (row,) = your_corpus.judgements(both, pd.DataFrame({"corpus": ["mine", "mine"]}), "").itertuples()
     assert (row.system, row.error) == ("dense", pytest.approx(-10 - 30))
 
 
 def test_too_few_questions_are_said_and_compared_on_by_nothing():
     one = made(BM25=[0.5], dense=[0.7])
     table = your_corpus.recommended(one, "mine")
-    assert table.empty and "too few" in your_corpus.in_words("mine", table)
+    assert table.empty and "too few" in your_corpus.in_words("mine", table, False)
