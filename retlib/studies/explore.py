@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -207,7 +208,7 @@ def demo_of(corpus: str, system: str = "") -> SearchDemo:
     datasets.COLLECTIONS.check("CORPUS", corpus)
     systems: dict[str, Ranks] = {"BM25": Lexical(BM25(stop_words="english", stemmer="english"))}
     if system:
-        systems[system] = System(Architecture.of_checkpoint(system))
+        systems[Path(system).name] = System(Architecture.of_checkpoint(system))
         systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))
     return SearchDemo(systems, Target(datasets.load(corpus)))
 
