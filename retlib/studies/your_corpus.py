@@ -194,6 +194,11 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
         What else it was trained on: names of collections and articles.
     results : DataFrame
         What the card shows of it.
+
+    Returns
+    -------
+    Path
+        Of the folder, from the build folder.
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
     shown = Path(whole).name if ":" in whole else whole  # a card is passed on, and a path is this machine's
@@ -206,7 +211,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     _beir.write(corpus.asked, folder / "questions")
     runs.write_trec(system.run(judge, seed), folder / "run.txt", "retlib")
     runs.write_qrels(judge.test.judgments("test"), folder / "qrels.txt")
-    return folder
+    return folder.relative_to(runtime.build_dir())
 
 
 # --- from recorded rows ----------------------------------------------------------------------------
