@@ -435,7 +435,7 @@ def test_what_another_system_found_is_a_system(collection, tmp_path):
     whole = [bm25.run(target, split=split) for split in ("dev", "test")]
     runs.write_trec(pd.concat(whole, ignore_index=True), path, "other")
     other = Listed(path)
-    assert not other.trained and other.cost(target, 0).steps is None and other.settings["run"] == str(path)
+    assert not other.trained and other.cost(target, 0).steps is None and other.settings["run"] == path.name
     for depth in (3, 1000):
         found, expected = other.run(target, 0, "test", depth), whole[1][runs.places(whole[1]) < depth]
         expected = expected.reset_index(drop=True)
