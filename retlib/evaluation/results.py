@@ -74,6 +74,21 @@ class Results:
             self._by_system = dict(iter(rows.groupby("system", sort=False)))
         return self._by_system.get(name, rows.iloc[:0])
 
+    def means(self, collection: str) -> pd.DataFrame:
+        """Means over seeds on a collection: index system, in the order of recording; a column a measure, and `seconds`.
+
+        The seconds are those of training, without a value for what is not trained.
+        """
+        mine = self.rows[self.rows["collection"] == collection]
+        table = mine.pivot_table(index="system", columns="measure", values="value", sort=False)
+        seconds = mine.reindex(columns=["system", "seconds"]).astype({"seconds": float})
+        return table.join(seconds.groupby("system")["seconds"].mean())
+
+    def fused(self) -> list[str]:
+        """The systems whose lists are several lists in one, by their settings."""
+        settings = self.rows.reindex(columns=["system", "parameters"]).dropna().drop_duplicates("system")
+        return [name for name, each in settings.itertuples(index=False) if "fused" in json.loads(each)]
+
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
         """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
         frame = self.queries.get((collection, split, measure))

@@ -197,8 +197,8 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
     Returns
     -------
     DataFrame
-        Columns `collection`, `system`, `effect` (system minus rival, points of a hundred) and `p`, of paired
-        tests, Holm-corrected over all of them.
+        Columns `collection`, `system`, `effect` (system minus rival, points of a hundred), the ends `low` and `high`
+        of its 95 % interval, and `p`, of paired tests, Holm-corrected over all of them.
     """
     rows = []
     for name in collections:
@@ -207,8 +207,8 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
             if system != rival:
                 ours = results.per_query(name, "test", measure, system)
                 found = compare(*same_seeds(ours * 100, theirs * 100), clusters)
-                rows.append((name, system, found.effect, found.p_value()))
-    frame = pd.DataFrame(rows, columns=["collection", "system", "effect", "p"])
+                rows.append((name, system, found.effect, *found.interval(), found.p_value()))
+    frame = pd.DataFrame(rows, columns=["collection", "system", "effect", "low", "high", "p"])
     return frame.assign(p=holm(frame["p"]))
 
 

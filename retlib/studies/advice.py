@@ -12,7 +12,6 @@ from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.studies import leaderboard
 
 LEVEL = 0.05
 FEEDBACK = "BM25+RM3"  # which trains nothing, either
@@ -48,26 +47,26 @@ def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, riv
     """
     board = gains[gains["collection"] == collection].set_index("system")[["effect", "p"]]
     board.loc[rival] = 0.0, float("nan")
-    cost = leaderboard.costs(found, collection, measure).set_index("system")["seconds"]
-    board = board.assign(seconds=cost.reindex(board.index).fillna(0.0))
+    means = found.means(collection)
+    board = board.assign(seconds=means["seconds"].reindex(board.index).fillna(0.0))
     top, trained = board["effect"].idxmax(), board.drop(rival)["effect"].idxmax()
     quick = board.loc[board["effect"] >= board["effect"].max() - margin, "seconds"].idxmin()
     rows = found.rows[(found.rows["collection"] == collection) & (found.rows["measure"] == measure)]
     return {
         "collection": collection, "questions": int(rows["queries"].max()), "best list": top,
-        measure: 100 * rows.loc[rows["system"] == top, "value"].mean(),
+        measure: 100 * means.at[top, measure],
         f"best but {rival}": trained, f"above {rival}": board["effect"][trained], "p": board["p"][trained],
         "quickest near the best": quick, "its training, s": board["seconds"][quick],
     }  # fmt: skip
 
 
-def beside(columns: Mapping[str, tuple[Results | None, str]], measure: str, rival: str) -> pd.DataFrame:
+def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, rival: str) -> pd.DataFrame:
     """The rival on every collection, and beside it the best list of each kind: its distance, its p and its name.
 
     Parameters
     ----------
     columns : mapping
-        Title to recorded results and what the names of the lists that count have in them.
+        Title to recorded results, and whether of these fused lists alone count.
 
     Returns
     -------
@@ -75,12 +74,12 @@ def beside(columns: Mapping[str, tuple[Results | None, str]], measure: str, riva
         Index collection. The best is chosen on the test questions, and p is Holm-corrected over all lists of its kind.
     """
     found: dict[str, dict[str, str]] = {}
-    for title, (rows, part) in columns.items():
+    for title, (rows, fused) in columns.items():
         names = [] if rows is None else _tested(rows, [rival], measure)
         gains = tables.against(rows, names, measure, rival) if names else pd.DataFrame()
         for name in names:
             mine = gains[(gains["collection"] == name) & (gains["system"] != FEEDBACK)]
-            mine = mine[mine["system"].str.contains(part, regex=False)]
+            mine = mine[mine["system"].isin(rows.fused())] if fused else mine
             cells = found.setdefault(name, {rival: f"{tables.estimate(rows, rival, name, measure).effect:.1f}"})
             if len(mine):
                 top = mine.loc[mine["effect"].idxmax()]

@@ -185,12 +185,11 @@ def grid(
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 
 
-def ahead_in_words(gains: pd.DataFrame, rival: str, level: float = 0.05) -> str:
-    """How many lists of each kind are ahead of a rival, and behind, by more than chance: of `tables.against`'s rows."""
-    chains = gains[gains["system"].map(lambda name: f"{name} + BM25" in set(gains["system"]))]
-    fused = gains[gains["system"].isin(chains["system"] + " + BM25")]
+def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], rival: str, level: float = 0.05) -> str:
+    """How many systems of each kind are ahead of a rival, and behind, by more than chance: from `tables.against`."""
     said = []
-    for kind, part in {"chains alone": chains, "chains fused with BM25": fused}.items():
+    for kind, systems in kinds.items():
+        part = gains[gains["system"].isin(systems)]
         sure = part[part["p"] < level]
         ahead, behind = (sure["effect"] > 0).sum(), (sure["effect"] < 0).sum()
         top = part.loc[part["effect"].idxmax()]
@@ -209,10 +208,8 @@ def costs(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.Dat
     DataFrame
         Columns `system`, `value` (points of 100) and `seconds`, means over seeds; in the order of recording.
     """
-    rows = results.rows
-    mine = rows[(rows["collection"] == collection) & (rows["measure"] == measure) & rows["seconds"].notna()]
-    means = mine.astype({"seconds": float}).groupby("system", sort=False)[["value", "seconds"]].mean().reset_index()
-    return means.assign(value=100 * means["value"])
+    found = results.means(collection)[[measure, "seconds"]].dropna().rename(columns={measure: "value"}).reset_index()
+    return found.assign(value=100 * found["value"])
 
 
 def best_within(table: pd.DataFrame) -> pd.DataFrame:

@@ -311,12 +311,6 @@ def _record(
         experiment.record(name, target.test.name, measure, value, seed)
 
 
-def _means(experiment: Experiment, collection: str) -> pd.Series:
-    """Means over seeds, by system and measure."""
-    rows = experiment.results.rows
-    return rows[rows["collection"] == collection].groupby(["system", "measure"], sort=False)["value"].mean()
-
-
 def index_table(
     experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]], documents: int
 ) -> pd.DataFrame:
@@ -329,8 +323,8 @@ def index_table(
     documents : int
         In an index.
     """
-    mean, found = _means(experiment, collection), []
-    exact = mean[rows[EXACT][0], "index bytes"]
+    mean, found = experiment.results.means(collection), []
+    exact = mean.at[rows[EXACT][0], "index bytes"]
     vector = round(exact / documents)
     for factory, (before, after) in rows.items():
         code = index.vector_bytes(factory, vector // 4)
@@ -339,12 +333,12 @@ def index_table(
                 "index": factory,
                 "bytes a document": code,
                 "of its vector": f"1/{vector / code:.0f}" if code < vector else "all",
-                "MB": mean[before, "index bytes"] / 1e6,
-                "% of the uncompressed": 100 * mean[before, "index bytes"] / exact,
-                "RR@10 before training": 100 * mean[before, "RR@10"],
-                **{f"{measure} trained": 100 * mean[after, measure] for measure in MEASURES[:3]},
-                "training seconds": mean[after, "training seconds"],
-                "% in search": 100 * mean[after, "search share"],
+                "MB": mean.at[before, "index bytes"] / 1e6,
+                "% of the uncompressed": 100 * mean.at[before, "index bytes"] / exact,
+                "RR@10 before training": 100 * mean.at[before, "RR@10"],
+                **{f"{measure} trained": 100 * mean.at[after, measure] for measure in MEASURES[:3]},
+                "training seconds": mean.at[after, "training seconds"],
+                "% in search": 100 * mean.at[after, "search share"],
             }
         )
     return pd.DataFrame(found).round(2)
@@ -359,7 +353,7 @@ def nearest(table: pd.DataFrame, part: int) -> str:
 
 def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:
     """Seconds of each training and of its parts, means over seeds, and its ratio to that of one system."""
-    mean = _means(experiment, collection).unstack("measure").dropna(subset="training seconds")
+    mean = experiment.results.means(collection).dropna(subset="training seconds")
     found = mean.filter(like="seconds of ").rename(columns=lambda name: name.removeprefix("seconds of "))
     whole = mean["training seconds"]
     found.insert(0, "training seconds", whole)
@@ -371,6 +365,6 @@ def matrix(
     experiment: Experiment, collection: str, names: Mapping[tuple[str, str], str], measure: str = "nDCG@10"
 ) -> pd.DataFrame:
     """Table 4: `trained`, `searched` and the mean `value` over seeds, in points; `names` of systems by their pairs."""
-    mean = _means(experiment, collection)
-    found = [(*pair, 100 * mean[name, measure]) for pair, name in names.items()]
+    mean = experiment.results.means(collection)
+    found = [(*pair, 100 * mean.at[name, measure]) for pair, name in names.items()]
     return pd.DataFrame(found, columns=["trained", "searched", "value"])

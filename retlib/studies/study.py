@@ -15,7 +15,6 @@ from retlib.core import runtime
 from retlib.core.errors import require, require_one_of
 from retlib.core.rules import Rule
 from retlib.data.collection import Collection
-from retlib.evaluation import results
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.studies.experiment import Experiment, Outcome
 from retlib.systems.compose import Ranks
@@ -130,29 +129,6 @@ def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, 
 
 def _target(given: Target | Collection) -> Target:
     return given if isinstance(given, Target) else Target(given)
-
-
-def elsewhere(experiment: Experiment, sizes: Mapping[str, int]) -> str:
-    """Which of these collections have another number of documents in the recorded rows of other chapters, in words.
-
-    Parameters
-    ----------
-    sizes : mapping
-        Collection to its number of documents on this page.
-    """
-    rows = results.rows(experiment.profile).reindex(columns=["experiment", "collection", "split", "candidates"])
-    rows = rows[(rows["experiment"] != experiment.name) & (rows["split"] == "test")].dropna(subset="candidates")
-    names, everything = rows["collection"].str.replace(r"-0\.\d+$", "", regex=True), r"(?:-0\.\d+-all|, whole)$"
-    rows = rows.assign(name=names.str.replace(everything, "", regex=True), all=names.str.contains(everything))
-    said = []
-    for name, documents in sizes.items():
-        others = rows[(rows["name"] == name) & (rows["candidates"] != documents)].groupby(["candidates", "all"])
-        told = [
-            f"{size:,.0f}{' (all of it)' * is_all} in {', '.join(sorted({each[:2] for each in there}))}"
-            for (size, is_all), there in others["experiment"]
-        ]
-        said += [f"{name} has {documents:,.0f} documents here, {' and '.join(told)}"] if told else []
-    return f"Each chapter cuts collections in its own way: {'; '.join(said)}." if said else ""
 
 
 # --- settings that validation chooses --------------------------------------------------------------

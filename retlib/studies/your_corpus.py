@@ -21,10 +21,9 @@ from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.datasets import _beir
-from retlib.evaluation.measures import compare, same_seeds
 from retlib.evaluation.results import Results, load
 from retlib.models.exporting import Card, export
-from retlib.report import per_query
+from retlib.report import per_query, tables
 from retlib.retrieval import index, runs
 from retlib.studies import part3, part4
 from retlib.studies.experiment import articles_name, collection_name
@@ -237,30 +236,23 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
         Index system; `value` (points of 100), `gain`, and the ends `low` and `high` of its 95 % interval. Empty where
         there are fewer than two questions to compare on.
     """
-    columns = ["value", "gain", "low", "high"]
-    if not comparable(results, collection):
-        return pd.DataFrame(columns=columns, index=pd.Index([], name="system"))
-    known = results.systems(collection, "test", CHOSEN_BY)
-    values = {name: 100 * results.per_query(collection, "test", CHOSEN_BY, name) for name in known}
-    clusters, rows = results.clusters(collection, "test", CHOSEN_BY), {}
-    for name, ours in values.items():
-        found = compare(*same_seeds(ours, values[rival]), clusters)
-        rows[name] = [float(ours.to_numpy().mean()), found.effect, *found.interval()]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("system")
+    known = results.systems(collection, "test", CHOSEN_BY) if comparable(results, collection) else []
+    found = tables.against(results, [collection] if known else [], CHOSEN_BY, rival).set_index("system").reindex(known)
+    value = [tables.estimate(results, name, collection, CHOSEN_BY).effect for name in known]
+    return found[["effect", "low", "high"]].fillna(0.0).rename(columns={"effect": "gain"}).assign(value=value)
 
 
 def bought(results: Results, collection: str) -> pd.DataFrame:
     """Quality and cost of every system on the questions of a collection, as a page shows them; index system."""
-    found, rows = gains(results, collection), results.rows[results.rows["collection"] == collection]
-    spent = rows.astype({"seconds": float}).groupby("system")["seconds"].mean()
-    means = rows.pivot_table(index="system", columns="measure", values="value", sort=False)
+    found, means = gains(results, collection), results.means(collection)
+    size = means.get("index bytes", means["seconds"] * np.nan) / 1e6
     ends = zip(found["gain"], found["low"], found["high"], strict=True)
     numbers = {
         f"{CHOSEN_BY} (of 100)": found["value"].map("{:.1f}".format),
         f"against {RIVAL}": [f"{gain:+.1f} ± {(high - low) / 2:.1f}" * (high > low) for gain, low, high in ends],
         "R@100": (100 * means["R@100"]).map("{:.1f}".format),
-        "training (s)": spent.map("{:.0f}".format, na_action="ignore"),
-        "vectors (MB)": (means.get("index bytes", spent * np.nan) / 1e6).map("{:.2f}".format, na_action="ignore"),
+        "training (s)": means["seconds"].map("{:.0f}".format, na_action="ignore"),
+        "vectors (MB)": size.map("{:.2f}".format, na_action="ignore"),
         "ms/question": means["latency ms"].map("{:.2g}".format, na_action="ignore"),
     }
     return pd.DataFrame({name: pd.Series(value, found.index) for name, value in numbers.items()}).fillna("")

@@ -1,5 +1,7 @@
 """What the page for somebody with a corpus says of recorded rows."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,11 +41,12 @@ def test_the_best_list_may_be_the_rivals_own():
 
 
 def test_the_best_of_each_kind_stands_beside_the_rival():
-    other = recorded(BM25={"b": 0.5}, **{"x + BM25": {"b": 0.6}, "BM25+RM3": {"b": 0.9}})
-    table = advice.beside({"alone": (BOARD, ""), "fused": (other, " + BM25"), "none": (None, "")}, "RR@10", "BM25")
+    other = recorded(BM25={"b": 0.5}, x={"b": 0.6}, alone={"b": 0.9}, **{"BM25+RM3": {"b": 0.9}})
+    other.rows["parameters"] = [json.dumps({"fused": []} if name == "x" else {}) for name in other.rows["system"]]
+    table = advice.beside({"alone": (BOARD, False), "fused": (other, True), "none": (None, True)}, "RR@10", "BM25")
     assert table.index.tolist() == ["a", "b"] and table.columns.tolist() == ["BM25", "alone", "fused", "none"]
     assert table.loc["a", "alone"].endswith("slow") and table.loc["a", "alone"].startswith("-")
-    assert table.loc["b", "fused"].endswith("x + BM25") and "p < 0.001" in table.loc["b", "fused"]
+    assert table.loc["b", "fused"].endswith("\nx") and "p < 0.001" in table.loc["b", "fused"]
     assert table.loc["a", "fused"] == table.loc["b", "none"] == ""
 
 

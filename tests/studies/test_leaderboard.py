@@ -169,7 +169,8 @@ def test_chains_ahead_of_a_rival_are_counted_alone_and_fused():
         ("BM25, other", 9.0, 0.0),
     ]
     gains = pd.DataFrame(rows, columns=["system", "effect", "p"]).assign(collection="here")
-    alone, fused = leaderboard.ahead_in_words(gains, "BM25").split(" Of ")
+    kinds = {"chains alone": ["a", "b"], "chains fused with BM25": ["a + BM25", "b + BM25"]}
+    alone, fused = leaderboard.ahead_in_words(gains, kinds, "BM25").split(" Of ")
     assert (
         alone.startswith("Of 2 chains alone 0 are ahead")
         and "and 1 behind" in alone

@@ -1,7 +1,6 @@
 """Studies: settings that validation chooses, learning curves, and which systems a parameter names."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -10,7 +9,6 @@ from retlib.core.errors import SettingError
 from retlib.evaluation.measures import evaluate
 from retlib.evaluation.results import as_json
 from retlib.retrieval.lexical import BM25, TfIdf
-from retlib.studies import study
 from retlib.studies.part1 import bag_of_words, pairs
 from retlib.studies.study import best, changed, chosen, learning_curves, names_of, some_names, tune
 from retlib.systems.compose import Lexical
@@ -135,19 +133,3 @@ def test_a_setting_that_came_later_is_off_in_rows_from_before():
         rows["parameters"] = rows["parameters"].str.replace(later, "")
     assert changed({"bag": BAG}, rows) == []
     assert changed({"bag": BAG.with_last(options={"corrected": True})}, rows) == ["bag"]
-
-
-def test_other_sizes_of_a_collection_are_told(monkeypatch):
-    names = ["a", "a-0.05", "a-0.8-all", "b", "a"]
-    chapters = ["11_x", "12_y", "12_y", "11_x", "13_z"]
-    rows = pd.DataFrame({"experiment": chapters, "collection": names, "split": "test"})
-    monkeypatch.setattr(study.results, "rows", lambda _: rows.assign(candidates=[10.0, 5.0, 2000.0, 7.0, 5.0]))
-    desk = SimpleNamespace(name="13_z", profile="smoke")
-    said = study.elsewhere(desk, {"a": 5, "b": 7})
-    assert (
-        said
-        == "Each chapter cuts collections in its own way: a has 5 documents here, 10 in 11 and 2,000 (all of it) in 12."
-    )
-    assert study.elsewhere(desk, {"b": 7}) == ""
-    monkeypatch.setattr(study.results, "rows", lambda _: rows)
-    assert study.elsewhere(desk, {"a": 5}) == ""
