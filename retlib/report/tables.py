@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import combinations
+from numbers import Integral
 from typing import Any
 
 import pandas as pd
@@ -15,6 +17,9 @@ from retlib.evaluation.measures import Comparison, compare, holm, is_score, same
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS, bindings, conditions, lines, to_decide
 from retlib.report.records import called
+
+# A table of so few rows and of more columns than that stands on its side: a page is longer than it is wide.
+FEW_ROWS, MANY_COLUMNS = 4, 6
 
 
 def estimate(results: Results, system: str, collection: str, measure: str = "AP@100") -> Comparison:
@@ -272,6 +277,28 @@ def link(address: str, text: str) -> str:
     return f'<a href="{escape(address)}">{escape(text)}</a>'
 
 
+def as_html(table: pd.DataFrame) -> str:
+    """A frame as notebooks show it: whole, and without row numbers, which name nothing."""
+    named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
+    if not named and len(table) <= FEW_ROWS and len(table.columns) > MANY_COLUMNS and table.iloc[:, 0].is_unique:
+        table, named = table.set_index(table.columns[0]).T, True
+    if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
+        name, nameless = table.index.names[-1], [None] * table.index.nlevels
+        table = table.set_axis(table.index.set_names(nameless)).rename_axis(columns=name)
+    with pd.option_context("display.max_colwidth", None):
+        cells = [_cell if kind.kind in "iuO" else None for kind in table.dtypes]
+        html = table.to_html(notebook=True, index=named, max_rows=500, formatters=cells)
+    # Long names in heads may break where their parts meet.
+    return re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda found: re.sub("([/_])", r"\1<wbr>", found[0]), html)
+
+
+def _cell(value: Any) -> str:
+    """Large numbers with thousands apart."""
+    if isinstance(value, Integral) and value >= 10_000:
+        return f"{value:,}"
+    return str(round(value, 6) if isinstance(value, float) else value)
+
+
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
     """A table for a page: text wraps, line breaks count, markup in it is shown as text.
 
@@ -292,7 +319,7 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
 
 
 def _as_text(value: object) -> object:
-    return _broken(escape(value)) if isinstance(value, str) else value
+    return _broken(escape(value)) if isinstance(value, str) else _cell(value) if isinstance(value, Integral) else value
 
 
 def _broken(html: str) -> str:

@@ -7,7 +7,6 @@ gives what is recorded, so that the same cells draw the same page in seconds, wi
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from retlib.data.collection import Collection
 from retlib.evaluation import latency, results
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.evaluation.results import Results
+from retlib.report import tables
 
 
 def collection_name(name: str, value: Any) -> None:
@@ -97,18 +97,7 @@ def show_tables_whole() -> None:
     """Pages show the papers' words and tables whole, without row numbers, which name nothing."""
     shell = get_ipython()
     if shell:
-        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, _as_html)
-
-
-def _as_html(table: pd.DataFrame) -> str:
-    named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
-    if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
-        name, nameless = table.index.names[-1], [None] * table.index.nlevels
-        table = table.set_axis(table.index.set_names(nameless)).rename_axis(columns=name)
-    with pd.option_context("display.max_colwidth", None):
-        html = table.to_html(notebook=True, index=named, max_rows=500)
-    # Long names in heads may break where their parts meet.
-    return re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda found: re.sub("([/_])", r"\1<wbr>", found[0]), html)
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, tables.as_html)
 
 
 @dataclass(eq=False)
