@@ -18,8 +18,8 @@ from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS, bindings, conditions, lines, to_decide
 from retlib.report.records import called
 
-# A table of so few rows and of more columns than that stands on its side: a page is longer than it is wide.
-FEW_ROWS, MANY_COLUMNS = 4, 6
+# A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
+FEW_ROWS = 6
 
 
 def estimate(results: Results, system: str, collection: str, measure: str = "AP@100") -> Comparison:
@@ -280,7 +280,7 @@ def link(address: str, text: str) -> str:
 def as_html(table: pd.DataFrame) -> str:
     """A frame as notebooks show it: whole, and without row numbers, which name nothing."""
     named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
-    if not named and len(table) <= FEW_ROWS and len(table.columns) > MANY_COLUMNS and table.iloc[:, 0].is_unique:
+    if not named and len(table) <= FEW_ROWS < len(table.columns) and table.iloc[:, 0].is_unique:
         table, named = table.set_index(table.columns[0]).T, True
     if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
         name, nameless = table.index.names[-1], [None] * table.index.nlevels

@@ -324,21 +324,16 @@ def index_table(
         In an index.
     """
     mean, found = experiment.results.means(collection), []
-    exact = mean.at[rows[EXACT][0], "index bytes"]
-    vector = round(exact / documents)
+    vector = round(mean.at[rows[EXACT][0], "index bytes"] / documents)
     for factory, (before, after) in rows.items():
-        code = index.vector_bytes(factory, vector // 4)
         found.append(
             {
                 "index": factory,
-                "bytes a document": code,
-                "of its vector": f"1/{vector / code:.0f}" if code < vector else "all",
+                "bytes a document": index.vector_bytes(factory, vector // 4),
                 "MB": mean.at[before, "index bytes"] / 1e6,
-                "% of the uncompressed": 100 * mean.at[before, "index bytes"] / exact,
                 "RR@10 before training": 100 * mean.at[before, "RR@10"],
                 **{f"{measure} trained": 100 * mean.at[after, measure] for measure in MEASURES[:3]},
                 "training seconds": mean.at[after, "training seconds"],
-                "% in search": 100 * mean.at[after, "search share"],
             }
         )
     return pd.DataFrame(found).round(2)
