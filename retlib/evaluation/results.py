@@ -30,6 +30,9 @@ from retlib.core.notebook_files import EXPLORE
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
 
+# How a system makes its list.
+ALONE, FUSED, RERANKED = "alone", "fused", "re-ranked"
+
 # Between system and seed in the column names of per-query files.
 _SEPARATOR = " | seed "
 
@@ -84,10 +87,15 @@ class Results:
         seconds = mine.reindex(columns=["system", "seconds"]).astype({"seconds": float})
         return table.join(seconds.groupby("system")["seconds"].mean())
 
-    def fused(self) -> list[str]:
-        """The systems whose lists are several lists in one, by their settings."""
-        settings = self.rows.reindex(columns=["system", "parameters"]).dropna().drop_duplicates("system")
-        return [name for name, each in settings.itertuples(index=False) if "fused" in json.loads(each)]
+    def settings(self) -> dict[str, dict]:
+        """The settings of each system that has any."""
+        known = self.rows.reindex(columns=["system", "parameters"]).dropna().drop_duplicates("system")
+        return {name: json.loads(each) for name, each in known.itertuples(index=False)}
+
+    def kinds(self) -> dict[str, str]:
+        """Of each system, by its settings: `FUSED`, several lists in one; `RERANKED`, another's list; or `ALONE`."""
+        told = self.settings().items()
+        return {name: FUSED if "fused" in of else RERANKED if "first" in of else ALONE for name, of in told}
 
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
         """Per-query values of a system: index query, a column for each seed, in the order of seeds."""

@@ -297,12 +297,16 @@ def _decide(
     said = f"{kinds[HOLDS]} of {len(speaks)} comparison{'s' * (len(speaks) > 1)} for"
     said += f", {kinds[CONTRADICTED] or 'none'} against"
     said += "".join(f", {kinds[each]} {POINTS[each]}" for each in (NO_EFFECT, INCONCLUSIVE) if kinds[each])
+    alone = sum(
+        each == POINTS[INCONCLUSIVE] and of.p_against < LEVEL for each, of in zip(speaks, evidence, strict=True)
+    )
+    said += f" ({alone} of these against, but for the correction over the paper)" * (alone > 0)
     if kinds[CONTRADICTED]:
         verdict, p = CONTRADICTED, min(p_against)
     elif kinds[NO_EFFECT] and not kinds[HOLDS]:
         verdict, p = NO_EFFECT, min(p_none)
     else:
-        verdict, p = HOLDS if kinds[HOLDS] == len(speaks) else INCONCLUSIVE, max(p_for)
+        verdict, p = HOLDS if kinds[HOLDS] == len(speaks) else INCONCLUSIVE, min(max(p_for), min(p_against))
     if any(each.one_seed for each in evidence):
         return INDICATION, p, f"one seed: {POINTS[verdict]}; {said}", ""
     return verdict, p, said, ""
@@ -388,6 +392,8 @@ def to_decide(row: Any) -> list[str]:
     if row.verdict != INCONCLUSIVE:
         return []
     each = decisive(row)
+    if each.p_against < LEVEL:
+        return [f"to decide: {each.label} speaks against the claim, but for the correction over the paper's claims"]
     whose = "one as large as here" if each.paper is None else "one as large as the paper's"
     effect = each.effect if each.paper is None else math.log(each.paper) if each.ratio else each.paper
     told, beyond = "", effect - each.margin

@@ -17,6 +17,7 @@ from retlib.report.claims import (
     CONTRADICTED,
     FIDELITY,
     HOLDS,
+    INCONCLUSIVE,
     INDICATION,
     NO_EFFECT,
     NOT_TESTED,
@@ -31,10 +32,10 @@ from retlib.report.records import called
 from retlib.report.tables import means
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
-ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION)
+ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
 SHOWN = 6
 # Lines of values of a box; and the digits of a value, in points and in another unit.
-TOLD, DIGITS = 4, (".1f", ".3g")
+TOLD, DIGITS = 5, (".1f", ".3g")
 
 
 def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str) -> str:
@@ -117,8 +118,9 @@ def _counted(claims: pd.DataFrame) -> list[str]:
 
 
 def _decided(claims: pd.DataFrame) -> list[str]:
-    """A line for each claim with a verdict, and a link to where the others stand."""
+    """A line for each claim with a verdict, and for main ones that stay open; and a link to where the others stand."""
     known = claims[claims["verdict"].isin(ORDER)]
+    known = known[(known["verdict"] != INCONCLUSIVE) | (known["tier"] == "main")]
     rank = known["verdict"].map(ORDER.index)
     known = known.assign(minor=known["tier"] != "main", rank=rank).sort_values(["minor", "rank"], kind="stable")
     lines = [_line(row) for row in known.head(SHOWN).itertuples()]

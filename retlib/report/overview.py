@@ -15,11 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.evaluation import results
+from retlib.evaluation.measures import compare, same_seeds
 from retlib.report.claims import (
     CONTRADICTED,
     HOLDS,
     INCONCLUSIVE,
     INDICATION,
+    LEVEL,
     NO_EFFECT,
     NOT_TESTED,
     SIGNS,
@@ -45,6 +47,7 @@ MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", IND
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions within the paper"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
+BM25 = "BM25"
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
 # Collections that a sentence of it names; and the section with the claims that are tested from a public encoder.
@@ -72,7 +75,12 @@ def judged(ledger: pd.DataFrame) -> pd.DataFrame:
 
 
 def told(
-    ledger: pd.DataFrame, public: pd.DataFrame, profile: str, source: str | None, measures: Mapping[str, str]
+    ledger: pd.DataFrame,
+    public: pd.DataFrame,
+    profile: str,
+    source: str | None,
+    measures: Mapping[str, str],
+    beside: str,
 ) -> str:
     """What the book found, in at most five sentences (MyST).
 
@@ -85,12 +93,14 @@ def told(
     measures : mapping
         Chapters in which BM25 and what is trained are measured alike, each with its measure; of a collection that
         several have, the first tells.
+    beside : str
+        The profile of the public encoder.
     """
     rest = ledger["fidelity"][ledger["verdict"] != NOT_TESTED]
     tested = public[public["verdict"] != NOT_TESTED]
     sentences = [
         f"Of **{len(ledger)}** claims {counted(ledger)}.",
-        leads(profile, source, measures),
+        against_bm25(profile, source, measures, beside),
         scale(profile, source),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
         "the others on a subset of it." if len(rest) else "",
@@ -100,31 +110,64 @@ def told(
     return "\n\n".join(filter(None, sentences))
 
 
-def leads(profile: str, source: str | None, measures: Mapping[str, str]) -> str:
-    """On which collections BM25 is ahead of the best system that is trained, and on which behind: a sentence."""
-    ahead, behind, seen = [], [], set()
+def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], beside: str) -> str:
+    """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder."""
+    places = [
+        ("The best retriever trained from random weights", profile, source, results.ALONE),
+        ("The best list of one and BM25, fused", profile, source, results.FUSED),
+        ("The best from a public encoder", beside, "reference", results.ALONE),
+    ]
+    said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
+    return "\n".join(["Against BM25, which trains nothing:\n", *said]) if said else ""
+
+
+def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: str) -> str:
+    """On which collections the best dense system of a kind is ahead of BM25, on which behind: the end of a sentence.
+
+    More than chance is p < 0.05 after Bonferroni's correction over the systems of which it is the best.
+    """
+    found: dict[str, list[str]] = {"ahead on": [], "behind on": [], "neither by more than chance on": []}
+    seen: set[str] = set()
     for chapter, measure in measures.items():
-        table, trained = means(results.load(chapter, profile, source), measure)
+        rows = results.load(chapter, profile, source)
+        table, _ = means(rows, measure)
+        dense = [] if rows is None else _dense(rows, kind)
         for collection, row in table.loc[[name for name in table.index if name not in seen]].iterrows():
-            best, rival = 100 * row[trained].max(), 100 * row.get("BM25", np.nan)
-            if not np.isnan(best - rival):
+            known = row.reindex(dense).dropna()
+            if len(known) and not np.isnan(row.get(BM25, np.nan)):
                 seen.add(collection)
-                where = ahead if rival > best else behind
-                where.append(f"{called(collection)}: {rival:.1f} against {best:.1f} {measure}")
-    if not seen:
-        return ""
-    said = [f"{word} on {len(names)} ({'; '.join(first_few(names, NAMED))})"
-            for word, names in (("ahead", ahead), ("behind", behind)) if names]  # fmt: skip
-    rivals = f"Of {len(seen)} collections BM25, which trains nothing, is, against the best system trained here,"
-    return f"{rivals} {' and '.join(said)}."
+                p = _p(rows, collection, measure, known.idxmax()) * len(known)
+                where = 2 if p >= LEVEL else int(row[BM25] > known.max())
+                values = f"{100 * known.max():.1f} against {100 * row[BM25]:.1f} {measure}"
+                found[list(found)[where]].append(f"{called(collection)}: {values}")
+    told = [f"{word} {len(names)} ({'; '.join(first_few(names, NAMED))})" for word, names in found.items() if names]
+    return f"of {len(seen)} collections {', '.join(told)}" if seen else ""
 
 
-def listed(ledger: pd.DataFrame) -> HTML:
-    """The claims that are tested, each with its sign and the comparison that it hangs on."""
-    shown = ledger[ledger["verdict"] != NOT_TESTED].itertuples()
-    return HTML("<ul>" + "".join(
-        f"<li>{SIGNS[row.verdict]} {escape(row.statement)} ({escape(decisive(row).told)})</li>" for row in shown
-    ) + "</ul>")  # fmt: skip
+def _dense(rows: results.Results, kind: str) -> list[str]:
+    """The systems of a kind that train, or begin with a public encoder."""
+    known = rows.rows.reindex(columns=["system", "seconds"])
+    dense = {*known["system"][known["seconds"].astype(float) > 0]}
+    dense |= {name for name, settings in rows.settings().items() if settings.get("checkpoint")}
+    return [name for name, of in rows.kinds().items() if of == kind and name in dense]
+
+
+def _p(rows: results.Results, collection: str, measure: str, system: str) -> float:
+    ours, theirs = (rows.per_query(collection, "test", measure, each) for each in (system, BM25))
+    return compare(*same_seeds(ours, theirs), rows.clusters(collection, "test", measure)).p_value()
+
+
+def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
+    """The claims that are tested, each with its sign in another ledger, its own, and the comparison it hangs on."""
+    shown = ledger[ledger["verdict"] != NOT_TESTED]
+    was = before.set_index("claim")["verdict"].reindex(shown["claim"])
+    other = (was.array != shown["verdict"].array).sum()
+    lines = [
+        f"<li>{SIGNS[old]} → {SIGNS[row.verdict]} {escape(row.statement)} ({escape(decisive(row).told)})</li>"
+        for old, row in zip(was, shown.itertuples(), strict=True)
+    ]
+    said = f"{other} of {len(lines)} come out otherwise than from random weights, whose sign stands first."
+    return HTML(f"<p>{said}</p><ul>{''.join(lines)}</ul>")
 
 
 def answer(ledger: pd.DataFrame) -> HTML:

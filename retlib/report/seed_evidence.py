@@ -24,7 +24,7 @@ def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     found = _over_seeds(np.log(b) - np.log(a))
     less, more = (named(system)[1] for system in spec["pair"])
     label = records.label(f"steps of {more} / steps of {less}", spec["data"])
-    sides = a.mean(), b.mean()
+    sides = _geometric(a), _geometric(b)
     return [Evidence.of(label, found, sides, above(found), ratio=True, values=sides[::-1], counted="")]
 
 
@@ -45,9 +45,18 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
     found = _over_seeds(beyond if side == "above" else -beyond)
     rival = " x ".join([f"{limit:g}"] * (limit != 1 or len(names) == 1) + names[1:])
     label = f"{names[0]} / {rival}" if side == "above" else f"{rival} / {names[0]}"
-    shown = [*(float(np.exp(each.mean())) for each in logs), *[limit] * (len(logs) == 1)]
-    more = {"ratio": True, "values": shown if side == "above" else shown[::-1], "counted": ""}
+    more = {"ratio": True, "counted": ""}
+    if len(logs) == 1:
+        more |= {"values": (value, limit), "says": f"{measure} of {names[0]} is {{}}, asked {side} {{}}"}
+    else:
+        shown = [_geometric(np.exp(each[ratio.index])) for each in logs]
+        more["values"] = shown if side == "above" else shown[::-1]
     return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), **more)]
+
+
+def _geometric(values: pd.Series) -> float:
+    """The mean whose ratios are the ratio that is tested."""
+    return float(np.exp(np.log(values).mean()))
 
 
 def _over_seeds(values: pd.Series) -> Comparison:

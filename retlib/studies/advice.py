@@ -14,7 +14,6 @@ from retlib.evaluation.results import Results
 from retlib.report import tables
 
 LEVEL = 0.05
-FEEDBACK = "BM25+RM3"  # which trains nothing, either
 # What the rows say of an advice.
 AHEAD, BEHIND, BOTH, UNSEEN = "ahead", "behind", "depends on the collection", "no difference seen"
 
@@ -78,8 +77,8 @@ def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, riv
         names = [] if rows is None else _tested(rows, [rival], measure)
         gains = tables.against(rows, names, measure, rival) if names else pd.DataFrame()
         for name in names:
-            mine = gains[(gains["collection"] == name) & (gains["system"] != FEEDBACK)]
-            mine = mine[mine["system"].isin(rows.fused())] if fused else mine
+            mine = gains[gains["collection"] == name]
+            mine = mine[mine["system"].map(rows.kinds()) == results.FUSED] if fused else mine
             cells = found.setdefault(name, {rival: f"{tables.estimate(rows, rival, name, measure).effect:.1f}"})
             if len(mine):
                 top = mine.loc[mine["effect"].idxmax()]

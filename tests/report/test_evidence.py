@@ -255,7 +255,8 @@ def test_a_limit_from_below_by_hand():
     assert (found.effect, found.p_for, found.p_against) == pytest.approx((2, p, 1 - p))  # for the claim
     half = stats.t.ppf(0.975, 2) / 3**0.5
     assert (found.low, found.high) == pytest.approx((2 - half, 2 + half))
-    assert found.text == f"1 against 0.135, x{np.exp(2):.2f} [x{np.exp(2 - half):.2f}, x{np.exp(2 + half):.2f}]"
+    interval = f"x{np.exp(2):.2f} [x{np.exp(2 - half):.2f}, x{np.exp(2 + half):.2f}]"
+    assert found.told == f"seconds of product is 0.135, asked below 1: {interval}"
     assert (found.a, found.b) == pytest.approx((np.exp(-2), 1))  # the geometric mean, and the limit
     assert (found.seeds, found.queries) == (3, 0)
     assert found.label == "seconds: 1 / product"

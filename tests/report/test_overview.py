@@ -207,20 +207,36 @@ def test_the_answer_counts_all_and_names_what_is_decided(ledger):
 
 
 def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
-    made = Results()
-    for collection, bm25, trained in (("c", 0.5, 0.4), ("d", 0.3, 0.6)):
-        for system, value, seconds in (("BM25", bm25, None), ("A", trained, 3.0), ("B", 0.1, 3.0)):
+    made, queries, noise = Results(), [f"q{number}" for number in range(50)], np.random.default_rng(0)
+    levels = {"c": {"BM25": 0.5, "A": 0.4, "B": 0.1, "both": 0.6}, "d": {"BM25": 0.3, "A": 0.6, "B": 0.1},
+              "e": {"BM25": 0.3, "A": 0.3001}}  # fmt: skip
+    for collection, values in levels.items():
+        for system, value in values.items():
+            column = value + 0.1 * noise.standard_normal(50)
+            column += value - column.mean()
+            settings = {} if system == "BM25" else {"fused": []} if system == "both" else {"encoder": "x"}
             made.add_row(experiment="x", system=system, collection=collection, split="test", measure="R@1", value=value,
-                         seed=0, seconds=seconds)  # fmt: skip
-    monkeypatch.setattr(results, "load", lambda name, *_: made if name == "x" else None)
-    said = overview.leads("laptop", None, {"nothing": "R@1", "x": "R@1"})
-    assert "Of 2 collections" in said
-    assert said.endswith("ahead on 1 (c: 50.0 against 40.0 R@1) and behind on 1 (d: 30.0 against 60.0 R@1).")
-    told = overview.told(ledger, ledger[:1], "laptop", None, {"x": "R@1"})
-    assert said in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
+                         seed=0, seconds=3.0 if settings else None, parameters=json.dumps(settings))  # fmt: skip
+            frame = pd.DataFrame({"query_id": queries, "measure": "R@1", "value": column})
+            made.add_queries(collection, "test", system, 0, frame, pd.Series(range(50), queries))
+    monkeypatch.setattr(results, "load", lambda name, profile, *_: made if (name, profile) == ("x", "laptop") else None)
+    measures = {"nothing": "R@1", "x": "R@1"}
+    assert overview.leads("laptop", None, measures, results.ALONE) == (
+        "of 3 collections ahead on 1 (d: 60.0 against 30.0 R@1), behind on 1 (c: 40.0 against 50.0 R@1), "
+        "neither by more than chance on 1 (e: 30.0 against 30.0 R@1)"
+    )
+    assert (
+        overview.leads("laptop", None, measures, results.FUSED)
+        == "of 1 collections ahead on 1 (c: 60.0 against 50.0 R@1)"
+    )
+    assert overview.leads("checkpoint", None, measures, results.ALONE) == ""
+    told = overview.told(ledger, ledger[:1], "laptop", None, {"x": "R@1"}, "checkpoint")
+    assert "fused: of 1 collections ahead on 1" in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
     assert "From a public encoder 1 claims" in told
-    page = BeautifulSoup(overview.listed(ledger).data, "html.parser")
+    before = ledger.assign(verdict=[claims.NOT_TESTED, *ledger["verdict"][1:]])
+    page = BeautifulSoup(overview.listed(ledger, before).data, "html.parser")
     assert len(page.find_all("li")) == 4 and "57.0 against 50.0, +7.00" in page.li.text
+    assert page.p.text.startswith("1 of 4 come out otherwise") and page.li.text.startswith("· → ✓")
 
 
 def test_the_scale_is_that_of_the_rows(monkeypatch):
