@@ -6,7 +6,21 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const table of document.querySelectorAll("table.wrapped")) {
     nameCells(table);
   }
+  for (const table of document.querySelectorAll("table, figure img, .highlight pre")) {
+    fade(table.closest(".output, .pst-scrollable-table-container, figure, pre"));
+  }
 });
+
+// What scrolls sideways says so until its end is in sight.
+function fade(place) {
+  const update = () => {
+    place.classList.toggle("goes-on", place.scrollWidth - place.clientWidth - place.scrollLeft > 2);
+  };
+  if (place) {
+    place.addEventListener("scroll", update);
+    new ResizeObserver(update).observe(place);
+  }
+}
 
 // Each cell says the name of its column, which a narrow page shows beside it.
 function nameCells(table) {

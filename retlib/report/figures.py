@@ -399,11 +399,16 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
         for offset, each in zip(offsets, drawn, strict=False):
             axis.plot([each.low, each.high], [place + offset] * 2, color=colour, linewidth=1.5)
             axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
+        if row.evidence and not drawn:
+            told = ", ".join(each.shown(each.effect) for each in row.evidence)
+            axis.annotate(
+                f"{told} (for it above x1)", (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8
+            )
     axis.axvline(0, color="0.4", linewidth=0.8)
     labels = [fill(f"{SIGNS[row.verdict]}  {row.statement}", LABEL) for row in verdicts.itertuples()]
     axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4))
     axis.set_xlabel("for the claim, with 95 % interval (points of 100; beyond 1 the scale is logarithmic)")
-    axis.set_yticklabels(labels, fontsize=7)
+    axis.set_yticklabels(labels, fontsize=8)
     axis.set_xscale("symlog", linthresh=1)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="y", visible=False)

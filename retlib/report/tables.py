@@ -15,7 +15,7 @@ from IPython.display import HTML
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, compare, holm, is_score, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, conditions, lines, to_decide
+from retlib.report.claims import SIGNS, bindings, conditions, decisive, lines, to_decide
 from retlib.report.records import called
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
@@ -218,15 +218,12 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts as a page shows them: sign, claim (HTML), what its comparisons say or why there is none."""
+    """Verdicts as a page shows them: sign, claim, what its comparisons say or why there is none; the last two HTML."""
     rows = [
         {
-            "": SIGNS[row.verdict],
-            "verdict": row.verdict,
+            "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
             "claim": claim_cell(row, escape(row.statement)),
-            "effect, 95 % interval": "\n".join(
-                [row.reason + row.said, *lines(row.evidence), *conditions(row.given), *to_decide(row)]
-            ),
+            "effect, 95 % interval": _evidence_cell(row),
             "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
             "seeds": row.seeds or "",
             "data": row.fidelity,
@@ -234,6 +231,14 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
         for row in verdicts.itertuples()
     ]
     return pd.DataFrame(rows)
+
+
+def _evidence_cell(row: Any) -> str:
+    """HTML: what the comparisons say together, the one that the verdict hangs on, and the others folded."""
+    hangs_on = lines([decisive(row)]) if row.evidence else []
+    others = [*conditions(row.given), *(line for line in lines(row.evidence) if line not in hangs_on)]
+    first, rest = (escape("\n".join(part)) for part in ([row.reason + row.said, *hangs_on, *to_decide(row)], others))
+    return first + f"<details><summary>{len(others)} more</summary>{rest}</details>" * bool(others)
 
 
 def claim_cell(row: Any, statement: str) -> str:

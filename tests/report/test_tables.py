@@ -166,6 +166,7 @@ def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
 
 def test_verdicts_read_without_colour():
     evidence = Evidence("A vs B, on toy", 55, 50, 5.0, 4.0, 6.0, 0.0001, 1.0, 3, 30, "margin 1.0 points", 1.5)
+    other = replace(evidence, label="A vs B, there", p_for=0.00001)
     row = {"claim": "c", "tier": "main", "statement": "It is so", "fidelity": "subset", "as_tested": ""}
     given = [replace(evidence, label="C vs D"), replace(evidence, label="E vs F", p_for=0.05)]
     verdicts = pd.DataFrame(
@@ -175,7 +176,7 @@ def test_verdicts_read_without_colour():
                 "verdict": HOLDS,
                 "p": 0.0001,
                 "seeds": 3,
-                "evidence": [evidence, evidence],
+                "evidence": [other, evidence],
                 "given": given,
                 "reason": "",
             },
@@ -184,15 +185,15 @@ def test_verdicts_read_without_colour():
         ]
     ).assign(said=["2 of 2 comparisons for", "none", ""])
     shown = tables.verdict_table(verdicts)
-    assert shown[""].tolist() == ["✓", "~", "·"]
+    assert shown["verdict"].tolist() == ["✓ holds", "~ inconclusive", "· not tested"]
     assert shown["p (Holm)"].tolist() == ["< 0.001", "0.200", ""]
     told = "A vs B, on toy: 55.0 against 50.0, +5.00 [+4.00, +6.00] (margin 1.0 points)"
-    assert shown["effect, 95 % interval"][0].count(told) == 2
-    assert shown["effect, 95 % interval"][0].startswith("2 of 2 comparisons for\n")
-    conditions = shown["effect, 95 % interval"][0].splitlines()[3:]
-    assert [line.split(" vs ")[0] for line in conditions] == ["given: C", "given, not seen: E"]
-    assert shown["effect, 95 % interval"][2] == "no data" and shown["seeds"][2] == ""
-    page = tables.as_page(shown).data
+    holds, opened, untested = shown["effect, 95 % interval"]
+    assert holds.startswith(f"2 of 2 comparisons for\n{told}<details><summary>3 more</summary>given: C vs D")
+    assert "\ngiven, not seen: E vs F" in holds and holds.count("A vs B") == 2
+    assert opened.startswith(f"none\n{told}\nto decide") and "details" not in opened
+    assert untested == "no data" and shown["seeds"][2] == ""
+    page = tables.as_page(shown, markup=["effect, 95 % interval"]).data
     assert page.count("<br>A vs B") == 3 and "&lt; 0.001" in page and "✓" in page
 
 
