@@ -51,7 +51,7 @@ BM25 = "BM25"
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
 # Collections that a sentence of it names; and the section with the claims that are tested from a public encoder.
-NAMED, PUBLIC = 3, "from-a-public-encoder"
+NAMED, PUBLIC = 2, "from-a-public-encoder"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
@@ -82,7 +82,7 @@ def told(
     measures: Mapping[str, str],
     beside: str,
 ) -> str:
-    """What the book found, in at most five sentences (MyST).
+    """What the book found, in a few sentences (MyST).
 
     Parameters
     ----------
@@ -100,6 +100,7 @@ def told(
     tested = public[public["verdict"] != NOT_TESTED]
     sentences = [
         f"Of **{len(ledger)}** claims {counted(ledger)}.",
+        unsettled(ledger),
         against_bm25(profile, source, measures, beside),
         scale(profile, source),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
@@ -108,6 +109,25 @@ def told(
         if len(tested) else "",
     ]  # fmt: skip
     return "\n\n".join(filter(None, sentences))
+
+
+def unsettled(ledger: pd.DataFrame) -> str:
+    """Why claims are open, and what it means that one is contradicted: sentences, "" where every claim holds."""
+    opened = [decisive(row) for row in ledger[ledger["verdict"] == INCONCLUSIVE].itertuples()]
+    against = sum(each.p_against < LEVEL for each in opened)
+    untested = ledger[ledger["verdict"] == NOT_TESTED]
+    unfit = sum(map(bool, untested["evidence"]))
+    said = [
+        f"Of the {len(opened)} that are inconclusive {against} speak against their claim, but for the correction over "
+        f"the paper's claims; of the other {len(opened) - against} a comparison cannot be told from chance with these "
+        "questions and seeds." if opened else "",
+        f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
+        f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
+        "against them." if len(untested) else "",
+        "What is contradicted is so by models of this size; the top of its chapter says why, as far as we know."
+        if (ledger["verdict"] == CONTRADICTED).any() else "",
+    ]  # fmt: skip
+    return " ".join(filter(None, said))
 
 
 def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], beside: str) -> str:
@@ -179,10 +199,12 @@ def answer(ledger: pd.DataFrame) -> HTML:
         title = link(f"{page}.html", f"{known.part}. {known.authors}")
         decided = mine[mine["verdict"].isin(DECIDED)]
         told = pd.concat([decided[decided["verdict"] == each].head(TOLD) for each in DECIDED])
-        lines = [f"<li>{SIGNS[row.verdict]} {link(f'{page}.html#{row.claim}', row.statement)}</li>"
+        lines = [f"<li>{SIGNS[row.verdict]} {link(f'{page}.html#{row.claim}', row.statement)}"
+                 + f" <em>(as tested: {escape(row.as_tested)})</em>" * bool(row.as_tested) + "</li>"
                  for row in told.itertuples()]  # fmt: skip
         more = len(decided) - len(lines)
-        lines += [f"<li>and {more} more that {'are' if more > 1 else 'is'} decided</li>"] if more else []
+        which = link(f"{page}.html", f"{more} more that {'are' if more > 1 else 'is'} decided")
+        lines += [f"<li>and {which}</li>"] if more else []
         parts.append(f"<h4>{title}</h4>\n<p>{counted(mine)}</p>\n<ul>{''.join(lines)}</ul>")
     return HTML('<div class="answer">' + "\n".join(parts) + "</div>")
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -237,6 +238,17 @@ def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
     page = BeautifulSoup(overview.listed(ledger, before).data, "html.parser")
     assert len(page.find_all("li")) == 4 and "57.0 against 50.0, +7.00" in page.li.text
     assert page.p.text.startswith("1 of 4 come out otherwise") and page.li.text.startswith("· → ✓")
+
+
+def test_the_first_page_says_why_claims_are_open(ledger):
+    assert overview.unsettled(ledger.assign(verdict=claims.HOLDS)) == ""
+    weak, against = replace(evidence(1.0), p_for=0.3), replace(evidence(-3.0), p_for=0.99, p_against=0.01)
+    told = ledger.head(4).assign(
+        verdict=[claims.INCONCLUSIVE] * 2 + [claims.NOT_TESTED] * 2, evidence=[[weak], [weak, against], [weak], []]
+    )
+    said = overview.unsettled(told)
+    assert "Of the 2 that are inconclusive 1 speak against" in said and "of the other 1 a comparison" in said
+    assert "Of the 2 that are not tested 1 compare systems" in said and "for 1 there was no data" in said
 
 
 def test_the_scale_is_that_of_the_rows(monkeypatch):
