@@ -258,6 +258,15 @@ def bought(results: Results, collection: str) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(value, found.index) for name, value in numbers.items()}).fillna("")
 
 
+def unchanged(results: Results, collection: str) -> str:
+    """A sentence on the systems whose last stage kept the weights before it, as their values tell; "" without any."""
+    known = results.systems(collection, "test", CHOSEN_BY)
+    values = [results.per_query(collection, "test", CHOSEN_BY, name) for name in known]
+    same = [name for name, ours, before in zip(known[1:], values[1:], values, strict=False) if ours.equals(before)]
+    told = "stand where the line before them stands: no step of their last stage was better on validation questions"
+    return f"*{'*, *'.join(same)}* {told}." if same else ""
+
+
 def judgements(results: Results, data: pd.DataFrame, start: str) -> pd.DataFrame:
     """What generated questions say beside labels, where a corpus has both.
 
@@ -293,6 +302,33 @@ def with_recorded(own: pd.DataFrame) -> pd.DataFrame:
         new = ~pd.MultiIndex.from_frame(other[["start", "corpus"]]).isin(seen)
         table = pd.concat([table, other[new]], ignore_index=True)
     return table
+
+
+def without_labels() -> pd.DataFrame:
+    """Published advice from generated questions on corpora whose labels were hidden, and what the labels say of it.
+
+    Returns
+    -------
+    DataFrame
+        A row for each corpus: what was recommended, its gain over BM25 as advised and by labels, the interval of the
+        first, and the best by labels.
+    """
+    rows = []
+    for profile in notebook_files.profiles(runtime.root()):
+        found = load(NAME, profile, "reference")
+        data = found.tables["data"] if found else pd.DataFrame({"judges": [], "questions": [], "corpus": []})
+        for corpus in data["corpus"][data["judges"].astype(bool) & (data["questions"] == "generated")]:
+            judged = found.tables["judgements"]
+            errors = trust(with_recorded(judged), corpus, judged["start"].iloc[0])
+            table, truth = recommended(found, question_set(corpus, True), errors), gains(found, corpus)
+            first, best = table.iloc[0], truth["gain"].idxmax()
+            rows.append({
+                "corpus": corpus, "start": judged["start"].iloc[0], "recommended": first.name,
+                f"{CHOSEN_BY} above {RIVAL}, as advised": first["gain"], "from": -table["high"][RIVAL],
+                "to": -table["low"][RIVAL], "by labels": truth["gain"][first.name],
+                "best by labels": best, "its gain by labels": truth["gain"][best],
+            })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def trust(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:

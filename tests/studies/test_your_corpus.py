@@ -159,7 +159,7 @@ def test_judgements_are_trusted_as_far_as_they_were_right_elsewhere():
     assert found.loc["a"].to_dict() == {"s": 3.0, "t": -3.0, "BM25": 0.0} and found["s"].tolist() == [3.0, 5.0]
 
 
-def test_generated_questions_are_judged_by_labels():
+def test_generated_questions_are_judged_by_labels(monkeypatch):
     labels, generated = made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), made(BM25=[0.5, 0.7], dense=[0.5, 0.5])
     both = Results()
     for results, name in ((labels, "mine"), (generated, "mine, generated questions")):
@@ -170,6 +170,21 @@ def test_generated_questions_are_judged_by_labels():
             both.add_row(system=system, collection=name, split="test", measure="nDCG@10", value=values.mean(), seed=0)
     (row,) = your_corpus.judgements(both, pd.DataFrame({"corpus": ["mine", "mine"]}), "").itertuples()
     assert (row.system, row.error) == ("dense", pytest.approx(-10 - 30))
+    # Advice without labels, from what such questions got wrong on two other corpora, beside what labels say.
+    data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
+    others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "error": [-39.0, -41.0]})
+    both.tables |= {"data": data, "judgements": others}
+    monkeypatch.setattr(your_corpus, "load", lambda name, profile, source: both if profile == "quick" else None)
+    (told,) = your_corpus.without_labels().to_dict("records")
+    assert (told["corpus"], told["recommended"], told["best by labels"]) == ("mine", "dense", "dense")
+    assert told["nDCG@10 above BM25, as advised"] == pytest.approx(-10 + 40)
+    assert told["from"] < told["by labels"] == pytest.approx(30) < told["to"]
+
+
+def test_what_no_step_made_better_is_named():
+    results = made(BM25=[0.2, 0.4], dense=[0.6, 0.6], LTRe=[0.6, 0.6], other=[0.6, 0.7])
+    assert your_corpus.unchanged(results, "mine").startswith("*LTRe* stand where")
+    assert your_corpus.unchanged(made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), "mine") == ""
 
 
 def test_too_few_questions_are_said_and_compared_on_by_nothing():
