@@ -204,7 +204,15 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
 
 
 def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.05) -> Figure:
-    """Every system against every other: row minus column, in points; bold where p < `level` after Holm."""
+    """Every system against every other: row minus column, in points; bold where p < `level` after Holm.
+
+    Below it the smallest true difference that a test would have seen in four of five repetitions, one-sided at 5 %.
+
+    Parameters
+    ----------
+    pairs : DataFrame
+        As `retlib.report.tables.every_pair` returns it.
+    """
     names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
     labels = [in_words(name) for name in names]
     place = {name: i for i, name in enumerate(names)}
@@ -219,6 +227,8 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
     image = differences(axis, effects, significant)
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
     axis.set_xticklabels(labels, rotation=40, ha="right")
+    told = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
+    axis.set_xlabel(f"The median pair would show a difference of {told}", fontsize=8)
     figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
     return figure
 

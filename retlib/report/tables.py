@@ -183,7 +183,8 @@ def every_pair(
     Returns
     -------
     DataFrame
-        Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`.
+        Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`, and `smallest`, the smallest effect
+        that the test would have seen; see `retlib.evaluation.measures.Comparison.smallest`.
     """
     chosen = list(chosen or results.systems(collection, "test", measure))
     clusters = results.clusters(collection, "test", measure)
@@ -191,9 +192,19 @@ def every_pair(
     rows = []
     for a, b in combinations(chosen, 2):
         found = compare(*same_seeds(values[a], values[b]), clusters)
-        rows.append((a, b, found.effect, *found.interval(), found.p_value()))
-    frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p"])
+        rows.append((a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
+    frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p", "smallest"])
     return frame.assign(p=holm(frame["p"])) if len(frame) else frame
+
+
+def smallest(pairs: Mapping[str, pd.DataFrame], rival: str = "BM25") -> pd.DataFrame:
+    """Of each collection's `every_pair` the median of `smallest`, of pairs with a rival and of all others."""
+    rows = {}
+    for name, each in pairs.items():
+        apart = (each["a"] == rival) | (each["b"] == rival)
+        middle = each.groupby(apart.map({True: f"against {rival}", False: "between the others"}))["smallest"].median()
+        rows[name] = middle.round(1)
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
 
 
 def against(results: Results, collections: Sequence[str], measure: str, rival: str = "BM25") -> pd.DataFrame:

@@ -97,10 +97,12 @@ def test_more_curves_than_colours_are_drawn():
 
 def test_a_pair_matrix_shows_both_directions_and_what_is_significant():
     pairs = pd.DataFrame({"a": ["A", "A", "B"], "b": ["B", "C", "C"], "effect": [1.0, -2.0, 0.5], "p": [0.01, 0.2, 1]})
+    pairs["smallest"] = [0.5, 3.0, 1.0]
     found = figures.pair_matrix(pairs)
     axis, bar = found.axes
     assert texts(axis) == [label.get_text() for label in axis.get_xticklabels()] == ["A", "B", "C"]
     assert bar.get_ylabel() == "row minus column, points of AP@100"
+    assert "1.0 points (0.5 to 3.0)" in axis.get_xlabel()
     assert figures.pair_matrix(pairs, "R@1").axes[1].get_ylabel() == "row minus column, points of R@1"
     cells = {(round(t.get_position()[1]), round(t.get_position()[0])): t for t in axis.texts}
     assert {place: t.get_text() for place, t in cells.items()} == {

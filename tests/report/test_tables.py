@@ -132,6 +132,12 @@ def test_every_pair_is_tested_once_and_corrected_together(recorded):
     )
     assert sorted(found["p"].iloc[[0, 2]]) == pytest.approx([3 * one, 2 * two])
     assert found["p"][0] < 0.001 and found["low"][2] < found["effect"][2] < found["high"][2]
+    differences = (VALUES["BM25", 0] - VALUES["TF-IDF", 0]) * 100
+    error, freedom = stats.sem(differences), len(differences) - 1
+    assert row["smallest"] == pytest.approx((stats.t.ppf(0.95, freedom) + stats.t.ppf(0.8, freedom)) * error, abs=1e-3)
+    seen = tables.smallest({"toy": found}, "DE").loc["toy"]
+    assert seen["between the others"] == round(row["smallest"], 1)
+    assert seen["against DE"] == round(found["smallest"].iloc[[0, 2]].median(), 1)
 
 
 def test_chosen_systems_alone_are_compared(recorded):
