@@ -76,6 +76,9 @@ rule notebook:
         name="|".join(map(re.escape, PLANS)),
     log:
         f"{FOLDER}/logs/{{name}}.log",
+    resources:
+        mem_mb=lambda wildcards: notebooks.resources(wildcards.name, PROFILE)["mem_mb"],
+        runtime=lambda wildcards: notebooks.resources(wildcards.name, PROFILE)["runtime"],
     # What most others wait for goes first, lest it be left for the end on one core.
     priority: lambda wildcards: CHAINS[wildcards.name]
     params:

@@ -13,6 +13,7 @@ from what is recorded of that profile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -26,6 +27,9 @@ KEYS = ("needs", "after", "parameters")
 
 # Where recorded rows of several profiles are at hand, a page shows the most telling ones.
 TELLING = ("paper", "laptop", "quick", "smoke")
+
+# What any notebook may take of a scheduler's memory, in MB, and of its time, in minutes.
+LEAST_MEMORY, LEAST_MINUTES = 4000, 60
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,35 @@ def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
     except CycleError as error:
         raise SettingError(f"pages come `after` each other in a circle: {', '.join(error.args[1])}") from error
     return lengths
+
+
+def resources(name: str, profile: str) -> dict[str, int]:
+    """What a scheduler should give a notebook: what its published rows took, and half as much again.
+
+    Parameters
+    ----------
+    profile : str
+        That it is run with; the rows of another are taken where this one has none.
+
+    Returns
+    -------
+    dict
+        ``mem_mb``, and ``runtime`` in minutes. Of a chain each row has the time of the whole, so that the sum over
+        systems is more than a run takes.
+    """
+    import pandas as pd  # here, as the command line waits for what is above
+
+    from retlib.evaluation import results
+
+    found = (results.load(name, each, "reference") for each in (profile, *TELLING))
+    rows = next((each.rows for each in found if each is not None and len(each.rows)), pd.DataFrame())
+    rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])
+    seconds = rows.drop_duplicates(["system", "seed", "seconds"])["seconds"].astype(float).sum()
+    memory = rows["peak_memory"].astype(float).max() / 1e6 if len(rows) else LEAST_MEMORY
+    return {
+        "mem_mb": math.ceil(max(1.5 * memory, LEAST_MEMORY)),
+        "runtime": math.ceil(max(1.5 * seconds / 60, LEAST_MINUTES)),
+    }
 
 
 def reference_plan(root: Path, name: str) -> Plan | None:
