@@ -196,9 +196,25 @@ def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) 
     return pd.DataFrame(rows, columns=[*names, "memory (GB)", "price"])
 
 
+def by_chapter(costs: pd.DataFrame) -> pd.DataFrame:
+    """Of each chapter (the index) how many trainings, their hours and price, and its dearest line on a GPU.
+
+    NaN and "" where there are no hours on a GPU.
+    """
+    groups = costs.groupby("chapter", sort=False)
+    total = groups[["hours here", "hours on a GPU", "price"]].sum(min_count=1)
+    dearest = costs.dropna(subset="hours on a GPU").sort_values("hours on a GPU").groupby("chapter").last()
+    told = dearest["what"] + " (" + dearest["trainings"].astype(str) + ")"
+    return pd.DataFrame({
+        "trainings": groups["trainings"].sum(), "hours here": total["hours here"],
+        "hours on a GPU": total["hours on a GPU"], "its dearest line (trainings)": told,
+        "hours of that line": dearest["hours on a GPU"], "price": total["price"],
+    }).loc[total.index].fillna({"its dearest line (trainings)": ""})  # fmt: skip
+
+
 def figure(costs: pd.DataFrame) -> Figure:
     """Hours of each chapter, here and on a GPU, on a logarithmic axis."""
-    hours = costs.groupby("chapter", sort=False)[["hours here", "hours on a GPU"]].sum(min_count=1)
+    hours = by_chapter(costs)[["hours here", "hours on a GPU"]]
     drawn, (axis,) = figures.styled(7.0, 0.5 + 0.35 * len(hours))
     for place, name in enumerate(hours):
         style = figures.line_style(place) | {"linestyle": "none", "label": name}

@@ -129,6 +129,12 @@ def test_costs_by_hand():
     assert found["hours here"].tolist() == pytest.approx([SMALL.flops / 36000, bag.flops / 3600])
     assert found["hours on a GPU"][0] == SMALL.flops / 3.6e6 and found["price"][0] == 2 * SMALL.flops / 3.6e6
     assert found["hours on a GPU"].isna().tolist() == [False, True]
+    large = Work("1", "z", layers=2, width=64, vocabulary=10, lengths=(3, 5), examples=7, trainings=3)
+    chapters = paper_scale.by_chapter(paper_scale.costs([SMALL, large, bag], kinds, gpu=1000.0, price=2.0))
+    assert chapters["trainings"].to_dict() == {"1": 4, "2": 1}
+    assert chapters["hours on a GPU"].fillna(0).tolist() == pytest.approx([4 * SMALL.flops / 3.6e6, 0])
+    assert chapters["its dearest line (trainings)"].tolist() == ["z (3)", ""]
+    assert chapters["hours of that line"]["1"] == pytest.approx(3 * SMALL.flops / 3.6e6)
     axis = paper_scale.figure(found).axes[0]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["1", "2"] and axis.get_xscale() == "log"
 
