@@ -129,7 +129,7 @@ def resources(name: str, profile: str) -> dict[str, int]:
     rows = next((each.rows for each in found if each is not None and len(each.rows)), pd.DataFrame())
     rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])
     seconds = rows.drop_duplicates(["system", "seed", "seconds"])["seconds"].astype(float).sum()
-    memory = rows["peak_memory"].astype(float).max() / 1e6 if len(rows) else LEAST_MEMORY
+    memory = max(rows["peak_memory"].dropna(), default=0) / 1e6
     return {
         "mem_mb": math.ceil(max(1.5 * memory, LEAST_MEMORY)),
         "runtime": math.ceil(max(1.5 * seconds / 60, LEAST_MINUTES)),
