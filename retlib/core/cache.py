@@ -9,16 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 
 from filelock import FileLock
 
 from retlib.core import parallel, runtime
+from retlib.core.errors import DataError
 
 # Packages whose versions may change what is made.
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "faiss-cpu", "gensim", "bm25s")
+# In a folder, the sha256 of each of its files.
+SUMS = "sha256.json"
 
 
 def key(settings: object) -> str:
@@ -45,20 +50,118 @@ def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], 
     Notes
     -----
     Processes that ask for the same artefact at once wait for the first; a lock of a killed
-    process is released by the operating system.
+    process is released by the operating system. An artefact with a file that is not what was written is made again;
+    one from before sums were kept is taken as it is.
+
+    Raises
+    ------
+    DataError
+        If the disk is full.
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic(PACKAGES)}
     folder = runtime.cache_dir() / kind / key(settings)
-    if parallel.agreed(folder.is_dir()):
+    if parallel.agreed(_whole(folder)):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock") if parallel.rank() == 0 else nullcontext():
-        if not parallel.agreed(folder.is_dir()):
+        if not parallel.agreed(_whole(folder)):
             partial = folder.with_suffix(".partial")
-            with parallel.scratch(partial) as filled:
+            with room(partial), parallel.scratch(partial) as filled:
                 make(filled)
-            if parallel.rank() == 0:
-                (partial / "settings.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
-                os.replace(partial, folder)
+                if parallel.rank() == 0:
+                    (partial / "settings.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
+                    seal(partial)
+                    shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+                    publish(partial, folder)
             parallel.agreed(None)
     return folder
+
+
+def _whole(folder: Path) -> bool:
+    wrong = damaged(folder)
+    if wrong:
+        runtime.note(f"{folder.parent.name}/{folder.name}: {', '.join(wrong)} changed on the disk; made again.")
+    return folder.is_dir() and not wrong
+
+
+def publish(partial: Path, path: Path) -> None:
+    """Give a file or a folder that is written its name; a power cut, too, leaves it whole under one of the two."""
+    for each in (*partial.rglob("*"), partial):
+        _sync(each)
+    os.replace(partial, path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def checksum(path: Path) -> str:
+    """sha256 of a file, computed once as long as the file does not change."""
+    status = path.stat()
+    return _checksum(path, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _checksum(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(folder: Path) -> None:
+    """Write down what the files of a folder hold, for `damaged`."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = {str(path.relative_to(folder)): checksum(path) for path in files}
+    (folder / SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+
+
+def damaged(folder: Path) -> list[str]:
+    """The files of a folder that do not hold what they did when it was sealed; none where it never was."""
+    try:
+        sums = json.loads((folder / SUMS).read_text(encoding="utf-8")).items()
+        return [name for name, known in sums if not (folder / name).is_file() or checksum(folder / name) != known]
+    except FileNotFoundError:
+        return []
+    except (ValueError, AttributeError):
+        return [SUMS]
+
+
+def put(path: Path, write: Callable[[Path], None]) -> Path:
+    """Write a file in the place of the one that was put there before; a kill leaves one of them whole.
+
+    Returns it under its name, in which its hash stands: see `last`.
+    """
+    partial, before = path.with_suffix(".partial"), _put(path)
+    write(partial)
+    publish(partial, named := path.with_stem(f"{path.stem}-{checksum(partial)}"))
+    for old in before:
+        if old != named:
+            old.unlink()
+    return named
+
+
+def last(path: Path) -> Path | None:
+    """The file that was put last at a path, of those that are what was written; None if there is none."""
+    return next((found for found in _put(path) if found.stem == f"{path.stem}-{checksum(found)}"), None)
+
+
+def _put(path: Path) -> list[Path]:
+    """Files put at a path, the latest first."""
+    found = path.parent.glob(f"{path.stem}-*{path.suffix}")
+    return sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True)
+
+
+@contextmanager
+def room(folder: Path) -> Iterator[None]:
+    """Say of what fails inside, where the disk of a folder is full, that this is why."""
+    try:
+        yield
+    except Exception as error:
+        if "No space left" not in str(error) and shutil.disk_usage(folder.parent).free > 2**20:
+            raise
+        told = f"{folder}: the disk is full ({error}). Make room and run again: what is done is not repeated."
+        raise DataError(told) from error

@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
@@ -149,15 +150,19 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
-            fresh, old = Path(aside, "fresh"), Path(aside, "old")
+        for parent in (folder.parent, runtime.build_dir()):
+            parent.mkdir(parents=True, exist_ok=True)
+        aside = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
+        # Of two that save at once, one waits.
+        with cache.room(folder), FileLock(runtime.build_dir() / "results.lock"), aside:
+            fresh, old = Path(aside.name, "fresh"), Path(aside.name, "old")
             fresh.mkdir()
             self._write(fresh)
+            cache.seal(fresh)
             # A full folder cannot be replaced in one step, only renamed out of the way.
             if folder.exists():
                 os.replace(folder, old)
-            os.replace(fresh, folder)
+            cache.publish(fresh, folder)
 
     def _write(self, fresh: Path) -> None:
         self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
@@ -170,8 +175,10 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Read what `save` wrote; `DataError` if a file is unreadable."""
+        """Read what `save` wrote; `DataError` if a file is unreadable, or is not what was written."""
         try:
+            if wrong := cache.damaged(folder):
+                raise ValueError(f"changed since they were written: {', '.join(wrong)}")
             rows = pd.read_parquet(folder / "rows.parquet")
             queries = {_parts(path): pd.read_parquet(path) for path in sorted(folder.glob("queries/*.parquet"))}
             tables = {_parts(path)[0]: pd.read_parquet(path) for path in sorted(folder.glob("tables/*.parquet"))}

@@ -9,7 +9,6 @@ What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from retlib.core import cache
 from retlib.core.errors import require
 from retlib.data.datasets.catalogue import catalogue
 from retlib.data.text import UNKNOWN, WordPiece, bert_tokenizer
@@ -94,7 +94,7 @@ def export(retriever: Retriever, folder: Path, card: Card) -> None:
         _write(model.query_encoder, words, model.similarity, partial, cuts, cuts["document"])
     (partial / "README.md").write_text(_readme(retriever, card, cuts), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)  # nothing of a retriever that was there before stays
-    os.replace(partial, folder)
+    cache.publish(partial, folder)
     checkpoints.digest.cache_clear()
 
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from retlib.core.cache import checksum
 from retlib.core.errors import DataError, SettingError, require
 from retlib.core.history import Cost
 from retlib.data.collection import Collection
-from retlib.data.datasets.catalogue import checksum
 from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval import index, runs

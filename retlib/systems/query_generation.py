@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -330,9 +330,7 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
         order = ["passage_id", "log_likelihood", "query"]
         written = written.sort_values(order, ascending=[True, False, True], kind="stable", ignore_index=True)
         written.to_parquet(folder / "queries.parquet")
-        for part in parts:
-            part.unlink()
-        (folder / "parts").rmdir()
+        shutil.rmtree(folder / "parts")
 
     folder = cache.artefact("generated", WRITTEN, settings, make)
     found = pd.read_parquet(folder / "queries.parquet")
@@ -348,12 +346,11 @@ def _parts(generator: Generator, texts: pd.Series, how: Decoding, seed: int, fol
     with runtime.progress(total=len(order), desc=f"{how.name} queries", unit="passage") as bar:
         for start in range(0, len(order), PART):
             path, rows = folder / f"{start:09d}.parquet", order[start : start + PART]
-            if not path.exists():
-                whole = _written(generator, texts.index[rows], table.take(rows), how, seed)
-                whole.to_parquet(partial := path.with_suffix(".partial"))
-                os.replace(partial, path)
+            part = cache.last(path)
+            if part is None:
+                part = cache.put(path, _written(generator, texts.index[rows], table.take(rows), how, seed).to_parquet)
             bar.update(len(rows))
-            yield path
+            yield part
 
 
 def _written(generator: Generator, ids: pd.Index, table: TokenTable, how: Decoding, seed: int) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from retlib.core import parallel, runtime
-from retlib.core.errors import require, require_one_of, require_positive
+from retlib.core import cache, parallel, runtime
+from retlib.core.errors import RetlibError, require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.training.optimizers import OPTIMIZERS
 from retlib.training.tasks import Task, below
@@ -145,6 +146,11 @@ def train(
         Called before each step; its time is left out of that of training.
     pairs : int
         In an epoch, where the schedule counts epochs.
+
+    Raises
+    ------
+    RetlibError
+        If the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
     checkpoint = Checkpoint(parallel.shared(folder)) if folder else None
@@ -208,14 +214,22 @@ class _Loop:
                 optimizer.zero_grad(set_to_none=True)
             batch = self.task.batch(self.step)
             self._look(batch)
-            total += self.task.backward(batch, autocast)
+            loss = self.task.backward(batch, autocast)
+            self._require_finite("loss", math.isfinite(loss))
+            total += loss
             parallel.average(self.task.module.parameters())
             self._set_rate()
             for optimizer in self.optimizers:
                 optimizer.step()
             self.step += 1
+        self._require_finite("weights", all(each.isfinite().all() for each in self.task.module.parameters()))
         self.seconds += time.perf_counter() - start
         return total / (self.step - first)
+
+    def _require_finite(self, what: str, finite: bool) -> None:
+        rate = f"learning_rate = {self.schedule.learning_rate}"
+        told = f"step {self.step}: NaN or infinity in the {what}. Training stops; a lower {rate} may help."
+        require(finite, told, RetlibError)
 
     def _look(self, batch: Any) -> None:
         if self.callback is None:
@@ -282,20 +296,17 @@ class Checkpoint:
             "history": asdict(loop.history),
             "numbers": numbers,
         }
-        partial = self._tensors.with_suffix(".partial")
         on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(on_cpu, partial, metadata={"state": json.dumps(meta)})
-        os.replace(partial, self._tensors)
+        cache.put(self._tensors, lambda partial: save_file(on_cpu, partial, metadata={"state": json.dumps(meta)}))
 
     def restore(self, loop: _Loop) -> bool:
-        """Put a saved state into the loop; False if there is none."""
-        if not self._tensors.exists():
+        """Put a saved state into the loop; False if there is none that is what was saved."""
+        saved = cache.last(self._tensors)
+        if saved is None:
             return False
-        from safetensors import safe_open
-
-        with safe_open(self._tensors, framework="pt") as opened:
+        with safe_open(saved, framework="pt") as opened:
             meta = json.loads(opened.metadata()["state"])
-        tensors = load_file(self._tensors)
+        tensors = load_file(saved)
         _set_weights(loop.task.module, below(tensors, "module/"))
         loop.best = below(tensors, "best/")
         loop.task.set_state(below(tensors, "task/"))
@@ -314,4 +325,5 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete the checkpoint of a finished training."""
-        self._tensors.unlink(missing_ok=True)
+        for saved in self.folder.glob("checkpoint*"):
+            saved.unlink()

@@ -16,7 +16,7 @@ from unittest import mock
 
 import psutil
 
-from retlib.core import notebook_files, runtime
+from retlib.core import cache, notebook_files, runtime
 from retlib.core.errors import RetlibError, require, require_one_of
 from retlib.workflow import notebooks, processes
 
@@ -76,7 +76,7 @@ def execute(
     except BaseException:  # interrupted by hand: neither done nor failed
         running.unlink(missing_ok=True)
         raise
-    os.replace(running, done)
+    cache.publish(running, done)
     return done
 
 

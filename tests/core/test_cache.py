@@ -1,6 +1,7 @@
 """Artefacts: made once, found under the same settings, data and version, resumed when interrupted."""
 
 import json
+import shutil
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from retlib.core import cache, runtime
 from retlib.core.cache import artefact, key
+from retlib.core.errors import DataError
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +110,60 @@ def test_settings_that_are_not_json_are_refused_before_any_work():
     with pytest.raises(TypeError):
         artefact("model", 1, {"seed": object()}, make)
     assert calls == []
+
+
+def flip(path, bit):
+    """Turn one bit of a file around."""
+    raw = bytearray(path.read_bytes())
+    raw[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("victim", ["made.txt", "settings.json", cache.SUMS])
+@pytest.mark.parametrize("damage", [lambda path: flip(path, 3), lambda path: path.write_bytes(path.read_bytes()[:-1])])
+def test_a_damaged_artefact_is_named_and_made_again(victim, damage, capsys):
+    calls, make = counting()
+    folder = artefact("model", 1, {"seed": 1}, make)
+    damage(folder / victim)
+    runtime.note.cache_clear()
+    assert artefact("model", 1, {"seed": 1}, make) == folder and (folder / "made.txt").read_text() == "2"
+    assert victim in capsys.readouterr().err and cache.damaged(folder) == []
+    assert artefact("model", 1, {"seed": 1}, make) == folder and len(calls) == 2
+
+
+def test_an_artefact_that_lost_a_file_is_made_again_and_one_without_sums_is_kept():
+    calls, make = counting()
+    folder = artefact("model", 1, {"seed": 1}, make)
+    (folder / "made.txt").unlink()
+    artefact("model", 1, {"seed": 1}, make)
+    (folder / cache.SUMS).unlink()
+    artefact("model", 1, {"seed": 1}, make)
+    assert len(calls) == 2
+
+
+def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
+    def full(folder):
+        (folder / "half.txt").write_text("half")
+        raise OSError("40 requested and 0 written")
+
+    with pytest.raises(OSError, match="^40 requested"):
+        artefact("model", 1, {"seed": 1}, full)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
+        with pytest.raises(DataError, match=r"cache/model/\w+.partial: the disk is full \(40 requested"):
+            artefact("model", 1, {"seed": 1}, full)
+    assert (artefact("model", 1, {"seed": 1}, counting()[1]) / "half.txt").exists()
+
+
+def test_of_files_put_at_a_path_the_last_whole_one_is_found(tmp_path):
+    path = tmp_path / "state.txt"
+    assert cache.last(path) is None
+    for text in ("one", "two"):
+        found = cache.put(path, lambda partial, text=text: partial.write_text(text))
+        assert cache.last(path) == found and found.read_text() == text and list(tmp_path.iterdir()) == [found]
+    cache.put(path, lambda partial: partial.write_text("two"))  # the same again
+    assert cache.last(path) == found
+    flip(found, 0)
+    assert cache.last(path) is None
+    assert cache.put(path, lambda partial: partial.write_text("three")) == cache.last(path)
+    assert len(list(tmp_path.iterdir())) == 1

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
 
-import pooch
 import pytest
 
 from retlib.core.errors import DataError, SettingError
@@ -230,7 +229,7 @@ def test_a_checksum_is_computed_once_and_again_when_the_file_changes(folders, mo
     path.write_bytes(b"first")
     assert catalogue.checksum(path) == sha256(b"first")
     with monkeypatch.context() as patch:
-        patch.setattr(pooch, "file_hash", None)  # a second computation would fail
+        patch.setattr(hashlib, "file_digest", None)  # a second computation would fail
         assert catalogue.checksum(path) == sha256(b"first")
     path.write_bytes(b"second")
     assert catalogue.checksum(path) == sha256(b"second")

@@ -1,6 +1,7 @@
 """Recorded results: added, replaced, written whole, read back, own before reference."""
 
 import shutil
+import threading
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,26 @@ def test_a_damaged_file_is_an_error_that_names_the_folder(tmp_path, victim, dama
     path.write_bytes({"truncated": path.read_bytes()[:-20], "rubbish": b"rubbish" * 9, "empty": b""}[damage])
     with pytest.raises(DataError, match=f"{tmp_path / '11'}.*Delete it and run again"):
         Results.read(tmp_path / "11")
+
+
+def test_a_flipped_bit_is_an_error_that_names_the_file(tmp_path):
+    some().save(tmp_path / "11")
+    path = tmp_path / "11" / "queries" / "quora.test.AP@100.parquet"
+    raw = path.read_bytes()
+    for place in range(0, len(raw), 101):
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1 :])
+        with pytest.raises(DataError, match=r"changed.* queries/quora\.test\.AP@100\.parquet.*Delete it and run again"):
+            Results.read(tmp_path / "11")
+
+
+def test_two_that_save_at_once_leave_the_whole_of_one(tmp_path):
+    threads = [threading.Thread(target=some().save, args=[tmp_path / "11"]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    equal(Results.read(tmp_path / "11"), some())
+    assert [path.name for path in tmp_path.iterdir()] == ["11"]
 
 
 def test_a_folder_without_rows_is_an_error(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, make_pairs, texts
 
+from retlib.core import cache
 from retlib.core.errors import DataError, SettingError
 from retlib.data.articles import Articles
 from retlib.data.text import TokenTable, WordPiece
@@ -179,7 +180,7 @@ def test_a_killed_generation_loses_one_part(trained, own_build, monkeypatch):
     found = generate(trained, PASSAGES, Greedy(), seed=0)
     assert written == [4, 4, 3, 3]  # the third part was lost, and was made again
     (folder,) = [path for path in (own_build / "cache" / "generated").iterdir() if path.is_dir()]
-    assert {path.name for path in folder.iterdir()} == {"queries.parquet", "settings.json"}
+    assert {path.name for path in folder.iterdir()} == {"queries.parquet", "settings.json", cache.SUMS}
     assert f'"generator": "{trained.name}"' in (folder / "settings.json").read_text()
     monkeypatch.setattr(query_generation, "_written", real)
     monkeypatch.setenv("RETLIB_BUILD", str(own_build / "other"))

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from retlib.core import runtime
-from retlib.core.errors import SettingError
+from retlib.core.errors import RetlibError, SettingError
 from retlib.data.pairs import LabelledQueries, Pairs
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
@@ -322,9 +322,48 @@ def test_a_checkpoint_holds_shared_weights_once(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
     with pytest.raises(Killed):
         run("multitask", tmp_path, kill_in_loss(19))
-    size = (tmp_path / "checkpoint.safetensors").stat().st_size
+    [path] = tmp_path.iterdir()
+    size = path.stat().st_size
     # The table, its best copy, and two moments of Adam; the rest is small.
     assert size < 4 * WORDS * 6 * 4 + 4000
+
+
+def test_a_damaged_checkpoint_is_not_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    with pytest.raises(Killed):
+        run("adam", tmp_path, kill_in_loss(19))
+    [path] = tmp_path.iterdir()
+    raw = bytearray(path.read_bytes())
+    raw[-3] ^= 1
+    path.write_bytes(raw)
+    _, resumed = run("adam", tmp_path)
+    assert same(resumed, run("adam")[1]) and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("bad", "named"), [(math.nan, "loss"), (math.inf, "loss"), (None, "weights")])
+def test_what_is_not_finite_stops_training_and_leaves_the_last_good_checkpoint(bad, named, tmp_path, monkeypatch):
+    """A loss of a step, or, for None, a gradient of a finite loss."""
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    kept = {}
+
+    def spoil(task, validate):
+        inner, steps = task.backward, iter(range(100))
+
+        def backward(*given):
+            loss, step = inner(*given), next(steps)
+            if step == 11:  # the last of an interval
+                kept.update({path: path.read_bytes() for path in tmp_path.iterdir()})
+                next(task.module.parameters()).grad.fill_(math.nan)
+                return loss if bad is None else bad
+            return loss
+
+        task.backward = backward
+        return validate
+
+    with pytest.raises(RetlibError, match=f"step 1[12]: NaN or infinity in the {named}.*lower learning_rate = "):
+        run("adam", tmp_path, spoil)
+    assert len(kept) == 1 and {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    assert same(run("adam", tmp_path)[1], run("adam")[1])  # and is resumed
 
 
 SCRIPT = """
@@ -347,7 +386,7 @@ def test_a_process_killed_for_good_is_resumed_by_another(tmp_path):
     script = SCRIPT.format(tests=f"{Path(__file__).parents[1]}", here=f"{Path(__file__).parent}", folder=str(tmp_path))
     ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
-    assert os.listdir(tmp_path) == ["checkpoint.safetensors"]
+    assert len(os.listdir(tmp_path)) == 1
     history, resumed = run("bfloat16", tmp_path)
     expected, final = run("bfloat16")
     assert same(resumed, final) and without_seconds(history) == without_seconds(expected)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from retlib.core import runtime
+from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.notebook_files import read_yaml
 
@@ -160,19 +161,6 @@ def damaged(dataset: str, place: str, problem: str) -> DataError:
         f"{dataset}: {place}: {problem}. The file is damaged or is not the official release "
         f"({_entry(dataset).source}). Move it away and run `python -m retlib fetch {dataset}`."
     )
-
-
-def checksum(path: Path) -> str:
-    """sha256 of a file, computed once as long as the file does not change."""
-    status = path.stat()
-    return _checksum(path, status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _checksum(path: Path, size: int, changed: int) -> str:
-    import pooch
-
-    return pooch.file_hash(str(path))
 
 
 def _kind(file: File, path: Path) -> str:

@@ -22,13 +22,14 @@ from zipfile import BadZipFile, ZipFile
 import pandas as pd
 
 from retlib.core import runtime
+from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
 from retlib.data.datasets import _beir
 from retlib.data.datasets._files import Entries, lines, zipped
 from retlib.data.datasets._tasks import article, text_id
-from retlib.data.datasets.catalogue import checksum, damaged
+from retlib.data.datasets.catalogue import damaged
 
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")

@@ -10,20 +10,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
 import pandas as pd
-from filelock import FileLock
 
 from retlib.core import runtime
+from retlib.core.cache import artefact
 from retlib.core.errors import DataError
 from retlib.data import text
 from retlib.data.datasets.pydocs.build import STEPS, TABLES
 from retlib.data.datasets.pydocs.site import SLICES
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+VERSION = 1  # of what is kept; the code that reads is part of the address
 _BUILD = "import sys; from retlib.data.datasets.pydocs.build import main; main(*sys.argv[1:])"
 
 
@@ -36,14 +37,7 @@ def tables(slice_name: str) -> dict[str, pd.DataFrame]:
     DataError
         If the docstrings cannot be read.
     """
-    folder = _folder(slice_name)
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Notebooks that start side by side wait for the first of them.
-        with FileLock(f"{folder}.lock"), tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-            if not folder.is_dir():
-                _run_build(slice_name, unfinished)
-                os.rename(f"{unfinished}/tables", folder)
+    folder = artefact("pydocs", VERSION, _address(slice_name), partial(_run_build, slice_name))
     return {table: pd.read_parquet(folder / f"{table}.parquet") for table in TABLES}
 
 
@@ -57,24 +51,24 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _folder(slice_name: str) -> Path:
-    """Where the tables of the installed versions, read by this code, are kept."""
-    digest = hashlib.sha256(repr((versions(SLICES[slice_name]), platform.python_version())).encode())
+def _address(slice_name: str) -> dict:
+    """What the tables depend on: the installed versions, and the code that reads them."""
+    digest = hashlib.sha256()
     for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(text.__file__)):
         digest.update(source.read_bytes())
-    return runtime.cache_dir() / "pydocs" / f"{slice_name}-{digest.hexdigest()[:16]}"
+    return {"slice": slice_name, "versions": versions(SLICES[slice_name]), "python": platform.python_version(),
+            "sources": digest.hexdigest()}  # fmt: skip
 
 
-def _run_build(slice_name: str, folder: str) -> None:
+def _run_build(slice_name: str, folder: Path) -> None:
     """Run `build.main` in a process of its own, with a progress bar."""
-    os.mkdir(f"{folder}/tables")
     above = str(Path(__file__).parents[4])
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [above, os.environ.get("PYTHONPATH")])),
         **{"PYTHONHASHSEED": "0", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"},
     }
-    command = [sys.executable, "-c", _BUILD, f"{folder}/tables", slice_name]
-    with open(f"{folder}/errors", "w+", encoding="utf-8", errors="replace") as errors:
+    command = [sys.executable, "-c", _BUILD, str(folder), slice_name]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
         for _ in runtime.progress(process.stdout, desc="pydocs", total=len(SLICES[slice_name]) + STEPS):
             pass
@@ -88,13 +82,12 @@ def sentences(slice_name: str) -> Iterator[str]:
 
     A paragraph that many pages repeat is given once; a sentence has three words at least.
     """
-    prose, path = tables(slice_name)["prose"], _folder(slice_name).with_suffix(".sentences.parquet")
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        paragraphs = runtime.progress(prose["text"].unique(), desc="pydocs: sentences")
+
+    def make(folder: Path) -> None:
+        paragraphs = runtime.progress(tables(slice_name)["prose"]["text"].unique(), desc="pydocs: sentences")
         found = (sentence for paragraph in paragraphs for sentence in text.sentences(paragraph))
         found = [sentence for sentence in found if sentence.count(" ") > 1]
-        with tempfile.TemporaryDirectory(dir=path.parent) as unfinished:
-            pd.DataFrame({"text": found}).to_parquet(f"{unfinished}/sentences.parquet", index=False)
-            os.replace(f"{unfinished}/sentences.parquet", path)
-    yield from pd.read_parquet(path)["text"]
+        pd.DataFrame({"text": found}).to_parquet(folder / "sentences.parquet", index=False)
+
+    folder = artefact("pydocs-sentences", VERSION, _address(slice_name), make)
+    yield from pd.read_parquet(folder / "sentences.parquet")["text"]
