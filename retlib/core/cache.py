@@ -155,13 +155,18 @@ def _put(path: Path) -> list[Path]:
     return sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True)
 
 
+def full(folder: Path) -> bool:
+    """Whether there is less than a megabyte left on the disk of a folder."""
+    return shutil.disk_usage(folder).free < 2**20
+
+
 @contextmanager
 def room(folder: Path) -> Iterator[None]:
     """Say of what fails inside, where the disk of a folder is full, that this is why."""
     try:
         yield
     except Exception as error:
-        if "No space left" not in str(error) and shutil.disk_usage(folder.parent).free > 2**20:
+        if "No space left" not in str(error) and not full(folder.parent):
             raise
         told = f"{folder}: the disk is full ({error}). Make room and run again: what is done is not repeated."
         raise DataError(told) from error

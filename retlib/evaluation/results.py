@@ -13,16 +13,18 @@ The reader's own run lies under the build folder, the published one under
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
-from filelock import FileLock
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
@@ -117,7 +119,10 @@ class Results:
 
     def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
         """Query to cluster, for `retlib.evaluation.measures.compare`."""
-        return self.queries[collection, split, measure]["cluster"]
+        found = self.queries.get((collection, split, measure))
+        wrong = f"no {measure} on {collection!r} ({split}) is recorded query by query"
+        require(found is not None, wrong, DataError)
+        return found["cluster"]
 
     def add_row(self, **row: object) -> None:
         """Add a row; one with the same key takes its place."""
@@ -150,19 +155,19 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
-        for parent in (folder.parent, runtime.build_dir()):
-            parent.mkdir(parents=True, exist_ok=True)
-        aside = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
-        # Of two that save at once, one waits.
-        with cache.room(folder), FileLock(runtime.build_dir() / "results.lock"), aside:
-            fresh, old = Path(aside.name, "fresh"), Path(aside.name, "old")
-            fresh.mkdir()
-            self._write(fresh)
-            cache.seal(fresh)
-            # A full folder cannot be replaced in one step, only renamed out of the way.
-            if folder.exists():
-                os.replace(folder, old)
-            cache.publish(fresh, folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with cache.room(folder), _alone(folder.parent):
+            for left in folder.parent.glob(f".{folder.name}.*"):  # by a kill
+                shutil.rmtree(left)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
+                fresh, old = Path(aside, "fresh"), Path(aside, "old")
+                fresh.mkdir()
+                self._write(fresh)
+                cache.seal(fresh)
+                # A full folder cannot be replaced in one step, only renamed out of the way.
+                if folder.exists():
+                    os.replace(folder, old)
+                cache.publish(fresh, folder)
 
     def _write(self, fresh: Path) -> None:
         self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
@@ -187,6 +192,17 @@ class Results:
                 f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
             ) from error
         return cls(rows, queries, tables)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Of processes that save in a folder at once, one after the other; no file of a lock stays among what is kept."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _file_name(*parts: str) -> str:

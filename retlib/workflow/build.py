@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
-from retlib.core import runtime
+from retlib.core import cache, runtime
 from retlib.workflow import notebooks, processes
 from retlib.workflow.execute import summary
 
@@ -97,11 +97,16 @@ def _sole(folder: Path) -> AcquireReturnProxy:
 
 
 def _clear(folder: Path, names: Iterable[str]) -> None:
-    """Remove what an earlier run left: processes first, then half-run copies, and failed ones of these notebooks."""
+    """Remove what an earlier run left: processes, half-run copies, and of these notebooks failed and damaged ones."""
     processes.end(processes.marked(str(folder)))
     shutil.rmtree(folder / "running", ignore_errors=True)
     for name in names:
         (folder / "failed" / f"{name}.ipynb").unlink(missing_ok=True)
+        copy = folder / "notebooks" / f"{name}.ipynb"
+        known = copy.with_suffix(".sha256")
+        if copy.exists() and known.exists() and known.read_text() != cache.checksum(copy):
+            print(f"{copy} changed since it was run; {name} is run again.")
+            copy.unlink()
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
     (folder / "logs").mkdir(exist_ok=True)
@@ -172,7 +177,8 @@ def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start:
         said = f"{ran} notebook{'s' * (ran != 1)} ran, {len(plans) - ran} were up to date"
         said += f" ({time.time() - start:.0f} s)."
         return said + (f"\nThe book is at {folder / 'html' / 'index.html'}" if pages else "")
-    lines, failed = [], {path.stem for path in (folder / "failed").glob("*.ipynb")} & plans.keys()
+    lines = [f"The disk is full: {folder} has no room left."] if cache.full(folder) else []
+    failed = {path.stem for path in (folder / "failed").glob("*.ipynb")} & plans.keys()
     for name in plans:
         copy, causes = folder / "failed" / f"{name}.ipynb", failed & notebooks.needed(plans, [name]).keys()
         if name in failed:

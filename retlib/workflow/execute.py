@@ -76,6 +76,7 @@ def execute(
     except BaseException:  # interrupted by hand: neither done nor failed
         running.unlink(missing_ok=True)
         raise
+    done.with_suffix(".sha256").write_text(cache.checksum(running))
     cache.publish(running, done)
     return done
 

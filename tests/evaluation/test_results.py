@@ -186,6 +186,12 @@ def test_a_flipped_bit_is_an_error_that_names_the_file(tmp_path):
             Results.read(tmp_path / "11")
 
 
+def test_what_a_killed_save_left_goes_with_the_next(tmp_path):
+    (tmp_path / ".11.killed" / "fresh").mkdir(parents=True)
+    some().save(tmp_path / "11")
+    assert [path.name for path in tmp_path.iterdir()] == ["11"]
+
+
 def test_two_that_save_at_once_leave_the_whole_of_one(tmp_path):
     threads = [threading.Thread(target=some().save, args=[tmp_path / "11"]) for _ in range(8)]
     for thread in threads:

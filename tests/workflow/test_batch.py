@@ -115,6 +115,14 @@ def test_lost_copies_are_made_again_some_of_them_if_asked_for_with_those_that_th
     assert run(book)[0] == {C}
 
 
+def test_a_damaged_copy_is_made_again(book):
+    copy = book / "_build" / "toy" / "notebooks" / f"{C}.ipynb"
+    change(copy, "run", "rum")
+    ran, said = run(book)
+    assert ran == {C} and f"{copy} changed since it was run" in said
+    assert toybook.printed(copy) == "toy [0] run\n"
+
+
 def test_a_failure_stops_its_dependants_only_and_is_named(book):
     """With other seeds, so that all three are stale."""
     toybook.set_profile(book, "toy", {A: {"parameters": {"fail": True}}, B: {"after": [A]}})
