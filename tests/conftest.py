@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import runpy
+import sys
 import tarfile
+from pathlib import Path
 
 # Before any numerical library starts its threads, and before matplotlib looks for a screen.
 os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
@@ -85,6 +88,19 @@ def build_folder(tmp_path_factory: pytest.TempPathFactory):
             patch.delenv(name, raising=False)
         runtime.set_threads()
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory):
+    """Nothing connects to another machine, in no process that a test starts."""
+    note, folder = tmp_path_factory.mktemp("offline") / "connected.txt", str(Path(__file__).parent / "offline")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RETLIB_CONNECTED", str(note))
+        patch.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+        if folder not in sys.path:  # else Python began with it
+            runpy.run_path(f"{folder}/sitecustomize.py")
+        yield note
+    assert not note.exists(), note.read_text()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -40,7 +41,7 @@ def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
     keys = None if keys is None else sorted(keys)
 
     def check(name: str, value: Any) -> None:
-        valid = isinstance(value, dict) and (keys is None or keys == sorted(value))
+        valid = isinstance(value, dict) and (keys is None or set(keys) == set(value))
         wanted = f" with the keys {', '.join(keys)}" if keys else ""
         require(valid, f"{name} = {value!r} must be a mapping{wanted}")
         for key in value:
@@ -49,14 +50,16 @@ def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
     return check
 
 
-def number(lowest: float, highest: float = float("inf"), whole: bool = False) -> Rule:
-    """A number between two bounds, both allowed; a whole one if asked for."""
+def number(lowest: float, highest: float | None = None, whole: bool = False) -> Rule:
+    """A number between two bounds, both allowed; a whole one if asked for. Without the upper, what computers count."""
+    most = highest if highest is not None else 2**31 - 1 if whole else sys.float_info.max
 
     def check(name: str, value: Any) -> None:
         kinds = (int,) if whole else (int, float)
-        valid = isinstance(value, kinds) and not isinstance(value, bool) and lowest <= value <= highest
+        fits = isinstance(value, kinds) and not isinstance(value, bool)
+        valid = fits and lowest <= value <= most
         wanted = f"{'a whole number' if whole else 'a number'} of at least {lowest}"
-        wanted += "" if highest == float("inf") else f" and at most {highest}"
+        wanted += f" and at most {most}" if highest is not None or (fits and value > most) else ""
         require(valid, f"{name} = {value!r} must be {wanted}")
 
     return check

@@ -158,7 +158,7 @@ class Seq2Seq(nn.Module, ABC):
         from transformers import BartForConditionalGeneration
 
         try:
-            bart = BartForConditionalGeneration.from_pretrained(name, attn_implementation="eager")
+            bart = BartForConditionalGeneration.from_pretrained(name, attn_implementation="eager", use_safetensors=True)
         except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no BART checkpoint {name!r}: no folder and no hub name of one ({error})") from error
         return cls(bart, tokenizer)

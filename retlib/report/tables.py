@@ -301,7 +301,7 @@ def as_html(table: pd.DataFrame) -> str:
     if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
         name, nameless = table.index.names[-1], [None] * table.index.nlevels
         table = table.set_axis(table.index.set_names(nameless)).rename_axis(columns=name)
-    with pd.option_context("display.max_colwidth", None):
+    with pd.option_context("display.max_colwidth", None, "display.html.use_mathjax", False):
         cells = [_cell if kind.kind in "iuO" else None for kind in table.dtypes]
         html = table.to_html(notebook=True, index=named, max_rows=500, formatters=cells)
     # Long names in heads may break where their parts meet.
@@ -316,7 +316,7 @@ def _cell(value: Any) -> str:
 
 
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
-    """A table for a page: text wraps, line breaks count, markup in it is shown as text.
+    """A table for a page: text wraps, line breaks count, markup and formulas in it are shown as text.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     """
     cells = {name: table[name].map(_broken if name in markup else _as_text) for name in table}
     safe = table.assign(**cells).rename(columns=_as_text)
-    html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped")
+    html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")
     for anchor in anchors:
         html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
     return HTML(html)

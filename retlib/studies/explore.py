@@ -263,7 +263,7 @@ def side_by_side(question: str, lists: pd.DataFrame, systems: Sequence[str]) -> 
     ranks = range(1, 1 + max(lists["rank"], default=1))
     table = {each: [cells.get((each, rank), NO_MATCH if rank == 1 else "") for rank in ranks] for each in systems}
     page = _left(as_page(pd.DataFrame({"rank": ranks, **table}), markup=list(systems)))
-    return HTML(f"<p><strong>{escape(question)}</strong></p>{page}")
+    return HTML(f"<p class='mathjax_ignore'><strong>{escape(question)}</strong></p>{page}")
 
 
 def explained(first: pd.DataFrame) -> HTML:

@@ -212,11 +212,17 @@ def test_what_could_have_been_seen_is_listed_in_each_comparisons_unit():
     ]  # fmt: skip
 
 
+def test_a_frame_shows_markup_and_formulas_as_text():
+    page = tables.as_html(pd.DataFrame({"$a$": ["<script>alert(1)</script> $x$"]}))
+    assert "<script>" not in page and "$x$" in page and "mathjax_ignore" in page  # which MathJax heeds
+
+
 def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
     table = pd.DataFrame({"<b>": ["<i>", "a\nb"], "count": [1, 2], "where": [tables.link("x?a&b", "a < b"), ""]})
     page = tables.as_page(table, ["one", "two"], markup=["where"]).data
     assert "&lt;b&gt;" in page and "&lt;i&gt;" in page and "<td>a<br>b</td>" in page and "<td>2</td>" in page
     assert '<a href="x?a&amp;b">a &lt; b</a>' in page
+    assert "mathjax_ignore" in page  # nor is a formula anything but text
     assert page.index('id="one"') < page.index("&lt;i&gt;") < page.index('id="two"') < page.index("a<br>b")
 
 

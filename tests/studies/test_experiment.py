@@ -85,6 +85,8 @@ def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
         ({"seeds": 0}, "seeds = 0 must be a list"),
         ({"seeds": [-1]}, "seeds = -1 must be a whole number of at least 0"),
         ({"seeds": [1, 1]}, "names a value twice"),
+        ({"seeds": [2**31]}, "seeds = 2147483648 must be a whole number of at least 0 and at most 2147483647"),
+        ({"tasks": {"P": "quora", 1: "quora"}}, "must be a mapping with the keys P, Q"),
         ({"source": "paper"}, "source = 'paper' is not known.*reference, run"),
         ({"profile": "laptpo"}, "profile = 'laptpo' is not known"),
     ],

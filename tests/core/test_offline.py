@@ -1,0 +1,86 @@
+"""What the tests start reaches nothing beyond this machine, and no source loads what could run code."""
+
+import ast
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retlib.core.notebook_files import cells, source
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for room in ("retlib", "book", "notebooks", "benchmarks", "tests") for path in (ROOT / room).rglob("*")]
+CONNECT = "import socket; socket.create_connection(({host!r}, {port}), 1)"
+
+
+def refused(note, host):
+    """Whether a connection is refused here, and in a process of its own; the notes of it are removed."""
+    with pytest.raises(RuntimeError, match="beyond this machine"):
+        socket.create_connection((host, 80), 1)
+    done = subprocess.run([sys.executable, "-c", CONNECT.format(host=host, port=80)], capture_output=True, text=True)
+    noted = note.read_text()
+    note.unlink()
+    return "beyond this machine" in done.stderr and noted.count(f"of '{host}'") >= 2
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "example.org", "2001:db8::1"])
+def test_a_connection_to_another_machine_is_refused(offline, host):
+    assert refused(offline, host)
+
+
+def test_a_connection_to_this_machine_is_made(offline):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = CONNECT.format(host="localhost", port=server.getsockname()[1])
+        assert subprocess.run([sys.executable, "-c", command]).returncode == 0
+    assert not offline.exists()
+
+
+# Modules whose files are programs; functions whose files may be, by the last of their names.
+PROGRAMS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+LOADERS = {"read_pickle", "to_pickle", "unpack_archive"}
+
+
+def unsafe(text):
+    """What a source has that loads programs from files, or unpacks paths that an archive names."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [getattr(node, "module", None) or "", *(each.name for each in node.names)]
+            yield from {name.split(".")[0] for name in names} & PROGRAMS
+        if isinstance(node, ast.Call):
+            called, given = ast.unparse(node.func), {each.arg: ast.unparse(each.value) for each in node.keywords}
+            last = called.split(".")[-1]
+            if given.get("allow_pickle", "False") != "False" or given.get("trust_remote_code", "False") != "False":
+                yield called
+            if last in LOADERS or (called == "torch.load" and given.get("weights_only") != "True"):
+                yield called
+            if last in ("extract", "extractall") and given.get("filter") != "'data'" and "str" not in called:
+                yield called
+
+
+def test_nothing_loads_a_pickle_or_unpacks_where_an_archive_says():
+    found = {}
+    for path in SOURCES:
+        if path.suffix == ".py":
+            found[path] = [*unsafe(path.read_text(encoding="utf-8"))]
+        elif path.suffix == ".ipynb" and ".ipynb_checkpoints" not in path.parts:
+            found[path] = [*unsafe("\n".join(source(cell) for cell in cells(path) if cell["cell_type"] == "code"))]
+    assert len(found) > 200 and {path: each for path, each in found.items() if each} == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pickle", "from joblib import load", "import torch\ntorch.load('x')", "np.load(x, allow_pickle=True)",
+        "pd.read_pickle(x)", "archive.extractall(folder)", "torch.load(x, weights_only=False)",
+        "AutoModel.from_pretrained(x, trust_remote_code=True)",
+    ],
+)  # fmt: skip
+def test_what_loads_a_program_is_found(code):
+    assert [*unsafe(code)]
+
+
+@pytest.mark.parametrize("code", ["torch.load(x, weights_only=True)", "np.load(x, allow_pickle=False)", "json.load(x)"])
+def test_what_loads_data_is_not(code):
+    assert not [*unsafe(code)]
