@@ -89,11 +89,15 @@ def _parsed(path: Path, written: int) -> dict:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says; `DataError` if it cannot be read."""
+    """What a YAML file says; `DataError` if it cannot be read, or holds what JSON does not, such as a date."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        json.dumps(found, sort_keys=True)
+        return found
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{path} cannot be read as YAML in UTF-8: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path} holds what JSON does not: {error}") from error
 
 
 def profiles(root: Path) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from retlib.core.errors import DataError, require
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
@@ -30,9 +31,15 @@ class Advice(NamedTuple):
     measure: str
 
 
+def published(chapter: str, profile: str) -> Results:
+    """The published rows of a chapter; `DataError` if there are none."""
+    found = _rows(chapter, profile)
+    require(found is not None, f"there are no published rows of {chapter!r} at profile {profile!r}", DataError)
+    return found
+
+
 @cache
-def published(chapter: str, profile: str) -> Results | None:
-    """The published rows of a chapter, if there are any."""
+def _rows(chapter: str, profile: str) -> Results | None:
     return results.load(chapter, profile, "reference")
 
 
@@ -98,7 +105,7 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
     """
     found = []
     for each in advice:
-        rows = published(each.chapter, each.profile)
+        rows = _rows(each.chapter, each.profile)
         tested = [] if rows is None else _tested(rows, [each.system, each.rival], each.measure)
         if tested:
             gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])

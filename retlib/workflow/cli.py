@@ -38,6 +38,11 @@ class _Group(click.Group):
         except RetlibError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(2)
+        except OSError as error:  # a full disk, a folder that cannot be written
+            if error.filename is None:
+                raise
+            click.echo(f"error: {error}", err=True)
+            sys.exit(2)
         except KeyboardInterrupt:
             click.echo("Stopped. Run again to go on: what is done is not repeated.")
             sys.exit(130)
@@ -67,9 +72,19 @@ def _whole(context: click.Context, option: click.Parameter, text: str) -> list[i
         seeds = [int(seed) for seed in text.split()]
     except ValueError:
         raise click.BadParameter(f'{text!r} must be whole numbers with spaces between, as in "0 1 2".') from None
-    if any(seed < 0 for seed in seeds):
-        raise click.BadParameter(f"{text!r} must be whole numbers of at least 0.")
+    if any(not 0 <= seed < 2**31 for seed in seeds):
+        raise click.BadParameter(f"{text!r} must be whole numbers of at least 0 and at most {2**31 - 1}.")
     return seeds or None
+
+
+def _mapping(context: click.Context, option: click.Parameter, text: str) -> dict:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{text!r} must be an object of JSON.")
+    return found
 
 
 _seeds = click.option("--seeds", default="", callback=_whole, help='in place of the profile\'s, as in "0 1 2"')
@@ -115,19 +130,19 @@ def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, 
 
 
 @main.command()
-@click.argument("notebook", type=click.Path(path_type=Path, resolve_path=True))
-@click.argument("folder", type=click.Path(path_type=Path, resolve_path=True))
+@click.argument("notebook", type=click.Path(path_type=Path, resolve_path=True, exists=True, dir_okay=False))
+@click.argument("folder", type=click.Path(path_type=Path, resolve_path=True, file_okay=False))
 @click.option("--name", help="of the copy, if not the notebook's")
-@click.option("--parameters", default="{}", metavar="JSON")
-@click.option("--words", default="{}", metavar="JSON", help="of a template")
-def execute(notebook: Path, folder: Path, name: str | None, parameters: str, words: str) -> None:
+@click.option("--parameters", default="{}", metavar="JSON", callback=_mapping)
+@click.option("--words", default="{}", metavar="JSON", callback=_mapping, help="of a template")
+def execute(notebook: Path, folder: Path, name: str | None, parameters: dict, words: dict) -> None:
     """Run one NOTEBOOK in FOLDER, as Snakemake asks for it."""
     from retlib.workflow import execute as one
     from retlib.workflow import processes
 
     if processes.MARK in os.environ:
         processes.end_with_parent()
-    one.execute(notebook, folder, json.loads(parameters), name, json.loads(words))
+    one.execute(notebook, folder, parameters, name, words)
 
 
 @main.command()

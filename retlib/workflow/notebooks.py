@@ -20,10 +20,10 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.core.errors import DataError, SettingError, require, require_keys, require_one_of
 from retlib.core.notebook_files import Page, declared, pages, profiles, read_yaml
 
-KEYS = ("needs", "after", "parameters")
+KEYS = {"needs": list, "after": list, "parameters": dict}
 
 # Where recorded rows of several profiles are at hand, a page shows the most telling ones.
 TELLING = ("paper", "laptop", "quick", "smoke")
@@ -69,11 +69,11 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
     if others is None:
-        return {name: _plan(root, profile, name, entries.get(name) or {}, seeds, book) for name in book}
+        return {name: _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
     require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
     rest = {name: each for name, each in plan(root, others).items() if name not in entries}
     shown = {name: _drawn(each) if _recorded(root, others, name) else each for name, each in rest.items()}
-    run = {name: _plan(root, profile, name, entries[name] or {}, seeds, book) for name in entries}
+    run = {name: _plan(root, profile, name, entries[name], seeds, book) for name in entries}
     return {name: (run | shown)[name] for name in book}
 
 
@@ -150,17 +150,17 @@ def _drawn(chosen: Plan) -> Plan:
 
 
 def _read(path: Path) -> dict[str, dict]:
-    entries = read_yaml(path) or {}
-    require(isinstance(entries, dict), f"{path} must map notebooks to their settings", DataError)
-    return entries
+    entries = read_yaml(path)
+    require(isinstance(entries, dict | None), f"{path} must map notebooks to their settings", DataError)
+    return entries or {}
 
 
 def _plan(
-    root: Path, profile: str, name: str, entry: dict, seeds: Sequence[int] | None, book: Mapping[str, Page]
+    root: Path, profile: str, name: str, entry: dict | None, seeds: Sequence[int] | None, book: Mapping[str, Page]
 ) -> Plan:
-    require(isinstance(entry, dict), f"{name} in {profile}.yaml must be a mapping, not {entry!r}", DataError)
-    for key in entry:
-        require_one_of(f"a key of {name} in {profile}.yaml", key, KEYS)
+    require(isinstance(entry, dict | None), f"{name} in {profile}.yaml must be a mapping, not {entry!r}", DataError)
+    entry = entry or {}
+    require_keys(f"{name} in {profile}.yaml", entry, KEYS)
     page = book[name]
     defaults = declared(page.notebook)
     chosen = {**page.parameters, **(entry.get("parameters") or {})}

@@ -28,13 +28,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from retlib.core import cache, runtime
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, require, require_keys, require_one_of
 from retlib.core.notebook_files import EXPLORE, read_yaml
 from retlib.evaluation import results
 from retlib.report.figures import legend, line_style, styled
 from retlib.workflow import build, notebooks
 
-KEYS = ("notebook", "profile", "measure", "systems", "set", "vary")
+KEYS = {"notebook": str, "profile": str, "measure": str, "systems": list, "set": dict, "vary": dict}
 # Before the names of parameters in a frame: some are called as a recorded column is.
 VARIED = "varied "
 
@@ -81,8 +81,7 @@ def read(path: Path, root: Path) -> Sweep:
     """
     told = read_yaml(path)
     require(isinstance(told, dict), f"{path} must be a mapping with the keys {', '.join(KEYS)}", DataError)
-    for key in told:
-        require_one_of(f"a key of {path.name}", key, KEYS)
+    require_keys(path.name, told, KEYS)
     for key in ("notebook", "profile", "measure", "vary"):
         require(bool(told.get(key)), f"{path.name} lacks `{key}`", DataError)
     name, profile, fixed, vary = told["notebook"], told["profile"], told.get("set") or {}, told["vary"]

@@ -93,6 +93,13 @@ def test_every_entry_is_complete_and_can_be_got():
             assert (file.sha256 is None) == (file.bytes is None)
 
 
+@pytest.mark.parametrize("text", ["- toy", "toy: 3", "toy: {files: [name]}", "toy: {files: 3}"])
+def test_a_catalogue_of_another_form_is_refused(tmp_path, text):
+    (tmp_path / "catalogue.yaml").write_text(text)
+    with pytest.raises(DataError, match=f"{tmp_path / 'catalogue.yaml'}"):
+        catalogue.read_catalogue(tmp_path / "catalogue.yaml")
+
+
 def test_what_can_be_loaded_stands_in_the_catalogue():
     loadable = {"quora", "askubuntu", "askubuntu-titles", "paralex", "disfl-qa"}
     assert loadable <= set(datasets.names())

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.studies import advice
@@ -52,7 +53,7 @@ def test_the_best_of_each_kind_stands_beside_the_rival():
 
 def test_advice_is_what_the_rows_bear_out(monkeypatch):
     rows = {"11_here": BOARD, "12_gone": None}
-    monkeypatch.setattr(advice, "published", lambda chapter, profile: rows[chapter])
+    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows[chapter])
     asked = [
         ("11_here", "quick", "BM25"),
         ("11_here", "slow", "quick"),
@@ -62,3 +63,8 @@ def test_advice_is_what_the_rows_bear_out(monkeypatch):
     table = advice.borne_out(Advice("h", "t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
     assert table["the rows"].tolist() == [advice.BOTH, advice.AHEAD] and table["chapter"].tolist() == ["11", "11"]
     assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
+
+
+def test_a_chapter_without_published_rows_is_named():
+    with pytest.raises(DataError, match="no published rows of '42_first_stag' at profile 'laptop'"):
+        advice.published("42_first_stag", "laptop")

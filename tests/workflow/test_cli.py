@@ -139,10 +139,23 @@ def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("results", "--format", "xml"), ("results", "--profile", "quik"), ("nope",), ("fetch",)]
-)
+    "arguments",
+    [
+        ("results", "--format", "xml"), ("results", "--profile", "quik"), ("nope",), ("fetch",),
+        ("execute", "nowhere.ipynb", "."), ("execute", __file__, ".", "--parameters", "{"),
+        ("execute", __file__, ".", "--words", "[1]"), ("build", "--seeds", "2147483648"),
+    ],
+)  # fmt: skip
 def test_a_wrong_call_ends_with_two(arguments):
-    assert call(*arguments).exit_code == 2
+    found = call(*arguments)
+    assert found.exit_code == 2 and isinstance(found.exception, SystemExit)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "file" / "build"))
+    found = call("build", "--profile", "smoke")
+    assert found.exit_code == 2 and f"error: [Errno 20] Not a directory: '{tmp_path}" in found.stderr
 
 
 @pytest.mark.parametrize(

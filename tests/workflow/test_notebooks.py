@@ -118,6 +118,10 @@ def test_what_a_long_chain_waits_for_comes_first(toy):
         ({"2_b": {"after": ["nobody"]}}, "nobody"),
         ({"2_b": {"needs": ["nothing-of-the-kind"]}}, "nothing-of-the-kind.*quora"),
         ({"2_b": [1, 2]}, "2_b"),
+        ({"2_b": 0}, "2_b in toy.yaml must be a mapping"),
+        ({"2_b": {"after": "1_a"}}, "`after` of 2_b in toy.yaml must be a list"),
+        ({"2_b": {"needs": True}}, "`needs` of 2_b in toy.yaml must be a list"),
+        ({"2_b": {"parameters": ["wait"]}}, "`parameters` of 2_b in toy.yaml must be a mapping"),
     ],
 )
 def test_a_wrong_profile_is_refused(toy, entries, message):
@@ -134,6 +138,13 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(toy):
 def test_a_profile_that_is_not_yaml(toy):
     (toy / "notebooks" / "profiles" / "toy.yaml").write_text("a: [")
     with pytest.raises(DataError, match="toy.yaml cannot be read as YAML"):
+        notebooks.plan(toy, "toy")
+
+
+@pytest.mark.parametrize("text", ["1_a: 2026-01-01", "1_a: {parameters: {1: 2, b: 3}}", "1_a: &x [*x]"])
+def test_a_profile_holds_what_json_does(toy, text):
+    (toy / "notebooks" / "profiles" / "toy.yaml").write_text(text)
+    with pytest.raises(DataError, match="toy.yaml holds what JSON does not"):
         notebooks.plan(toy, "toy")
 
 

@@ -143,6 +143,10 @@ def test_what_nothing_recorded(root, changes):
         ({"set": {"size": 3}}, SettingError, "size is set and varied"),
         ({"measure": None}, DataError, "lacks `measure`"),
         ({"metric": "R@1"}, SettingError, "metric"),
+        ({"set": 0.5}, DataError, "`set` of mine.yaml must be a mapping, not 0.5"),
+        ({"vary": ["size"]}, DataError, "`vary` of mine.yaml must be a mapping"),
+        ({"systems": "a"}, DataError, "`systems` of mine.yaml must be a list"),
+        ({"profile": 3}, DataError, "`profile` of mine.yaml must be a name"),
     ],
 )
 def test_wrong_files(root, changes, error, message):

@@ -79,11 +79,12 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
     DataError
         If an entry lacks a field, has an unknown one, or has files that nobody can get.
     """
-    entries = {}
-    for name, fields in read_yaml(path).items():
+    entries, told = {}, read_yaml(path)
+    require(isinstance(told, dict), f"{path} must map data sets to what is known of them", DataError)
+    for name, fields in told.items():
         try:
             entries[name] = entry = Entry(name, **fields | {"files": tuple(map(_file, fields.get("files", ())))})
-        except TypeError as error:
+        except (AttributeError, TypeError) as error:
             raise DataError(f"{path}: entry {name!r}: {error}") from error
         by_hand = [file.name for file in entry.files if file.url is None]
         wrong = f"{path}: entry {name!r}: {by_hand} have neither a url nor a `how`"
