@@ -22,6 +22,7 @@ from retlib.evaluation.measures import (
     holm,
     precision_at_1,
     rows_precision,
+    rows_reciprocal_rank,
     same_seeds,
 )
 
@@ -420,3 +421,24 @@ def test_an_average_over_data_sets_errs_as_often_as_it_says():
         shift = rng.normal(size=3)
         wrong += average([_drawn(rng, [0, 1, 2], shift) for _ in range(6)]).p_greater() < 0.1
     assert wrong / tried < 0.1 + 3 * (0.09 / tried) ** 0.5
+
+
+def test_the_reciprocal_rank_of_rows_by_hand():
+    """The first hit of each row: second, tied for the first place, none, no number, and the better of two."""
+    scores = np.array([[3.0, 2, 1], [1, 1, 0], [3, 2, -np.inf], [np.nan] * 3, [1, 2, 3]])
+    hits = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], dtype=bool)
+    assert rows_reciprocal_rank(scores, hits) == pytest.approx((1 / 2 + 1 / 2 + 0 + 1 / 3 + 1) / 5)
+
+
+def test_the_smallest_effect_is_seen_four_times_in_five():
+    """With many degrees of freedom: a normal variable about it exceeds what is significant at 5 %."""
+    found = Comparison(effect=0.0, error=2.0, freedom=1e9, queries=10, seeds=3).smallest()
+    assert stats.norm(found, 2.0).sf(2.0 * stats.norm.isf(0.05)) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_the_error_of_a_mean_over_data_sets_by_hand():
+    """One seed: variances of queries, 0.3² and 0.4², are those of independent means; Welch-Satterthwaite's freedom."""
+    parts = [Comparison(effect, error, 20.0, 10, 1) for effect, error in ((1.0, 0.3), (3.0, 0.4))]
+    found = average(parts)
+    assert (found.effect, found.error) == pytest.approx((2.0, 0.5 / 2))
+    assert found.freedom == pytest.approx((0.09 + 0.16) ** 2 / ((0.09**2 + 0.16**2) / 20))

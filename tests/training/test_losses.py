@@ -17,6 +17,14 @@ TARGETS = torch.tensor([[POSITIVE, NEGATIVE, NEGATIVE], [NEGATIVE, POSITIVE, NEG
 MASKED = torch.tensor([[POSITIVE, NEGATIVE, IGNORE], [NEGATIVE, POSITIVE, NEGATIVE]], dtype=torch.int8)
 
 
+def test_what_each_loss_is_called_with():
+    told = {name: losses.get(name) for name in ("softmax", "cross_entropy", "triplet", "ranknet", "lambdarank-mrr")}
+    assert {name: (each.scaled, each.one_positive, each.encodings) for name, each in told.items()} == {
+        "softmax": (True, True, False), "cross_entropy": (True, False, False), "triplet": (False, True, False),
+        "ranknet": (True, False, False), "lambdarank-mrr": (True, False, False),
+    }  # fmt: skip
+
+
 def one_positive(draw_cells):
     """Rows of targets with exactly one positive."""
     return [[POSITIVE if j == place else cell for j, cell in enumerate(cells)] for place, cells in draw_cells]
