@@ -10,7 +10,7 @@ from scipy import stats
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
-from retlib.report.evidence import _sum, printed
+from retlib.report.evidence import _independent, _sum, printed
 from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": f"{name.lower()}-0.1"}} for name in "DEF"}
@@ -364,3 +364,14 @@ def test_a_sum_is_shown_by_a_sentence_with_its_values():
     found = linear(made, (2, "x:A", "D"), (-1, "x:B", "D"), (-1, "x:C", "D"), **more)
     assert found.told.startswith("R@1: A gains 60.0 over B, C -20.0 over A, on d, 10 % of the labels: +80.00 [")
     assert found.label == "R@1: A gains … over B, C … over A, on d, 10 % of the labels"
+
+
+def test_what_queries_alone_contribute_to_a_sum_over_data_sets():
+    """With one seed they are all of the error of a sum of independent means: variances add, times squared weights."""
+    draw = np.random.default_rng(0)
+    values = [pd.DataFrame({0: draw.random(size)}, [f"{size}-{i}" for i in range(size)]) for size in (8, 5)]
+    clusters = [pd.Series(value.index, value.index) for value in values]
+    found = _independent([1, -2], values, clusters, ())
+    by_hand = sum(w**2 * value[0].var() / len(value) for w, value in zip((1, -2), values, strict=True))
+    assert found.effect == pytest.approx(values[0][0].mean() - 2 * values[1][0].mean())
+    assert found.error**2 == pytest.approx(by_hand) and found.by_query[0] == pytest.approx(by_hand)
