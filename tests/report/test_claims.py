@@ -1054,3 +1054,20 @@ def test_a_verdict_is_a_verb_of_one_claim_or_of_several(verdict):
     one, several = claims.came_out(verdict, several=False), claims.came_out(verdict, several=True)
     assert one.split()[0] in ("holds", "is", "shows", "has") and several.split()[0] in ("hold", "are", "show", "have")
     assert "is indication" not in one and "are indication" not in several
+
+
+@pytest.mark.parametrize(
+    ("verdict", "hangs_on"), [(CONTRADICTED, "b"), (NO_EFFECT, "c"), (INCONCLUSIVE, "d"), (HOLDS, "d")]
+)
+def test_a_verdict_hangs_on_what_speaks_most_against_it_or_least_for_it(verdict, hangs_on):
+    ps = {
+        "a": (0.5, 0.5, 0.5),
+        "b": (0.8, 0.01, 0.6),
+        "c": (0.7, 0.3, 0.02),
+        "d": (0.9, 0.2, 0.4),
+    }  # for, against, none
+    each = [
+        evidence.Evidence(label, 0, 0, 0, 0, 0, p_for, p_against, 3, 9, p_none=p_none)
+        for label, (p_for, p_against, p_none) in ps.items()
+    ]
+    assert claims.decisive(pd.Series({"verdict": verdict, "evidence": each})).label == hangs_on
