@@ -137,7 +137,8 @@ def _line(row: Any) -> str:
     link = f'<a href="{page}.html#{row.claim}">{row.statement}</a>'
     several = f" (the least clear of {len(row.evidence)})" if len(row.evidence) > 1 and row.verdict == HOLDS else ""
     tested = f" As tested: {row.as_tested}." if row.as_tested else ""
-    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {link}.{tested} Here {found.told}{several}."
+    said = f" ({row.said})" if row.verdict == INCONCLUSIVE else several
+    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {link}.{tested} Here {found.told}{said}."
 
 
 def _why(claims: pd.DataFrame, texts: dict[str, dict[str, str]]) -> list[str]:

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.evaluation import results
-from retlib.evaluation.measures import compare, same_seeds
 from retlib.report.claims import (
     CONTRADICTED,
     HOLDS,
@@ -41,7 +40,7 @@ from retlib.report.claims import (
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled
 from retlib.report.records import called, setting
-from retlib.report.tables import as_page, claim_cell, data_sets, link, means
+from retlib.report.tables import as_page, claim_cell, data_sets, link, means, paired
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
@@ -133,9 +132,9 @@ def unsettled(ledger: pd.DataFrame) -> str:
 def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], beside: str) -> str:
     """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder."""
     places = [
-        ("The best retriever trained from random weights", profile, source, results.ALONE),
+        ("The best retriever trained from random weights, alone", profile, source, results.ALONE),
         ("The best list of one and BM25, fused", profile, source, results.FUSED),
-        ("The best from a public encoder", beside, "reference", results.ALONE),
+        ("The best from a public encoder, alone", beside, "reference", results.ALONE),
     ]
     said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
     return "\n".join(["Against BM25, which trains nothing:\n", *said]) if said else ""
@@ -144,49 +143,40 @@ def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], 
 def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: str) -> str:
     """On which collections the best dense system of a kind is ahead of BM25, on which behind: the end of a sentence.
 
-    More than chance is p < 0.05 after Bonferroni's correction over the systems of which it is the best.
+    Dense is what trains, or begins with a public encoder. More than chance is p < 0.05 after Bonferroni's correction
+    over the systems of which it is the best.
     """
     found: dict[str, list[str]] = {"ahead on": [], "behind on": [], "neither by more than chance on": []}
     seen: set[str] = set()
     for chapter, measure in measures.items():
         rows = results.load(chapter, profile, source)
-        table, _ = means(rows, measure)
-        dense = [] if rows is None else _dense(rows, kind)
+        table, trained = means(rows, measure)
+        begun = {name for name, of in rows.settings().items() if of.get("checkpoint")} if rows else set()
+        dense = [name for name in table if name in begun.union(trained) and rows.kinds().get(name) == kind]
         for collection, row in table.loc[[name for name in table.index if name not in seen]].iterrows():
-            known = row.reindex(dense).dropna()
+            known = row[dense].dropna()
             if len(known) and not np.isnan(row.get(BM25, np.nan)):
                 seen.add(collection)
-                p = _p(rows, collection, measure, known.idxmax()) * len(known)
-                where = 2 if p >= LEVEL else int(row[BM25] > known.max())
-                values = f"{100 * known.max():.1f} against {100 * row[BM25]:.1f} {measure}"
-                found[list(found)[where]].append(f"{called(collection)}: {values}")
+                pair = paired(rows, collection, measure, known.idxmax(), BM25)
+                where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
+                values = f"{100 * known.max():.1f} against {100 * row[BM25]:.1f} {measure}, chapter {chapter[:2]}"
+                found[list(found)[where]].append(f"{called(collection)}: {values}{', one seed' * (pair.seeds == 1)}")
     told = [f"{word} {len(names)} ({'; '.join(first_few(names, NAMED))})" for word, names in found.items() if names]
     return f"of {len(seen)} collections {', '.join(told)}" if seen else ""
 
 
-def _dense(rows: results.Results, kind: str) -> list[str]:
-    """The systems of a kind that train, or begin with a public encoder."""
-    known = rows.rows.reindex(columns=["system", "seconds"])
-    dense = {*known["system"][known["seconds"].astype(float) > 0]}
-    dense |= {name for name, settings in rows.settings().items() if settings.get("checkpoint")}
-    return [name for name, of in rows.kinds().items() if of == kind and name in dense]
-
-
-def _p(rows: results.Results, collection: str, measure: str, system: str) -> float:
-    ours, theirs = (rows.per_query(collection, "test", measure, each) for each in (system, BM25))
-    return compare(*same_seeds(ours, theirs), rows.clusters(collection, "test", measure)).p_value()
-
-
 def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
-    """The claims that are tested, each with its sign in another ledger, its own, and the comparison it hangs on."""
+    """The claims that are tested, those that come out otherwise than in another ledger first, with both signs."""
     shown = ledger[ledger["verdict"] != NOT_TESTED]
-    was = before.set_index("claim")["verdict"].reindex(shown["claim"])
-    other = (was.array != shown["verdict"].array).sum()
+    shown = shown.assign(was=before.set_index("claim")["verdict"].reindex(shown["claim"]).array)
+    same = shown["was"] == shown["verdict"]
+    shown = pd.concat([shown[~same], shown[same]])
     lines = [
-        f"<li>{SIGNS[old]} → {SIGNS[row.verdict]} {escape(row.statement)} ({escape(decisive(row).told)})</li>"
-        for old, row in zip(was, shown.itertuples(), strict=True)
+        f"<li>{SIGNS[row.was]} → {SIGNS[row.verdict]} {escape(row.statement)} ({escape(decisive(row).told)})</li>"
+        for row in shown.itertuples()
     ]
-    said = f"{other} of {len(lines)} come out otherwise than from random weights, whose sign stands first."
+    said = f"{(~same).sum()} of {len(lines)}, which come first, come out otherwise than from random weights, whose "
+    said += "sign stands before the arrow. Not the start alone may differ: each claim names its collections."
     return HTML(f"<p>{said}</p><ul>{''.join(lines)}</ul>")
 
 

@@ -175,6 +175,12 @@ def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     return found.droplevel(name) if len(tables) == 1 else found
 
 
+def paired(results: Results, collection: str, measure: str, a: str, b: str) -> Comparison:
+    """One system minus another over the test queries and the seeds that both have, in points of a hundred."""
+    values = (results.per_query(collection, "test", measure, system) * 100 for system in (a, b))
+    return compare(*same_seeds(*values), results.clusters(collection, "test", measure))
+
+
 def every_pair(
     results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100"
 ) -> pd.DataFrame:
@@ -186,12 +192,9 @@ def every_pair(
         Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`, and `smallest`, the smallest effect
         that the test would have seen; see `retlib.evaluation.measures.Comparison.smallest`.
     """
-    chosen = list(chosen or results.systems(collection, "test", measure))
-    clusters = results.clusters(collection, "test", measure)
-    values = {system: results.per_query(collection, "test", measure, system) * 100 for system in chosen}
     rows = []
-    for a, b in combinations(chosen, 2):
-        found = compare(*same_seeds(values[a], values[b]), clusters)
+    for a, b in combinations(chosen or results.systems(collection, "test", measure), 2):
+        found = paired(results, collection, measure, a, b)
         rows.append((a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
     frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p", "smallest"])
     return frame.assign(p=holm(frame["p"])) if len(frame) else frame
@@ -218,11 +221,9 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
     """
     rows = []
     for name in collections:
-        clusters, theirs = results.clusters(name, "test", measure), results.per_query(name, "test", measure, rival)
         for system in results.systems(name, "test", measure):
             if system != rival:
-                ours = results.per_query(name, "test", measure, system)
-                found = compare(*same_seeds(ours * 100, theirs * 100), clusters)
+                found = paired(results, name, measure, system, rival)
                 rows.append((name, system, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["collection", "system", "effect", "low", "high", "p"])
     return frame.assign(p=holm(frame["p"]))

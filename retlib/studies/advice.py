@@ -124,8 +124,8 @@ def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:
 
 
 def _gain(rows: Results, collection: str, advice: Advice) -> tuple[float, float]:
-    pair = tables.every_pair(rows, collection, [advice.system, advice.rival], advice.measure)
-    return pair["effect"].iloc[0], pair["p"].iloc[0]
+    found = tables.paired(rows, collection, advice.measure, advice.system, advice.rival)
+    return found.effect, found.p_value()
 
 
 def _said(sure: Sequence[Any]) -> str:

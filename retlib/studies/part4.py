@@ -343,7 +343,8 @@ def nearest(table: pd.DataFrame, part: int) -> str:
     """Which index of `index_table` keeps nearest to the part-th of a vector's bytes, as a sentence."""
     kept = table["bytes a document"]
     row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
-    return f"Nearest to 1/{part} of the bytes is {row['index']}, with {row['bytes a document']} of {kept.max()} bytes."
+    code, whole = row["bytes a document"], kept.max()
+    return f"Nearest to 1/{part} of the bytes is {row['index']}: 1/{whole / code:.0f}, {code} of {whole} bytes."
 
 
 def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
     return lengths
 
 
+@cache
 def resources(name: str, profile: str) -> dict[str, int]:
     """What a scheduler should give a notebook: what its published rows took, and half as much again.
 
@@ -125,8 +127,8 @@ def resources(name: str, profile: str) -> dict[str, int]:
 
     from retlib.evaluation import results
 
-    found = (results.load(name, each, "reference") for each in (profile, *TELLING))
-    rows = next((each.rows for each in found if each is not None and len(each.rows)), pd.DataFrame())
+    files = (results.reference_folder(each, name) / "rows.parquet" for each in (profile, *TELLING))
+    rows = next((pd.read_parquet(file) for file in files if file.is_file()), pd.DataFrame())
     rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])
     seconds = rows.drop_duplicates(["system", "seed", "seconds"])["seconds"].astype(float).sum()
     memory = max(rows["peak_memory"].dropna(), default=0) / 1e6

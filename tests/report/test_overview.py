@@ -223,13 +223,12 @@ def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
     monkeypatch.setattr(results, "load", lambda name, profile, *_: made if (name, profile) == ("x", "laptop") else None)
     measures = {"nothing": "R@1", "x": "R@1"}
     assert overview.leads("laptop", None, measures, results.ALONE) == (
-        "of 3 collections ahead on 1 (d: 60.0 against 30.0 R@1), behind on 1 (c: 40.0 against 50.0 R@1), "
-        "neither by more than chance on 1 (e: 30.0 against 30.0 R@1)"
+        "of 3 collections ahead on 1 (d: 60.0 against 30.0 R@1, chapter x, one seed), "
+        "behind on 1 (c: 40.0 against 50.0 R@1, chapter x, one seed), "
+        "neither by more than chance on 1 (e: 30.0 against 30.0 R@1, chapter x, one seed)"
     )
-    assert (
-        overview.leads("laptop", None, measures, results.FUSED)
-        == "of 1 collections ahead on 1 (c: 60.0 against 50.0 R@1)"
-    )
+    fused = overview.leads("laptop", None, measures, results.FUSED)
+    assert fused == "of 1 collections ahead on 1 (c: 60.0 against 50.0 R@1, chapter x, one seed)"
     assert overview.leads("checkpoint", None, measures, results.ALONE) == ""
     told = overview.told(ledger, ledger[:1], "laptop", None, {"x": "R@1"}, "checkpoint")
     assert "fused: of 1 collections ahead on 1" in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
@@ -237,7 +236,7 @@ def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
     before = ledger.assign(verdict=[claims.NOT_TESTED, *ledger["verdict"][1:]])
     page = BeautifulSoup(overview.listed(ledger, before).data, "html.parser")
     assert len(page.find_all("li")) == 4 and "57.0 against 50.0, +7.00" in page.li.text
-    assert page.p.text.startswith("1 of 4 come out otherwise") and page.li.text.startswith("· → ✓")
+    assert page.p.text.startswith("1 of 4, which come first, come out otherwise") and page.li.text.startswith("· → ✓")
 
 
 def test_the_first_page_says_why_claims_are_open(ledger):

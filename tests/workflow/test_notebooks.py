@@ -314,14 +314,14 @@ def test_a_kernel_that_loses_a_message_is_begun_again(toy, tmp_path, monkeypatch
     assert capfd.readouterr().err.count("1_a begins again") == 1
 
 
-def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_much(monkeypatch):
+def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_much(tmp_path, monkeypatch):
     made = results.Results()
     for system, seed, seconds, memory in (("A", 0, 3600.0, 4e9), ("A", 1, 1200.0, 8e9), ("BM25", 0, None, 1e9)):
         for measure in ("R@1", "R@10"):  # one training, two rows
             made.add_row(experiment="x", system=system, collection="c", split="test", measure=measure, value=0.5,
                          seed=seed, seconds=seconds, peak_memory=memory)  # fmt: skip
-    monkeypatch.setattr(results, "load", lambda name, profile, _: made if profile == "laptop" else None)
+    monkeypatch.setattr(results, "reference_folder", lambda profile, name: tmp_path / profile / name)
+    made.save(tmp_path / "laptop" / "x")
     assert notebooks.resources("x", "laptop") == notebooks.resources("x", "mine") == {"mem_mb": 12_000, "runtime": 120}
-    monkeypatch.setattr(results, "load", lambda *_: None)
     least = {"mem_mb": notebooks.LEAST_MEMORY, "runtime": notebooks.LEAST_MINUTES}
-    assert notebooks.resources("x", "laptop") == least
+    assert notebooks.resources("no rows", "laptop") == least
