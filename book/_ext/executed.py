@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from functools import cache, partial
 from importlib.metadata import files
 from pathlib import Path
@@ -36,6 +37,7 @@ from retlib.workflow import imports, notebooks
 from retlib.workflow.execute import NotebookError, execute, fill
 
 FOLDER = "notebooks/"
+NOTE = re.compile(r'<p class="note"><strong>(.*?)</strong></p>')
 WIDGET = "application/vnd.jupyter.widget-view+json"
 REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
 # Cells that are folded, and what they hold; those with the defaults too, where papermill has set others.
@@ -164,11 +166,18 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
                 given["tags"].append("hide-input")
                 given["mystnb"] = {"code_prompt_show": f"Show {shown}", "code_prompt_hide": f"Hide {shown}"}
     _drop_widgets(executed)
-    if app.boxes[page]:
-        executed["cells"].insert(
-            1, {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": app.boxes[page]}
-        )
+    top = [*(f":::{{warning}}\n{note}\n:::" for note in _notes(executed)), app.boxes[page]]
+    if any(top):
+        cell = {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": "\n\n".join(top)}
+        executed["cells"].insert(1, cell)
     content[0] = json.dumps(executed)
+
+
+def _notes(executed: dict) -> list[str]:
+    """What `retlib.core.runtime.note` said, which a reader should know before the rest."""
+    outputs = (each for cell in executed["cells"] for each in cell.get("outputs", []))
+    html = "".join("".join(each.get("data", {}).get("text/html", "")) for each in outputs)
+    return list(dict.fromkeys(NOTE.findall(html)))
 
 
 def _drop_widgets(executed: dict) -> None:

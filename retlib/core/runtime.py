@@ -161,11 +161,11 @@ def progress(iterable: Iterable | None = None, **options):
 
 @cache
 def note(text: str) -> None:
-    """Show a sentence, once in a process: in bold on a page, else among the errors, where it is no result."""
+    """Show a sentence, once in a process: on a page, of which the book repeats it on top; else among the errors."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         from IPython.display import HTML, display
 
-        display(HTML(f"<p><strong>{escape(text)}</strong></p>"))
+        display(HTML(f'<p class="note"><strong>{escape(text)}</strong></p>'))
     else:
         print(text, file=sys.stderr)
 

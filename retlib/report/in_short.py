@@ -6,13 +6,14 @@ that is surprising or asks for advice, why it came out so. A text is shown only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from scipy.stats import gmean as geometric_mean
 
 from retlib.core import notebook_files, runtime
-from retlib.evaluation.results import Results
+from retlib.evaluation.results import ALONE, Results
 from retlib.report.claims import (
     CONTRADICTED,
     FIDELITY,
@@ -71,16 +72,23 @@ def _measured(
     table: Sequence[str] = (),
     unit: str = "",
     chapter: str = "",
+    answer: Sequence[str] = (),
+    among: str = "",
+    collections: Sequence[str] = (),
     **profile: str,
 ) -> list[str]:
-    """The values of some systems on the first collections; see ``in-short.yaml`` for what it says."""
+    """What two systems' values answer, and the values of some; see ``in-short.yaml`` for what it says."""
     found = rows(chapter or page, **profile)
     if table and found is not None:
         name, lines, columns = table
         values, trained = found.tables[name].pivot_table(index=lines, columns=columns, values=measure, sort=False), []
     else:
-        values, trained = means(found, measure)
+        # Ratios of times are of geometric means, here as in verdicts.
+        values, trained = means(found, measure, geometric_mean if unit else "mean")
+        values = values.reindex(list(collections) or values.index)
+        trained = [name for name in trained if not among or found.kinds().get(name, ALONE) == among]
     told: dict[str, list[str]] = {}
+    pairs: dict[str, tuple[float, float]] = {}
     ranked = [name for name in trained if name not in systems] or [*values.columns.difference(systems)]
     chosen = [each for each in ("best", "worst") if each in systems]
     if chosen:
@@ -89,17 +97,47 @@ def _measured(
         known = row[ranked].dropna()
         stand_for = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
         shown = [name for name in dict.fromkeys(stand_for.get(each, each) for each in systems) if name in row.dropna()]
+        name = called(collection) if isinstance(collection, str) else f"{collection:,}"
+        if answer and {*(pair := [stand_for.get(each, each) for each in answer])} <= {*row.dropna().index}:
+            pairs[name] = (row[pair[0]], row[pair[1]])
         if shown and len(told) < TOLD:
-            text = "; ".join(f"{name} **{row[name]:{DIGITS[bool(unit)]}}**" for name in shown)
-            told.setdefault(text, []).append(called(collection) if isinstance(collection, str) else f"{collection:,}")
+            text = "; ".join(f"{each} **{row[each]:{DIGITS[bool(unit)]}}**" for each in shown)
+            told.setdefault(text, []).append(name)
     if not told:
         return []
     mine = found.rows[found.rows["measure"] == measure]
-    seeds = f", means over {count} seeds" if (count := mine.groupby("system")["seed"].nunique().max()) > 1 else ""
+    count = mine.groupby("system")["seed"].nunique().max()
+    seeds = f", {'geometric ' * bool(unit)}means over {count} seeds" if count > 1 else ", one seed" * bool(count == 1)
     of = f" in {{doc}}`{chapter}`" if chapter else ""
     best = f", {' and '.join(chosen)} of what is trained" if chosen and trained else ""
     head = f"{heading or measure}{of}{best} ({unit or 'points of 100'}{seeds}):\n"
-    return [head, *(f"- *{'; '.join(names)}*: {text}." for text, names in told.items()), ""]
+    lines = [f"- *{'; '.join(names)}*: {text}." for text, names in told.items()]
+    return [*_answered(pairs, answer, unit), head, *lines, ""]
+
+
+def _answered(pairs: Mapping[str, tuple[float, float]], systems: Sequence[str], unit: str) -> list[str]:
+    """A sentence that compares two systems: on which collections the one is ahead, and by how much."""
+    if not pairs:
+        return []
+    words = {"best": "the best of what is trained", "worst": "the worst"}
+    one, other = words.get(systems[0], systems[0]), words.get(systems[1], systems[1])
+    if unit:
+        return [
+            f"**Here {one} needs {_span([a / b for a, b in pairs.values()], '.2g')} times the {unit} of {other}.**\n"
+        ]
+    gaps = {name: a - b for name, (a, b) in pairs.items()}
+    parts = []
+    for sign, word in ((1, "ahead of"), (-1, "behind")):
+        if names := [name for name, gap in gaps.items() if gap * sign > 0]:
+            where = "; ".join(names) if len(names) < len(gaps) or len(names) == 1 else f"all {len(names)} collections"
+            size = _span([abs(gaps[name]) for name in names], ".1f")
+            parts.append(f"{word} {other} on {where}, by {size} points")
+    return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
+
+
+def _span(values: Sequence[float], digits: str) -> str:
+    """The least and the greatest, or one where they look alike."""
+    return " to ".join(dict.fromkeys(f"{value:{digits}}" for value in (min(values), max(values))))
 
 
 def _counted(claims: pd.DataFrame) -> list[str]:

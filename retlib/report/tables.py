@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import combinations
 from numbers import Integral
@@ -55,13 +55,15 @@ def scores(
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
 
 
-def means(results: Results | None, measure: str) -> tuple[pd.DataFrame, list[str]]:
-    """A measure's recorded values, means over seeds: index collection, a column a system; and which of these train."""
+def means(
+    results: Results | None, measure: str, average: str | Callable[[pd.Series], float] = "mean"
+) -> tuple[pd.DataFrame, list[str]]:
+    """A measure's recorded values, averages over seeds: index collection, a column a system; and what of it trains."""
     rows = pd.DataFrame() if results is None else results.rows[results.rows["measure"] == measure]
     if rows.empty:
         return pd.DataFrame(), []
     cost = rows["seconds"].astype(float) if "seconds" in rows else pd.Series(0.0, rows.index)
-    table = rows.pivot_table(index="collection", columns="system", values="value", sort=False)
+    table = rows.pivot_table(index="collection", columns="system", values="value", sort=False, aggfunc=average)
     return table, sorted({*rows["system"][cost > 0]})
 
 

@@ -243,7 +243,7 @@ class Experiment:
         if self.live:
             self.results.tables[name] = make().reset_index(drop=True)
         require(name in self.results.tables, f"the reference results of {self.name} lack the table {name!r}", DataError)
-        return self.results.tables[name]
+        return self.results.tables[name].copy()  # a page may write into it what is not to be recorded
 
     def save(self) -> None:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""

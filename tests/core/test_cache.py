@@ -141,6 +141,15 @@ def test_an_artefact_that_lost_a_file_is_made_again_and_one_without_sums_is_kept
     assert len(calls) == 2
 
 
+def test_a_folder_may_be_sealed_again(tmp_path):
+    for text in ("before", "after"):
+        (tmp_path / "file").write_text(text)
+        cache.seal(tmp_path)
+        assert cache.damaged(tmp_path) == []
+    (tmp_path / "file").write_text("later")
+    assert cache.damaged(tmp_path) == ["file"]
+
+
 def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
     def full(folder):
         (folder / "half.txt").write_text("half")

@@ -1,6 +1,7 @@
 """The box on top of a chapter says what its rows say, and nothing else."""
 
 import re
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -71,7 +72,7 @@ def test_what_is_trained_is_told_before_what_is_not(nothing):
         experiment="e", system="A", collection="c", split="test", measure="RR@10", value=0.4, seed=0, seconds=3.0
     )
     box = in_short.box(lambda: nothing, lambda _: found, "42_first_stage")
-    assert "*c*: A **40.0**; BM25 **50.0**" in box and "best of what is trained" in box
+    assert "*c*: A **40.0**; BM25 **50.0**" in box and "best and worst of what is trained" in box
 
 
 def test_values_of_a_table_are_told_in_their_unit(nothing):
@@ -144,3 +145,49 @@ def test_texts_are_of_chapters_claims_and_verdicts_that_exist():
 def test_every_chapter_that_decides_claims_has_a_question():
     bound = pd.Series(claims.bindings()["claims"]).map(claims.tested_in).explode().dropna()
     assert set(bound) <= set(TEXTS)
+
+
+def answers(monkeypatch, found, **show):
+    texts = {"42_first_stage": {"question": "Which?", "shows": [{"measure": "RR@10", **show}]}}
+    monkeypatch.setattr(in_short, "notebook_files", SimpleNamespace(parsed=lambda _: texts))
+    return in_short.box(lambda: claims.ledger("explore", "reference"), lambda _: found, "42_first_stage")
+
+
+def on(collections, seconds=None, **values):
+    """Results of systems, a value a collection; of what has seconds, trained in them."""
+    found = Results()
+    for system, each in values.items():
+        for collection, value in zip(collections, each, strict=True):
+            of = {"seconds": 1.0, "parameters": "{}"} if system in (seconds or ()) else {}
+            found.add_row(experiment="e", system=system, collection=collection, split="test", measure="RR@10",
+                          value=value, seed=0, **of)  # fmt: skip
+    return found
+
+
+def test_a_box_answers_before_it_lists(monkeypatch):
+    found = on("xyz", A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.2, 0.3])
+    box = answers(monkeypatch, found, systems=["A", "B", "C"], answer=["A", "B"])
+    assert "Here A is ahead of B on x; y, by 10.0 to 30.0 points, and behind B on z, by 10.0 points." in box
+    assert box.index("Here A is") < box.index("*x*: A **50.0**") and "one seed" in box
+    box = answers(monkeypatch, found, systems=["A", "C"], answer=["C", "A"])
+    assert "Here C is behind A on all 3 collections, by 40.0 points." in box
+    assert "level with B" in answers(monkeypatch, on("x", A=[0.5], B=[0.5]), systems=["A", "B"], answer=["A", "B"])
+    assert "Here" not in answers(monkeypatch, found, systems=["A"], answer=["A", "nobody"])
+
+
+def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
+    found = on("xy", ("A", "B"), A=[0.5, 0.6], B=[0.7, 0.5], BM25=[0.6, 0.4])
+    asked = {"systems": ["best", "BM25"], "answer": ["best", "BM25"]}
+    assert "ahead of BM25 on all 2 collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
+    found.rows.loc[found.rows["system"] == "B", "parameters"] = '{"first": {}}'
+    alone = answers(monkeypatch, found, among="alone", **asked)
+    assert "ahead of BM25 on y, by 20.0 points, and behind BM25 on x, by 10.0 points" in alone
+    assert "Here the best of what is trained is behind BM25 on x, by" in answers(
+        monkeypatch, found, among="alone", collections=["x"], **asked
+    )
+
+
+def test_times_are_compared_by_geometric_means(monkeypatch):
+    found = recorded(slow=[1.0, 4.0], quick=[1.0, 1.0])
+    box = answers(monkeypatch, found, systems=["slow", "quick"], answer=["slow", "quick"], unit="seconds")
+    assert "Here slow needs 2 times the seconds of quick." in box and "slow **2**" in box

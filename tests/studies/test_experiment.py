@@ -253,7 +253,8 @@ def publish(toy, seeds=(0, 1)):
     made = desk()
     for seed in seeds:
         made.measure("S", toy, seed, lambda: perfect(toy))
-    made.table("curve", lambda: pd.DataFrame({"x": [1.5]}))
+    shown = made.table("curve", lambda: pd.DataFrame({"x": [1.5]}))
+    shown["x"] = "1.5 seconds"  # for the page alone
     made.results.save(results.reference_folder("quick", "12"))
 
 

@@ -1,0 +1,30 @@
+"""Every page that has published rows is drawn from them, without the data and without training."""
+
+import matplotlib.pyplot as plt
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from retlib.core import notebook_files, runtime
+from retlib.data import datasets
+from retlib.workflow import notebooks
+
+ROOT = runtime.root()
+RECORDED = [rows.parts[-3:-1] for rows in sorted((ROOT / "data" / "reference").glob("*/*/rows.parquet"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "name"), RECORDED, ids=map(" ".join, RECORDED))
+def test_a_page_is_drawn_from_published_rows(profile, name, monkeypatch):
+    monkeypatch.setenv("RETLIB_DATA", "")
+    monkeypatch.setattr(datasets, "load", lambda name, *_: pytest.fail(f"{name} is loaded"))
+    plan = notebooks.plan(ROOT, profile)[name]
+    cells = notebook_files.cells(plan.page.notebook)
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    shell = InteractiveShell.instance()
+    shell.reset(new_session=True)
+    shell.run_cell("%matplotlib agg", silent=True)
+    for cell in code:
+        shell.run_cell(notebook_files.source(cell)).raise_error()
+        if "parameters" in cell["metadata"].get("tags", ()):
+            shell.push({**plan.parameters, "source": "reference"})
+    plt.close("all")
