@@ -1,14 +1,19 @@
 """Every page that has published rows is drawn from them, without the data and without training."""
 
+from functools import cache
+
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from retlib.core import notebook_files, runtime
 from retlib.data import datasets
+from retlib.evaluation import results
 from retlib.workflow import notebooks
 
 ROOT = runtime.root()
+plan = cache(notebooks.plan)
 RECORDED = [rows.parts[-3:-1] for rows in sorted((ROOT / "data" / "reference").glob("*/*/rows.parquet"))]
 
 
@@ -17,8 +22,8 @@ RECORDED = [rows.parts[-3:-1] for rows in sorted((ROOT / "data" / "reference").g
 def test_a_page_is_drawn_from_published_rows(profile, name, monkeypatch):
     monkeypatch.setenv("RETLIB_DATA", "")
     monkeypatch.setattr(datasets, "load", lambda name, *_: pytest.fail(f"{name} is loaded"))
-    plan = notebooks.plan(ROOT, profile)[name]
-    cells = notebook_files.cells(plan.page.notebook)
+    chosen = plan(ROOT, profile)[name]
+    cells = notebook_files.cells(chosen.page.notebook)
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     shell = InteractiveShell.instance()
     shell.reset(new_session=True)
@@ -26,5 +31,11 @@ def test_a_page_is_drawn_from_published_rows(profile, name, monkeypatch):
     for cell in code:
         shell.run_cell(notebook_files.source(cell)).raise_error()
         if "parameters" in cell["metadata"].get("tags", ()):
-            shell.push({**plan.parameters, "source": "reference"})
+            shell.push({**chosen.parameters, "source": "reference"})
     plt.close("all")
+
+
+@pytest.mark.parametrize(("profile", "name"), RECORDED, ids=map(" ".join, RECORDED))
+def test_a_profile_says_the_seeds_of_its_published_rows(profile, name):
+    rows = pd.read_parquet(results.reference_folder(profile, name) / "rows.parquet", columns=["seed"])
+    assert set(rows["seed"]) <= set(plan(ROOT, profile)[name].parameters["seeds"])
