@@ -422,6 +422,11 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.set_xscale("symlog", linthresh=1)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="y", visible=False)
-    handles = [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
-    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)
+    figure.legend(handles=verdict_patches(verdicts), loc="outside lower center", ncols=6, frameon=False)
     return figure
+
+
+def verdict_patches(verdicts: pd.DataFrame) -> list[Patch]:
+    """What a legend shows of the verdicts among these: a patch for each kind."""
+    kinds = [name for name in SIGNS if (verdicts["verdict"] == name).any()]
+    return [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in kinds]

@@ -38,7 +38,7 @@ from retlib.report.claims import (
     to_decide,
 )
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
-from retlib.report.figures import styled
+from retlib.report.figures import styled, verdict_patches
 from retlib.report.records import called, setting
 from retlib.report.tables import as_page, claim_cell, data_sets, link, means, paired
 
@@ -134,8 +134,9 @@ def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], 
     places = [
         ("The best retriever trained from random weights, alone", profile, source, results.ALONE),
         ("The best list of one and BM25, fused", profile, source, results.FUSED),
-        ("The best from a public encoder, alone", beside, "reference", results.ALONE),
-    ]
+        ("The best from a public encoder, alone (it has seen questions like those of DL 2019)", beside, "reference",
+         results.ALONE),
+    ]  # fmt: skip
     said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
     return "\n".join(["Against BM25, which trains nothing:\n", *said]) if said else ""
 
@@ -265,7 +266,7 @@ def matrix(ledger: pd.DataFrame) -> Figure:
     axis.grid(visible=False)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
-    handles = [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in SIGNS]
+    handles = verdict_patches(ledger)
     handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure

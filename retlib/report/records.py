@@ -18,11 +18,11 @@ from retlib.evaluation.results import Results
 
 
 def called(collection: str) -> str:
-    """A collection in words: the endings of its name are those that ``bindings.yaml`` declares."""
-    endings, name, words = bindings().get("endings", {}), collection, []
+    """A collection, or several that were trained on together, in words: ``bindings.yaml`` has names and endings."""
+    names, endings, name, words = (*(bindings().get(each, {}) for each in ("names", "endings")), collection, [])
     while ending := next((each for each in endings if name.endswith(each)), ""):
         name, words = name.removesuffix(ending), [endings[ending], *words]
-    return ", ".join([name, *words])
+    return ", ".join([*(names.get(each, each) for each in name.split(", ")), *words])
 
 
 def bindings() -> dict:

@@ -933,7 +933,7 @@ def test_every_claim_of_a_written_paper_is_bound():
 
 def test_what_is_tested_is_said_with_the_numbers_of_the_rows():
     rows = claims.ledger("laptop", "reference").set_index("claim")["as_tested"]
-    assert rows["chang2020-depth-helps"] == "more layers are ahead of fewer at every split: 1 against 0"
+    assert rows["chang2020-depth-helps"].startswith("more layers are ahead of fewer at every split: 1 against 0")
     assert "112,000 candidates" in rows["chang2020-open-domain-over-bm25"]
     assert rows["zhan2020-ltre-over-bm25"] == ""
     assert "{" not in "".join(rows) and "?" not in "".join(rows)
