@@ -31,7 +31,7 @@ def test_intervals_have_a_panel_for_each_collection():
     found = figures.intervals({"quora": scores([83.7, None]), "toy": scores([None, None])})
     assert isinstance(found, Figure)
     left, right = found.axes
-    assert [axis.get_title() for axis in found.axes] == ["quora", "toy"]
+    assert [axis.get_title() for axis in found.axes] == ["Quora", "toy"]
     assert all(axis.get_xlabel() == "AP@100 (points of 100)" for axis in found.axes) and texts(left) == ["BM25", "DE"]
     assert not any(label.get_visible() for label in right.get_yticklabels())  # they are those of the left
     # Ours and the paper's on the left, ours alone on the right.
@@ -142,9 +142,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
     assert {text.get_text() for text in legend.get_texts()} == {
         "✓ holds",
         "✗ contradicted",
-        "≈ no effect",
         "~ inconclusive",
-        "○ indication",
         "· not tested",
     }
 
