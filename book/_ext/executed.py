@@ -166,9 +166,10 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
                 given["tags"].append("hide-input")
                 given["mystnb"] = {"code_prompt_show": f"Show {shown}", "code_prompt_hide": f"Hide {shown}"}
     _drop_widgets(executed)
-    top = [*(f":::{{warning}}\n{note}\n:::" for note in _notes(executed)), app.boxes[page]]
-    if any(top):
-        cell = {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": "\n\n".join(top)}
+    notes = "\n\n".join(_notes(executed))
+    if notes or app.boxes[page]:
+        top = f":::{{warning}}\n{notes}\n:::\n\n" * bool(notes) + app.boxes[page]
+        cell = {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": top}
         executed["cells"].insert(1, cell)
     content[0] = json.dumps(executed)
 

@@ -129,7 +129,8 @@ def _answered(pairs: Mapping[str, tuple[float, float]], systems: Sequence[str], 
     parts = []
     for sign, word in ((1, "ahead of"), (-1, "behind")):
         if names := [name for name, gap in gaps.items() if gap * sign > 0]:
-            where = "; ".join(names) if len(names) < len(gaps) or len(names) == 1 else f"all {len(names)} collections"
+            alike = {1: names[0], 2: "both collections"}.get(len(names), f"all {len(names)} collections")
+            where = alike if len(names) == len(gaps) else "; ".join(names)
             size = _span([abs(gaps[name]) for name in names], ".1f")
             parts.append(f"{word} {other} on {where}, by {size} points")
     return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]

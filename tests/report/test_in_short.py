@@ -178,7 +178,7 @@ def test_a_box_answers_before_it_lists(monkeypatch):
 def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
     found = on("xy", ("A", "B"), A=[0.5, 0.6], B=[0.7, 0.5], BM25=[0.6, 0.4])
     asked = {"systems": ["best", "BM25"], "answer": ["best", "BM25"]}
-    assert "ahead of BM25 on all 2 collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
+    assert "ahead of BM25 on both collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
     found.rows.loc[found.rows["system"] == "B", "parameters"] = '{"first": {}}'
     alone = answers(monkeypatch, found, among="alone", **asked)
     assert "ahead of BM25 on y, by 20.0 points, and behind BM25 on x, by 10.0 points" in alone
