@@ -14,7 +14,11 @@ from retlib.workflow import notebooks
 
 ROOT = runtime.root()
 plan = cache(notebooks.plan)
-RECORDED = [rows.parts[-3:-1] for rows in sorted((ROOT / "data" / "reference").glob("*/*/rows.parquet"))]
+RECORDED = [
+    rows.parts[-3:-1]
+    for profile in notebooks.profiles(ROOT)
+    for rows in sorted((ROOT / "data" / "reference" / profile).glob("*/rows.parquet"))
+]
 
 
 @pytest.mark.slow
