@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import gmean as geometric_mean
 
 from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError
 from retlib.evaluation.results import ALONE, Results
 from retlib.report.claims import (
     CONTRADICTED,
@@ -20,6 +21,7 @@ from retlib.report.claims import (
     HOLDS,
     INCONCLUSIVE,
     INDICATION,
+    LEVEL,
     NO_EFFECT,
     NOT_TESTED,
     SIGNS,
@@ -30,11 +32,13 @@ from retlib.report.claims import (
     tested_in,
 )
 from retlib.report.records import called
-from retlib.report.tables import means
+from retlib.report.tables import means, paired
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
 SHOWN = 6
+# What a box calls a system by, which differs from collection to collection.
+CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
 # Lines of values of a box; and the digits of a value, in points and in another unit.
 TOLD, DIGITS = 5, (".1f", ".3g")
 
@@ -88,9 +92,9 @@ def _measured(
         values = values.reindex(list(collections) or values.index)
         trained = [name for name in trained if not among or found.kinds().get(name, ALONE) == among]
     told: dict[str, list[str]] = {}
-    pairs: dict[str, tuple[float, float]] = {}
+    pairs: dict[str, tuple[float, float, bool | None]] = {}
     ranked = [name for name in trained if name not in systems] or [*values.columns.difference(systems)]
-    chosen = [each for each in ("best", "worst") if each in systems]
+    chosen = [each for each in CHOSEN if each in systems]
     if chosen:
         values = values.dropna(how="all", subset=ranked)
     for collection, row in (values if unit else 100 * values).iterrows():
@@ -99,7 +103,9 @@ def _measured(
         shown = [name for name in dict.fromkeys(stand_for.get(each, each) for each in systems) if name in row.dropna()]
         name = called(collection) if isinstance(collection, str) else f"{collection:,}"
         if answer and {*(pair := [stand_for.get(each, each) for each in answer])} <= {*row.dropna().index}:
-            pairs[name] = (row[pair[0]], row[pair[1]])
+            tries = len(known) ** sum(each in CHOSEN for each in answer)
+            clear = None if unit else _more_than_chance(found, str(collection), measure, *pair, tries)
+            pairs[name] = (row[pair[0]], row[pair[1]], clear)
         if shown and len(told) < TOLD:
             text = "; ".join(f"{each} **{row[each]:{DIGITS[bool(unit)]}}**" for each in shown)
             told.setdefault(text, []).append(name)
@@ -115,25 +121,42 @@ def _measured(
     return [*_answered(pairs, answer, unit), head, *lines, ""]
 
 
-def _answered(pairs: Mapping[str, tuple[float, float]], systems: Sequence[str], unit: str) -> list[str]:
+def _more_than_chance(found: Results, collection: str, measure: str, one: str, other: str, tries: int) -> bool | None:
+    """Whether a paired test says so, corrected (Bonferroni) for what else could have been chosen; None without rows."""
+    try:
+        return bool(paired(found, collection, measure, one, other).p_value() * tries < LEVEL)
+    except DataError:  # such as of a measure that is not recorded query by query
+        return None
+
+
+def _answered(pairs: Mapping[str, tuple[float, float, bool | None]], systems: Sequence[str], unit: str) -> list[str]:
     """A sentence that compares two systems: on which collections the one is ahead, and by how much."""
     if not pairs:
         return []
-    words = {"best": "the best of what is trained", "worst": "the worst"}
-    one, other = words.get(systems[0], systems[0]), words.get(systems[1], systems[1])
+    one, other = CHOSEN.get(systems[0], systems[0]), CHOSEN.get(systems[1], systems[1])
     if unit:
-        return [
-            f"**Here {one} needs {_span([a / b for a, b in pairs.values()], '.2g')} times the {unit} of {other}.**\n"
-        ]
-    gaps = {name: a - b for name, (a, b) in pairs.items()}
+        ratios = _span([a / b for a, b, _ in pairs.values()], ".2g")
+        return [f"**Here {one} needs {ratios} times the {unit} of {other}.**\n"]
+    gaps = {name: a - b for name, (a, b, _) in pairs.items()}
     parts = []
     for sign, word in ((1, "ahead of"), (-1, "behind")):
         if names := [name for name, gap in gaps.items() if gap * sign > 0]:
             alike = {1: names[0], 2: "both collections"}.get(len(names), f"all {len(names)} collections")
             where = alike if len(names) == len(gaps) else "; ".join(names)
             size = _span([abs(gaps[name]) for name in names], ".1f")
-            parts.append(f"{word} {other} on {where}, by {size} points")
+            clear = [pairs[name][2] for name in names]
+            parts.append(f"{word} {other} on {where}, by {size} points{_chance(clear)}")
     return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
+
+
+def _chance(clear: Sequence[bool | None]) -> str:
+    """On how many collections a difference is more than chance; "" where nobody knows."""
+    if None in clear:
+        return ""
+    count = sum(map(bool, clear))
+    return {0: " (no more than chance)", len(clear): " (more than chance)"}.get(
+        count, f" (more than chance on {count})"
+    )
 
 
 def _span(values: Sequence[float], digits: str) -> str:

@@ -187,6 +187,18 @@ def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
     )
 
 
+def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
+    found = on("xyz", ("A", "B", "C"), A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.1, 0.1])
+    p = {"x": 0.04, "y": 0.01, "z": 0.2}
+    monkeypatch.setattr(in_short, "paired", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
+    box = answers(monkeypatch, found, systems=["A", "B"], answer=["A", "B"])
+    assert "points (more than chance), and behind B on z, by 10.0 points (no more than chance)" in box
+    # The best is one of three, so that its p counts thrice.
+    box = answers(monkeypatch, found, systems=["best", "worst"], answer=["best", "worst"])
+    assert "collections, by 40.0 to 70.0 points (no more than chance)" in box
+    assert "(more than chance on 1)" in answers(monkeypatch, found, systems=["best"], answer=["best", "C"])
+
+
 def test_times_are_compared_by_geometric_means(monkeypatch):
     found = recorded(slow=[1.0, 4.0], quick=[1.0, 1.0])
     box = answers(monkeypatch, found, systems=["slow", "quick"], answer=["slow", "quick"], unit="seconds")
