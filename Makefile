@@ -3,6 +3,7 @@
 PROFILE ?= quick
 JOBS ?= 2
 SEEDS ?=
+CASES ?=
 PYTHON ?= python3
 
 BIN := .venv/bin
@@ -25,12 +26,13 @@ OTHER_KERNEL := $(BIN)/python -c 'import numpy, threadpoolctl; \
 	print("Prescott" if own & {"Haswell", "Zen"} else "Haswell")'
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab clean
+.PHONY: help book test lab bench clean
 
 help:
 	@echo "make book [PROFILE=quick] [JOBS=2] [SEEDS=\"0 1 2\"]   run the notebooks, build the book"
 	@echo "make test                                          run the tests"
 	@echo "make lab                                           JupyterLab with the notebooks"
+	@echo "make bench [CASES=\"05-bm25 ...\"]                   ours beside peers' on an idle machine; see -m benchmarks --help"
 	@echo "make clean                                         remove all that was made or fetched, but .venv"
 	@echo
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
@@ -48,6 +50,9 @@ test: $(READY)
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir . --preferred-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
+bench: $(READY) .venv/benchmarks
+	@$(BIN)/python -m benchmarks $(CASES)
+
 clean:
 	rm -rf _build .snakemake .pytest_cache .ruff_cache .hypothesis
 
@@ -64,4 +69,9 @@ $(READY): constraints.txt pyproject.toml
 # The weights that the profile of the same name begins with.
 .venv/checkpoint: $(READY)
 	@$(PIP) --no-build-isolation --no-compile -e ".[checkpoint]"
+	@touch $@
+
+# What the book's own code is measured beside.
+.venv/benchmarks: $(READY)
+	@$(PIP) --no-build-isolation --no-compile -e ".[benchmarks]"
 	@touch $@

@@ -1,0 +1,1 @@
+"""What this book is fast at and what it is not, each beside a peer in one run: ``python -m benchmarks --help``."""
