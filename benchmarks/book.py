@@ -40,10 +40,10 @@ def starting(scale: Scale) -> Iterator[Line]:
     """Seconds until each is there, in a process of its own that has run before."""
     for what, code in list(STARTED.items())[: scale(None, 2)]:
         start = partial(subprocess.run, [sys.executable, "-c", code], check=True, cwd=runtime.root())
-        rounds = [timed(start) for _ in range(scale(4, 2))]
+        rounds = [timed(start) for _ in range(scale(3, 2))]
         yield Line("starting", {"what": what, "seconds": median(each.seconds for each in rounds[1:])})
     if not scale.quick:
-        rounds = [timed(notebook) for _ in range(4)]
+        rounds = [timed(notebook) for _ in range(3)]
         yield Line("starting", {"what": "a notebook with them", "seconds": median(each.seconds for each in rounds[1:])})
 
 

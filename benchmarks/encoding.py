@@ -11,7 +11,6 @@ import numpy as np
 from benchmarks import inputs
 from benchmarks.harness import CASES, Duel, Scale, installed
 from retlib.core import runtime
-from retlib.data import datasets
 from retlib.data.text import WordPiece
 from retlib.data.tokenized import texts
 from retlib.models.exporting import Card, export
@@ -41,11 +40,11 @@ def cosines_apart(mine: np.ndarray, other: np.ndarray) -> float:
 def encoding(scale: Scale) -> Iterator[Duel]:
     """Both sort by length, and multiply in bfloat16 where the processor does."""
     installed("sentence_transformers")
-    collection = datasets.load(inputs.TRIED) if scale.quick else inputs.at_hand(1)[0]
+    collection = inputs.collections(scale, 1)[0]
     read = texts(collection).tolist()
     words = WordPiece.train(read, scale(inputs.TOKENS, 2000))
     for layers, width in SIZES[: scale(2, 1)]:
-        some = read[: scale(2048, 64) // (layers // 2)]
+        some = read[: scale(3072, 128) // layers**2 * 2]
         made = Architecture(layers=layers, width=width, dimension=width, pooling="all", document_length=LENGTH)
         mine = Retriever.fresh(made, words, seed=0)
         with tempfile.TemporaryDirectory() as folder:

@@ -78,7 +78,7 @@ def generation(scale: Scale) -> Iterator[Duel]:
     """Passages a second."""
     from transformers import BartForConditionalGeneration
 
-    words, passages = inputs.wordpiece(), inputs.token_rows(scale(96, 8), 64)
+    words, passages = inputs.wordpiece(), inputs.token_rows(scale(48, 8), 64)
     torch.manual_seed(0)
     model = Bart.from_scratch(words, LAYERS, WIDTH, 128).eval()
     for weight in model.parameters():  # so that the passages make a difference

@@ -84,7 +84,7 @@ def growth(scale: Scale) -> Iterator[Line]:
 @CASES.register("09-pretraining-corpus")
 def pretraining(scale: Scale) -> Iterator[Line]:
     """Articles streamed into a corpus, and batches of ICT drawn from it: time, and memory that is added at the peak."""
-    for megabytes in scale((10, 30, 60), (0.2,)):
+    for megabytes in scale((2, 6, 20), (0.2,)):
         some = [next(inputs.made_up_articles(seed)).passages[0] for seed in range(3)]
         words, read = WordPiece.train(some, 2000), [0]
 

@@ -37,7 +37,7 @@ from retlib.evaluation.results import Results
 
 PROFILE, OURS = "benchmarks", "ours"  # under which rows are recorded, and what the contender of this book is called
 # Rounds of a duel, and the fewest of one that takes more than so many seconds.
-ROUNDS, FEWEST, LONG = 5, 3, 25.0
+ROUNDS, FEWEST, LONG = 5, 3, 15.0
 # Cores that other processes may keep busy beside those that are measured: what a machine does that rests.
 SLACK = 0.2
 # Seconds over which that is counted, at least: the machine counts hundredths.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.harness import Scale
 from retlib.core.errors import DataError, require
 from retlib.data import datasets
 from retlib.data.collection import Article, Collection
@@ -18,6 +19,8 @@ DIMENSION, TOKENS = 128, 8000
 # Collections with questions and passages: the papers' where their files are at hand, else the embedded ones.
 COLLECTIONS = ("natural-questions-passages", "squad-passages", "pydocs-source", "pydocs-target")
 TRIED = "pydocs-passages-smoke"
+# Whose passages are of many lengths, unlike those of the papers, most of which are cut.
+VARIED = "pydocs-source"
 
 
 def vectors(count: int, seed: int = 0) -> np.ndarray:
@@ -83,9 +86,11 @@ def made_up_articles(seed: int = 0) -> Iterator[Article]:
             number += 1
 
 
-def at_hand(count: int) -> list[Collection]:
-    """The first collections whose data are here."""
-    found = []
+def collections(scale: Scale, count: int) -> list[Collection]:
+    """The first so many collections whose data are here, or a tiny one."""
+    if scale.quick:
+        return [datasets.load(TRIED)]
+    found: list[Collection] = []
     for name in COLLECTIONS:
         try:
             found += [datasets.load(name)] if len(found) < count else []

@@ -10,7 +10,6 @@ import numpy as np
 from benchmarks import inputs
 from benchmarks.harness import CASES, Duel, Scale
 from retlib.core import runtime
-from retlib.data import datasets
 from retlib.data.text import words
 from retlib.data.tokenized import texts
 from retlib.retrieval.lexical import BM25
@@ -79,8 +78,8 @@ def documents_apart(mine: tuple, other: tuple) -> float:
 @CASES.register("05-bm25")
 def bm25(scale: Scale) -> Iterator[Duel]:
     """Words, index and search, from texts."""
-    collection = datasets.load(inputs.TRIED) if scale.quick else inputs.at_hand(1)[0]
-    documents = texts(collection).tolist()[: scale(20_000, 300)]
+    collection = inputs.collections(scale, 1)[0]
+    documents = texts(collection).tolist()[: scale(4000, 300)]
     asked = collection.queries["text"].tolist()[: scale(1000, 20)]
     for name, make, some, apart, tolerance in (
         ("bm25s, the same words", same_words, asked, scores_apart, SAME),

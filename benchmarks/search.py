@@ -39,7 +39,6 @@ INDEXES = (
     ("IVF{lists},PQ32", {"nprobe": 32}),
     ("PQ64x4fs,RFlat", {"k_factor": 4}),
     ("OPQ32,PQ32x4fs", {}),
-    ("OPQ32,PQ32", {}),
 )
 
 
@@ -147,7 +146,7 @@ def ltre_step(scale: Scale) -> Iterator[Line]:
     for size in scale((10_000, 100_000, 1_000_000), (1_000, 2_000)):
         documents = inputs.vectors(size)
         refresh = {"encoding the corpus, by the seconds of each document": per_document * size}
-        for pattern, search in (INDEXES[0], INDEXES[3], INDEXES[7]):
+        for pattern, search in (INDEXES[0], INDEXES[3], INDEXES[6]):
             factory = pattern.format(lists=min(1024, size // 40))
             with runtime.Stopwatch() as building:
                 built = index.build(factory, documents, search)

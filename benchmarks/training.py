@@ -22,6 +22,7 @@ from benchmarks import inputs
 from benchmarks.harness import CASES, Duel, Line, Scale, Timed, installed
 from retlib.core import runtime
 from retlib.data import datasets
+from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs, rows_of_step
 from retlib.data.text import WordPiece, bert_tokenizer
 from retlib.data.tokenized import tokenize
@@ -236,31 +237,36 @@ def apart(mine: Trained, other: Trained) -> float:
     return abs(mine.loss - other.loss) / mine.loss
 
 
-def first_job(scale: Scale, batch: int, steps: int, rate: float, **how: Any) -> Job:
-    """The first pairs of the first collection at hand."""
-    collection = datasets.load(inputs.TRIED) if scale.quick else inputs.at_hand(1)[0]
+def job_of(scale: Scale, collection: Collection, batch: int, steps: int, rate: float, **how: Any) -> Job:
+    """The first pairs of a collection."""
     queries, documents = inputs.training_pairs(collection)
-    words = WordPiece.train([*queries, *documents], 2000 if scale.quick else inputs.TOKENS)
-    some = slice(batch * steps)
+    words, some = WordPiece.train([*queries, *documents], scale(inputs.TOKENS, 2000)), slice(batch * steps)
     return Job(queries[some], documents[some], words, batch, steps, rate, **how)
 
 
 @CASES.register("01-training")
 def training(scale: Scale) -> Iterator[Duel]:
-    """A Transformer of two layers, with batches as small as they are and as large as memory would not hold."""
+    """A Transformer of two layers: on texts of one length and of many, and in batches that memory would not hold."""
     installed("sentence_transformers", "datasets")
-    name = "MultipleNegativesRankingLoss"
-    for precision in ["float32", "bfloat16"] if runtime.has_bfloat16() and not scale.quick else ["float32"]:
-        job = first_job(scale, scale(128, 16), scale(10, 3), 1e-3, precision=precision)
+    name, precisions = (
+        "MultipleNegativesRankingLoss",
+        ["float32", "bfloat16"] if runtime.has_bfloat16() else ["float32"],
+    )
+    first = inputs.collections(scale, 1)[0]
+    varied = first if scale.quick else datasets.load(inputs.VARIED)
+    for collection, precision in [(first, each) for each in precisions] + [(varied, precisions[-1])] * (
+        not scale.quick
+    ):
+        job = job_of(scale, collection, scale(128, 16), scale(10, 3), 1e-3, precision=precision)
         yield Duel(
-            f"Transformer, batches of {job.batch}, {precision}", "pairs/s", job.batch * job.steps,
+            f"Transformer on {collection.name}, batches of {job.batch}, {precision}", "pairs/s", job.batch * job.steps,
             lambda job=job: ours(job, transformer), {name: lambda job=job: theirs(job, their_transformer)},
             apart, APART, goal=2.5,
         )  # fmt: skip
-    # A chunk as large as each is fastest with.
-    large = first_job(scale, scale(2048, 32), 1, 1e-3, precision=job.precision, chunk=scale(256, 16))
+    # In chunks of a size that each is fast with.
+    large = job_of(scale, first, scale(2048, 32), 1, 1e-3, precision=precisions[-1], chunk=scale(256, 16))
     yield Duel(
-        f"Transformer, batches of {large.batch} in chunks, {large.precision}", "pairs/s", large.batch,
+        f"Transformer on {first.name}, batches of {large.batch} in chunks, {large.precision}", "pairs/s", large.batch,
         lambda: ours(large, transformer),
         {f"Cached{name}": lambda: theirs(large, their_transformer, cached=scale(64, 8))}, apart, APART, goal=2.5,
     )  # fmt: skip
@@ -271,7 +277,7 @@ def bag_of_words(scale: Scale) -> Iterator[Duel]:
     """A mean of word embeddings; Adam moves the words of a batch alone, or all: that trainer wants dense gradients."""
     installed("sentence_transformers", "datasets")
     whole = {"lengths": (None, None), "optimizer": "sparse_adam"}
-    job = first_job(scale, scale(1000, 32), scale(6, 2), 0.01, **whole)
+    job = job_of(scale, inputs.collections(scale, 1)[0], scale(1000, 32), scale(6, 2), 0.01, **whole)
     peers = {
         "StaticEmbedding": lambda: theirs(job, their_bag),
         "bare loop, dense Adam": lambda: bare(job),
@@ -286,8 +292,8 @@ def bag_of_words(scale: Scale) -> Iterator[Duel]:
 def curves(scale: Scale) -> Iterator[Line]:
     """Quality after equal seconds, from random weights, each with the rate and the batch that it is often given."""
     installed("sentence_transformers", "datasets")
-    for collection in [datasets.load(inputs.TRIED)] if scale.quick else inputs.at_hand(2):
-        exam = inputs.Exam.of(collection, scale(200, 20), scale(2000, 50))
+    for collection in inputs.collections(scale, 2):
+        exam = inputs.Exam.of(collection, scale(150, 20), scale(600, 50))
         queries, documents = inputs.training_pairs(collection)
         words = WordPiece.train([*queries, *documents], scale(inputs.TOKENS, 2000))
         precision = "bfloat16" if runtime.has_bfloat16() else "float32"
@@ -300,7 +306,7 @@ def curves(scale: Scale) -> Iterator[Line]:
             ("sentence-transformers, StaticEmbedding", theirs, their_bag, shallow),
         ):
             tried = Job(queries, documents, words, steps=3, **how)
-            tried = Job(queries, documents, words, steps=fitting(tried, run, make, scale(12.0, 0.2)), decay=True, **how)
+            tried = Job(queries, documents, words, steps=fitting(tried, run, make, scale(8.0, 0.2)), decay=True, **how)
             for seconds, mark in run(tried, make, exam).output.curve:
                 told = {"contender": name, "collection": collection.name, "seconds": seconds, "RR": mark}
                 yield Line("curves", told | {"steps": tried.steps})
