@@ -248,15 +248,10 @@ def job_of(scale: Scale, collection: Collection, batch: int, steps: int, rate: f
 def training(scale: Scale) -> Iterator[Duel]:
     """A Transformer of two layers: on texts of one length and of many, and in batches that memory would not hold."""
     installed("sentence_transformers", "datasets")
-    name, precisions = (
-        "MultipleNegativesRankingLoss",
-        ["float32", "bfloat16"] if runtime.has_bfloat16() else ["float32"],
-    )
+    name, precisions = "MultipleNegativesRankingLoss", runtime.PRECISIONS[: 1 + runtime.has_bfloat16()]
     first = inputs.collections(scale, 1)[0]
     varied = first if scale.quick else datasets.load(inputs.VARIED)
-    for collection, precision in [(first, each) for each in precisions] + [(varied, precisions[-1])] * (
-        not scale.quick
-    ):
+    for collection, precision in dict.fromkeys([*((first, each) for each in precisions), (varied, precisions[-1])]):
         job = job_of(scale, collection, scale(128, 16), scale(10, 3), 1e-3, precision=precision)
         yield Duel(
             f"Transformer on {collection.name}, batches of {job.batch}, {precision}", "pairs/s", job.batch * job.steps,
