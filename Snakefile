@@ -50,9 +50,10 @@ def plugins():
 
 
 def recorded(name):
-    if PLANS[name].parameters.get("source") != "reference":
-        return []
-    return (ROOT / "data" / "reference" / PLANS[name].parameters["profile"] / name).rglob("*.parquet")
+    parameters = PLANS[name].parameters
+    read = [f"{parameters['profile']}/{name}"] if parameters.get("source") == "reference" else []
+    read = read or parameters.get("recorded", [])  # the folders that a page reads whole
+    return [path for each in read for path in (ROOT / "data" / "reference" / each).rglob("*.parquet")]
 
 
 rule book:

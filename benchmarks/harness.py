@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -253,6 +254,8 @@ def alone(name: str, *how: bool) -> Results | str:
             return pool.submit(work, name, *how).result()
         except RetlibError as error:
             return f"{name}: {error}"
+        except Exception:  # the other cases go on
+            return f"{name}: {traceback.format_exc()}"
 
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
