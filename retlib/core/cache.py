@@ -149,6 +149,36 @@ def last(path: Path) -> Path | None:
     return next((found for found in _put(path) if found.stem == f"{path.stem}-{checksum(found)}"), None)
 
 
+def parts(
+    folder: Path, rows: int, size: int, file: str, make: Callable[[slice], Callable[[Path], None]], **bar: str
+) -> Iterator[Path]:
+    """The files of something that is made in parts of `size` rows, in order; a kill costs the part in the making.
+
+    Parameters
+    ----------
+    folder : Path
+        As `artefact` gives it.
+    file : str
+        Name of a part, whose number of the first row comes before the suffix.
+    make : callable
+        From the rows of a part to what writes its file, as `put` takes it.
+    bar : str
+        What `retlib.core.runtime.progress` is told.
+    """
+    path = parallel.shared(folder) / file
+    with runtime.progress(total=rows, **bar) as shown:
+        for start in range(0, rows, size):
+            part = slice(start, min(start + size, rows))
+            place = path.with_stem(f"{path.stem}-{start:09d}")
+            found = parallel.agreed(last(place))
+            if found is None:  # each process makes it: they may encode together
+                write = make(part)
+                found = parallel.agreed(put(place, write) if parallel.rank() == 0 else None)
+            shown.update(part.stop - start)
+            yield found
+    parallel.agreed(None)  # all have read them
+
+
 def _put(path: Path) -> list[Path]:
     """Files put at a path, the latest first."""
     found = path.parent.glob(f"{path.stem}-*{path.suffix}")

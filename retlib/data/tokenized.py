@@ -21,9 +21,9 @@ TWO_PARTS = (("sentence", "context"), ("title", "text"))
 WHOLE = 2**31 - 1
 
 
-def texts(collection: Collection) -> pd.Series:
-    """What a lexical system reads of the documents: title and text, or text where there is no title."""
-    documents = collection.documents
+def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.Series:
+    """What a lexical system reads of some documents: title and text, or text where there is no title."""
+    documents = collection.documents.iloc[rows]
     if "title" not in documents or "sentence" in documents:
         return documents["text"]
     return (documents["title"] + " " + documents["text"]).rename("text")
@@ -36,30 +36,53 @@ def tokens_key(tokenizer: Tokenizer) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TokenizedCollection:
-    """A collection, tokenized: a candidate of ReQA is sentence, separator and passage; another document
-    is title, separator and text, or its text where it has no title. Words have no separator.
+    """A collection, tokenized when it is asked for: a candidate of ReQA is sentence, separator and passage; another
+    document is title, separator and text, or its text where it has no title. Words have no separator.
 
     Parameters
     ----------
     collection : Collection
         Documents of ReQA have `sentence` and `context`.
-    queries, documents : TokenTable
-        A row for each query and each document.
-    tokens : str
-        What vocabulary and lengths make different, in short.
+    tokenizer : Tokenizer
+    query_length, document_length : int or None
+        Tokens beyond these are cut off.
     """
 
     collection: Collection
-    queries: TokenTable
-    documents: TokenTable
-    tokens: str
+    tokenizer: Tokenizer
+    query_length: int | None
+    document_length: int | None
 
     @classmethod
     def of(
         cls, collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
     ) -> TokenizedCollection:
-        """Tokenize a collection's queries and documents, and cut them at so many tokens, if any; the last are kept."""
+        """A collection as so many tokens of its queries and documents; the last few are kept."""
         return _tokenized(collection, tokenizer, query_length, document_length)
+
+    @cached_property
+    def queries(self) -> TokenTable:
+        """A row for each query."""
+        return tokenize(self.collection.queries["text"], self.tokenizer, self.query_length)
+
+    @cached_property
+    def documents(self) -> TokenTable:
+        """A row for each document."""
+        return self.block(slice(None))
+
+    def block(self, rows: slice | np.ndarray) -> TokenTable:
+        """Token rows of some documents, which are not kept."""
+        frame = self.collection.documents
+        parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
+        if parts and isinstance(self.tokenizer, WordPiece):
+            first, second = (frame[part].iloc[rows] for part in parts)
+            return _two_parts(first, second, self.tokenizer, self.document_length or WHOLE)
+        return tokenize(texts(self.collection, rows), self.tokenizer, self.document_length)
+
+    @cached_property
+    def tokens(self) -> str:
+        """What vocabulary and lengths make different, in short."""
+        return cache.key([tokens_key(self.tokenizer), self.query_length, self.document_length])
 
     @cached_property
     def address(self) -> dict[str, str]:
@@ -111,19 +134,7 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> 
     return table if length is None else concatenate([table.segment], length)
 
 
-@lru_cache(maxsize=12)  # a study asks for the same one for every system and seed
-def _tokenized(
-    collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
-) -> TokenizedCollection:
-    frame = collection.documents
-    parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
-    if parts and isinstance(tokenizer, WordPiece):
-        documents = _two_parts(frame[parts[0]], frame[parts[1]], tokenizer, document_length or WHOLE)
-    else:
-        documents = tokenize(texts(collection), tokenizer, document_length)
-    queries = tokenize(collection.queries["text"], tokenizer, query_length)
-    key = cache.key([tokens_key(tokenizer), query_length, document_length])
-    return TokenizedCollection(collection, queries, documents, key)
+_tokenized = lru_cache(maxsize=12)(TokenizedCollection)  # a study asks for the same one for every system and seed
 
 
 def _two_parts(first: pd.Series, second: pd.Series, wordpiece: WordPiece, length: int) -> TokenTable:

@@ -222,7 +222,7 @@ def disputed(demo: SearchDemo, systems: Sequence[str], count: int, among: int = 
 
 def _encoded_why(retriever: Retriever, collection: Collection, question: str, row: int) -> Why:
     """Of a dual encoder, in float32: a token of many is worth less than what bfloat16 rounds away."""
-    asked, read = retriever.tokenize([question]), retriever.reads(collection).documents.take(np.array([row]))
+    asked, read = retriever.tokenize([question]), retriever.reads(collection).block(np.array([row]))
     query, document = encode(retriever.model.queries, asked)[0], encode(retriever.model.documents, read)[0]
     score, names = float(query @ document), retriever.tokenizer.tokens
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from retlib.core import cache, runtime
+from retlib.core import cache, parallel, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles
@@ -325,32 +324,26 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
     }  # fmt: skip
 
     def make(folder: Path) -> None:
-        parts = list(_parts(generator, texts, how, seed, folder / "parts"))
-        written = pd.concat([pd.read_parquet(part) for part in parts])
+        table = generator.passages(texts)
+        order = np.argsort(table.lengths, kind="stable")
+
+        def write(part: slice) -> Callable[[Path], None]:
+            rows = order[part]
+            return _written(generator, texts.index[rows], table.take(rows), how, seed).to_parquet
+
+        told = {"desc": f"{how.name} queries", "unit": "passage"}
+        parts = cache.parts(folder, len(order), PART, "part.parquet", write, **told)
+        written = pd.concat(map(pd.read_parquet, parts))
         order = ["passage_id", "log_likelihood", "query"]
         written = written.sort_values(order, ascending=[True, False, True], kind="stable", ignore_index=True)
         written.to_parquet(folder / "queries.parquet")
-        shutil.rmtree(folder / "parts")
+        for part in parallel.shared(folder).glob("part-*"):
+            part.unlink(missing_ok=True)
 
     folder = cache.artefact("generated", WRITTEN, settings, make)
     found = pd.read_parquet(folder / "queries.parquet")
     found.attrs["name"] = folder.name
     return found
-
-
-def _parts(generator: Generator, texts: pd.Series, how: Decoding, seed: int, folder: Path) -> Iterator[Path]:
-    """The files of all parts, in order; those that are not there are made."""
-    folder.mkdir(exist_ok=True)
-    table = generator.passages(texts)
-    order = np.argsort(table.lengths, kind="stable")
-    with runtime.progress(total=len(order), desc=f"{how.name} queries", unit="passage") as bar:
-        for start in range(0, len(order), PART):
-            path, rows = folder / f"{start:09d}.parquet", order[start : start + PART]
-            part = cache.last(path)
-            if part is None:
-                part = cache.put(path, _written(generator, texts.index[rows], table.take(rows), how, seed).to_parquet)
-            bar.update(len(rows))
-            yield part
 
 
 def _written(generator: Generator, ids: pd.Index, table: TokenTable, how: Decoding, seed: int) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
 VECTORS, INDEX, RUN, LISTS = 3, 2, 1, 1  # versions of what is made here
+# Documents that are tokenized and encoded at once: what a kill can cost.
+BLOCK = 16_384
 # What answers any question: from its text and k to the scores and rows of the k best documents, best first; row -1 for
 # none.
 Answer = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
@@ -27,25 +29,44 @@ Answer = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
     """Encodings of all documents, made once for each document encoder that is not cheap: float32, shape (D, d)."""
+    rows = len(tokenized.collection.documents)
     if ENCODERS.get(retriever.architecture.encoder).cheap:
-        return retriever.encode_documents(tokenized.documents)
-    return _encoded(retriever, tokenized)["vectors"]
+        blocks = runtime.progress(range(0, rows, BLOCK), desc="documents encoded", unit="block")
+        encoded = (retriever.encode_documents(tokenized.block(slice(start, start + BLOCK))) for start in blocks)
+        return _stacked(encoded, rows)
+    return _stacked((load_file(part)["vectors"] for part in _encoded(retriever, tokenized)), rows)
+
+
+def _stacked(blocks: Iterable[np.ndarray], rows: int) -> np.ndarray:
+    """Blocks one below the other; unlike `np.concatenate`, at no time in memory twice."""
+    found, start = np.empty((rows, 0), dtype=np.float32), 0
+    for block in blocks:
+        found = found if start else np.empty((rows, block.shape[1]), dtype=block.dtype)
+        found[start : start + len(block)] = block
+        start += len(block)
+    return found
 
 
 def encoding_seconds(retriever: Retriever, tokenized: TokenizedCollection) -> float:
     """The seconds that `encode_corpus` took."""
-    return float(_encoded(retriever, tokenized)["seconds"][0])
+    return float(sum(load_file(part)["seconds"][0] for part in _encoded(retriever, tokenized)))
 
 
-def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> dict[str, np.ndarray]:
+def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> list[Path]:
+    """The files of the documents' encodings, block by block."""
     settings = {"encoder": retriever.document_fingerprint, **tokenized.address, "threads": runtime.threads()}
 
-    def make(folder: Path) -> None:
+    def write(rows: slice) -> Callable[[Path], None]:
+        table = tokenized.block(rows)
         with runtime.Stopwatch() as watch:
-            vectors = retriever.encode_documents(tokenized.documents)
-        save_file({"vectors": vectors, "seconds": np.array([watch.seconds])}, folder / "vectors.safetensors")
+            vectors = retriever.encode_documents(table)
+        return lambda path: save_file({"vectors": vectors, "seconds": np.array([watch.seconds])}, path)
 
-    return load_file(cache.artefact("vectors", VECTORS, settings, make) / "vectors.safetensors")
+    def make(folder: Path) -> None:
+        told = {"desc": "documents encoded", "unit": "document"}
+        list(cache.parts(folder, len(tokenized.collection.documents), BLOCK, "vectors.safetensors", write, **told))
+
+    return sorted(cache.artefact("vectors", VECTORS, settings, make).glob("vectors*.safetensors"))
 
 
 def indexed(

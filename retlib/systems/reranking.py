@@ -218,14 +218,14 @@ class Reranked:
     def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
         model, first = self.reader.fit(target.trains, seed), self.first.answer(target, seed)
-        documents = model.reads(target.test).documents
+        read = model.reads(target.test)
 
         def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
             before, rows = first(text, max(k, self.depth))
             before, rows = before[rows >= 0], rows[rows >= 0]
             head = rows[: self.depth]
-            read = model.read(model.tokenize([text]), documents.take(head))
-            both = [(part[None, : self.depth], head[None]) for part in (before, read)]
+            again = model.read(model.tokenize([text]), read.block(head))
+            both = [(part[None, : self.depth], head[None]) for part in (before, again)]
             scores, best = (part[0, : len(head)] for part in runs.combined(both, self._weights))
             # What lies deeper is worse than all of these, by scores between 0 and 1.
             deeper = before[self.depth :] - before[self.depth :].max(initial=-np.inf) - 1

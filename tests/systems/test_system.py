@@ -16,10 +16,11 @@ from retlib.data.text import TokenTable
 from retlib.models.retriever import Architecture, Retriever
 from retlib.retrieval import runs
 from retlib.retrieval.lexical import BM25
+from retlib.systems import ranking as rankings
 from retlib.systems import system as systems
 from retlib.systems import training_data
 from retlib.systems.compose import Fused, Lexical, Listed, Reordered
-from retlib.systems.ranking import bm25_lists, encode_corpus, indexed, rank
+from retlib.systems.ranking import bm25_lists, encode_corpus, encoding_seconds, indexed, rank
 from retlib.systems.stages import Stage, Training
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import LabelledPairs, Labels, MaskedTokens, Pretraining
@@ -287,6 +288,30 @@ def test_encoding_leaves_a_training_as_it_was():
     before = [module.training for module in retriever.model.modules()]
     retriever.encode_queries(TokenTable.from_rows([[5], [6, 7]]))
     assert [module.training for module in retriever.model.modules()] == before
+
+
+def test_a_killed_encoding_goes_on_from_its_blocks(collection, own_build, monkeypatch):
+    retriever, real, encoded = Retriever.fresh(SMALL, UNITS, 0), Retriever.encode_documents, []
+    read = retriever.reads(collection)
+    whole = real(retriever, read.documents)
+    monkeypatch.setattr(rankings, "BLOCK", 16)
+
+    def killed(self, table):
+        encoded.append(len(table))
+        if len(encoded) == 3:
+            raise KeyboardInterrupt
+        return real(self, table)
+
+    monkeypatch.setattr(Retriever, "encode_documents", killed)
+    with pytest.raises(KeyboardInterrupt):
+        encode_corpus(retriever, read)
+    found = encode_corpus(retriever, read)
+    assert encoded == [16, 16, 8, 8]  # of 40 documents
+    np.testing.assert_array_equal(found, whole)
+    assert encoding_seconds(retriever, read) > 0 and len(encoded) == 4
+    cheap = Retriever.fresh(replace(SMALL, encoder="bag-of-words"), UNITS, 0)
+    np.testing.assert_array_equal(encode_corpus(cheap, read), real(cheap, read.documents))
+    assert encoded[4:] == [16, 16, 8]  # what is cheap is not kept
 
 
 def test_a_run_is_that_of_all_documents_by_inner_product_and_made_once(collection, own_build, monkeypatch):
