@@ -54,8 +54,9 @@ def sentences(text: str) -> list[str]:
     ]
 
 
-# A word that ends in a full stop, with closing quotes or brackets, before what may begin a sentence.
-_BOUNDARY = re.compile(r"""(\S+[.!?][)"'”’\]]*)\s+(?=["'“‘(\[]?[A-Z0-9])""")
+# A word that ends in a full stop, with closing quotes or brackets, before what may begin a sentence. It is looked for
+# from its first letter alone: from each, the time would be quadratic in the longest word, and some have megabytes.
+_BOUNDARY = re.compile(r"""(?<!\S)(\S+[.!?][)"'”’\]]*)\s+(?=["'“‘(\[]?[A-Z0-9])""")
 _WRAPPING = "()[]\"'“”‘’"
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st gen col sgt capt lt rev hon sen rep gov no nos vol vs etc al cf ca approx est fl inc ltd "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
@@ -76,7 +76,8 @@ def write(collection: Collection, folder: Path) -> None:
     names = {"query_id": "query-id", "doc_id": "corpus-id", "relevance": "score"}
     for split in collection.queries["split"].unique():
         judged = collection.judgments(split)[list(names)].rename(columns=names)
-        judged.to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE)
+        if len(judged):
+            judged.to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE)
 
 
 def unasked() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -110,16 +111,14 @@ def texts(entries: Entries, *columns: str) -> pd.DataFrame:
     Ids are ``_id`` or ``id``, texts or numbers.
     """
 
-    def row(line: str) -> tuple[str, list[str]]:
-        entry = json.loads(line.lstrip("\ufeff"))
+    def row(entry: dict) -> tuple[str, list[str]]:
         name = entry["_id"] if "_id" in entry else entry["id"]
-        return checked_id(name), [_text(entry.get(column) or "") for column in columns]
+        return checked_id(name), [checked_text(entry.get(column)) for column in columns]
 
     first, *others = (f"`{column}`" for column in columns)
     expected = f"an entry with `_id` and {first}" + (f", perhaps {', '.join(others)}" if others else "")
     rows: dict[str, list[str]] = {}
-    filled = replace(entries, numbered=(each for each in entries.numbered if each[1].strip()))
-    for number, (name, found) in filled.parsed(row, expected).numbered:
+    for number, (name, found) in entries.of_json(row, expected).numbered:
         if name in rows:
             raise entries.damaged(number, f"the id {name!r} stands there a second time")
         if not any(found):
@@ -137,13 +136,16 @@ def checked_id(name: object) -> str:
         raise ValueError(f"the id {name!r} is neither text nor a number")
     if not (found := str(name)) or found.split() != [found]:
         raise ValueError(f"the id {found!r} is empty or has white space, which would part it in a run on disk")
-    return found
+    return checked_text(found)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
+def checked_text(value: object) -> str:
+    """A text without the white space around it, empty for None; `ValueError` for what no file could hold as text."""
+    if not isinstance(value, str | None):
         raise ValueError(f"{value!r} is no text")
-    return value.strip()
+    found = (value or "").strip()
+    found.encode()  # JSON can spell half a letter
+    return found
 
 
 def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index) -> pd.DataFrame:
@@ -151,7 +153,7 @@ def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index) -> pd.D
 
     def judge(line: str) -> tuple[str, str, int]:
         query_id, doc_id, relevance = line.rstrip("\r\n").split("\t")
-        return query_id, doc_id, int(relevance)
+        return query_id, doc_id, int(np.int32(int(relevance)))
 
     numbered = iter(entries.numbered)
     names = next(numbered, (1, ""))[1].split("\t")
@@ -165,5 +167,7 @@ def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index) -> pd.D
                 raise entries.damaged(number, f"there is no {what} {name!r}")
         if rows.setdefault((query_id, doc_id), relevance) != relevance:
             raise entries.damaged(number, f"{query_id!r} and {doc_id!r} are judged otherwise before")
+    if not rows:
+        raise entries.damaged(2, "there is no judgment")
     frame = pd.DataFrame(list(rows), columns=["query_id", "doc_id"], dtype="str")
     return frame.assign(relevance=pd.Series(list(rows.values()), dtype=int))

@@ -7,7 +7,6 @@ import gzip
 import json
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,12 +47,18 @@ class Entries:
             for number, entry in self.numbered:
                 try:
                     found = parse(entry)
-                except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                    why = str(error) if type(error) is ValueError else repr(error)
+                except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+                    # That of undecoded bytes would show all of them.
+                    why = str(error) if type(error) is ValueError or isinstance(error, UnicodeError) else repr(error)
                     raise self.damaged(number, f"not {expected} ({why})") from error
                 yield number, found
 
         return replace(self, numbered=read())
+
+    def of_json(self, parse: Callable[[Any], Any], expected: str) -> Entries:
+        """What `parse` makes of the JSON in each line, with or without a byte-order mark; blank lines hold none."""
+        filled = ((number, line) for number, each in self.numbered if (line := each.strip("\ufeff \t\r\n")))
+        return replace(self, numbered=filled).parsed(lambda line: parse(json.loads(line)), expected)
 
     def damaged(self, number: int, problem: str) -> DataError:
         """The error for an entry."""
@@ -62,10 +67,12 @@ class Entries:
 
 @contextmanager
 def _unpacking(dataset: str, place: str) -> Iterator[None]:
-    """Turn what gzip, tar and zip raise for a damaged or truncated file into a `DataError`."""
+    """Turn what gzip, tar and zip raise for a damaged, truncated or encrypted file into a `DataError`."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile) as error:
+    except DataError:
+        raise
+    except Exception as error:  # of many kinds: of each way of packing its own
         raise damaged(dataset, place, f"it cannot be unpacked to its end ({error})") from error
 
 
@@ -154,8 +161,9 @@ def zipped(dataset: str, file: str | Path, member: str) -> Entries:
 
     def read() -> Iterator[bytes]:
         with zipfile.ZipFile(path) as archive:
-            if member not in archive.namelist():
-                raise damaged(dataset, str(path), f"it holds no {member}")
+            if (count := archive.namelist().count(member)) != 1:
+                problem = f"it holds {member} {count} times" if count else f"it holds no {member}"
+                raise damaged(dataset, str(path), problem)
             with archive.open(member) as raw:
                 yield from raw
 

@@ -20,6 +20,8 @@ from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.notebook_files import read_yaml
 
+MOST = 500  # letters of what is said of a damaged file
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -156,6 +158,7 @@ def _advice(entry: Entry, file: File) -> str:
 
 def damaged(dataset: str, place: str, problem: str) -> DataError:
     """The error for a file, or a place in it, that cannot be read as its official format."""
+    problem = problem if len(problem) <= MOST else f"{problem[:MOST]} …"  # it may quote a line of megabytes
     if dataset not in catalogue():  # somebody's own
         return DataError(f"{dataset}: {place}: {problem}.")
     return DataError(

@@ -7,7 +7,6 @@ is not absolute begins in the project's folder, wherever a notebook runs.
 from __future__ import annotations
 
 import csv
-import json
 import os
 import posixpath
 import re
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
-from zipfile import BadZipFile, ZipFile
+from urllib.parse import quote, unquote, urlsplit
+from zipfile import ZipFile
 
 import pandas as pd
 
@@ -34,7 +33,7 @@ from retlib.data.datasets.catalogue import damaged
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
 LONGEST = 2**31 - 1  # letters of a field of a table
-HEADING, LINK = re.compile(r"#{1,6}\s+(.*?)\s*#*$"), re.compile(r"!?\[([^\]]*)\]\(\s*<?([^)\s>]+)[^)]*\)")
+HEADING, LINK = re.compile(r"#{1,6}\s+(.*?)\s*#*$"), re.compile(r"!?\[([^\[\]]*)\]\(\s*<?([^)\s>]+)[^)]*\)")
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,10 @@ def forms() -> list[str]:
 
 
 def _path(name: str, place: str) -> Path:
-    path = (runtime.root() / Path(place).expanduser()).resolve()
-    require(path.exists(), f"{name}: there is nothing at {path}", DataError)
+    try:
+        path = (runtime.root() / Path(place).expanduser()).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:  # also a name that is too long, or a home that is not known
+        raise DataError(f"{name}: there is nothing at {place!r} ({error})") from error
     return path
 
 
@@ -113,7 +114,7 @@ def _of_beir(name: str, place: str) -> Own:
         try:
             with ZipFile(path) as archive:
                 members = archive.namelist()
-        except BadZipFile as error:
+        except Exception as error:  # of many kinds
             raise damaged(name, str(path), f"neither a folder nor a zip archive ({error})") from error
         corpora = [each for each in members if posixpath.basename(each) == "corpus.jsonl"]
         require(len(corpora) == 1, f"{name}: {path} holds {len(corpora)} files corpus.jsonl, not one", DataError)
@@ -124,6 +125,8 @@ def _of_beir(name: str, place: str) -> Own:
             return zipped(name, path, inside + file)
 
     splits = [split for split in SPLITS if f"qrels/{split}.tsv" in files]
+    others = [f for f in files if f.startswith("qrels/") and f.endswith(".tsv") and f[6:-4] not in SPLITS]
+    require(not others, f"{name}: {path} has {', '.join(others)}: splits are {', '.join(SPLITS)}", DataError)
     used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
     for file in used:
         require(file in files, f"{name}: {path} has no {file}", DataError)
@@ -133,6 +136,7 @@ def _of_beir(name: str, place: str) -> Own:
 
 def _of_csv(name: str, place: str) -> Own:
     path = _path(name, place)
+    require(path.is_file(), f"{name}: {path} is no file; another form is folder:<path>", DataError)
     return collected(name, (path,), lambda own: _table(own, path))
 
 
@@ -145,8 +149,10 @@ def _table(own: Own, path: Path) -> Collection:
     documents: dict[str, tuple[str, str]] = {}
     asked: list[tuple[str, str, str]] = []
     try:
-        if "text" not in (reader.fieldnames or ()):
-            raise entries.damaged(1, f"there is no column `text`, but {', '.join(reader.fieldnames or ['nothing'])}")
+        named = reader.fieldnames or []
+        if named.count("text") != 1 or len({*named}) < len(named):
+            told = ", ".join(named) or "nothing"
+            raise entries.damaged(1, f"the columns are {told}, and must be different ones with `text` among them")
         for row in reader:
             try:
                 doc_id = _beir.checked_id(row.get("id") or text_id(row["text"] or ""))
@@ -194,6 +200,8 @@ def _of_folder(name: str, place: str) -> Own:
     require(path.is_dir(), f"{name}: {path} is no folder; another form is csv:<file>", DataError)
     files = tuple(each for each in sorted(path.rglob("*")) if _is_page(each.relative_to(path)) and each.is_file())
     require(len(files) > 0, f"{name}: {path} has no file of {', '.join(PAGES)}", DataError)
+    wrong = [ascii(each.name) for each in files if re.search("[\udc80-\udcff]", str(each))]
+    require(not wrong, f"{name}: the names {', '.join(wrong)} are not UTF-8: rename these files", DataError)
 
     def articles() -> Iterator[Article]:
         known = {each.relative_to(path).as_posix() for each in files}
@@ -202,7 +210,7 @@ def _of_folder(name: str, place: str) -> Own:
 
     def collection() -> Collection:
         found = passages.passages(articles())
-        found.index = found.index.str.replace(r"\s", "_", regex=True).rename("doc_id")
+        found.index = found.index.str.replace(r"\s", lambda blank: quote(blank[0]), regex=True).rename("doc_id")
         return Collection(name, found, *_beir.unasked(), provenance=own.provenance)
 
     own = Own(name, collection, articles, files)
@@ -219,23 +227,29 @@ def _pages(name: str, path: Path, place: str, known: set[str]) -> Iterator[Artic
     entries = lines(name, path)
     if path.suffix.lower() == ".jsonl":
 
-        def row(line: str) -> tuple[str, str]:
-            entry = json.loads(line.lstrip("\ufeff"))
-            return str(entry.get("title") or ""), entry["text"].strip()
+        def row(entry: dict) -> tuple[str, str]:
+            title, text = _beir.checked_text(entry.get("title")), _beir.checked_text(entry["text"])
+            if not text:
+                raise ValueError("there is no text")
+            return title, text
 
-        for number, (title, text) in entries.parsed(row, "an entry with `text`, perhaps `title`").numbered:
+        for number, (title, text) in entries.of_json(row, "an entry with `text`, perhaps `title`").numbered:
             yield article(f"{place}:{number}", title or f"{place}:{number}", [_paragraphs(text)])
         return
     text = "".join(entries).lstrip("\ufeff")
     page = _html(text) if path.suffix.lower() in (".html", ".htm") else _marked(text, path.suffix.lower() == ".md")
     title, sections, links = page
+    sections = sections if any(sections) else [_paragraphs(title)]  # there is nothing else
     leads = (posixpath.normpath(posixpath.join(posixpath.dirname(place), link)) for link in map(_target, links))
     yield article(place, title or Path(place).stem, sections, [each for each in dict.fromkeys(leads) if each in known])
 
 
 def _target(link: str) -> str:
     """The file that a link names, without its place in it; "" of another address."""
-    parts = urlsplit(link)
+    try:
+        parts = urlsplit(link)
+    except ValueError:  # half an address of the sixth version
+        return ""
     return "" if parts.scheme or parts.netloc else unquote(parts.path)
 
 
@@ -311,6 +325,10 @@ class _Page(HTMLParser):
             self.title = " ".join([*self.title.split(), *data.split()])
         elif not self._open:
             self._text.append(data)
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """Take what opens like a section of SGML for a comment, as browsers do; the library asserts it is none."""
+        return self.parse_bogus_comment(i)
 
     def flush(self) -> None:
         """End a paragraph, or a heading."""

@@ -1,0 +1,156 @@
+"""Corpora damaged anywhere: an error that names the file, or everything that is still there; nothing else is raised."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import zipfile
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retlib.core.errors import DataError
+from retlib.data import datasets
+
+# Hand-run with more: RETLIB_EXAMPLES=5000 pytest tests/data/test_malformed.py
+fuzzed = settings(
+    max_examples=int(os.environ.get("RETLIB_EXAMPLES", 120)),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+IDS = ["d1", "d2", 3]
+BEIR = {
+    "corpus.jsonl": "".join(
+        json.dumps({"_id": name, "title": f"Title {name}", "text": f"Text of {name}, grün."}, ensure_ascii=False) + "\n"
+        for name in IDS
+    ),
+    "queries.jsonl": "".join(f'{{"_id": "q{n}", "text": "question {n}"}}\n' for n in range(4)),
+    "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq0\td1\t1\nq1\td2\t2\nq2\t3\t0\n",
+}
+TABLE = (
+    'id,title,text,question\n1,One,"First, text",What is one?\n2,,"Second\ntext",\n3,Three,Third text,What is three?\n'
+)
+PAGES = {
+    "a.txt": "A first paragraph.\n\nA second one.\n",
+    "deep/b.md": "# Title\n\nSome [words](../a.txt) here.\n\n## Head\n\nMore `words` there.\n",
+    "c.html": "<html><title>T</title><body><h1>H</h1><p>Words &amp; <a href='a.txt'>links</a>.</p></body></html>",
+    "d.jsonl": '{"title": "First", "text": "A line."}\n{"text": "Another line."}\n',
+}
+PIECES = [
+    "\ufeff", "\r\n", "\r", "\n", "\n\n", "\t", " ", "\0", "\x1c", "\u2028", '"', '""', "\\", "{", "}", "null", "true",
+    "-1", "1e999", "NaN", "9" * 30, "9" * 5000, "[" * 100_000, '\\ud800', '"_id"', '"id": 5, ', '"text": [], ', "\\t",
+    "://[", "](http://[x)", "<![x", "<!--", "<?", "&#xD800;", "<title>", "x" * 20_000, "q0\td1\t1\n", "text,", ",",
+]  # fmt: skip
+
+
+def damage(draw, content):
+    """Bytes with something cut out, put in, or both; now and then in another encoding."""
+    raw = content.encode(draw(st.sampled_from(["utf-8"] * 8 + ["utf-16", "latin-1"])))
+    for _ in range(draw(st.integers(1, 2))):
+        start = draw(st.integers(0, len(raw)))
+        end = draw(st.integers(start, min(len(raw), start + draw(st.sampled_from([0, 1, 40, 1000])))))
+        put = draw(st.one_of(st.sampled_from(PIECES).map(str.encode), st.binary(max_size=6)))
+        raw = raw[:start] + put + raw[end:]
+    return raw
+
+
+@st.composite
+def damaged(draw, files):
+    """The files, one of them damaged, left out or empty, and its name."""
+    name = draw(st.sampled_from(sorted(files)))
+    whole = {each: content.encode() for each, content in files.items()}
+    raw = draw(st.sampled_from([None, b"", b"\n"])) if draw(st.integers(0, 9)) == 0 else damage(draw, files[name])
+    return {**whole, name: raw}, name
+
+
+def write(folder, files):
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, content in files.items():
+        if content is not None:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return folder
+
+
+def loaded(name, said):
+    """The collection, or None of an error that says where it is and is no longer than a page."""
+    datasets._load.cache_clear()
+    try:
+        return datasets.load(name)
+    except DataError as error:
+        assert said in str(error) and len(str(error)) < 2000, str(error)[:3000]
+
+
+def entries(raw):
+    return [json.loads(line.lstrip("\ufeff")) for line in raw.decode().split("\n") if line.strip("\ufeff \t\r\n\x1c")]
+
+
+@fuzzed
+@given(made=damaged(BEIR), packed=st.booleans())
+def test_beir(tmp_path, made, packed):
+    files, _ = made
+    place = write(tmp_path / "mine", files)
+    if packed:
+        place = tmp_path / "mine.zip"
+        with zipfile.ZipFile(place, "w") as archive:
+            for name, content in files.items():
+                if content is not None:
+                    archive.writestr(f"x/{name}", content)
+    collection = loaded(f"beir:{place}", str(place))
+    if collection is not None:
+        found = {str(each.get("_id", each.get("id"))): each for each in entries(files["corpus.jsonl"])}
+        assert set(collection.documents.index) == set(found)
+        for name, title, text in collection.documents[["title", "text"]].itertuples():
+            given = [found[name].get(column) or "" for column in ("title", "text")]
+            assert [title, text] == [each.strip() for each in given]
+        if files["qrels/test.tsv"]:
+            judged = {line.rstrip("\r") for line in files["qrels/test.tsv"].decode().split("\n")[1:]} - {""}
+            assert len(collection.qrels) == len(judged)
+        else:
+            assert collection.queries.empty
+
+
+@fuzzed
+@given(data=st.data())
+def test_an_archive_whose_bytes_are_damaged(tmp_path, data):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(
+        buffer, "w", data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    ) as archive:
+        for name, content in BEIR.items():
+            archive.writestr(name, content)
+    raw = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    place = tmp_path / "mine.zip"
+    place.write_bytes(raw[: data.draw(st.sampled_from([len(raw), len(raw) // 2, len(raw) - 1]))])
+    loaded(f"beir:{place}", str(place))
+
+
+@fuzzed
+@given(made=damaged({"t.csv": TABLE}))
+def test_a_table(tmp_path, made):
+    files, name = made
+    if files[name] is None:
+        return
+    place = write(tmp_path / "mine", files) / name
+    collection = loaded(f"csv:{place}", f"{place}, line ")
+    if collection is not None:
+        rows = list(csv.DictReader(io.StringIO(files[name].decode().lstrip("\ufeff"), newline="")))
+        texts = {(row["text"].strip(), (row.get("title") or "").strip()) for row in rows}
+        assert texts == set(collection.documents[["text", "title"]].itertuples(index=False, name=None))
+        assert len(collection.queries) == len({asked for row in rows if (asked := (row.get("question") or "").strip())})
+
+
+@fuzzed
+@given(made=damaged(PAGES))
+def test_pages(tmp_path, made):
+    files, name = made
+    place = write(tmp_path / "mine", files)
+    collection = loaded(f"folder:{place}", str(place / name))
+    if collection is not None and name in ("a.txt", "d.jsonl"):
+        read = " ".join(collection.documents["text"][collection.documents["article"].str.startswith(name)]).split()
+        raw = files[name] or b""
+        told = [each["text"] for each in entries(raw)] if name == "d.jsonl" else [raw.decode().lstrip("\ufeff")]
+        assert read == " ".join(told).split()
