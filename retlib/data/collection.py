@@ -20,6 +20,8 @@ from retlib.core.errors import DataError, SettingError, require
 
 SPLITS = ("train", "dev", "test")
 
+# Rows whose fingerprint is taken at once.
+BLOCK = 65_536
 # The part of the training queries that `low_resource` holds out as dev (Chang 2020, section 4.1).
 HELD_OUT = 0.1
 
@@ -167,7 +169,9 @@ class Collection:
             named = frame.reset_index(names="id") if frame_name in ("documents", "queries") else frame
             for column in sorted(named.columns):
                 digest.update(f"\x1d{frame_name}.{column}\x1e".encode())
-                digest.update("\x1f".join(named[column].astype(str)).encode("utf-8", "surrogatepass"))
+                for start in range(0, len(named), BLOCK):  # a large corpus, joined, would be in memory twice more
+                    joined = "\x1f".join(named[column].iloc[start : start + BLOCK].astype(str))
+                    digest.update(("\x1f" * (start > 0) + joined).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def split(self, name: str) -> pd.DataFrame:

@@ -93,18 +93,20 @@ class SearchDemo:
     systems: Mapping[str, Ranks]
     target: Target
     seed: int = 0
-    _made: dict[str, Answer] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[int, Answer] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def collection(self) -> Collection:
         """What is searched."""
         return self.target.test
 
-    def _answering(self, system: str) -> Answer:
-        """What answers for a system: made when it is first asked."""
-        if system not in self._made:
-            self._made[system] = self.systems[system].answer(self.target, self.seed)
-        return self._made[system]
+    def _answering(self, ranks: Ranks) -> Answer:
+        """What answers for a system, alone and in those that it is fused in: made when it is first asked."""
+        if id(ranks) not in self._made:
+            fused = isinstance(ranks, Fused)
+            made = ranks.of(map(self._answering, ranks.systems)) if fused else ranks.answer(self.target, self.seed)
+            self._made[id(ranks)] = made
+        return self._made[id(ranks)]
 
     def questions(self, count: int) -> list[str]:
         """The texts of some test questions, the same whenever asked: the first in the order of a hash."""
@@ -134,7 +136,7 @@ class SearchDemo:
         documents, relevant = self.collection.documents, self._relevant(question)
         parts = []
         for system in systems or self.systems:
-            _, rows = self._answering(system)(question, depth)
+            _, rows = self._answering(self.systems[system])(question, depth)
             found = documents.iloc[rows[rows >= 0]]
             titles = found["title"] if "title" in found else pd.Series("", found.index)
             parts.append(pd.DataFrame({
@@ -152,7 +154,7 @@ class SearchDemo:
         ranks, row = self.systems[system], self.collection.documents.index.get_loc(doc_id)
         if isinstance(ranks, System):
             return _encoded_why(fit(ranks, self.target.trains, self.seed), self.collection, question, row)
-        asked, answer = words(question), self._answering(system)
+        asked, answer = words(question), self._answering(ranks)
 
         def score(text: Sequence[str]) -> float:
             scores, rows = answer(" ".join(text), len(self.collection.documents))

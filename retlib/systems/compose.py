@@ -5,7 +5,7 @@ Whatever ranks has `run`, `cost`, `answer`, `settings` and `trained`, as `retlib
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -180,7 +180,11 @@ class Fused:
 
     def answer(self, target: Target, seed: int) -> Answer:
         """See `Ranks`."""
-        answers = [system.answer(target, seed) for system in self.systems]
+        return self.of(system.answer(target, seed) for system in self.systems)
+
+    def of(self, answers: Iterable[Answer]) -> Answer:
+        """What answers any question, made of what answers for the systems."""
+        answers = list(answers)
 
         def fused(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
             deep = [tuple(part[None] for part in answer(text, max(k, DEPTH))) for answer in answers]

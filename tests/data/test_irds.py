@@ -2,18 +2,23 @@
 
 import io
 import tarfile
+from pathlib import Path
 
 import ir_datasets
 import pandas as pd
 import pytest
-from ir_datasets.datasets import antique, car, msmarco_passage
+from ir_datasets.datasets import antique, beir, car, msmarco_passage
 from ir_datasets.datasets.car import CarQuery
 from ir_datasets.formats import GenericDoc, TrecQrel
 from ir_datasets.util.registry import Registry
+from realdata import REAL, real
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.datasets import catalogue, irds
+from retlib.data.tokenized import texts
+from retlib.evaluation import measures
+from retlib.retrieval.lexical import BM25
 
 
 @pytest.fixture
@@ -181,6 +186,19 @@ def test_msmarco_in_the_official_format(home):
     assert collection.queries["split"].to_dict() == {"20": "test", held: "dev", "10": "train"}
     assert collection.documents["text"].to_dict() == {"0": "Zero.", "1": "One.", "2": "Two."}
     assert collection.qrels[["query_id", "doc_id"]].to_numpy().tolist() == [["20", "2"], [held, "1"], ["10", "0"]]
+
+
+@real("beir/nfcorpus.zip")
+def test_a_real_collection_is_the_same_through_ir_datasets_and_as_a_zip(home):
+    zipped = Path(REAL) / "beir" / "nfcorpus.zip"
+    put(home / "beir" / "nfcorpus", source_zip=zipped.read_bytes())
+    beir._init()
+    found = datasets.load("irds:beir/nfcorpus")
+    assert found.fingerprint == datasets.load(f"beir:{zipped}").fingerprint
+    bm25 = BM25(stop_words="english", stemmer="english")
+    run = bm25.rank(texts(found), found.split("test")["text"], 10)
+    scores = measures.evaluate(run, found.judgments("test"), ["nDCG@10"])["value"]
+    assert len(scores) == 323 and 0.322 <= scores.mean() <= 0.343  # as published, by implementation
 
 
 class Segment:

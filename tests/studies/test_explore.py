@@ -11,7 +11,7 @@ from retlib.data.text import TokenTable, words
 from retlib.retrieval.lexical import BM25
 from retlib.studies import explore
 from retlib.studies.explore import SearchDemo, marked, shaded, side_by_side
-from retlib.systems.compose import Lexical
+from retlib.systems.compose import Fused, Lexical
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels
@@ -64,6 +64,17 @@ def test_relevant_documents_are_known_for_questions_of_the_collection(demo, ques
     whole = demo.lists(question, len(demo.collection.documents))
     assert set(whole["doc_id"][whole["relevant"]]) == own != set()
     assert not demo.lists(WORDS[3], 5)["relevant"].any()
+
+
+def test_what_is_fused_and_asked_by_itself_is_made_once(demo, question, monkeypatch):
+    both = Fused(tuple(demo.systems[name] for name in ("BM25", NEURAL)), (0.5, 0.5))
+    made, real = [], Lexical.answer
+    monkeypatch.setattr(Lexical, "answer", lambda *given: made.append(given) or real(*given))
+    asked = SearchDemo({**demo.systems, "both": both}, demo.target, 1)
+    found = asked.lists(question, 4, ["BM25", "both"])
+    assert len(made) == 1
+    _, rows = both.answer(demo.target, 1)(question, 4)
+    assert found["doc_id"][found["system"] == "both"].tolist() == demo.collection.documents.index[rows].tolist()
 
 
 def test_a_system_that_finds_nothing_has_no_rows(demo):

@@ -89,9 +89,9 @@ def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -
         queries = pd.concat([_queries(one).assign(split=split) for split, one in sets])
         qrels = pd.concat([_judgments(one, least) for _, one in sets]).drop_duplicates(["query_id", "doc_id"])
         # Of a text in several splits the first stays, also where that one is without judgments.
-        queries = guarded(queries, queries["text"])
-        queries = queries[queries.index.isin(qrels["query_id"]) & ~queries.index.duplicated()]
+        queries = guarded(queries, queries["text"].str.casefold())
         qrels = qrels[qrels["query_id"].isin(queries.index)].reset_index(drop=True)
+        queries = queries[~queries.index.duplicated()].loc[qrels["query_id"].unique()].rename_axis("query_id")
         documents = _documents(sets[0][1], set(qrels["doc_id"]) if judged_only else None)
     for split, _ in sets:
         require(split in set(queries["split"]), f"collection {name!r}: no query of {split} has a judgment", DataError)
