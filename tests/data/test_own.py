@@ -84,6 +84,14 @@ def test_a_split_that_is_missing_is_made_by_hash_and_said(beir):
     assert set(tested.queries["split"]) == {"test"} and "splits" not in tested.provenance
 
 
+def test_queries_that_are_left_out_are_counted(beir):
+    more = [*QUERIES, {"_id": "none", "text": "not judged"}, {"_id": "twice", "text": "Question 50"}]
+    judged = beir_files()["qrels/train.tsv"] + "twice\td1\t1\n"
+    found = datasets.load(beir(**{"queries.jsonl": in_lines(more), "qrels/train.tsv": judged}))
+    told = "queries without a judgment: 1, queries whose text a more guarded split has: 1"
+    assert found.provenance["left out"] == told and not {"none", "twice"} & {*found.queries.index}
+
+
 def test_documents_that_nobody_asked_for_are_a_collection_too(beir):
     alone = {"queries.jsonl": None, "qrels/train.tsv": None, "qrels/test.tsv": None}
     collection = datasets.load(beir(**alone))

@@ -33,7 +33,7 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     -------
     Collection
         Queries without a judgment are left out. A text in several splits is left to the most guarded: test before dev
-        before train.
+        before train. The provenance says of how many.
 
     Raises
     ------
@@ -55,6 +55,9 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     qrels = judged.loc[~judged["query_id"].isin(left_out), ["query_id", "doc_id", "relevance"]]
     qrels = qrels.drop_duplicates(["query_id", "doc_id"]).reset_index(drop=True)
     kept, said = with_splits(kept)
+    lost = {"without a judgment": len(asked) - len(queries), "whose text a more guarded split has": len(left_out)}
+    if told := ", ".join(f"queries {which}: {count}" for which, count in lost.items() if count):
+        said["left out"] = told
     return Collection(name, documents, kept, qrels, provenance={**made_of, **said})
 
 
