@@ -262,7 +262,7 @@ def rows_of(html):
 def test_the_comparison_that_decided_is_shown_with_its_data_and_links(ledger):
     ((line,), page) = rows_of(overview.unheld(ledger, CONTRADICTED, "laptop"))
     assert "A-9 vs B: 50.0 against 50.0, -9.00 [-10.00, -8.00] one of 2 comparisons" in line[2]
-    assert line[3] == "Quora: quora (subset) AskUbuntu: askubuntu-titles, its test texts alone (stand-in)"
+    assert line[3] == "Quora: Quora (subset) AskUbuntu: AskUbuntu titles, its test texts alone (stand-in)"
     links = [link["href"] for link in page.select("a")]
     assert links[0] == "15_verdicts.html#gillick2018-paralex-encoder-over-bm25"
     assert links[1:] == ["11_retrieval_tasks.html", "13_multitask.html"]

@@ -229,7 +229,7 @@ def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
 def test_the_collections_that_play_a_papers_data_sets_are_listed():
     found = tables.data_sets("gillick2018", "laptop")
     assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]
-    assert found["here"][0] == "quora" and set(found["fidelity"]) <= {"subset", "stand-in"}
+    assert found["here"][0] == "Quora" and set(found["fidelity"]) <= {"subset", "stand-in"}
     assert tables.data_sets("gillick2018", "nope").empty
 
 

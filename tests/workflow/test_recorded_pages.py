@@ -21,16 +21,21 @@ RECORDED = [
 ]
 
 
+@pytest.fixture
+def shell():
+    """What runs cells, for one test alone: others are no notebooks."""
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "name"), RECORDED, ids=map(" ".join, RECORDED))
-def test_a_page_is_drawn_from_published_rows(profile, name, monkeypatch):
+def test_a_page_is_drawn_from_published_rows(profile, name, monkeypatch, shell):
     monkeypatch.setenv("RETLIB_DATA", "")
     monkeypatch.setattr(datasets, "load", lambda name, *_: pytest.fail(f"{name} is loaded"))
     chosen = plan(ROOT, profile)[name]
     cells = notebook_files.cells(chosen.page.notebook)
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    shell = InteractiveShell.instance()
-    shell.reset(new_session=True)
     shell.run_cell("%matplotlib agg", silent=True)
     for cell in code:
         shell.run_cell(notebook_files.source(cell)).raise_error()
