@@ -21,8 +21,9 @@ from retlib.core.errors import RetlibError, require, require_one_of
 from retlib.workflow import notebooks, processes
 
 # A kernel can miss a message and then waits for ever, seldom (ipython/ipykernel#1554): one that is at work on no cell
-# for so many seconds is ended and the notebook begun again, so many times.
-PATIENCE, RESTARTS = 120, 2
+# for so many seconds is ended and the notebook begun again, so many times. So is one that does not answer at first:
+# two that begin at once may choose one port. It starts in a second, but on a busy machine it may take minutes.
+PATIENCE, RESTARTS, START = 120, 2, 180
 
 
 class NotebookError(RetlibError):
@@ -63,10 +64,12 @@ def execute(
             try:
                 _papermill(notebook, running, parameters, words or {}, attendant)
                 break
-            except Exception:
-                if not (attendant.gave_up and again):
+            except Exception as error:
+                deaf = attendant.ident is None and isinstance(error, RuntimeError)  # before the first cell
+                if not (again and (deaf or attendant.gave_up)):
                     raise
-                print(f"{name} begins again: its kernel was at work on no cell for {PATIENCE} s.", file=sys.stderr)
+                why = f"was at work on no cell for {PATIENCE} s" if attendant.gave_up else "did not answer"
+                print(f"{name} begins again: its kernel {why}.", file=sys.stderr)
             finally:
                 attendant.over.set()
     except Exception as error:
@@ -143,9 +146,8 @@ def _papermill(
             parameters=dict(parameters),
             # The same folder as in JupyterLab.
             cwd=notebook.parent,
-            # A kernel starts in a second, but on a busy machine it may take minutes.
-            start_timeout=600,
-            # So may what a cell said last, which would otherwise end the notebook after 4 seconds.
+            start_timeout=START,
+            # On a busy machine, what a cell said last takes minutes, too; it would end the notebook after 4 seconds.
             iopub_timeout=600,
             progress_bar={"desc": running.stem, "mininterval": 0.5},
             stdout_file=sys.stderr,

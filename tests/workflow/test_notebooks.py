@@ -11,6 +11,7 @@ import yaml
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.evaluation import results
+from retlib.workflow import execute as execute_module
 from retlib.workflow import notebooks
 from retlib.workflow.execute import NotebookError, execute, summary
 from retlib.workflow.imports import cells
@@ -312,6 +313,25 @@ def test_a_kernel_that_loses_a_message_is_begun_again(toy, tmp_path, monkeypatch
     copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
     assert "Exception" not in "".join(cells(copy)[0]["source"])
     assert capfd.readouterr().err.count("1_a begins again") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_kernel_that_never_answers_is_begun_again(toy, tmp_path, monkeypatch, capfd, times):
+    left, whole = [RuntimeError("Kernel didn't respond in 180 seconds")] * times, execute_module._papermill
+
+    def deaf(*given):
+        if left:
+            raise left.pop()
+        whole(*given)
+
+    monkeypatch.setattr(execute_module, "_papermill", deaf)
+    if times > 2:
+        with pytest.raises(NotebookError, match="didn't respond"):
+            execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
+    else:
+        execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
+    assert capfd.readouterr().err.count("1_a begins again: its kernel did not answer") == min(times, 2)
 
 
 def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_much(tmp_path, monkeypatch):
