@@ -114,7 +114,7 @@ def _checksum(path: Path, size: int, changed: int) -> str:
 
 def seal(folder: Path) -> None:
     """Write down what the files of a folder hold, for `damaged`."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS)
     sums = {str(path.relative_to(folder)): checksum(path) for path in files}
     (folder / SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
 

@@ -92,7 +92,7 @@ def _measured(
         values = values.reindex(list(collections) or values.index)
         trained = [name for name in trained if not among or found.kinds().get(name, ALONE) == among]
     told: dict[str, list[str]] = {}
-    pairs: dict[str, tuple[float, float, bool | None]] = {}
+    gaps: dict[str, tuple[float, bool | None]] = {}
     ranked = [name for name in trained if name not in systems] or [*values.columns.difference(systems)]
     chosen = [each for each in CHOSEN if each in systems]
     if chosen:
@@ -104,8 +104,8 @@ def _measured(
         name = called(collection) if isinstance(collection, str) else f"{collection:,}"
         if answer and {*(pair := [stand_for.get(each, each) for each in answer])} <= {*row.dropna().index}:
             tries = len(known) ** sum(each in CHOSEN for each in answer)
-            clear = None if unit else _more_than_chance(found, str(collection), measure, *pair, tries)
-            pairs[name] = (row[pair[0]], row[pair[1]], clear)
+            clear = _more_than_chance(found, collection, measure, pair, tries)
+            gaps[name] = (row[pair[0]] - row[pair[1]], clear)
         if shown and len(told) < TOLD:
             text = "; ".join(f"{each} **{row[each]:{DIGITS[bool(unit)]}}**" for each in shown)
             told.setdefault(text, []).append(name)
@@ -118,45 +118,39 @@ def _measured(
     best = f", {' and '.join(chosen)} of what is trained" if chosen and trained else ""
     head = f"{heading or measure}{of}{best} ({unit or 'points of 100'}{seeds}):\n"
     lines = [f"- *{'; '.join(names)}*: {text}." for text, names in told.items()]
-    return [*_answered(pairs, answer, unit), head, *lines, ""]
+    return [*_answered(gaps, answer), head, *lines, ""]
 
 
-def _more_than_chance(found: Results, collection: str, measure: str, one: str, other: str, tries: int) -> bool | None:
+def _more_than_chance(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> bool | None:
     """Whether a paired test says so, corrected (Bonferroni) for what else could have been chosen; None without rows."""
     try:
-        return bool(paired(found, collection, measure, one, other).p_value() * tries < LEVEL)
+        return bool(paired(found, collection, measure, *pair).p_value() * tries < LEVEL)
     except DataError:  # such as of a measure that is not recorded query by query
         return None
 
 
-def _answered(pairs: Mapping[str, tuple[float, float, bool | None]], systems: Sequence[str], unit: str) -> list[str]:
-    """A sentence that compares two systems: on which collections the one is ahead, and by how much."""
-    if not pairs:
+def _answered(gaps: Mapping[str, tuple[float, bool | None]], systems: Sequence[str]) -> list[str]:
+    """A sentence that compares two systems: on which collections the one is ahead, by how much, where by chance."""
+    if not gaps:
         return []
-    one, other = CHOSEN.get(systems[0], systems[0]), CHOSEN.get(systems[1], systems[1])
-    if unit:
-        ratios = _span([a / b for a, b, _ in pairs.values()], ".2g")
-        return [f"**Here {one} needs {ratios} times the {unit} of {other}.**\n"]
-    gaps = {name: a - b for name, (a, b, _) in pairs.items()}
+    one, other = (CHOSEN.get(name, name) for name in systems)
     parts = []
     for sign, word in ((1, "ahead of"), (-1, "behind")):
-        if names := [name for name, gap in gaps.items() if gap * sign > 0]:
+        if names := [name for name, (gap, _) in gaps.items() if gap * sign > 0]:
             alike = {1: names[0], 2: "both collections"}.get(len(names), f"all {len(names)} collections")
             where = alike if len(names) == len(gaps) else "; ".join(names)
-            size = _span([abs(gaps[name]) for name in names], ".1f")
-            clear = [pairs[name][2] for name in names]
-            parts.append(f"{word} {other} on {where}, by {size} points{_chance(clear)}")
+            size = _span([abs(gaps[name][0]) for name in names], ".1f")
+            parts.append(f"{word} {other} on {where}, by {size} points{_chance({n: gaps[n][1] for n in names})}")
     return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
 
 
-def _chance(clear: Sequence[bool | None]) -> str:
-    """On how many collections a difference is more than chance; "" where nobody knows."""
-    if None in clear:
+def _chance(clear: Mapping[str, bool | None]) -> str:
+    """On which collections a difference is more than chance; "" where nobody knows."""
+    if None in clear.values():
         return ""
-    count = sum(map(bool, clear))
-    return {0: " (no more than chance)", len(clear): " (more than chance)"}.get(
-        count, f" (more than chance on {count})"
-    )
+    names = [name for name, is_clear in clear.items() if is_clear]
+    where = {0: "no more than chance", len(clear): "more than chance"}
+    return " (" + where.get(len(names), f"more than chance on {'; '.join(names)}") + ")"
 
 
 def _span(values: Sequence[float], digits: str) -> str:

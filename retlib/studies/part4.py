@@ -344,7 +344,8 @@ def nearest(table: pd.DataFrame, part: int) -> str:
     kept = table["bytes a document"]
     row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
     code, whole = row["bytes a document"], kept.max()
-    return f"Nearest to 1/{part} of the bytes is {row['index']}: 1/{whole / code:.0f}, {code} of {whole} bytes."
+    told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code} of {whole}"
+    return f"{told}: of these indexes the nearest to 1/{part}."
 
 
 def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:
