@@ -86,8 +86,8 @@ class Duel:
         How far a peer's output, the second argument, is from ours, a number from 0.
     tolerance : float or mapping
         How far they may be apart; of each peer its own.
-    goal : float, optional
-        How many times as fast ours is to be.
+    goal : float or mapping, optional
+        How many times as fast as each ours is to be; of each peer its own.
     """
 
     what: str
@@ -97,11 +97,12 @@ class Duel:
     peers: Mapping[str, Callable[[], Any]]
     apart: Callable[[Any, Any], float]
     tolerance: float | Mapping[str, float]
-    goal: float | None = None
+    goal: float | Mapping[str, float] | None = None
 
-    def allowed(self, peer: str) -> float:
-        """How far that peer may be apart."""
-        return self.tolerance[peer] if isinstance(self.tolerance, Mapping) else self.tolerance
+    def rule(self, name: str, peer: str) -> float | None:
+        """The `tolerance` or the `goal` of a peer."""
+        given = getattr(self, name)
+        return given.get(peer) if isinstance(given, Mapping) else given
 
 
 @dataclass(frozen=True)
@@ -174,11 +175,12 @@ def fight(duel: Duel) -> Iterator[dict[str, Any]]:
                 seconds[name].append(timed(call).seconds)
     for name in duel.peers:
         ratios = [theirs / mine for theirs, mine in zip(seconds[name], seconds[OURS], strict=True)]
-        apart, tolerance = float(duel.apart(outputs[OURS], outputs[name])), duel.allowed(name)
+        apart, tolerance = float(duel.apart(outputs[OURS], outputs[name])), duel.rule("tolerance", name)
         yield {
             "system": name, "collection": duel.what, "measure": duel.unit, "value": duel.work / median(seconds[name]),
             "ours": duel.work / median(seconds[OURS]), "ratio": median(ratios), "low": min(ratios), "high": max(ratios),
-            "goal": duel.goal, "apart": apart, "tolerance": tolerance, "agree": apart <= tolerance, "rounds": done,
+            "goal": duel.rule("goal", name), "rounds": done,
+            "apart": apart, "tolerance": tolerance, "agree": apart <= tolerance,
         }  # fmt: skip
 
 
