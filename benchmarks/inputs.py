@@ -16,6 +16,8 @@ from retlib.data.tokenized import texts
 from retlib.evaluation.measures import held_out, rows_reciprocal_rank
 
 DIMENSION, TOKENS = 128, 8000
+# Of each direction of a made-up vector, as in those of encoders: all alike, no list of an index would hold neighbours.
+SPREAD = (1 / (1 + np.arange(DIMENSION) / 8)).astype(np.float32)
 # Collections with questions and passages: the papers' where their files are at hand, else the embedded ones.
 COLLECTIONS = ("natural-questions-passages", "squad-passages", "pydocs-source", "pydocs-target")
 TRIED = "pydocs-passages-smoke"
@@ -24,19 +26,20 @@ VARIED = "pydocs-source"
 
 
 def vectors(count: int, seed: int = 0) -> np.ndarray:
-    """Unit vectors around a centre for twenty of them: float32, shape (count, DIMENSION)."""
+    """Unit vectors around a centre for twenty of them, most of their spread in few directions: (count, DIMENSION)."""
     generator = np.random.default_rng(seed)
     centres = generator.standard_normal((max(1, count // 20), DIMENSION), dtype=np.float32)
     found = centres[generator.integers(len(centres), size=count)]
-    return _unit(found + 0.5 * generator.standard_normal(found.shape, dtype=np.float32))
+    found += 0.7 * generator.standard_normal(found.shape, dtype=np.float32)
+    return _unit(found * SPREAD)
 
 
 def asked(documents: np.ndarray, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Queries near some of the documents, (count, DIMENSION), and the rows of these documents."""
     generator = np.random.default_rng(seed)
     rows = generator.integers(len(documents), size=count)
-    noise = generator.standard_normal((count, documents.shape[1]), dtype=np.float32) / documents.shape[1] ** 0.5
-    return _unit(documents[rows] + 2 * noise), rows  # twice as long as a document, so that not all are found
+    noise = _unit(SPREAD * generator.standard_normal((count, documents.shape[1]), dtype=np.float32))
+    return _unit(documents[rows] + noise), rows  # as far as a document is long, so that not all are found
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -24,7 +25,7 @@ from retlib.core import runtime
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs, rows_of_step
-from retlib.data.text import WordPiece, bert_tokenizer
+from retlib.data.text import TokenTable, WordPiece, bert_tokenizer
 from retlib.data.tokenized import tokenize
 from retlib.models.encoders import BagOfWords, DualEncoder, encode
 from retlib.models.transformer import Transformer
@@ -77,9 +78,13 @@ class Job:
         return replace(self, steps=steps, queries=self.queries[seen], documents=self.documents[seen])
 
     def pairs(self) -> Pairs:
-        """The pairs, tokenized."""
+        """The pairs; each text is tokenized once, however many pairs have it."""
         both = zip((self.queries, self.documents), self.lengths, strict=True)
-        return Pairs(*(tokenize(each, self.wordpiece, length) for each, length in both))
+        return Pairs(*(self._tokens(*each) for each in both))
+
+    def _tokens(self, texts: list[str], length: int | None) -> TokenTable:
+        rows, different = pd.factorize(np.array(texts, dtype=object))
+        return tokenize(different.tolist(), self.wordpiece, length).take(rows)
 
     def schedule(self, evaluations: int) -> Schedule:
         """Of the book's loop."""

@@ -37,6 +37,7 @@ PLACES = {
 }  # fmt: skip
 # Characters of a line of a claim beside a figure, and of a panel's title.
 LABEL, TITLE = 64, 40
+LEGEND = 6  # lines that are named inside of a plot; more are named below it
 VERDICT_COLOURS = {
     "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
     "indication": "#56B4E9", "not tested": "#999999",
@@ -188,7 +189,10 @@ def curves(
     axis.set(xlabel=xlabel, ylabel=ylabel)
     for name in logarithmic:
         getattr(axis, f"set_{name}scale")("log")
-    axis.legend(fontsize=9, frameon=False)
+    if table[by].nunique() > LEGEND:
+        legend(figure, [axis], 3)
+    else:
+        axis.legend(fontsize=9, frameon=False)
     return figure
 
 
