@@ -100,6 +100,11 @@ class Results:
         told = self.settings().items()
         return {name: FUSED if "fused" in of else RERANKED if "first" in of else ALONE for name, of in told}
 
+    def learned(self) -> set[str]:
+        """The systems that train, or begin with a public encoder."""
+        begun = {name for name, of in self.settings().items() if of.get("checkpoint")}
+        return begun.union(self.rows.reindex(columns=["system", "seconds"]).query("seconds > 0")["system"])
+
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
         """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
         frame = self.queries.get((collection, split, measure))

@@ -89,7 +89,7 @@ def _measured(
     else:
         # Ratios of times are of geometric means, here as in verdicts.
         values, trained = means(found, measure, geometric_mean if unit else "mean")
-        values = values.reindex(list(collections) or values.index)
+        values = values.reindex([name for name in collections if name in values.index] or values.index)
         trained = [name for name in trained if not among or found.kinds().get(name, ALONE) == among]
     told: dict[str, list[str]] = {}
     gaps: dict[str, tuple[float, bool | None]] = {}
@@ -139,7 +139,8 @@ def _answered(gaps: Mapping[str, tuple[float, bool | None]], systems: Sequence[s
         if names := [name for name, (gap, _) in gaps.items() if gap * sign > 0]:
             alike = {1: names[0], 2: "both collections"}.get(len(names), f"all {len(names)} collections")
             where = alike if len(names) == len(gaps) else "; ".join(names)
-            size = _span([abs(gaps[name][0]) for name in names], ".1f")
+            sizes = [abs(gaps[name][0]) for name in names]
+            size = _span(sizes, ".1f") if max(sizes) >= 0.05 else "less than 0.1"
             parts.append(f"{word} {other} on {where}, by {size} points{_chance({n: gaps[n][1] for n in names})}")
     return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
 

@@ -49,7 +49,7 @@ DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 BM25 = "BM25"
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
-# Collections that a sentence of it names; and the section with the claims that are tested from a public encoder.
+# Collections of which a sentence of it has the values; the section with the claims tested from a public encoder.
 NAMED, PUBLIC = 2, "from-a-public-encoder"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
@@ -151,9 +151,8 @@ def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: s
     seen: set[str] = set()
     for chapter, measure in measures.items():
         rows = results.load(chapter, profile, source)
-        table, trained = means(rows, measure)
-        begun = {name for name, of in rows.settings().items() if of.get("checkpoint")} if rows else set()
-        dense = [name for name in table if name in begun.union(trained) and rows.kinds().get(name) == kind]
+        table, _ = means(rows, measure)
+        dense = [name for name in table if name in rows.learned() and rows.kinds().get(name) == kind]
         for collection, row in table.loc[[name for name in table.index if name not in seen]].iterrows():
             known = row[dense].dropna()
             if len(known) and not np.isnan(row.get(BM25, np.nan)):
@@ -161,8 +160,10 @@ def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: s
                 pair = paired(rows, collection, measure, known.idxmax(), BM25)
                 where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
                 values = f"{100 * known.max():.1f} against {100 * row[BM25]:.1f} {measure}, chapter {chapter[:2]}"
-                found[list(found)[where]].append(f"{called(collection)}: {values}{', one seed' * (pair.seeds == 1)}")
-    told = [f"{word} {len(names)} ({'; '.join(first_few(names, NAMED))})" for word, names in found.items() if names]
+                told = found[list(found)[where]]
+                few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(told) < NAMED else ""
+                told.append(f"{called(collection)}{few}")
+    told = [f"{word} {len(names)} ({'; '.join(names)})" for word, names in found.items() if names]
     return f"of {len(seen)} collections {', '.join(told)}" if seen else ""
 
 
@@ -418,7 +419,10 @@ def bars(table: pd.DataFrame) -> Figure:
 def made_on(profile: str, source: str | None) -> pd.DataFrame:
     """What the rows behind the verdicts were made on: when, where and from which revision."""
     columns = ["recorded", "device", "cores", "threads", "python", "platform", "revision"]
-    return results.rows(profile, source).groupby("experiment", sort=False)[columns].agg(_several).reset_index()
+    chapters = results.rows(profile, source).groupby("experiment", sort=False)
+    found = chapters[columns].agg(_several)
+    found.insert(0, "seeds", chapters["seed"].nunique())
+    return found.reset_index()
 
 
 def versions(profile: str, source: str | None) -> pd.DataFrame:

@@ -44,14 +44,15 @@ def _rows(chapter: str, profile: str) -> Results | None:
 
 
 def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, rival: str, margin: float) -> dict:
-    """The best list of a collection, which may be the rival's own, and the quickest training within a margin of it.
+    """The best list of a collection, learned or the rival's own, and the quickest training within a margin of it.
 
     Parameters
     ----------
     gains : DataFrame
         As `retlib.report.tables.against` returns it.
     """
-    board = gains[gains["collection"] == collection].set_index("system")[["effect", "p"]]
+    board = gains[(gains["collection"] == collection) & gains["system"].isin(found.learned())]
+    board = board.set_index("system")[["effect", "p"]]
     board.loc[rival] = 0.0, float("nan")
     means = found.means(collection)
     board = board.assign(seconds=means["seconds"].reindex(board.index).fillna(0.0))
@@ -67,7 +68,7 @@ def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, riv
 
 
 def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, rival: str) -> pd.DataFrame:
-    """The rival on every collection, and beside it the best list of each kind: its distance, its p and its name.
+    """The rival on every collection, and beside it the best learned list of each kind: distance, p and name.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, riv
         names = [] if rows is None else _tested(rows, [rival], measure)
         gains = tables.against(rows, names, measure, rival) if names else pd.DataFrame()
         for name in names:
-            mine = gains[gains["collection"] == name]
+            mine = gains[(gains["collection"] == name) & gains["system"].isin(rows.learned())]
             mine = mine[mine["system"].map(rows.kinds()) == results.FUSED] if fused else mine
             cells = found.setdefault(name, {rival: f"{tables.estimate(rows, rival, name, measure).effect:.1f}"})
             if len(mine):
