@@ -19,7 +19,8 @@ import pytest
 
 from retlib.core import runtime
 from retlib.data import datasets
-from retlib.data.collection import Collection, closure, retrieval_task, split_by_cluster
+from retlib.data.collection import Collection
+from retlib.data.splits import closure, retrieval_task, split_by_cluster
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile(

@@ -17,7 +17,8 @@ from retlib.core import notebook_files, runtime
 from retlib.core.errors import require
 from retlib.core.rules import POSITIVE, Rule, mapping_of, name_or_none, one_of, some_of, text
 from retlib.data import datasets
-from retlib.data.collection import Collection, hash_position
+from retlib.data.collection import Collection
+from retlib.data.splits import hash_position
 from retlib.data.text import WORD, TokenTable, content_words, words
 from retlib.data.tokenized import texts
 from retlib.models.encoders import encode

@@ -16,8 +16,9 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.rules import Rule, each_of, mapping_of, number, one_of
 from retlib.data import datasets
-from retlib.data.collection import Article, Collection, low_resource, subsample, with_distractors
+from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Builder, Split
+from retlib.data.splits import low_resource, subsample, with_distractors
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
 from retlib.evaluation.results import Results

@@ -14,7 +14,8 @@ from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
-from retlib.data.collection import Collection, hash_position, subsample, with_distractors
+from retlib.data.collection import Collection
+from retlib.data.splits import hash_position, subsample, with_distractors
 from retlib.evaluation import query_measures
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding

@@ -18,7 +18,8 @@ import pandas as pd
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import datasets
-from retlib.data.collection import Collection, with_distractors
+from retlib.data.collection import Collection
+from retlib.data.splits import with_distractors
 from retlib.models.retriever import Retriever
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import Index

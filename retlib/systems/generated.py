@@ -17,7 +17,8 @@ import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.data import passages
-from retlib.data.collection import Collection, hash_position
+from retlib.data.collection import Collection
+from retlib.data.splits import hash_position
 from retlib.data.tokenized import texts
 from retlib.models.decoding import Decoding
 from retlib.systems.query_generation import QueryGenerator

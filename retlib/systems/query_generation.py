@@ -27,9 +27,10 @@ from retlib.core import cache, parallel, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles
-from retlib.data.collection import Collection, hash_position
+from retlib.data.collection import Collection
 from retlib.data.corpus import Corpus
 from retlib.data.pairs import Pairs, PairSource
+from retlib.data.splits import hash_position
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models.decoding import Decoding, Nucleus, passage_keys
 from retlib.models.generator import Generator, GeneratorArchitecture

@@ -16,9 +16,10 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.articles import Articles
-from retlib.data.collection import Article, Collection, hash_position, split_by_position
+from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Corpus
 from retlib.data.pairs import Pairs
+from retlib.data.splits import hash_position, split_by_position
 from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder

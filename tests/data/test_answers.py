@@ -9,8 +9,8 @@ from realdata import real
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.collection import hash_position
 from retlib.data.datasets import bioasq, catalogue, insuranceqa
+from retlib.data.splits import hash_position
 
 
 def relevant(collection, text):

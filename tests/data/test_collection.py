@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError, SettingError
-from retlib.data.collection import (
-    SPLITS,
-    Collection,
+from retlib.data.collection import SPLITS, Collection
+from retlib.data.splits import (
     answered_within,
     closure,
     hash_position,

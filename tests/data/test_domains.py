@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 
 from retlib.data import datasets
-from retlib.data.collection import split_by_cluster
 from retlib.data.datasets import pydocs
 from retlib.data.datasets.pydocs.lines import key
 from retlib.data.datasets.pydocs.site import SLICES
+from retlib.data.splits import split_by_cluster
 
 
 @pytest.fixture(scope="module")

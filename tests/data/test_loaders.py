@@ -11,8 +11,8 @@ from realdata import real
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.collection import closure
 from retlib.data.datasets import askubuntu, paralex, wikipedia_2015
+from retlib.data.splits import closure
 from retlib.data.text import quick_sentences, sentences
 
 

@@ -10,9 +10,9 @@ from realdata import real
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.collection import split_by_cluster
 from retlib.data.datasets import catalogue, natural_questions, nfcorpus, pydocs, squad, trec_dl_2019
 from retlib.data.datasets.pydocs.lines import key
+from retlib.data.splits import split_by_cluster
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.runs import RUN_COLUMNS
 

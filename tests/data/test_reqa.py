@@ -10,9 +10,10 @@ from realdata import real
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
-from retlib.data.collection import Collection, low_resource
+from retlib.data.collection import Collection
 from retlib.data.datasets import natural_questions, squad
 from retlib.data.datasets._tasks import sentence_spans
+from retlib.data.splits import low_resource
 
 
 def gold(collection, text):

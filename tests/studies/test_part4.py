@@ -14,7 +14,7 @@ from words import SMALL, UNITS, make_collection
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
-from retlib.data.collection import answered_within, hash_position, subsample
+from retlib.data.splits import answered_within, hash_position, subsample
 from retlib.evaluation import latency
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.articles import Articles
-from retlib.data.collection import Collection, hash_position
+from retlib.data.collection import Collection
 from retlib.data.corpus import Corpus
 from retlib.data.datasets import _beir
+from retlib.data.splits import hash_position
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.evaluation.measures import evaluate
 from retlib.models.decoding import Beam, Nucleus

@@ -15,7 +15,7 @@ from conftest import make_toy
 from torch import nn
 
 from retlib.core import notebook_files, runtime
-from retlib.data import collection, passages
+from retlib.data import passages, splits
 from retlib.data.datasets import ARTICLES, COLLECTIONS, TEXTS
 from retlib.data.datasets.catalogue import catalogue
 from retlib.models import checkpoints, wordvectors
@@ -31,7 +31,7 @@ HELD = yaml.safe_load((ROOT / "data" / "papers" / "settings.yaml").read_text())
 SETTINGS = claims.papers_table("settings").set_index(["paper", "component", "setting"])["value"]
 PLANS = {name: plan for name, plan in notebooks.plan(ROOT, "paper").items() if plan.parameters["profile"] == "paper"}
 # What a setting's expression may name beside what its notebook declares.
-BESIDE = {"inspect": inspect, "collection": collection, "passages": passages, "wordvectors": wordvectors}
+BESIDE = {"inspect": inspect, "passages": passages, "splits": splits, "wordvectors": wordvectors}
 UNITS = {"M": 1e6, "K": 1e3, "k": 1e3, "%": 0.01, "": 1}
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.data.collection import HELD_OUT, SPLITS, Collection, hash_position
+from retlib.data.collection import SPLITS, Collection
 from retlib.data.datasets._files import Entries
 from retlib.data.datasets._tasks import SHARE, guarded
+from retlib.data.splits import HELD_OUT, hash_position
 
 
 def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_of: Mapping[str, str]) -> Collection:

@@ -8,16 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from retlib.data.collection import (
-    Article,
-    Collection,
-    closure,
-    hash_position,
-    retrieval_task,
-    split_by_cluster,
-    split_by_position,
-)
+from retlib.data.collection import Article, Collection
 from retlib.data.datasets.catalogue import provenance
+from retlib.data.splits import closure, hash_position, retrieval_task, split_by_cluster, split_by_position
 from retlib.data.text import quick_sentences
 
 # The split of questions that is in the frame: 80 % train (a tenth of it dev), 20 % test. `low_resource` makes others.

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from retlib.data.collection import HELD_OUT, Collection, hash_position
+from retlib.data.collection import Collection
 from retlib.data.datasets import register
 from retlib.data.datasets._files import Entries, listed
 from retlib.data.datasets.catalogue import catalogue, provenance
+from retlib.data.splits import HELD_OUT, hash_position
 
 # The challenge whose 500 questions Liang 2020 tests on.
 TEST = "7B"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from retlib.data.collection import Collection, closure, retrieval_task
+from retlib.data.collection import Collection
 from retlib.data.datasets import register
 from retlib.data.datasets._files import listed
 from retlib.data.datasets._tasks import PAIR, by_text
 from retlib.data.datasets.catalogue import provenance
+from retlib.data.splits import closure, retrieval_task
 from retlib.data.text import words
 
 # What annotators left where no disfluent version was written, as words.

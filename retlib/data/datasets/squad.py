@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from itertools import chain
 from urllib.parse import unquote
 
-from retlib.data.collection import Collection, hash_position
+from retlib.data.collection import Collection
 from retlib.data.datasets import register
 from retlib.data.datasets._files import listed
 from retlib.data.datasets._tasks import Passage, Question, asked, reqa, sentence_spans
+from retlib.data.splits import hash_position
 
 FILE = "squad/train-v1.1.json"
 # What a dense run on a laptop can bear.

@@ -13,13 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from retlib.data.collection import Article, Collection, hash_position, retrieval_task, split_by_cluster
+from retlib.data.collection import Article, Collection
 from retlib.data.datasets import register, register_articles, register_text
 from retlib.data.datasets._tasks import Passage, answering, candidates, sentence_spans
 from retlib.data.datasets.pydocs.build import MIN_WORDS, last_name
 from retlib.data.datasets.pydocs.cached import sentences, tables, versions
 from retlib.data.datasets.pydocs.lines import key
 from retlib.data.datasets.pydocs.site import SLICES
+from retlib.data.splits import hash_position, retrieval_task, split_by_cluster
 
 SHARES = {"test": 0.2, "dev": 0.1}
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pandas as pd
 
-from retlib.data.collection import closure
 from retlib.data.datasets.pydocs.docstrings import Reading, passages, read
 from retlib.data.datasets.pydocs.lines import key, short
 from retlib.data.datasets.pydocs.mentions import bare_name
 from retlib.data.datasets.pydocs.site import SLICES, Page, Report, Site
+from retlib.data.splits import closure
 
 TABLES = ("pages", "passages", "prose", "descriptions", "links")
 STEPS = 3  # what `build` reports besides the packages

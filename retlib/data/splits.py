@@ -1,0 +1,240 @@
+"""How collections are cut and joined: by cluster, share of labels or size; with distractors; from pairs of texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from retlib.core.errors import DataError, require
+from retlib.data.collection import SPLITS, Collection
+
+# The part of the training queries that `low_resource` holds out as dev (Chang 2020, section 4.1).
+HELD_OUT = 0.1
+
+
+def closure(pairs: pd.DataFrame) -> pd.Series:
+    """Clusters of the graph that positive pairs induce: its connected components.
+
+    Parameters
+    ----------
+    pairs : DataFrame
+        Columns `left`, `right`, `label`; only rows with label 1 are edges.
+
+    Returns
+    -------
+    Series
+        Index: every item of a positive pair, sorted. Value: the smallest item of its
+        cluster, so that a cluster's name does not depend on the order of the pairs.
+    """
+    positive = pairs[pairs["label"] == 1]
+    items = pd.Index(np.unique(positive[["left", "right"]].to_numpy(dtype=object).ravel().astype(str)))
+    left, right = items.get_indexer(positive["left"]), items.get_indexer(positive["right"])
+    graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(len(items),) * 2)
+    _, component = connected_components(graph, directed=False)
+    # Items are sorted, so the first of each component is its smallest.
+    first = pd.Series(items).groupby(component).first()
+    return pd.Series(first.to_numpy()[component], index=items, name="cluster", dtype=object)
+
+
+def hash_position(name: str) -> float:
+    """Where in [0, 1) a name lies: evenly spread, and the same whatever other names there are."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2.0**64
+
+
+def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, float], seed: int = 0) -> pd.Series:
+    """Assign every item to a split so that no cluster is on both sides.
+
+    The side of a cluster depends on its name and the seed alone, so that it stays where
+    it is when data are added.
+
+    Parameters
+    ----------
+    items : Index
+    clusters : Series
+        Item to cluster, as `closure` gives it; items outside are clusters of one.
+    shares : mapping
+        Split to its share of the clusters, such as ``{"test": 0.1, "dev": 0.05}``; the rest is train.
+    """
+    names = pd.Series(items, index=items).astype(object)
+    names.update(clusters)
+    unique = names.unique()
+    position = np.array([hash_position(f"{seed}:{name}") for name in unique])
+    side = np.full(len(unique), "train", dtype=object)
+    start = 0.0
+    for split, share in shares.items():
+        side[(position >= start) & (position < start + share)] = split
+        start += share
+    return names.map(dict(zip(unique, side, strict=True))).rename("split")
+
+
+def split_by_position(position: pd.Series, share: float, start: float) -> np.ndarray:
+    """The split at each position in [0, 1): train and then dev below `share`, test from `start` on, else empty."""
+    return np.select([position < (1 - HELD_OUT) * share, position < share, position >= start], SPLITS, "")
+
+
+def low_resource(collection: Collection, share: float, test: float | None = None) -> Collection:
+    """The same task with `share` of the queries for training (Chang 2020, section 4.1).
+
+    Queries are split by the column `position` of their frame, a hash in [0, 1): those below
+    nine tenths of `share` are train, those up to `share` dev, those at the other end test.
+    So the training queries of a small share are among those of a large one, and no query
+    is on two sides; the candidates stay all documents.
+
+    Parameters
+    ----------
+    collection : Collection
+        Its queries have `position`.
+    share : float
+        The part that trains, dev included: 0.01, 0.05, 0.10 and 0.80 in the paper.
+    test : float, optional
+        Test on the last `test` of the positions alone and drop what lies between, so that
+        several shares are tested on the same queries. By default all others are test.
+
+    Raises
+    ------
+    DataError
+        If the queries have no positions.
+    SettingError
+        If the shares are impossible, or so small that a split is without queries.
+    """
+    require("position" in collection.queries, f"collection {collection.name!r}: queries have no `position`", DataError)
+    start = share if test is None else 1 - test
+    require(
+        0 < share < 1 and share <= start + 1e-9 and start < 1,
+        f"share = {share} with test = {test}: both must be above 0, and together at most 1",
+    )
+    sides = pd.Series(split_by_position(collection.queries["position"], share, start), collection.queries.index)
+    for split in SPLITS:
+        require(
+            bool((sides == split).any()),
+            f"share = {share} of {len(collection.queries):,} queries in {collection.name!r} leaves none for {split}",
+        )
+    part = collection.part(queries=sides != "")
+    queries = part.queries.assign(split=sides[sides != ""])
+    return replace(part, name=f"{collection.name}-{share:g}", queries=queries)
+
+
+def subsample(collection: Collection, documents: int, queries: int | None = None) -> Collection:
+    """The same task on a part of its documents and test queries.
+
+    Both are taken in the order of a hash of their names, so that a smaller part lies in a larger
+    one: the test queries; then the documents that are relevant to these, those that are relevant to
+    queries of the other splits, and all others, until there are `documents`. Where documents are
+    sentences of passages (column `passage`), passages stay whole, so that a sentence competes with
+    its neighbours.
+
+    Parameters
+    ----------
+    documents : int
+        At most so many, but for those that are relevant to the test queries and for the end of a passage.
+    queries : int, optional
+        At most so many test queries; training and validation queries whose relevant documents all
+        went are dropped. By default every query stays, and only the candidates become fewer: behind
+        those that are relevant to test queries, all documents are alike.
+
+    Raises
+    ------
+    SettingError
+        If a number is not at least 1.
+    """
+    for name, count in (("documents", documents), ("queries", queries)):
+        require(count is None or count >= 1, f"{count} {name}: at least 1 is needed")
+    names, is_test = collection.documents.index, collection.queries["split"] == "test"
+    wholes = collection.documents.get("passage", pd.Series(names, names))  # document to what stays whole
+    test = sorted(collection.queries.index[is_test], key=hash_position)[:queries]
+    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    is_tested = relevant["query_id"].isin(collection.queries.index[is_test])
+    needed = set(wholes[relevant["doc_id"][relevant["query_id"].isin(test)]])
+    asked = set() if queries is None else set(wholes[relevant["doc_id"][~is_tested]])
+    sizes = wholes.value_counts()
+    order = sorted(sizes.index, key=lambda name: (name not in needed, name not in asked, hash_position(name)))
+    before = np.cumsum(sizes[order].to_numpy()) - sizes[order].to_numpy()
+    chosen = needed | {name for name, start in zip(order, before, strict=True) if start < documents}
+    kept = wholes.isin(chosen)
+    if queries is None:
+        return collection.part(kept)
+    answered = relevant["query_id"][relevant["doc_id"].isin(names[kept])]
+    return collection.part(
+        kept, collection.queries.index.isin(test) | (~is_test & collection.queries.index.isin(answered))
+    )
+
+
+def answered_within(collection: Collection, part: Collection) -> Collection:
+    """The same part with every test query of the collection whose relevant documents are all in it.
+
+    `subsample` takes documents for some test queries; others have the same answers, and more queries
+    tell smaller differences apart.
+    """
+    kept = collection.documents.index.isin(part.documents.index)
+    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    lost = relevant["query_id"][~relevant["doc_id"].isin(part.documents.index)]
+    tested = (collection.queries["split"] == "test") & collection.queries.index.isin(relevant["query_id"])
+    asked = tested & ~collection.queries.index.isin(lost)
+    return collection.part(kept, asked | collection.queries.index.isin(part.queries.index))
+
+
+def with_distractors(collection: Collection, distractors: pd.DataFrame, name: str) -> Collection:
+    """The same task with further candidates, none of which is relevant.
+
+    Parameters
+    ----------
+    distractors : DataFrame
+        Passages: `text`, and `title`, or `sentence` and `context`, where the collection has these. Their ids get the
+        prefix ``added/``.
+    name : str
+        Of the new collection.
+    """
+    own = collection.documents
+    read = ("text", "sentence", "context") if "sentence" in own else ("text", "title")
+    columns = [column for column in read if column in own]
+    documents = pd.concat([own[columns], distractors[columns].rename("added/{}".format)]).rename_axis("doc_id")
+    return replace(collection, name=name, documents=documents, pairs=None)
+
+
+def retrieval_task(
+    name: str,
+    texts: pd.Series,
+    pairs: pd.DataFrame,
+    split: pd.Series,
+    provenance: Mapping[str, str] | None = None,
+) -> Collection:
+    """Turn labelled pairs of similar items into a retrieval task (Gillick 2018, section 3.3).
+
+    Every item of a positive pair is a query; its relevant documents are the members of
+    its cluster in the transitive closure of the positive pairs, itself included (the
+    paper's "identity" baseline scores above zero, so it counts itself); the candidates
+    are all items.
+
+    Parameters
+    ----------
+    name : str
+        Name of the collection.
+    texts : Series
+        Item id to text.
+    pairs : DataFrame
+        Columns `left`, `right`, `label`.
+    split : Series
+        Item id to split. Pairs whose ends are on different sides are dropped, before the
+        closure is taken: they would join the sides.
+    provenance : mapping, optional
+        Passed on to the collection.
+    """
+    texts, split = texts.sort_index(), split.sort_index()
+    require(texts.index.equals(split.index), f"collection {name!r}: texts and splits differ in their items", DataError)
+    sides = pairs["left"].map(split), pairs["right"].map(split)
+    pairs = pairs.assign(split=sides[0])[sides[0] == sides[1]].reset_index(drop=True)
+    clusters = closure(pairs)
+    queries = pd.DataFrame({"text": texts[clusters.index], "split": split[clusters.index], "cluster": clusters})
+    queries.index.name = "query_id"
+    members = pd.DataFrame({"doc_id": clusters.index, "cluster": clusters.to_numpy()})
+    qrels = members.rename(columns={"doc_id": "query_id"}).merge(members, on="cluster")
+    qrels = qrels[["query_id", "doc_id"]].assign(relevance=1)
+    documents = pd.DataFrame({"text": texts, "split": split}).rename_axis("doc_id")
+    columns = ["left", "right", "label", "split"]
+    return Collection(name, documents, queries, qrels, pairs=pairs[columns], provenance=dict(provenance or {}))
