@@ -296,6 +296,12 @@ def test_a_file_in_another_encoding_is_named(tmp_path):
         datasets.load(f"folder:{place}")
 
 
+def test_a_folder_of_empty_files_is_named(tmp_path):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(DataError, match=rf"folder:{tmp_path}: no file of {tmp_path} has any text"):
+        own.find(f"folder:{tmp_path}").collection()
+
+
 def test_names_of_files_part_no_run_and_none_is_taken_for_another(tmp_path):
     place = write(tmp_path / "p", {"a b.txt": "Some text here.", "a_b.txt": "Other text here."})
     assert list(datasets.load(f"folder:{place}").documents.index) == ["a%20b.txt#0", "a_b.txt#0"]

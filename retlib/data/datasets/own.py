@@ -205,8 +205,12 @@ def _of_folder(name: str, place: str) -> Own:
 
     def articles() -> Iterator[Article]:
         known = {each.relative_to(path).as_posix() for each in files}
+        written = False
         for file in files:
-            yield from _pages(name, file, file.relative_to(path).as_posix(), known)
+            for page in _pages(name, file, file.relative_to(path).as_posix(), known):
+                written = written or bool(page.passages)
+                yield page
+        require(written, f"{name}: no file of {path} has any text ({len(files)} read)", DataError)
 
     def collection() -> Collection:
         found = passages.passages(articles())
