@@ -7,6 +7,7 @@ that is surprising or asks for advice, why it came out so. A text is shown only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -62,63 +63,75 @@ def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None
     bound = bindings()["claims"]
     known = ledger()
     mine = known[[chapter in tested_in(bound.get(claim, {})) for claim in known["claim"]]]
-    found = [line for each in said.get("shows", ()) for line in _measured(rows, chapter, **each)]
+    found = [line for each in said.get("shows", ()) for line in Shown(**each).told(rows, chapter)]
     lines = [f"**{said['question']}**\n", *found, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join([":::{admonition} In short", ":class: tip", "", *lines, ":::"])
 
 
-def _measured(
-    rows: Callable[..., Results | None],
-    page: str,
-    measure: str,
-    systems: Sequence[str] = ("best", "BM25"),
-    heading: str = "",
-    table: Sequence[str] = (),
-    unit: str = "",
-    chapter: str = "",
-    answer: Sequence[str] = (),
-    among: str = "",
-    collections: Sequence[str] = (),
-    **profile: str,
-) -> list[str]:
-    """What two systems' values answer, and the values of some; see ``in-short.yaml`` for what it says."""
-    found = rows(chapter or page, **profile)
-    if table and found is not None:
-        name, lines, columns = table
-        values, trained = found.tables[name].pivot_table(index=lines, columns=columns, values=measure, sort=False), []
-    else:
+@dataclass(frozen=True)
+class Shown:
+    """Values that answer a chapter's question; ``in-short.yaml`` says what each field is."""
+
+    measure: str
+    systems: Sequence[str] = ("best", "BM25")
+    heading: str = ""
+    table: Sequence[str] = ()
+    unit: str = ""
+    chapter: str = ""
+    profile: str = ""
+    answer: Sequence[str] = ()
+    among: str = ""
+    collections: Sequence[str] = ()
+
+    def told(self, rows: Callable[..., Results | None], page: str) -> list[str]:
+        """The lines of a box: what two systems' values answer, and the values of some."""
+        found = rows(self.chapter or page, **({"profile": self.profile} if self.profile else {}))
+        values, trained = self._values(found)
+        ranked = [name for name in trained if name not in self.systems] or [*values.columns.difference(self.systems)]
+        if self._chosen:
+            values = values.dropna(how="all", subset=ranked)
+        texts: dict[str, list[str]] = {}
+        gaps: dict[str, tuple[float, bool | None]] = {}
+        for collection, row in (values if self.unit else 100 * values).iterrows():
+            row, known = row.dropna(), row[ranked].dropna()
+            names = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
+            systems, pair = ([names.get(each, each) for each in some] for some in (self.systems, self.answer))
+            name = called(collection) if isinstance(collection, str) else f"{collection:,}"
+            if pair and {*pair} <= {*row.index}:
+                tries = len(known) ** sum(each in CHOSEN for each in self.answer)
+                clear = _more_than_chance(found, collection, self.measure, pair, tries)
+                gaps[name] = (row[pair[0]] - row[pair[1]], clear)
+            shown = [
+                f"{each} **{row[each]:{DIGITS[bool(self.unit)]}}**" for each in dict.fromkeys(systems) if each in row
+            ]
+            if shown and len(texts) < TOLD:
+                texts.setdefault("; ".join(shown), []).append(name)
+        lines = [f"- *{'; '.join(names)}*: {text}." for text, names in texts.items()]
+        return [*_answered(gaps, self.answer), self._head(found, bool(trained)), *lines, ""] if lines else []
+
+    @property
+    def _chosen(self) -> list[str]:
+        return [each for each in CHOSEN if each in self.systems]
+
+    def _values(self, found: Results | None) -> tuple[pd.DataFrame, list[str]]:
+        """A row for each collection, or line of a table, a column for each system; and the systems that train."""
+        if self.table and found is not None:
+            name, lines, columns = self.table
+            return found.tables[name].pivot_table(index=lines, columns=columns, values=self.measure, sort=False), []
         # Ratios of times are of geometric means, here as in verdicts.
-        values, trained = means(found, measure, geometric_mean if unit else "mean")
-        values = values.reindex([name for name in collections if name in values.index] or values.index)
-        trained = [name for name in trained if not among or found.kinds().get(name, ALONE) == among]
-    told: dict[str, list[str]] = {}
-    gaps: dict[str, tuple[float, bool | None]] = {}
-    ranked = [name for name in trained if name not in systems] or [*values.columns.difference(systems)]
-    chosen = [each for each in CHOSEN if each in systems]
-    if chosen:
-        values = values.dropna(how="all", subset=ranked)
-    for collection, row in (values if unit else 100 * values).iterrows():
-        known = row[ranked].dropna()
-        stand_for = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
-        shown = [name for name in dict.fromkeys(stand_for.get(each, each) for each in systems) if name in row.dropna()]
-        name = called(collection) if isinstance(collection, str) else f"{collection:,}"
-        if answer and {*(pair := [stand_for.get(each, each) for each in answer])} <= {*row.dropna().index}:
-            tries = len(known) ** sum(each in CHOSEN for each in answer)
-            clear = _more_than_chance(found, collection, measure, pair, tries)
-            gaps[name] = (row[pair[0]] - row[pair[1]], clear)
-        if shown and len(told) < TOLD:
-            text = "; ".join(f"{each} **{row[each]:{DIGITS[bool(unit)]}}**" for each in shown)
-            told.setdefault(text, []).append(name)
-    if not told:
-        return []
-    mine = found.rows[found.rows["measure"] == measure]
-    count = mine.groupby("system")["seed"].nunique().max()
-    seeds = f", {'geometric ' * bool(unit)}means over {count} seeds" if count > 1 else ", one seed" * bool(count == 1)
-    of = f" in {{doc}}`{chapter}`" if chapter else ""
-    best = f", {' and '.join(chosen)} of what is trained" if chosen and trained else ""
-    head = f"{heading or measure}{of}{best} ({unit or 'points of 100'}{seeds}):\n"
-    lines = [f"- *{'; '.join(names)}*: {text}." for text, names in told.items()]
-    return [*_answered(gaps, answer), head, *lines, ""]
+        values, trained = means(found, self.measure, geometric_mean if self.unit else "mean")
+        values = values.reindex([name for name in self.collections if name in values.index] or values.index)
+        return values, [name for name in trained if not self.among or found.kinds().get(name, ALONE) == self.among]
+
+    def _head(self, found: Results, trained: bool) -> str:
+        """The line above: of what the values are, and over how many seeds."""
+        mine = found.rows[found.rows["measure"] == self.measure]
+        count = mine.groupby("system")["seed"].nunique().max()
+        several = f", {'geometric ' * bool(self.unit)}means over {count} seeds"
+        seeds = several if count > 1 else ", one seed" * bool(count == 1)
+        of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
+        best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
+        return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}):\n"
 
 
 def _more_than_chance(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> bool | None:
