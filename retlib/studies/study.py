@@ -79,15 +79,17 @@ class Study:
 
 
 def changed(systems: Mapping[str, Ranks], rows: pd.DataFrame) -> list[str]:
-    """The systems that recorded rows speak of, but whose stages were others then: their number, or how one trains."""
+    """The systems of recorded rows whose stages were others: their number, or how one trains; or were none yet."""
     found = []
-    for name, system in systems.items():
+    for name, mine in rows.dropna(subset="parameters").groupby("system", sort=False):
+        before = [json.loads(each) for each in mine["parameters"].unique()]
+        stages = [[_set(stage) for stage in each.get("stages", ())] for each in before]
+        system = systems.get(name)
         if isinstance(system, System):
-            now = [_set({"data": stage.parts, **stage.how}) for stage in system.stages]
-            recorded = rows.loc[rows["system"] == name, "parameters"].dropna().unique()
-            before = [[_set(stage) for stage in json.loads(each).get("stages", ())] for each in recorded]
-            if before and now not in before:
+            if [_set({"data": stage.parts, **stage.how}) for stage in system.stages] not in stages:
                 found.append(name)
+        elif any("encoder" in each and "stages" not in each for each in before):
+            found.append(name)
     return found
 
 

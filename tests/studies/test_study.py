@@ -126,6 +126,11 @@ def test_rows_of_systems_that_were_trained_otherwise_are_told():
     assert changed({**now, "BM25": Lexical(BM25())}, rows) == ["longer", "deeper"]
 
 
+def test_rows_of_encoders_from_before_there_were_stages_are_told():
+    rows = pd.DataFrame([{"system": "gone", "parameters": as_json({"encoder": "transformer"})}])
+    assert changed({"bag": BAG}, pd.concat([rows, recorded(("another study's", BAG))])) == ["gone"]
+
+
 def test_a_setting_that_came_later_is_off_in_rows_from_before():
     rows = recorded(("bag", BAG))
     for later in ('"token_dropout": 0.0, ', '"corrected": false, '):
