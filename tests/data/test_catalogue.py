@@ -123,6 +123,13 @@ def test_unknown_names_list_the_valid_ones():
         ("toy: {title: T, source: S, licence: L}", "citation"),
         ("toy: {title: T, source: S, licence: L, citation: C, files: [{name: toy/a}]}", "toy/a.*neither a url"),
         ("toy: {title: T, source: S, licence: L, citation: C, files: [{url: http://a}]}", "name"),
+        ("toy: {title: T, source: S, licence: [L], citation: C}", r"'toy': licence = \['L'\] must be a string"),
+        ("toy: {title: T, source: S, licence: L, citation: C, ids: {test: beir}}", "ids.* must be a list"),
+        (
+            "toy: {title: T, source: S, licence: L, citation: C, files: [{name: [a], url: u}]}",
+            "name.* be a string",
+        ),
+        ("toy: {title: T, source: S, licence: L, citation: C, files: [{name: a, url: u, bytes: 1.5}]}", "bytes = 1.5"),
     ],
 )
 def test_a_bad_catalogue_is_refused(tmp_path, content, message):

@@ -7,7 +7,9 @@ release, as a known copy that differs from it in bytes (a variant), or not at al
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,12 +17,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from retlib.core import runtime
+from retlib.core import rules, runtime
 from retlib.core.cache import checksum
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, SettingError, require, require_one_of
 from retlib.core.notebook_files import read_yaml
 
 MOST = 500  # letters of what is said of a damaged file
+RULES = {
+    "bytes": rules.number(0, sys.maxsize, whole=True),
+    "ids": rules.mapping_of(None, rules.each_of(rules.text)),
+}
 
 
 @dataclass(frozen=True)
@@ -85,8 +91,9 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
     require(isinstance(told, dict), f"{path} must map data sets to what is known of them", DataError)
     for name, fields in told.items():
         try:
-            entries[name] = entry = Entry(name, **fields | {"files": tuple(map(_file, fields.get("files", ())))})
-        except (AttributeError, TypeError) as error:
+            files = tuple(map(_file, fields.get("files", ())))
+            entries[name] = entry = _checked(Entry(name, **fields | {"files": files}))
+        except (AttributeError, SettingError, TypeError) as error:
             raise DataError(f"{path}: entry {name!r}: {error}") from error
         by_hand = [file.name for file in entry.files if file.url is None]
         wrong = f"{path}: entry {name!r}: {by_hand} have neither a url nor a `how`"
@@ -95,7 +102,17 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
 
 
 def _file(fields: dict) -> File:
-    return File(**fields | {"variants": tuple(Variant(**variant) for variant in fields.get("variants", ()))})
+    variants = tuple(_checked(Variant(**variant)) for variant in fields.get("variants", ()))
+    return _checked(File(**fields | {"variants": variants}))
+
+
+def _checked(told: Entry | File | Variant) -> Entry | File | Variant:
+    """What is told, if it is of the kind that its names ask for; text, where they ask for nothing else."""
+    for each in dataclasses.fields(told):
+        value = getattr(told, each.name)
+        if value != each.default and each.name not in ("files", "variants"):
+            RULES.get(each.name, rules.text)(each.name, value)
+    return told
 
 
 @cache
