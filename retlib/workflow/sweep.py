@@ -27,7 +27,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from retlib.core import cache, runtime
+from retlib.core import cache, rules, runtime
 from retlib.core.errors import DataError, require, require_keys, require_one_of
 from retlib.core.notebook_files import EXPLORE, read_yaml
 from retlib.evaluation import results
@@ -84,6 +84,7 @@ def read(path: Path, root: Path) -> Sweep:
     require_keys(path.name, told, KEYS)
     for key in ("notebook", "profile", "measure", "vary"):
         require(bool(told.get(key)), f"{path.name} lacks `{key}`", DataError)
+    rules.some_of(rules.text)("systems", told.get("systems") or [])
     name, profile, fixed, vary = told["notebook"], told["profile"], told.get("set") or {}, told["vary"]
     plans = notebooks.plan(root, profile)
     require_one_of("notebook", name, plans)

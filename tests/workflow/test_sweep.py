@@ -146,6 +146,7 @@ def test_what_nothing_recorded(root, changes):
         ({"set": 0.5}, DataError, "`set` of mine.yaml must be a mapping, not 0.5"),
         ({"vary": ["size"]}, DataError, "`vary` of mine.yaml must be a mapping"),
         ({"systems": "a"}, DataError, "`systems` of mine.yaml must be a list"),
+        ({"systems": ["a", 3]}, SettingError, "systems = 3 must be a string"),
         ({"profile": 3}, DataError, "`profile` of mine.yaml must be a name"),
     ],
 )
