@@ -12,9 +12,16 @@ from typing import Any
 
 import yaml
 
-from retlib.core.errors import DataError, require
+from retlib.core import rules
+from retlib.core.errors import DataError, require, require_one_of
 
 EXPLORE = "explore"  # the profile of what is run by hand
+
+MAPPING = rules.mapping_of(None, lambda *_: None)
+# What ``papers.yaml`` says.
+_PAPER = dict.fromkeys(("part", "name", "authors", "title", "link"), rules.text)
+_PAPER |= {"chapters": rules.some_of(rules.text), "pages": rules.mapping_of(None, rules.text)}
+PAPERS = rules.mapping_of(None, rules.form(_PAPER, {"notes": rules.mapping_of(None, rules.text)}))
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ def pages(root: Path) -> dict[str, Page]:
     """The book's pages by name, in order: a notebook's, and those that ``papers.yaml`` asks of templates."""
     found = {name: Page(root / "notebooks" / f"{name}.ipynb") for name in names(root)}
     for key, paper in papers(root).items():
+        for chapter in paper["chapters"]:
+            require_one_of(f"a chapter of {key} in papers.yaml", chapter, names(root))
         plain = {"paper": key, **paper["pages"]} | {k: v for k, v in paper.items() if isinstance(v, str)}
         for template, name in paper["pages"].items():
             notebook = root / "notebooks" / f"{template}.ipynb"
@@ -75,26 +84,41 @@ def pages(root: Path) -> dict[str, Page]:
 def papers(root: Path) -> dict[str, dict]:
     """What ``data/papers/papers.yaml`` says of each paper, in its order; nothing where there is no such file."""
     path = root / "data" / "papers" / "papers.yaml"
-    return parsed(path) if path.is_file() else {}
+    return parsed(path, PAPERS) if path.is_file() else {}
 
 
-def parsed(path: Path) -> dict:
-    """What a YAML file says, parsed once as long as it does not change: a long one takes a good part of a second."""
-    return _parsed(path, path.stat().st_mtime_ns)
+def parsed(path: Path, rule: rules.Rule = MAPPING) -> dict:
+    """What a YAML file says, parsed and checked by a rule once, as long as it does not change: that takes a second."""
+    return _parsed(path, path.stat().st_mtime_ns, rule)
 
 
 @cache
-def _parsed(path: Path, written: int) -> dict:
-    return read_yaml(path)
+def _parsed(path: Path, written: int, rule: rules.Rule) -> dict:
+    found = read_yaml(path)
+    rule(path.name, found)
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    """What reads YAML; of a key that stands twice it would silently keep the last."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node, known = super().compose_mapping_node(anchor), set()
+        for key, _ in node.value:
+            if (name := str(key.value)) in known:
+                raise yaml.MarkedYAMLError(problem=f"the key {name!r} stands twice", problem_mark=key.start_mark)
+            known.add(name)
+        return node
 
 
 def read_yaml(path: Path) -> Any:
     """What a YAML file says; `DataError` if it cannot be read, or holds what JSON does not, such as a date."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-        json.dumps(found, sort_keys=True)
+        found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        json.dumps(found, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
         return found
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    # The last three are what the library itself stumbles over: a thousand brackets, `!!bool x`, `!!timestamp x`.
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, LookupError, AttributeError) as error:
         raise DataError(f"{path} cannot be read as YAML in UTF-8: {error}") from error
     except (TypeError, ValueError) as error:
         raise DataError(f"{path} holds what JSON does not: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from retlib.core.errors import require, require_one_of
@@ -45,7 +45,35 @@ def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
         wanted = f" with the keys {', '.join(keys)}" if keys else ""
         require(valid, f"{name} = {value!r} must be a mapping{wanted}")
         for key in value:
+            text(f"a key of {name}", key)
             rule(f"{name}[{key!r}]", value[key])
+
+    return check
+
+
+def form(needed: Mapping[str, Rule], others: Mapping[str, Rule] | None = None) -> Rule:
+    """A mapping with keys that it needs and others that it may have, whose values each pass the rule of their key."""
+    known = {**needed, **(others or {})}
+
+    def check(name: str, value: Any) -> None:
+        keys = f" with the keys {', '.join(needed)}" if needed else ""
+        valid = isinstance(value, dict) and needed.keys() <= value.keys()
+        require(valid, f"{name} = {value!r} must be a mapping{keys}")
+        for key in value:
+            require_one_of(f"a key of {name}", key, known)
+            known[key](f"{name}[{key!r}]", value[key])
+
+    return check
+
+
+def row_of(*each: Rule) -> Rule:
+    """A list of as many members, which pass these rules in their order."""
+
+    def check(name: str, value: Any) -> None:
+        valid = isinstance(value, list) and len(value) == len(each)
+        require(valid, f"{name} = {value!r} must be a list of {len(each)}")
+        for rule, member in zip(each, value, strict=True):
+            rule(name, member)
 
     return check
 

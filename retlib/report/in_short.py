@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from scipy.stats import gmean as geometric_mean
 
-from retlib.core import notebook_files, runtime
+from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError
 from retlib.evaluation.results import ALONE, Results
 from retlib.report.claims import (
@@ -43,6 +43,16 @@ CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
 # Lines of values of a box; and the digits of a value, in points and in another unit.
 TOLD, DIGITS = 5, (".1f", ".3g")
 
+# What ``in-short.yaml`` says.
+_SHOWN = dict.fromkeys(("heading", "unit", "chapter", "among", "profile"), rules.text)
+_SHOWN |= dict.fromkeys(("systems", "collections"), rules.each_of(rules.text))
+_SHOWN |= {"answer": rules.row_of(rules.text, rules.text), "table": rules.row_of(rules.text, rules.text, rules.text)}
+_OTHERS = {
+    "shows": rules.some_of(rules.form({"measure": rules.text}, _SHOWN)),
+    "why": rules.mapping_of(None, rules.form({}, dict.fromkeys(SIGNS, rules.text))),
+}
+TEXTS = rules.mapping_of(None, rules.form({"question": rules.text}, _OTHERS))
+
 
 def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str) -> str:
     """MyST for the top of a chapter's page: its question, the claims that it decides, and why; "" without a question.
@@ -57,7 +67,7 @@ def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None
         A notebook's name.
     """
     texts = runtime.root() / "book" / "in-short.yaml"
-    said = notebook_files.parsed(texts).get(chapter) if texts.exists() else None
+    said = notebook_files.parsed(texts, TEXTS).get(chapter) if texts.exists() else None
     if not said:
         return ""
     bound = bindings()["claims"]

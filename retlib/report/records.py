@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
@@ -11,10 +12,65 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from retlib.core import notebook_files, runtime
+from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import between_seeds
 from retlib.evaluation.results import Results
+
+# --- what ``bindings.yaml`` says -----------------------------------------------------------------------
+
+_ANY, _FLAG = rules.number(-sys.float_info.max), rules.one_of((True, False))
+_NAMES = rules.mapping_of(None, rules.text)
+
+
+def _weights(name: str, value: Any) -> None:
+    rules.row_of(*[_ANY] * (len(value) if isinstance(value, list) else 1))(name, value)
+
+
+def _reason(name: str, value: Any) -> None:
+    (_NAMES if isinstance(value, dict) else rules.text)(name, value)
+
+
+# Which systems a comparison has: by one of these keys.
+_SYSTEMS = {
+    **dict.fromkeys(("pair", "systems"), rules.each_of(rules.text)),
+    "system": rules.text,
+    "terms": rules.each_of(rules.row_of(_ANY, rules.text, rules.text)),
+}
+# What it may say more; of these a claim may say what is common to all of its comparisons.
+_COMMON = {
+    **dict.fromkeys(("test", "measure", "says"), rules.text),
+    **dict.fromkeys(("margin", "within", "below", "above", "paper"), _ANY),
+    **dict.fromkeys(("floor", "independent"), _FLAG),
+    "sides": rules.each_of(_weights),
+}
+
+
+def _comparison(name: str, value: Any) -> None:
+    rules.form({}, {**_COMMON, **_SYSTEMS, "data": rules.text})(name, value)
+    by = [each for each in _SYSTEMS if each in value]
+    require(len(by) == 1, f"{name} = {value!r} must have one of the keys {', '.join(_SYSTEMS)}")
+    require(by == ["terms"] or "data" in value, f"{name} = {value!r} must have the key data")
+
+
+_CLAIM = {
+    **_COMMON,
+    **dict.fromkeys(("each", "given"), rules.each_of(_comparison)),
+    "not_tested": _reason,
+    "one_is_enough": _FLAG,
+    "as_tested": rules.text,
+    "numbers": rules.mapping_of(None, rules.row_of(rules.text, rules.text, rules.text)),
+}
+_PLACE = rules.form({"collection": rules.text, "fidelity": rules.one_of(("subset", "stand-in"))})
+BINDINGS = rules.form(
+    {},
+    {
+        **dict.fromkeys(("names", "endings"), _NAMES),
+        "reasons": rules.mapping_of(None, _reason),
+        "collections": rules.mapping_of(None, rules.mapping_of(None, rules.mapping_of(None, _PLACE))),
+        "claims": rules.mapping_of(None, rules.form({}, _CLAIM)),
+    },
+)
 
 
 def called(collection: str) -> str:
@@ -27,7 +83,7 @@ def called(collection: str) -> str:
 
 def bindings() -> dict:
     """The bindings of claims to comparisons, and of the papers' data sets to collections."""
-    return notebook_files.parsed(runtime.root() / "data" / "papers" / "bindings.yaml")
+    return notebook_files.parsed(runtime.root() / "data" / "papers" / "bindings.yaml", BINDINGS)
 
 
 def named(system: str) -> tuple[str, str]:

@@ -135,7 +135,7 @@ def test_an_effect_of_less_than_a_point_is_none(book, effect, error, more, expec
 def test_what_is_seen_elsewhere_is_more_than_no_effect(book):
     record({"A": level(50, 0.25), "B": level(50), "C": level(45), "D": level(55)})
     none, seen, against = pair(), pair("A", "C"), pair("A", "D")
-    for each, expected in (([none, seen], INCONCLUSIVE), ([none, against], CONTRADICTED), ([none, none], NO_EFFECT)):
+    for each, expected in (([none, seen], INCONCLUSIVE), ([none, against], CONTRADICTED), ([none], NO_EFFECT)):
         assert verdict_on(book, {"test": "greater", "each": each})["verdict"] == expected
 
 
@@ -484,6 +484,26 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     assert found["verdict"] == NOT_TESTED and found["said"] == ""
     assert found["reason"].startswith("still learning: A rose by 20.0 points in the last fifth of 100 steps")
     assert verdict_on(book, bound | {"floor": False})["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("bound", "message"),
+    [
+        ({"each": [pair(), pair()]}, "names a value twice"),
+        ({"each": [{"pair": ["11:A", "11:B"]}]}, "must have the key data"),
+        ({"each": [{"data": "D"}]}, "must have one of the keys pair, systems, system, terms"),
+        ({"each": [pair(system="11:A")]}, "must have one of the keys pair, systems, system, terms"),
+        ({"each": [pair(margn=1)]}, "a key of .* = 'margn' is not known. Did you mean 'margin'"),
+        ({"each": [pair(floor="no")]}, "floor.* = 'no' is not known"),
+        ({"each": [{"terms": [[1, "11:A"]]}]}, "must be a list of 3"),
+        ({"each": [pair(sides=3)]}, "sides"),
+        ({"not_tested": 3}, "not_tested.* = 3 must be a string"),
+    ],
+)
+def test_a_binding_of_another_form_is_refused(book, bound, message):
+    write_claims(book, {"c": {"test": "greater", **bound}})
+    with pytest.raises(SettingError, match=message):
+        claims.bindings()
 
 
 def test_data_sets_that_are_one_collection_are_no_sample_of_several(book):

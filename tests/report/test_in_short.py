@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from retlib.core import runtime
+from retlib.core.errors import SettingError
 from retlib.evaluation.results import Results
 from retlib.report import claims, in_short
 from retlib.report.evidence import Evidence
@@ -147,9 +148,25 @@ def test_every_chapter_that_decides_claims_has_a_question():
     assert set(bound) <= set(TEXTS)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"shows": []}, {"question": 3}, {"question": "Which?", "shows": [{"systems": ["A"]}]},
+        {"question": "Which?", "shows": [{"measure": "RR@10", "answer": ["A"]}]},
+        {"question": "Which?", "why": {SOFTMAX: {"hold": "So."}}}, {"question": "Which?", "whys": {}},
+    ],
+)  # fmt: skip
+def test_texts_of_another_form_are_refused(tmp_path, monkeypatch, said):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "in-short.yaml").write_text(yaml.safe_dump({CHAPTER: said}))
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    with pytest.raises(SettingError, match="in-short.yaml"):
+        in_short.box(nothing_recorded, nothing_recorded, CHAPTER)
+
+
 def answers(monkeypatch, found, **show):
     texts = {"42_first_stage": {"question": "Which?", "shows": [{"measure": "RR@10", **show}]}}
-    monkeypatch.setattr(in_short, "notebook_files", SimpleNamespace(parsed=lambda _: texts))
+    monkeypatch.setattr(in_short, "notebook_files", SimpleNamespace(parsed=lambda *_: texts))
     return in_short.box(lambda: claims.ledger("explore", "reference"), lambda _: found, "42_first_stage")
 
 

@@ -69,6 +69,26 @@ def test_a_paper_that_asks_for_no_template_is_refused(toy):
         notebooks.plan(toy, "toy")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"part": None}, "papers.yaml\\['some2020'\\]\\['part'\\] = None must be a string"),
+        ({"chapters": "1_a"}, r"\['chapters'\] = '1_a' must be a list"),
+        ({"chapters": ["1_b"]}, "a chapter of some2020 in papers.yaml = '1_b' is not known"),
+        ({"pages": {"page": 3}}, "pages.* = 3 must be a string"),
+        ({"year": 2020}, r"a key of papers.yaml\['some2020'\] = 'year'"),
+        (None, "must be a mapping with the keys part, "),
+    ],
+)
+def test_a_paper_of_another_form_is_refused(toy, changes, message):
+    toybook.add_paper(toy)
+    path = toy / "data" / "papers" / "papers.yaml"
+    paper = yaml.safe_load(path.read_text())["some2020"]
+    path.write_text(yaml.safe_dump({"some2020": changes and paper | changes}))
+    with pytest.raises((SettingError, DataError), match=message):
+        notebooks.plan(toy, "toy")
+
+
 @pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
 def test_a_profile_can_be_planned(profile):
     plans = notebooks.plan(ROOT, profile).values()
@@ -136,13 +156,16 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(toy):
         notebooks.plan(toy, "tyo")
 
 
-def test_a_profile_that_is_not_yaml(toy):
-    (toy / "notebooks" / "profiles" / "toy.yaml").write_text("a: [")
+@pytest.mark.parametrize("text", ["a: [", "[" * 3000, "a: !!bool x", "a: !!timestamp x", "1_a: {}\n1_a: {}"])
+def test_a_profile_that_is_not_yaml(toy, text):
+    (toy / "notebooks" / "profiles" / "toy.yaml").write_text(text)
     with pytest.raises(DataError, match="toy.yaml cannot be read as YAML"):
         notebooks.plan(toy, "toy")
 
 
-@pytest.mark.parametrize("text", ["1_a: 2026-01-01", "1_a: {parameters: {1: 2, b: 3}}", "1_a: &x [*x]"])
+@pytest.mark.parametrize(
+    "text", ["1_a: 2026-01-01", "1_a: {parameters: {1: 2, b: 3}}", "1_a: &x [*x]", "1_a: .nan", r'1_a: "\ud83d"']
+)
 def test_a_profile_holds_what_json_does(toy, text):
     (toy / "notebooks" / "profiles" / "toy.yaml").write_text(text)
     with pytest.raises(DataError, match="toy.yaml holds what JSON does not"):
