@@ -80,7 +80,7 @@ def _whole(context: click.Context, option: click.Parameter, text: str) -> list[i
 def _mapping(context: click.Context, option: click.Parameter, text: str) -> dict:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{text!r} is not JSON ({error}).") from None
     if not isinstance(found, dict):
         raise click.BadParameter(f"{text!r} must be an object of JSON.")

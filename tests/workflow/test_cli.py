@@ -143,6 +143,7 @@ def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
     [
         ("results", "--format", "xml"), ("results", "--profile", "quik"), ("nope",), ("fetch",),
         ("execute", "nowhere.ipynb", "."), ("execute", __file__, ".", "--parameters", "{"),
+        ("execute", __file__, ".", "--parameters", "[" * 9999),
         ("execute", __file__, ".", "--words", "[1]"), ("build", "--seeds", "2147483648"),
     ],
 )  # fmt: skip
