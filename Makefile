@@ -26,11 +26,12 @@ OTHER_KERNEL := $(BIN)/python -c 'import numpy, threadpoolctl; \
 	print("Prescott" if own & {"Haswell", "Zen"} else "Haswell")'
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab bench clean
+.PHONY: help book test coverage lab bench clean
 
 help:
 	@echo "make book [PROFILE=quick] [JOBS=2] [SEEDS=\"0 1 2\"]   run the notebooks, build the book"
 	@echo "make test                                          run the tests"
+	@echo "make coverage                                      how much of the code the tests reach, slow ones left out"
 	@echo "make lab                                           JupyterLab with the notebooks"
 	@echo "make bench [CASES=\"05-bm25 ...\"]                   ours beside peers' on an idle machine; see -m benchmarks --help"
 	@echo "make clean                                         remove all that was made or fetched, but .venv"
@@ -47,6 +48,10 @@ test: $(READY)
 	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile --no-loadscope-reorder --durations 15
 	OPENBLAS_CORETYPE=`$(OTHER_KERNEL)` $(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile -m "not slow" $(KERNEL_TESTS)
 
+coverage: $(READY)
+	$(BIN)/python -m pytest -n "$(JOBS)" --dist loadfile --no-loadscope-reorder -m "not slow" \
+		--cov=retlib --cov=benchmarks --cov-report=term:skip-covered
+
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir . --preferred-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -54,7 +59,7 @@ bench: $(READY) .venv/benchmarks
 	@$(BIN)/python -m benchmarks $(CASES)
 
 clean:
-	rm -rf _build .snakemake .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build .snakemake .pytest_cache .ruff_cache .hypothesis .coverage*
 
 # Installed anew only when the versions change.
 $(READY): constraints.txt pyproject.toml
