@@ -476,6 +476,8 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     bound = {"test": "greater", "each": [pair()]}
     found = verdict_on(book, bound)
     assert found["verdict"] == HOLDS and found["evidence"][0].no_curve
+    assert claims.without_curve(pd.DataFrame([found])).endswith("nobody knows whether they still learned: It is so.")
+    assert claims.without_curve(pd.DataFrame([{**found, "evidence": []}])) == ""
     kept = results.load("11", "quick")
     curve = [("A", "quora", seed, 20 * i, 20.0 * i, i == 5) for seed in range(3) for i in range(6)]
     kept.tables["learning"] = pd.DataFrame(curve, columns=["system", "collection", "seed", "step", "score", "kept"])
@@ -994,6 +996,16 @@ def test_what_would_decide_an_inconclusive_claim(book, effect, more, told):
     said = "".join(claims.to_decide(row))
     assert said == "" if told is None else told in said
     assert said in claims.format_verdict(row)
+
+
+def test_what_speaks_against_a_claim_but_for_the_correction_is_said(book):
+    record({"A": level(48.3, 1), "B": level(50)})
+    write_claims(book, {name: {"test": "greater", "each": [pair()]} for name in ("c", "d")})
+    row, _ = claims.verdicts("paper", "quick").itertuples()
+    assert row.verdict == INCONCLUSIVE and row.evidence[0].p_against < claims.LEVEL < 2 * row.evidence[0].p_against
+    assert claims.to_decide(row) == [
+        "to decide: A minus B, on quora speaks against the claim, but for the correction over the paper's claims"
+    ]
 
 
 @pytest.mark.parametrize(
