@@ -50,7 +50,7 @@ def cells(notebook: Path) -> list[dict]:
     """The cells of a notebook file."""
     try:
         return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{notebook} is not a notebook: {error}") from error
 
 

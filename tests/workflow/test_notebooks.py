@@ -180,6 +180,13 @@ def test_parameters_must_be_literals(toy, line):
         notebooks.declared(notebook)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "[" * 9999])
+def test_what_is_no_notebook_is_named(tmp_path, text):
+    (tmp_path / "1_a.ipynb").write_text(text)
+    with pytest.raises(DataError, match="1_a.ipynb is not a notebook"):
+        notebooks.declared(tmp_path / "1_a.ipynb")
+
+
 def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, monkeypatch):
     monkeypatch.delenv("RETLIB_DATA", raising=False)
     entries = {"1_a": {"needs": ["quora"]}, "2_b": {"needs": ["pydocs"]}, "3_c": {"needs": ["quora"]}}
