@@ -75,6 +75,13 @@ def test_what_is_computed_makes_the_source(plugin):
     assert of(margin_name="0")[0] != first[0]
 
 
+def test_what_has_no_source_to_read_is_refused():
+    space = {}
+    exec("def typed(scores, targets):\n    return scores", space)
+    with pytest.raises(SettingError, match="define it with `def` in a file or a notebook's cell"):
+        registry.source(space["typed"])
+
+
 def test_a_plugin_s_names_are_known(plugin, monkeypatch):
     found = Registry("loss", scaled=True)
     monkeypatch.setattr(registry, "FOUND", found, raising=False)

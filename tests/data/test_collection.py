@@ -442,3 +442,11 @@ def test_splits_and_labels_are_selected():
         task.split("exam")
     with pytest.raises(DataError, match="no labelled pairs"):
         replace(task, pairs=None).labelled("train")
+
+
+def test_a_task_s_sizes_by_hand():
+    """Three questions that ask the same, among twelve texts of three words."""
+    (row,) = toy().statistics("train").to_dict("records")
+    assert (row["positive training pairs"], row["negative training pairs"]) == (2, 1)
+    assert (row["train queries"], row["candidates"]) == (3, 12)
+    assert (row["relevant candidates/query"], row["words/candidate"]) == (3.0, 3.0)

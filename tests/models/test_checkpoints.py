@@ -172,3 +172,10 @@ def test_what_is_nowhere_is_named_with_the_ways_to_have_it(name):
 def test_a_folder_without_a_configuration_is_named(tmp_path):
     with pytest.raises(DataError, match="its config.json cannot be read"):
         checkpoints.described(str(tmp_path))
+
+
+def test_a_configuration_that_is_no_json_is_named(tmp_path):
+    saved(tmp_path)
+    (tmp_path / "modules.json").write_text("[{")
+    with pytest.raises(DataError, match="its modules.json cannot be read"):
+        Architecture.of_checkpoint(str(tmp_path))
