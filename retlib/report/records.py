@@ -63,13 +63,11 @@ _CLAIM = {
 }
 _PLACE = rules.form({"collection": rules.text, "fidelity": rules.one_of(("subset", "stand-in"))})
 BINDINGS = rules.form(
-    {},
     {
-        **dict.fromkeys(("names", "endings"), _NAMES),
-        "reasons": rules.mapping_of(None, _reason),
         "collections": rules.mapping_of(None, rules.mapping_of(None, rules.mapping_of(None, _PLACE))),
         "claims": rules.mapping_of(None, rules.form({}, _CLAIM)),
     },
+    {**dict.fromkeys(("names", "endings"), _NAMES), "reasons": rules.mapping_of(None, _reason)},
 )
 
 

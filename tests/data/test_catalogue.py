@@ -93,7 +93,7 @@ def test_every_entry_is_complete_and_can_be_got():
             assert (file.sha256 is None) == (file.bytes is None)
 
 
-@pytest.mark.parametrize("text", ["- toy", "toy: 3", "toy: {files: [name]}", "toy: {files: 3}"])
+@pytest.mark.parametrize("text", ["- toy", "toy: 3", "toy: {files: [name]}", "toy: {files: 3}", "toy: {files: ''}"])
 def test_a_catalogue_of_another_form_is_refused(tmp_path, text):
     (tmp_path / "catalogue.yaml").write_text(text)
     with pytest.raises(DataError, match=f"{tmp_path / 'catalogue.yaml'}"):

@@ -508,6 +508,12 @@ def test_a_binding_of_another_form_is_refused(book, bound, message):
         claims.bindings()
 
 
+def test_bindings_of_nothing_are_refused(book):
+    (book / "data" / "papers" / "bindings.yaml").write_text("{}")
+    with pytest.raises(SettingError, match="must be a mapping with the keys collections, claims"):
+        claims.bindings()
+
+
 def test_data_sets_that_are_one_collection_are_no_sample_of_several(book):
     record({"A": level(55, 1), "B": level(50)})
     bound = {"test": "greater", "each": [pair(), pair(on="F")]}

@@ -55,7 +55,7 @@ def book(tmp_path, monkeypatch):
         "D": {"quick": {"collection": "mine", "fidelity": "subset"}},
         "E": {"quick": {"collection": "other", "fidelity": "stand-in"}},
     }
-    (folder / "bindings.yaml").write_text(yaml.safe_dump({"collections": {"zhan2020": places}}))
+    (folder / "bindings.yaml").write_text(yaml.safe_dump({"collections": {"zhan2020": places}, "claims": {}}))
     declare(tmp_path, GROUPS)
     return tmp_path
 

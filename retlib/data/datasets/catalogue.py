@@ -91,7 +91,9 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
     require(isinstance(told, dict), f"{path} must map data sets to what is known of them", DataError)
     for name, fields in told.items():
         try:
-            files = tuple(map(_file, fields.get("files", ())))
+            files = fields.get("files", [])
+            rules.some_of(lambda *_: None)("files", files)
+            files = tuple(map(_file, files))
             entries[name] = entry = _checked(Entry(name, **fields | {"files": files}))
         except (AttributeError, SettingError, TypeError) as error:
             raise DataError(f"{path}: entry {name!r}: {error}") from error
