@@ -297,10 +297,10 @@ def _decide(
     said = f"{kinds[HOLDS]} of {len(speaks)} comparison{'s' * (len(speaks) > 1)} for"
     said += f", {kinds[CONTRADICTED] or 'none'} against"
     said += "".join(f", {kinds[each]} {POINTS[each]}" for each in (NO_EFFECT, INCONCLUSIVE) if kinds[each])
-    alone = sum(
-        each == POINTS[INCONCLUSIVE] and of.p_against < LEVEL for each, of in zip(speaks, evidence, strict=True)
-    )
-    said += f" ({alone} of these against, but for the correction over the paper)" * (alone > 0)
+    opened = [of for each, of in zip(speaks, evidence, strict=True) if each == POINTS[INCONCLUSIVE]]
+    alone = {"for": sum(of.p_for < LEVEL for of in opened), "against": sum(of.p_against < LEVEL for of in opened)}
+    told = ", ".join(f"{count} of these {word}" for word, count in alone.items() if count)
+    said += f" ({told}, but for the correction over the paper)" * bool(told)
     if kinds[CONTRADICTED]:
         verdict, p = CONTRADICTED, min(p_against)
     elif kinds[NO_EFFECT] and not kinds[HOLDS]:

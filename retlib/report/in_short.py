@@ -114,10 +114,12 @@ class Shown:
             shown = [
                 f"{each} **{row[each]:{DIGITS[bool(self.unit)]}}**" for each in dict.fromkeys(systems) if each in row
             ]
-            if shown and len(texts) < TOLD:
+            if shown:
                 texts.setdefault("; ".join(shown), []).append(name)
         lines = [f"- *{'; '.join(names)}*: {text}." for text, names in texts.items()]
-        return [*_answered(gaps, self.answer), self._head(found, bool(trained)), *lines, ""] if lines else []
+        more = [f"- {len(lines) - TOLD} more below."] if len(lines) > TOLD else []
+        told = [*lines[:TOLD], *more, ""]
+        return [*_answered(gaps, self.answer), self._head(found, bool(trained)), *told] if lines else []
 
     @property
     def _chosen(self) -> list[str]:
@@ -160,7 +162,9 @@ def _answered(gaps: Mapping[str, tuple[float, bool | None]], systems: Sequence[s
     parts = []
     for sign, word in ((1, "ahead of"), (-1, "behind")):
         if names := [name for name, (gap, _) in gaps.items() if gap * sign > 0]:
-            alike = {1: names[0], 2: "both collections"}.get(len(names), f"all {len(names)} collections")
+            # Of one collection there may be several: with more labels, or more candidates.
+            of = "tests" if any(", " in name for name in names) else "collections"
+            alike = {1: names[0], 2: f"both {of}"}.get(len(names), f"all {len(names)} {of}")
             where = alike if len(names) == len(gaps) else "; ".join(names)
             sizes = [abs(gaps[name][0]) for name in names]
             size = _span(sizes, ".1f") if max(sizes) >= 0.05 else "less than 0.1"

@@ -137,7 +137,7 @@ def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], 
         ("The best from a public encoder, alone", beside, "reference", results.ALONE),
     ]
     said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
-    head = "Against BM25, which trains nothing (each collection once, from the first chapter that tests it):\n"
+    head = "Against BM25, which trains nothing (each collection once; the chapters have all numbers):\n"
     return "\n".join([head, *said]) if said else ""
 
 
@@ -218,7 +218,7 @@ def scale(profile: str, source: str | None) -> str:
     weights = trained["parameters"].dropna().map(json.loads).map(_weights).dropna()
     minutes = trained["seconds"].astype(float) / 60
     layers = trained["parameters"].dropna().map(json.loads).map(_layers).dropna()
-    sizes = [f"up to {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
+    sizes = [f"up to about {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
     spread = " to ".join(f"{each:.0f}" for each in sorted({layers.min(), layers.max()}))
     size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
     return (

@@ -450,7 +450,8 @@ def test_a_claim_holds_when_all_of_its_comparisons_speak_for_it_after_correction
     bound = {"c1": {"test": "greater", "each": [pair(), pair(a="more")]}, "c2": {"test": "greater", "each": [pair()]}}
     write_claims(book, bound)
     found = claims.verdicts("paper", "quick")
-    assert found["said"][0] == "1 of 2 comparisons for, none against, 1 open"
+    alone = " (1 of these for, but for the correction over the paper)"
+    assert found["said"][0] == f"1 of 2 comparisons for, none against, 1 open{alone}"
     assert found["verdict"].tolist() == [INCONCLUSIVE] * 2
 
 
