@@ -262,8 +262,8 @@ def test_the_scale_is_that_of_the_rows(monkeypatch):
     )  # fmt: skip
     monkeypatch.setattr(results, "rows", lambda profile, source: known)
     assert overview.scale("laptop", None) == (
-        "Encoders of up to about 0.3 million weights and 2 layers, each trained for 2 minutes (median; at most 3) on cpu; "
-        "600 candidates (median; 500 to 2,000) and 50 queries (median; 40 to 80)."
+        "Encoders of up to about 0.3 million weights and 2 layers, each trained for 2 minutes (median; at most 3) on "
+        "cpu; 600 candidates (median; 500 to 2,000) and 50 queries (median; 40 to 80)."
     )
     monkeypatch.setattr(results, "rows", lambda profile, source: known[1:2])
     assert overview.scale("laptop", None).startswith("Encoders, each")
