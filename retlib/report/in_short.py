@@ -7,7 +7,7 @@ that is surprising or asks for advice, why it came out so. A text is shown only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pandas as pd
@@ -42,16 +42,6 @@ SHOWN = 6
 CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
 # Lines of values of a box; and the digits of a value, in points and in another unit.
 TOLD, DIGITS = 5, (".1f", ".3g")
-
-# What ``in-short.yaml`` says.
-_SHOWN = dict.fromkeys(("heading", "unit", "chapter", "among", "profile"), rules.text)
-_SHOWN |= dict.fromkeys(("systems", "collections"), rules.each_of(rules.text))
-_SHOWN |= {"answer": rules.row_of(rules.text, rules.text), "table": rules.row_of(rules.text, rules.text, rules.text)}
-_OTHERS = {
-    "shows": rules.some_of(rules.form({"measure": rules.text}, _SHOWN)),
-    "why": rules.mapping_of(None, rules.form({}, dict.fromkeys(SIGNS, rules.text))),
-}
-TEXTS = rules.mapping_of(None, rules.form({"question": rules.text}, _OTHERS))
 
 
 def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str) -> str:
@@ -144,6 +134,16 @@ class Shown:
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
         return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}):\n"
+
+
+# What ``in-short.yaml`` says.
+_SHOWN = {each.name: rules.text if each.type == "str" else rules.each_of(rules.text) for each in fields(Shown)}
+_SHOWN |= {"answer": rules.row_of(rules.text, rules.text), "table": rules.row_of(rules.text, rules.text, rules.text)}
+_OTHERS = {
+    "shows": rules.some_of(rules.form({"measure": _SHOWN.pop("measure")}, _SHOWN)),
+    "why": rules.mapping_of(None, rules.form({}, dict.fromkeys(SIGNS, rules.text))),
+}
+TEXTS = rules.mapping_of(None, rules.form({"question": rules.text}, _OTHERS))
 
 
 def _more_than_chance(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> bool | None:

@@ -151,8 +151,10 @@ def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: s
     seen: set[str] = set()
     for chapter, measure in measures.items():
         rows = results.load(chapter, profile, source)
-        table, _ = means(rows, measure)
-        dense = [name for name in table if name in rows.learned() and rows.kinds().get(name) == kind]
+        if rows is None:
+            continue
+        table, kinds = means(rows, measure)[0], rows.kinds()
+        dense = [name for name in table.columns.intersection(list(rows.learned())) if kinds.get(name) == kind]
         for collection, row in table.loc[[name for name in table.index if name not in seen]].iterrows():
             known = row[dense].dropna()
             if len(known) and not np.isnan(row.get(BM25, np.nan)):
@@ -160,9 +162,9 @@ def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: s
                 pair = paired(rows, collection, measure, known.idxmax(), BM25)
                 where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
                 values = f"{100 * known.max():.1f} against {100 * row[BM25]:.1f} {measure}, chapter {chapter[:2]}"
-                told = found[list(found)[where]]
-                few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(told) < NAMED else ""
-                told.append(f"{called(collection)}{few}")
+                names = found[list(found)[where]]
+                few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(names) < NAMED else ""
+                names.append(f"{called(collection)}{few}")
     told = [f"{word} {len(names)} ({'; '.join(names)})" for word, names in found.items() if names]
     return f"of {len(seen)} collections {', '.join(told)}" if seen else ""
 
