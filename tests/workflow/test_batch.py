@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -234,7 +235,8 @@ def test_a_kill_leaves_no_process(book, victim):
     snakemake = next(p for p in running(book) if p.ppid() == process.pid)
     victims = {"driver": [driver], "snakemake": [snakemake], "everything": [driver, *running(book)]}
     for one in victims[victim]:
-        one.kill()
+        with suppress(psutil.NoSuchProcess):  # it may have gone with the one before
+            one.kill()
     process.communicate(timeout=300)
     wait_for(lambda: not running(book), 20)
 
