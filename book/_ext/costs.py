@@ -8,6 +8,9 @@ The data sets are those that the profile names, their sizes the catalogue's, the
 
 from __future__ import annotations
 
+import json
+
+import pandas as pd
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
@@ -16,8 +19,9 @@ from sphinx.util.docutils import SphinxDirective
 from retlib.core import notebook_files, runtime
 from retlib.data.datasets import catalogue
 from retlib.evaluation import results
+from retlib.studies.paper_scale import chain
 
-HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest")
+HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest", "hours of all")
 
 
 def costs(profile: str) -> list[tuple[str, ...]]:
@@ -32,13 +36,31 @@ def costs(profile: str) -> list[tuple[str, ...]]:
     return found
 
 
-def _trained(recorded: results.Results | None) -> tuple[str, str, str]:
-    """How many systems were trained, with how many seeds, and the minutes of the longest training with one seed."""
+def _trained(recorded: results.Results | None) -> tuple[str, ...]:
+    """How many systems were trained, with how many seeds; minutes of the longest with one seed, hours of all of them."""
     rows = recorded.rows if recorded else None
     if rows is None or "seconds" not in rows or not (rows["seconds"].fillna(0) > 0).any():
-        return "", "", ""
+        return ("",) * 4
     rows = rows[rows["seconds"].fillna(0) > 0]
-    return str(rows["system"].nunique()), str(rows["seed"].nunique()), f"{rows['seconds'].max() / 60:.0f}"
+    counts = str(rows["system"].nunique()), str(rows["seed"].nunique())
+    together = _together(rows)
+    return *counts, f"{rows['seconds'].max() / 60:.0f}", f"{together / 3600:.1f}" if together else ""
+
+
+def _together(rows: pd.DataFrame) -> float:
+    """The seconds of all trainings, where what several begin with is trained once.
+
+    What they share and no row has by itself counts as the quickest of those that begin with it. Of rows without their
+    stages nothing is known: 0.
+    """
+    quickest: dict[tuple[str, ...], float] = {}
+    known = rows.reindex(columns=["parameters", "seed", "seconds"]).dropna()
+    for told, seed, seconds in known.itertuples(index=False):
+        encoder, stages = chain(json.loads(told))
+        parts = [json.dumps(part, sort_keys=True) for part in ([encoder, seed], *stages)]
+        for begun in (tuple(parts[:count]) for count in range(min(2, len(parts)), len(parts) + 1)):
+            quickest[begun] = min(seconds, quickest.get(begun, seconds))
+    return sum(seconds - quickest.get(begun[:-1], 0) for begun, seconds in quickest.items())
 
 
 class Costs(SphinxDirective):

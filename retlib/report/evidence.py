@@ -8,7 +8,7 @@ Every effect points the claim's way: positive, or as a ratio above 1, it speaks 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -290,9 +290,10 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     means, where = [float(value.to_numpy().mean()) for value in values], {on for *_, on in terms}
     parts = [weight * mean for weight, mean in zip(weights, means, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
-    sides = sides if len(terms) > 1 else (parts[0], spec.get("margin", 0.0))  # a printed number
     names = [f"{named(system)[1]} on {called(records.collection(on))}" for _, system, on in terms]
     margin = spec.get("within", spec.get("margin", 0.0))
+    if len(terms) == 1:  # beside a printed number
+        found, sides, margin = replace(found, effect=found.effect - margin), (parts[0], margin), 0.0
     if "within" in spec:
         p, note = within(found, margin), f"within {margin} points"
     else:

@@ -32,6 +32,7 @@ from retlib.report.claims import (
     papers,
     tested_in,
 )
+from retlib.report.evidence import WORTH
 from retlib.report.records import called
 from retlib.report.tables import means, paired
 
@@ -80,6 +81,7 @@ class Shown:
     chapter: str = ""
     profile: str = ""
     answer: Sequence[str] = ()
+    near: str = ""
     among: str = ""
     collections: Sequence[str] = ()
 
@@ -109,7 +111,8 @@ class Shown:
         lines = [f"- *{'; '.join(names)}*: {text}." for text, names in texts.items()]
         more = [f"- {len(lines) - TOLD} more below."] if len(lines) > TOLD else []
         told = [*lines[:TOLD], *more, ""]
-        return [*_answered(gaps, self.answer), self._head(found, bool(trained)), *told] if lines else []
+        answers = [*_answered(gaps, self.answer), *_enough(100 * values, self.systems, self.near)]
+        return [*answers, self._head(found, values.index, bool(trained)), *told] if lines else []
 
     @property
     def _chosen(self) -> list[str]:
@@ -125,15 +128,17 @@ class Shown:
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
         return values, [name for name in trained if not self.among or found.kinds().get(name, ALONE) == self.among]
 
-    def _head(self, found: Results, trained: bool) -> str:
-        """The line above: of what the values are, and over how many seeds."""
+    def _head(self, found: Results, collections: pd.Index, trained: bool) -> str:
+        """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
+        sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
+        among = f"; {_span(sizes, ',.0f')} documents" if len(sizes) else ""
         count = mine.groupby("system")["seed"].nunique().max()
         several = f", {'geometric ' * bool(self.unit)}means over {count} seeds"
         seeds = several if count > 1 else ", one seed" * bool(count == 1)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
-        return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}):\n"
+        return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}{among}):\n"
 
 
 # What ``in-short.yaml`` says.
@@ -170,6 +175,19 @@ def _answered(gaps: Mapping[str, tuple[float, bool | None]], systems: Sequence[s
             size = _span(sizes, ".1f") if max(sizes) >= 0.05 else "less than 0.1"
             parts.append(f"{word} {other} on {where}, by {size} points{_chance({n: gaps[n][1] for n in names})}")
     return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
+
+
+def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> list[str]:
+    """A sentence on which of several systems, in their order, is the first that stays within a point of one of them."""
+    if not like or like not in values:
+        return []
+    lost = {name: values[like] - values[name] for name in systems if name != like and name in values}
+    enough = [name for name, gaps in lost.items() if (gaps <= WORTH).all()]
+    if not enough:
+        return [f"**None of these stays within {WORTH:g} point of {like} on every collection.**\n"]
+    most = max(0.0, lost[enough[0]].max())
+    first = f"{enough[0]} is the first of these that stays within {WORTH:g} point of {like}"
+    return [f"**{first}: at most {most:.1f} behind.**\n"]
 
 
 def _chance(clear: Mapping[str, bool | None]) -> str:

@@ -113,7 +113,7 @@ def _stages(folder: Path) -> Iterator[tuple]:
     if not {*READ} <= {*rows.columns}:
         return
     rows = rows[READ].dropna().drop_duplicates(READ[:3])
-    chains = [_chain(json.loads(told)) for told in rows["parameters"]]
+    chains = [chain(json.loads(told)) for told in rows["parameters"]]
     keys = [json.dumps([*chain, seed]) for chain, seed in zip(chains, rows["seed"], strict=True)]
     known = dict(zip(keys, rows["seconds"], strict=True))
     for (encoder, stages), seed, seconds in zip(chains, rows["seed"], rows["seconds"], strict=True):
@@ -125,7 +125,7 @@ def _stages(folder: Path) -> Iterator[tuple]:
             yield folder.name, *_stage(encoder, stages), seconds - before
 
 
-def _chain(told: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict]]:
+def chain(told: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict]]:
     """A system's encoder and stages, however it is searched."""
     return {name: told.get(name) for name in ENCODER}, told.get("stages", [])
 

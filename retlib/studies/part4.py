@@ -320,11 +320,12 @@ def index_table(
     Parameters
     ----------
     rows : mapping
-        Factory to the names of two systems: searched through this index before training, and trained with it.
+        Factory to the names of two systems: searched through this index before training, and trained with it, which
+        may be missing.
     documents : int
         In an index.
     """
-    mean, found = experiment.results.means(collection), []
+    mean, found = experiment.results.means(collection).reindex(name for pair in rows.values() for name in pair), []
     vector = round(mean.at[rows[EXACT][0], "index bytes"] / documents)
     for factory, (before, after) in rows.items():
         found.append(
@@ -337,7 +338,7 @@ def index_table(
                 "training seconds": mean.at[after, "training seconds"],
             }
         )
-    return pd.DataFrame(found).round(2)
+    return pd.DataFrame(found).sort_values("bytes a document", kind="stable", ignore_index=True).round(2)
 
 
 def nearest(table: pd.DataFrame, part: int) -> str:

@@ -60,6 +60,16 @@ def test_terms_on_two_collections_are_paired_over_the_queries_that_they_share():
     assert found.note == ""
 
 
+def test_a_value_beside_a_printed_number_is_told_as_their_difference():
+    made = Results()
+    put(made, "A", {0: [20, 30, 40, 50]})
+    found = linear(made, (1, "x:A", "D"), margin=25)
+    error = (500 / 3 / 4) ** 0.5
+    assert (found.a, found.b, found.effect) == pytest.approx((35, 25, 10), abs=1e-4)
+    assert found.p_for == pytest.approx(stats.t.sf(10 / error, 3), abs=1e-5)
+    assert found.text.startswith("35.0 against 25.0, +10.00 [")
+
+
 def test_queries_that_a_term_lacks_do_not_count():
     made = Results()
     put(made, "A", {0: [20, 30, 40, 50]})

@@ -216,6 +216,27 @@ def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     assert "(more than chance on y)" in answers(monkeypatch, found, systems=["best"], answer=["best", "C"])
 
 
+def test_a_box_says_what_is_enough(monkeypatch):
+    found = on("xy", small=[0.40, 0.60], middle=[0.492, 0.61], large=[0.495, 0.60], whole=[0.5, 0.6])
+    asked = {"systems": ["small", "middle", "large", "whole"], "near": "whole"}
+    # On x the smallest loses ten points and the next 0.8.
+    told = "**middle is the first of these that stays within 1 point of whole: at most 0.8 behind.**"
+    assert told in answers(monkeypatch, found, **asked)
+    few = {**asked, "systems": ["small", "whole"]}
+    told = "**None of these stays within 1 point of whole on every collection.**"
+    assert told in answers(monkeypatch, found, **few)
+    # What was not searched on every collection is not known to be enough.
+    gap = on("xy", middle=[0.5, float("nan")], whole=[0.5, 0.6])
+    assert "None of these" in answers(monkeypatch, gap, systems=["middle", "whole"], near="whole")
+
+
+def test_a_box_says_among_how_many_documents(monkeypatch):
+    found = on("xy", A=[0.5, 0.6])
+    found.rows["candidates"] = [3000, 14000]
+    assert "(points of 100, one seed; 3,000 to 14,000 documents)" in answers(monkeypatch, found, systems=["A"])
+    assert "; 14,000 documents)" in answers(monkeypatch, found, systems=["A"], collections=["y"])
+
+
 def test_times_are_told_by_geometric_means(monkeypatch):
     box = answers(monkeypatch, recorded(slow=[1.0, 4.0], quick=[1.0, 1.0]), systems=["slow", "quick"], unit="seconds")
     assert "slow **2**; quick **1**" in box and "geometric means over 2 seeds" in box

@@ -1,6 +1,7 @@
 """The pages around the chapters: the package's reference, the exercises, and the buttons that open a notebook."""
 
 import ast
+import json
 import pkgutil
 import pydoc
 import re
@@ -415,6 +416,13 @@ def test_what_a_chapter_costs_is_read_from_profile_catalogue_and_rows(monkeypatc
     recorded = pd.read_parquet(ROOT / "data" / "reference" / "laptop" / "12_dual_encoder_losses" / "rows.parquet")
     assert row["minutes of the costliest"] == f"{recorded['seconds'].max() / 60:.0f}"
     assert row["seeds"] == str(recorded["seed"][recorded["seconds"] > 0].nunique())
+    # Of two chains that begin alike the beginning has a row of its own; of the other two the quicker stands for it.
+    stages = {"A": ["a"], "A > B": ["a", "b"], "C > D": ["c", "d"], "C > E": ["c", "e"]}
+    told = [json.dumps({"stages": each}) for each in stages.values()]
+    trained = pd.DataFrame({"parameters": told, "seed": 0, "seconds": [60, 100, 30, 90]})
+    assert costs._together(trained) == 100 + 90
+    assert costs._together(pd.concat([trained, trained.assign(seed=1)])) == 2 * (100 + 90)
+    assert costs._together(trained.drop(columns="parameters")) == 0
     entries = notebook_files.read_yaml(ROOT / "notebooks" / "profiles" / "laptop.yaml")
     assert len(rows) == sum("needs" in (entry or {}) for entry in entries.values())
 
