@@ -37,7 +37,7 @@ def costs(profile: str) -> list[tuple[str, ...]]:
 
 
 def _trained(recorded: results.Results | None) -> tuple[str, ...]:
-    """How many systems were trained, with how many seeds; minutes of the longest with one seed, hours of all of them."""
+    """How many systems were trained, with how many seeds; minutes of the longest with one seed, hours of all."""
     rows = recorded.rows if recorded else None
     if rows is None or "seconds" not in rows or not (rows["seconds"].fillna(0) > 0).any():
         return ("",) * 4
