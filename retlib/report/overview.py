@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -78,7 +78,7 @@ def told(
     public: pd.DataFrame,
     profile: str,
     source: str | None,
-    measures: Mapping[str, str],
+    measures: Mapping[str, Sequence[str]],
     beside: str,
 ) -> str:
     """What the book found, in a few sentences (MyST).
@@ -90,8 +90,8 @@ def told(
     profile, source : str
         Whose rows they rest on.
     measures : mapping
-        Chapters in which BM25 and what is trained are measured alike, each with its measure; of a collection that
-        several have, the first tells.
+        Chapters in which BM25 and what is trained are measured alike, each with its measure and, where not all of its
+        collections are told of, with those; of a collection that several have, the first tells.
     beside : str
         The profile of the public encoder.
     """
@@ -129,19 +129,20 @@ def unsettled(ledger: pd.DataFrame) -> str:
     return " ".join(filter(None, said))
 
 
-def against_bm25(profile: str, source: str | None, measures: Mapping[str, str], beside: str) -> str:
+def against_bm25(profile: str, source: str | None, measures: Mapping[str, Sequence[str]], beside: str) -> str:
     """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder."""
     places = [
         ("The best retriever trained from random weights, alone", profile, source, results.ALONE),
         ("The best list of one and BM25, fused", profile, source, results.FUSED),
         ("The best from a public encoder, alone", beside, "reference", results.ALONE),
+        ("The best list of one of these and BM25, fused", beside, "reference", results.FUSED),
     ]
     said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
     head = "Against BM25, which trains nothing (each collection once; the chapters have all numbers):\n"
     return "\n".join([head, *said]) if said else ""
 
 
-def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: str) -> str:
+def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]], kind: str) -> str:
     """On which collections the best dense system of a kind is ahead of BM25, on which behind: the end of a sentence.
 
     Dense is what trains, or begins with a public encoder. More than chance is p < 0.05 after Bonferroni's correction
@@ -149,13 +150,14 @@ def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: s
     """
     found: dict[str, list[str]] = {"ahead on": [], "behind on": [], "neither by more than chance on": []}
     seen: set[str] = set()
-    for chapter, measure in measures.items():
+    for chapter, (measure, *collections) in measures.items():
         rows = results.load(chapter, profile, source)
         if rows is None:
             continue
         table, kinds = means(rows, measure)[0], rows.kinds()
         dense = [name for name in table.columns.intersection(list(rows.learned())) if kinds.get(name) == kind]
-        for collection, row in table.loc[[name for name in table.index if name not in seen]].iterrows():
+        mine = [name for name in collections or table.index if name in table.index and name not in seen]
+        for collection, row in table.loc[mine].iterrows():
             known = row[dense].dropna()
             if len(known) and not np.isnan(row.get(BM25, np.nan)):
                 seen.add(collection)
@@ -166,7 +168,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, str], kind: s
                 few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(names) < NAMED else ""
                 names.append(f"{called(collection)}{few}")
     told = [f"{word} {len(names)} ({'; '.join(names)})" for word, names in found.items() if names]
-    return f"of {len(seen)} collections {', '.join(told)}" if seen else ""
+    return f"of {len(seen)} collection{'s' * (len(seen) > 1)} {', '.join(told)}" if seen else ""
 
 
 def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:

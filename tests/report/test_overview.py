@@ -221,17 +221,19 @@ def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
             frame = pd.DataFrame({"query_id": queries, "measure": "R@1", "value": column})
             made.add_queries(collection, "test", system, 0, frame, pd.Series(range(50), queries))
     monkeypatch.setattr(results, "load", lambda name, profile, *_: made if (name, profile) == ("x", "laptop") else None)
-    measures = {"nothing": "R@1", "x": "R@1"}
+    measures = {"nothing": ["R@1"], "x": ["R@1"]}
     assert overview.leads("laptop", None, measures, results.ALONE) == (
         "of 3 collections ahead on 1 (d: 60.0 against 30.0 R@1, chapter x, one seed), "
         "behind on 1 (c: 40.0 against 50.0 R@1, chapter x, one seed), "
         "neither by more than chance on 1 (e: 30.0 against 30.0 R@1, chapter x, one seed)"
     )
     fused = overview.leads("laptop", None, measures, results.FUSED)
-    assert fused == "of 1 collections ahead on 1 (c: 60.0 against 50.0 R@1, chapter x, one seed)"
+    assert fused == "of 1 collection ahead on 1 (c: 60.0 against 50.0 R@1, chapter x, one seed)"
+    only = overview.leads("laptop", None, {"x": ["R@1", "d", "not there"]}, results.ALONE)
+    assert only == "of 1 collection ahead on 1 (d: 60.0 against 30.0 R@1, chapter x, one seed)"
     assert overview.leads("checkpoint", None, measures, results.ALONE) == ""
-    told = overview.told(ledger, ledger[:1], "laptop", None, {"x": "R@1"}, "checkpoint")
-    assert "fused: of 1 collections ahead on 1" in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
+    told = overview.told(ledger, ledger[:1], "laptop", None, {"x": ["R@1"]}, "checkpoint")
+    assert "fused: of 1 collection ahead on 1" in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
     assert "From a public encoder 1 claims" in told
     before = ledger.assign(verdict=[claims.NOT_TESTED, *ledger["verdict"][1:]])
     page = BeautifulSoup(overview.listed(ledger, before).data, "html.parser")
