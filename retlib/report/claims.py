@@ -271,7 +271,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
             {
                 "paper": paper, "claim": claim.id, "tier": claim.tier, "statement": claim.statement,
                 "as_tested": known.as_tested, "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
-                "seeds": min((each.seeds for each in mine), default=0),
+                # What is not trained, such as BM25, has one seed for all.
+                "seeds": min((each.seeds for each in mine if each.seeds > 1 or each.one_seed), default=int(bool(mine))),
                 "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "given": list(given),
                 "reason": reason,
             }
@@ -300,7 +301,7 @@ def _decide(
     opened = [of for each, of in zip(speaks, evidence, strict=True) if each == POINTS[INCONCLUSIVE]]
     alone = {"for": sum(of.p_for < LEVEL for of in opened), "against": sum(of.p_against < LEVEL for of in opened)}
     told = ", ".join(f"{count} of these {word}" for word, count in alone.items() if count)
-    said += f" ({told}, but for the correction over the paper)" * bool(told)
+    said += f" ({told}, before correction)" * bool(told)
     if kinds[CONTRADICTED]:
         verdict, p = CONTRADICTED, min(p_against)
     elif kinds[NO_EFFECT] and not kinds[HOLDS]:
@@ -393,12 +394,12 @@ def to_decide(row: Any) -> list[str]:
         return []
     each = decisive(row)
     if each.p_against < LEVEL:
-        return [f"to decide: {each.label} speaks against the claim, but for the correction over the paper's claims"]
+        return [f"to decide: {each.label} speaks against the claim before correction over the paper, and not after it"]
     whose = "one as large as here" if each.paper is None else "one as large as the paper's"
     effect = each.effect if each.paper is None else math.log(each.paper) if each.ratio else each.paper
     told, beyond = "", effect - each.margin
     if beyond >= each.smallest:
-        told = f"; {whose} would be seen" + (", but for the correction over the paper" if each.paper is None else "")
+        told = f"; {whose} would be seen" + (" before correction" if each.paper is None else "")
     elif beyond > 0:
         times = math.ceil((each.smallest / beyond) ** 2)
         more = f"about {times} times" if times <= FAR else f"more than {FAR} times"

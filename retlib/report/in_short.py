@@ -92,8 +92,8 @@ class Shown:
         ranked = [name for name in trained if name not in self.systems] or [*values.columns.difference(self.systems)]
         if self._chosen:
             values = values.dropna(how="all", subset=ranked)
-        texts: dict[str, list[str]] = {}
-        gaps: dict[str, tuple[float, bool | None]] = {}
+        texts: dict[str, str] = {}
+        gaps: dict[str, tuple[float, float | None]] = {}
         for collection, row in (values if self.unit else 100 * values).iterrows():
             row, known = row.dropna(), row[ranked].dropna()
             names = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
@@ -101,18 +101,23 @@ class Shown:
             name = called(collection) if isinstance(collection, str) else f"{collection:,}"
             if pair and {*pair} <= {*row.index}:
                 tries = len(known) ** sum(each in CHOSEN for each in self.answer)
-                clear = _more_than_chance(found, collection, self.measure, pair, tries)
-                gaps[name] = (row[pair[0]] - row[pair[1]], clear)
+                gaps[name] = (row[pair[0]] - row[pair[1]], _p_value(found, collection, self.measure, pair, tries))
             shown = [
                 f"{each} **{row[each]:{DIGITS[bool(self.unit)]}}**" for each in dict.fromkeys(systems) if each in row
             ]
             if shown:
-                texts.setdefault("; ".join(shown), []).append(name)
-        lines = [f"- *{'; '.join(names)}*: {text}." for text, names in texts.items()]
-        more = [f"- {len(lines) - TOLD} more below."] if len(lines) > TOLD else []
-        told = [*lines[:TOLD], *more, ""]
+                texts[name] = "; ".join(shown)
+        told: dict[str, list[str]] = {}
+        for name, text in texts.items():
+            if name in (gaps or texts):  # where there is an answer, what it rests on
+                told.setdefault(text, []).append(name)
+        lines = [f"- *{'; '.join(names)}*: {text}." for text, names in told.items()]
+        if not lines:
+            return []
+        more = [f"- and {len(lines) - TOLD} more, in the tables of the page."] if len(lines) > TOLD else []
         answers = [*_answered(gaps, self.answer), *_enough(100 * values, self.systems, self.near)]
-        return [*answers, self._head(found, values.index, bool(trained)), *told] if lines else []
+        head = self._head(found, values.index, bool(trained))
+        return [*answers, head, *lines[:TOLD], *more, ""]
 
     @property
     def _chosen(self) -> list[str]:
@@ -151,16 +156,19 @@ _OTHERS = {
 TEXTS = rules.mapping_of(None, rules.form({"question": rules.text}, _OTHERS))
 
 
-def _more_than_chance(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> bool | None:
-    """Whether a paired test says so, corrected (Bonferroni) for what else could have been chosen; None without rows."""
+def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> float | None:
+    """That of a paired test, corrected (Bonferroni) for what else could have been chosen; None without rows."""
     try:
-        return bool(paired(found, collection, measure, *pair).p_value() * tries < LEVEL)
+        return paired(found, collection, measure, *pair).p_value() * tries
     except DataError:  # such as of a measure that is not recorded query by query
         return None
 
 
-def _answered(gaps: Mapping[str, tuple[float, bool | None]], systems: Sequence[str]) -> list[str]:
-    """A sentence that compares two systems: on which collections the one is ahead, by how much, where by chance."""
+def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str]) -> list[str]:
+    """A sentence that compares two systems: on which collections the one is ahead, by how much, where by chance.
+
+    More than chance is p < 0.05 after Bonferroni's correction over the collections.
+    """
     if not gaps:
         return []
     one, other = (CHOSEN.get(name, name) for name in systems)
@@ -173,7 +181,9 @@ def _answered(gaps: Mapping[str, tuple[float, bool | None]], systems: Sequence[s
             where = alike if len(names) == len(gaps) else "; ".join(names)
             sizes = [abs(gaps[name][0]) for name in names]
             size = _span(sizes, ".1f") if max(sizes) >= 0.05 else "less than 0.1"
-            parts.append(f"{word} {other} on {where}, by {size} points{_chance({n: gaps[n][1] for n in names})}")
+            parts.append(
+                f"{word} {other} on {where}, by {size} points{_chance({n: gaps[n][1] for n in names}, len(gaps))}"
+            )
     return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
 
 
@@ -190,12 +200,12 @@ def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> list[str
     return [f"**{first}: at most {most:.1f} behind.**\n"]
 
 
-def _chance(clear: Mapping[str, bool | None]) -> str:
+def _chance(p_values: Mapping[str, float | None], tests: int) -> str:
     """On which collections a difference is more than chance; "" where nobody knows."""
-    if None in clear.values():
+    if None in p_values.values():
         return ""
-    names = [name for name, is_clear in clear.items() if is_clear]
-    where = {0: "no more than chance", len(clear): "more than chance"}
+    names = [name for name, p in p_values.items() if p * tests < LEVEL]
+    where = {0: "no more than chance", len(p_values): "more than chance"}
     return " (" + where.get(len(names), f"more than chance on {'; '.join(names)}") + ")"
 
 

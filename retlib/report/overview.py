@@ -46,7 +46,8 @@ MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", IND
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions within the paper"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
-BM25 = "BM25"
+# That of words and that of stems.
+BM25 = ["BM25", "BM25, stemmed"]
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
 # Collections of which a sentence of it has the values; the section with the claims tested from a public encoder.
@@ -117,13 +118,13 @@ def unsettled(ledger: pd.DataFrame) -> str:
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
     said = [
-        f"Of the {len(opened)} that are inconclusive {against} speak against their claim, but for the correction over "
-        f"the paper's claims; of the other {len(opened) - against} a comparison cannot be told from chance with these "
-        "questions and seeds." if opened else "",
+        f"Of the {len(opened)} that are inconclusive {against} would be contradicted if each were the only one of its "
+        f"paper; in the other {len(opened) - against} a comparison shows no effect, or none that these questions and "
+        "seeds can tell from chance." if opened else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
         f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
         "against them." if len(untested) else "",
-        "What is contradicted is so by models of this size; the top of its chapter says why, as far as we know."
+        "A claim is contradicted for models of this size; the top of its chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))
@@ -138,7 +139,9 @@ def against_bm25(profile: str, source: str | None, measures: Mapping[str, Sequen
         ("The best list of one of these and BM25, fused", beside, "reference", results.FUSED),
     ]
     said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
-    head = "Against BM25, which trains nothing (each collection once; the chapters have all numbers):\n"
+    head = (
+        "Against BM25, which trains nothing (of words or stems, the better that is recorded; each collection once):\n"
+    )
     return "\n".join([head, *said]) if said else ""
 
 
@@ -159,11 +162,13 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]
         mine = [name for name in collections or table.index if name in table.index and name not in seen]
         for collection, row in table.loc[mine].iterrows():
             known = row[dense].dropna()
-            if len(known) and not np.isnan(row.get(BM25, np.nan)):
+            lexical = row.reindex(BM25).dropna()
+            if len(known) and len(lexical):
                 seen.add(collection)
-                pair = paired(rows, collection, measure, known.idxmax(), BM25)
+                pair = paired(rows, collection, measure, known.idxmax(), lexical.idxmax())
                 where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
-                values = f"{100 * known.max():.1f} against {100 * row[BM25]:.1f} {measure}, chapter {chapter[:2]}"
+                where_told = link(f"{chapter}.html", f"chapter {chapter[:2]}")
+                values = f"{100 * known.max():.1f} against {100 * lexical.max():.1f} {measure}, {where_told}"
                 names = found[list(found)[where]]
                 few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(names) < NAMED else ""
                 names.append(f"{called(collection)}{few}")

@@ -29,6 +29,7 @@ class Advice(NamedTuple):
     system: str
     rival: str
     measure: str
+    collections: Sequence[str] = ()  # of these alone; else of all
 
 
 def published(chapter: str, profile: str) -> Results:
@@ -108,7 +109,7 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
     for each in advice:
         rows = _rows(each.chapter, each.profile)
         tested = [] if rows is None else _tested(rows, [each.system, each.rival], each.measure)
-        if tested:
+        if tested := [name for name in tested if name in (each.collections or tested)]:
             gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])
             sure = gains["effect"][holm(gains["p"]) < LEVEL]
             found.append({

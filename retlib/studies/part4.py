@@ -338,7 +338,7 @@ def index_table(
                 "training seconds": mean.at[after, "training seconds"],
             }
         )
-    return pd.DataFrame(found).sort_values("bytes a document", kind="stable", ignore_index=True).round(2)
+    return pd.DataFrame(found).sort_values("bytes a document", kind="stable", ignore_index=True)
 
 
 def nearest(table: pd.DataFrame, part: int) -> str:

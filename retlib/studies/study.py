@@ -54,9 +54,11 @@ class Study:
         """
         if not experiment.live:
             if names := changed(self.systems, experiment.results.rows):
+                days = sorted(experiment.results.rows["recorded"].astype(str).str[:10].unique())
                 runtime.note(
                     "These rows are of an earlier training than is declared here, so that their levels, and verdicts "
-                    f"that rest on them, do not compare with those of other chapters: {', '.join(names)}."
+                    f"that rest on them, do not compare with those of other chapters: {', '.join(names)}. The rows "
+                    f"beside them, BM25's too, are as old ({', '.join(days)}), and their data may have changed."
                 )
             return
         targets = [_target(each) for each in self.targets]

@@ -240,7 +240,7 @@ def test_fewer(book, a, b, expected):
     means = stats.gmean(a), stats.gmean(b)
     assert (evidence.a, evidence.b) == pytest.approx(means)
     assert evidence.effect == pytest.approx(np.log(b).mean() - np.log(a).mean())  # above 0 for the claim
-    assert evidence.label == "steps of B / steps of A, on quora"
+    assert evidence.label == "steps of B / steps of A (geometric means), on quora"
     assert evidence.text.startswith(f"{means[1]:.3g} against {means[0]:.3g}, x{np.exp(evidence.effect):.2f} [x")
     assert evidence.p_for == pytest.approx(stats.ttest_rel(np.log(a), np.log(b), alternative="less").pvalue, abs=1e-9)
     assert found["seeds"] == len(a)
@@ -450,7 +450,7 @@ def test_a_claim_holds_when_all_of_its_comparisons_speak_for_it_after_correction
     bound = {"c1": {"test": "greater", "each": [pair(), pair(a="more")]}, "c2": {"test": "greater", "each": [pair()]}}
     write_claims(book, bound)
     found = claims.verdicts("paper", "quick")
-    alone = " (1 of these for, but for the correction over the paper)"
+    alone = " (1 of these for, before correction)"
     assert found["said"][0] == f"1 of 2 comparisons for, none against, 1 open{alone}"
     assert found["verdict"].tolist() == [INCONCLUSIVE] * 2
 
@@ -1011,7 +1011,7 @@ def test_what_speaks_against_a_claim_but_for_the_correction_is_said(book):
     row, _ = claims.verdicts("paper", "quick").itertuples()
     assert row.verdict == INCONCLUSIVE and row.evidence[0].p_against < claims.LEVEL < 2 * row.evidence[0].p_against
     assert claims.to_decide(row) == [
-        "to decide: A minus B, on quora speaks against the claim, but for the correction over the paper's claims"
+        "to decide: A minus B, on quora speaks against the claim before correction over the paper, and not after it"
     ]
 
 

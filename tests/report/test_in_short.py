@@ -40,7 +40,7 @@ def judged(ledger, **verdicts):
     return found
 
 
-def nothing_recorded(_):
+def nothing_recorded(_, profile=None):
     return None
 
 
@@ -55,7 +55,7 @@ def recorded(**values):
 
 
 def test_a_chapter_without_claims_tells_what_its_rows_have(nothing):
-    boxes = [in_short.box(lambda: nothing, lambda _, found=found: found, "42_first_stage")
+    boxes = [in_short.box(lambda: nothing, lambda _, profile=None, found=found: found, "42_first_stage")
              for found in (recorded(BM25=[0.5], A=[0.6, 0.8]), recorded(BM25=[0.9], A=[0.1, 0.2]))]  # fmt: skip
     assert "*c*: A **70.0**; BM25 **50.0**" in boxes[0] and "2 seeds" in boxes[0]
     assert "*c*: A **15.0**; BM25 **90.0**" in boxes[1]
@@ -72,7 +72,7 @@ def test_what_is_trained_is_told_before_what_is_not(nothing):
     found.add_row(
         experiment="e", system="A", collection="c", split="test", measure="RR@10", value=0.4, seed=0, seconds=3.0
     )
-    box = in_short.box(lambda: nothing, lambda _: found, "42_first_stage")
+    box = in_short.box(lambda: nothing, lambda _, profile=None: found, "42_first_stage")
     assert "*c*: A **40.0**; BM25 **50.0**" in box and "best and worst of what is trained" in box
 
 
@@ -206,11 +206,11 @@ def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
 
 def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     found = on("xyz", ("A", "B", "C"), A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.1, 0.1])
-    p = {"x": 0.04, "y": 0.01, "z": 0.2}
+    p = {"x": 0.01, "y": 0.003, "z": 0.2}
     monkeypatch.setattr(in_short, "paired", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
     box = answers(monkeypatch, found, systems=["A", "B"], answer=["A", "B"])
     assert "points (more than chance), and behind B on z, by 10.0 points (no more than chance)" in box
-    # The best is one of three, so that its p counts thrice.
+    # There are three collections, and the best is one of three, so that its p counts nine times.
     box = answers(monkeypatch, found, systems=["best", "worst"], answer=["best", "worst"])
     assert "collections, by 40.0 to 70.0 points (no more than chance)" in box
     assert "(more than chance on y)" in answers(monkeypatch, found, systems=["best"], answer=["best", "C"])

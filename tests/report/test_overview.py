@@ -221,17 +221,29 @@ def test_the_first_page_says_who_is_ahead_where(ledger, monkeypatch):
             frame = pd.DataFrame({"query_id": queries, "measure": "R@1", "value": column})
             made.add_queries(collection, "test", system, 0, frame, pd.Series(range(50), queries))
     monkeypatch.setattr(results, "load", lambda name, profile, *_: made if (name, profile) == ("x", "laptop") else None)
-    measures = {"nothing": ["R@1"], "x": ["R@1"]}
+    measures, chapter = {"nothing": ["R@1"], "x": ["R@1"]}, '<a href="x.html">chapter x</a>'
     assert overview.leads("laptop", None, measures, results.ALONE) == (
-        "of 3 collections ahead on 1 (d: 60.0 against 30.0 R@1, chapter x, one seed), "
-        "behind on 1 (c: 40.0 against 50.0 R@1, chapter x, one seed), "
-        "neither by more than chance on 1 (e: 30.0 against 30.0 R@1, chapter x, one seed)"
+        f"of 3 collections ahead on 1 (d: 60.0 against 30.0 R@1, {chapter}, one seed), "
+        f"behind on 1 (c: 40.0 against 50.0 R@1, {chapter}, one seed), "
+        f"neither by more than chance on 1 (e: 30.0 against 30.0 R@1, {chapter}, one seed)"
     )
     fused = overview.leads("laptop", None, measures, results.FUSED)
-    assert fused == "of 1 collection ahead on 1 (c: 60.0 against 50.0 R@1, chapter x, one seed)"
+    assert fused == f"of 1 collection ahead on 1 (c: 60.0 against 50.0 R@1, {chapter}, one seed)"
     only = overview.leads("laptop", None, {"x": ["R@1", "d", "not there"]}, results.ALONE)
-    assert only == "of 1 collection ahead on 1 (d: 60.0 against 30.0 R@1, chapter x, one seed)"
+    assert only == f"of 1 collection ahead on 1 (d: 60.0 against 30.0 R@1, {chapter}, one seed)"
     assert overview.leads("checkpoint", None, measures, results.ALONE) == ""
+    # BM25 of stems is the rival where it is the better one.
+    of_words = made.rows[made.rows["system"].eq("BM25") & made.rows["collection"].eq("d")].iloc[0]
+    made.add_row(**{**of_words.drop("source", errors="ignore").dropna(), "system": "BM25, stemmed", "value": 0.65})
+    made.add_queries(
+        "d",
+        "test",
+        "BM25, stemmed",
+        0,
+        pd.DataFrame({"query_id": queries, "measure": "R@1", "value": 0.65 + 0.1 * noise.standard_normal(50)}),
+        pd.Series(range(50), queries),
+    )
+    assert "60.0 against 65.0" in overview.leads("laptop", None, {"x": ["R@1", "d"]}, results.ALONE)
     told = overview.told(ledger, ledger[:1], "laptop", None, {"x": ["R@1"]}, "checkpoint")
     assert "fused: of 1 collection ahead on 1" in told and "Of 4 claims that are tested 1 rest on a stand-in" in told
     assert "From a public encoder 1 claims" in told
@@ -248,7 +260,7 @@ def test_the_first_page_says_why_claims_are_open(ledger):
         verdict=[claims.INCONCLUSIVE] * 2 + [claims.NOT_TESTED] * 2, evidence=[[weak], [weak, against], [weak], []]
     )
     said = overview.unsettled(told)
-    assert "Of the 2 that are inconclusive 1 speak against" in said and "of the other 1 a comparison" in said
+    assert "Of the 2 that are inconclusive 1 would be contradicted" in said and "in the other 1 a comparison" in said
     assert "Of the 2 that are not tested 1 compare systems" in said and "for 1 there was no data" in said
 
 
