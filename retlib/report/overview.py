@@ -230,11 +230,13 @@ def scale(profile: str, source: str | None) -> str:
     sizes = [f"up to about {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
     spread = " to ".join(f"{each:.0f}" for each in sorted({layers.min(), layers.max()}))
     size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
+    seeds = rows.groupby("experiment")["seed"].nunique()[trained["experiment"].unique()]
+    several = f"; seeds: {seeds.median():.0f} (median over the chapters; {seeds.min()} to {seeds.max()})"
     return (
         f"Encoders{size}, each trained for {minutes.median():.0f} minutes (median; "
         f"at most {minutes.max():.0f}) on {' or '.join(sorted(set(trained['device'])))}; "
         + " and ".join(_spread(trained[name], name) for name in ("candidates", "queries"))
-        + "."
+        + f"{several}."
     )
 
 

@@ -270,14 +270,15 @@ def test_the_scale_is_that_of_the_rows(monkeypatch):
     known = pd.DataFrame(
         {
             "seconds": [60.0, 180.0, np.nan, 120.0], "device": ["cpu"] * 4, "candidates": [500.0, 2000.0, 9e9, 600.0],
-            "queries": [40.0, 80.0, 9e9, 50.0],
+            "queries": [40.0, 80.0, 9e9, 50.0], "experiment": ["a", "a", "b", "c"], "seed": [0, 1, 0, 0],
             "parameters": [json.dumps(small), json.dumps({"k1": 1.2}), None, json.dumps(unread)],
         }
     )  # fmt: skip
     monkeypatch.setattr(results, "rows", lambda profile, source: known)
     assert overview.scale("laptop", None) == (
         "Encoders of up to about 0.3 million weights and 2 layers, each trained for 2 minutes (median; at most 3) on "
-        "cpu; 600 candidates (median; 500 to 2,000) and 50 queries (median; 40 to 80)."
+        "cpu; 600 candidates (median; 500 to 2,000) and 50 queries (median; 40 to 80); seeds: "
+        "2 (median over the chapters; 1 to 2)."
     )
     monkeypatch.setattr(results, "rows", lambda profile, source: known[1:2])
     assert overview.scale("laptop", None).startswith("Encoders, each")
