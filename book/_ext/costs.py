@@ -21,7 +21,7 @@ from retlib.data.datasets import catalogue
 from retlib.evaluation import results
 from retlib.studies.paper_scale import chain
 
-HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest", "hours of all")
+HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest", "hours of all, at least")
 
 
 def costs(profile: str) -> list[tuple[str, ...]]:
@@ -50,13 +50,15 @@ def _trained(recorded: results.Results | None) -> tuple[str, ...]:
 def _together(rows: pd.DataFrame) -> float:
     """The seconds of all trainings, where what several begin with is trained once.
 
-    What they share and no row has by itself counts as the quickest of those that begin with it. Of rows without their
-    stages nothing is known: 0.
+    What they share and no row has by itself counts as the quickest of those that begin with it. Rows without their
+    stages do not count, and a chain that is trained for several collections counts once.
     """
     quickest: dict[tuple[str, ...], float] = {}
     known = rows.reindex(columns=["parameters", "seed", "seconds"]).dropna()
     for told, seed, seconds in known.itertuples(index=False):
-        encoder, stages = chain(json.loads(told))
+        if "stages" not in (settings := json.loads(told)):  # a list of several systems, or a model that reads pairs
+            continue
+        encoder, stages = chain(settings)
         parts = [json.dumps(part, sort_keys=True) for part in ([encoder, seed], *stages)]
         for begun in (tuple(parts[:count]) for count in range(min(2, len(parts)), len(parts) + 1)):
             quickest[begun] = min(seconds, quickest.get(begun, seconds))

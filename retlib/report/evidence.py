@@ -292,7 +292,7 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
     names = [f"{named(system)[1]} on {called(records.collection(on))}" for _, system, on in terms]
     margin = spec.get("within", spec.get("margin", 0.0))
-    if len(terms) == 1:  # beside a printed number
+    if len(terms) == 1 and "within" not in spec:  # beside a printed number
         found, sides, margin = replace(found, effect=found.effect - margin), (parts[0], margin), 0.0
     if "within" in spec:
         p, note = within(found, margin), f"within {margin} points"

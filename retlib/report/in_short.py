@@ -93,6 +93,7 @@ class Shown:
         if self._chosen:
             values = values.dropna(how="all", subset=ranked)
         texts: dict[str, str] = {}
+        places: dict[str, str] = {}
         gaps: dict[str, tuple[float, float | None]] = {}
         for collection, row in (values if self.unit else 100 * values).iterrows():
             row, known = row.dropna(), row[ranked].dropna()
@@ -106,7 +107,7 @@ class Shown:
                 f"{each} **{row[each]:{DIGITS[bool(self.unit)]}}**" for each in dict.fromkeys(systems) if each in row
             ]
             if shown:
-                texts[name] = "; ".join(shown)
+                texts[name], places[name] = "; ".join(shown), collection
         told: dict[str, list[str]] = {}
         for name, text in texts.items():
             if name in (gaps or texts):  # where there is an answer, what it rests on
@@ -116,7 +117,8 @@ class Shown:
             return []
         more = [f"- and {len(lines) - TOLD} more, in the tables of the page."] if len(lines) > TOLD else []
         answers = [*_answered(gaps, self.answer), *_enough(100 * values, self.systems, self.near)]
-        head = self._head(found, values.index, bool(trained))
+        kept = [places[name] for names in told.values() for name in names]
+        head = self._head(found, kept, bool(trained))
         return [*answers, head, *lines[:TOLD], *more, ""]
 
     @property
@@ -133,7 +135,7 @@ class Shown:
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
         return values, [name for name in trained if not self.among or found.kinds().get(name, ALONE) == self.among]
 
-    def _head(self, found: Results, collections: pd.Index, trained: bool) -> str:
+    def _head(self, found: Results, collections: Sequence[str], trained: bool) -> str:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
         sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
@@ -192,6 +194,8 @@ def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> list[str
     if not like or like not in values:
         return []
     lost = {name: values[like] - values[name] for name in systems if name != like and name in values}
+    if not lost:
+        return []
     enough = [name for name, gaps in lost.items() if (gaps <= WORTH).all()]
     if not enough:
         return [f"**None of these stays within {WORTH:g} point of {like} on every collection.**\n"]

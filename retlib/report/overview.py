@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.evaluation import results
+from retlib.evaluation.measures import holm
 from retlib.report.claims import (
     CONTRADICTED,
     HOLDS,
@@ -113,8 +114,8 @@ def told(
 
 def unsettled(ledger: pd.DataFrame) -> str:
     """Why claims are open, and what it means that one is contradicted: sentences, "" where every claim holds."""
-    opened = [decisive(row) for row in ledger[ledger["verdict"] == INCONCLUSIVE].itertuples()]
-    against = sum(each.p_against < LEVEL for each in opened)
+    opened = ledger["evidence"][ledger["verdict"] == INCONCLUSIVE].tolist()
+    against = sum(min(holm([each.p_against for each in found])) < LEVEL for found in opened)
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
     said = [

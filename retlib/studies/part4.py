@@ -343,6 +343,7 @@ def index_table(
 
 def nearest(table: pd.DataFrame, part: int) -> str:
     """Which index of `index_table` keeps nearest to the part-th of a vector's bytes, as a sentence."""
+    table = table.dropna(subset="MB")  # what was not searched has no size
     kept = table["bytes a document"]
     row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
     code, whole = row["bytes a document"], kept.max()

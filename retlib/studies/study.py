@@ -54,11 +54,12 @@ class Study:
         """
         if not experiment.live:
             if names := changed(self.systems, experiment.results.rows):
-                days = sorted(experiment.results.rows["recorded"].astype(str).str[:10].unique())
+                rows = experiment.results.rows
+                days = sorted(rows["recorded"][rows["system"].isin(names)].astype(str).str[:10].unique())
                 runtime.note(
                     "These rows are of an earlier training than is declared here, so that their levels, and verdicts "
-                    f"that rest on them, do not compare with those of other chapters: {', '.join(names)}. The rows "
-                    f"beside them, BM25's too, are as old ({', '.join(days)}), and their data may have changed."
+                    f"that rest on them, do not compare with those of other chapters: {', '.join(names)} (recorded "
+                    f"{', '.join(days)}). The data may have changed since, for rows beside them, BM25's too."
                 )
             return
         targets = [_target(each) for each in self.targets]
