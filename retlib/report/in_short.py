@@ -92,34 +92,30 @@ class Shown:
         ranked = [name for name in trained if name not in self.systems] or [*values.columns.difference(self.systems)]
         if self._chosen:
             values = values.dropna(how="all", subset=ranked)
-        texts: dict[str, str] = {}
-        places: dict[str, str] = {}
-        gaps: dict[str, tuple[float, float | None]] = {}
+        texts: dict[Any, str] = {}
+        gaps: dict[Any, tuple[float, float | None]] = {}
         for collection, row in (values if self.unit else 100 * values).iterrows():
             row, known = row.dropna(), row[ranked].dropna()
             names = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
             systems, pair = ([names.get(each, each) for each in some] for some in (self.systems, self.answer))
-            name = called(collection) if isinstance(collection, str) else f"{collection:,}"
             if pair and {*pair} <= {*row.index}:
                 tries = len(known) ** sum(each in CHOSEN for each in self.answer)
-                gaps[name] = (row[pair[0]] - row[pair[1]], _p_value(found, collection, self.measure, pair, tries))
+                gaps[collection] = row[pair[0]] - row[pair[1]], _p_value(found, collection, self.measure, pair, tries)
             shown = [
                 f"{each} **{row[each]:{DIGITS[bool(self.unit)]}}**" for each in dict.fromkeys(systems) if each in row
             ]
             if shown:
-                texts[name], places[name] = "; ".join(shown), collection
-        told: dict[str, list[str]] = {}
-        for name, text in texts.items():
-            if name in (gaps or texts):  # where there is an answer, what it rests on
-                told.setdefault(text, []).append(name)
-        lines = [f"- *{'; '.join(names)}*: {text}." for text, names in told.items()]
-        if not lines:
+                texts[collection] = "; ".join(shown)
+        # Where there is an answer, what it rests on.
+        told = pd.Series({each: text for each, text in texts.items() if each in (gaps or texts)}, dtype=object)
+        if told.empty:
             return []
+        alike = told.groupby(told, sort=False)
+        lines = [f"- *{'; '.join(map(_name, each.index))}*: {text}." for text, each in alike]
         more = [f"- and {len(lines) - TOLD} more, in the tables of the page."] if len(lines) > TOLD else []
-        answers = [*_answered(gaps, self.answer), *_enough(100 * values, self.systems, self.near)]
-        kept = [places[name] for names in told.values() for name in names]
-        head = self._head(found, kept, bool(trained))
-        return [*answers, head, *lines[:TOLD], *more, ""]
+        named = {_name(each): gap for each, gap in gaps.items()}
+        answers = [*_answered(named, self.answer), *_enough(100 * values, self.systems, self.near)]
+        return [*answers, self._head(found, told.index, bool(trained)), *lines[:TOLD], *more, ""]
 
     @property
     def _chosen(self) -> list[str]:
@@ -135,7 +131,7 @@ class Shown:
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
         return values, [name for name in trained if not self.among or found.kinds().get(name, ALONE) == self.among]
 
-    def _head(self, found: Results, collections: Sequence[str], trained: bool) -> str:
+    def _head(self, found: Results, collections: pd.Index, trained: bool) -> str:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
         sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
@@ -156,6 +152,11 @@ _OTHERS = {
     "why": rules.mapping_of(None, rules.form({}, dict.fromkeys(SIGNS, rules.text))),
 }
 TEXTS = rules.mapping_of(None, rules.form({"question": rules.text}, _OTHERS))
+
+
+def _name(line: Any) -> str:
+    """What a box calls a collection, or a line of a table."""
+    return called(line) if isinstance(line, str) else f"{line:,}"
 
 
 def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> float | None:

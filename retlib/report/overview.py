@@ -125,7 +125,7 @@ def unsettled(ledger: pd.DataFrame) -> str:
         f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
         f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
         "against them." if len(untested) else "",
-        "A claim is contradicted for models of this size; the top of its chapter says why, as far as we know."
+        "Models of this size contradict a claim; the top of its chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))
@@ -140,9 +140,7 @@ def against_bm25(profile: str, source: str | None, measures: Mapping[str, Sequen
         ("The best list of one of these and BM25, fused", beside, "reference", results.FUSED),
     ]
     said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
-    head = (
-        "Against BM25, which trains nothing (of words or stems, the better that is recorded; each collection once):\n"
-    )
+    head = "Against BM25, of words or of stems, the better that is recorded; each collection once:\n"
     return "\n".join([head, *said]) if said else ""
 
 
@@ -168,8 +166,8 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]
                 seen.add(collection)
                 pair = paired(rows, collection, measure, known.idxmax(), lexical.idxmax())
                 where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
-                where_told = link(f"{chapter}.html", f"chapter {chapter[:2]}")
-                values = f"{100 * known.max():.1f} against {100 * lexical.max():.1f} {measure}, {where_told}"
+                page = link(f"{chapter}.html", f"chapter {chapter[:2]}")
+                values = f"{100 * known.max():.1f} against {100 * lexical.max():.1f} {measure}, {page}"
                 names = found[list(found)[where]]
                 few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(names) < NAMED else ""
                 names.append(f"{called(collection)}{few}")
@@ -232,17 +230,15 @@ def scale(profile: str, source: str | None) -> str:
     spread = " to ".join(f"{each:.0f}" for each in sorted({layers.min(), layers.max()}))
     size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
     seeds = rows.groupby("experiment")["seed"].nunique()[trained["experiment"].unique()]
-    several = f"; seeds: {seeds.median():.0f} (median over the chapters; {seeds.min()} to {seeds.max()})"
+    spreads = {"candidates": trained["candidates"], "queries": trained["queries"], "seeds a chapter": seeds}
     return (
         f"Encoders{size}, each trained for {minutes.median():.0f} minutes (median; "
         f"at most {minutes.max():.0f}) on {' or '.join(sorted(set(trained['device'])))}; "
-        + " and ".join(_spread(trained[name], name) for name in ("candidates", "queries"))
-        + f"{several}."
+        + ", ".join(
+            f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()
+        )
+        + "."
     )
-
-
-def _spread(values: pd.Series, name: str) -> str:
-    return f"{values.median():,.0f} {name} (median; {values.min():,.0f} to {values.max():,.0f})"
 
 
 def _weights(settings: Mapping[str, Any]) -> float:

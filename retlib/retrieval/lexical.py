@@ -111,6 +111,10 @@ class TfIdf(LexicalSystem):
         return best_products(csr_array(self._vectorizer.transform(queries)), self._weights, k)
 
 
+# What makes BM25 compare stems, without stop words.
+STEMMED = {"stop_words": "english", "stemmer": "english"}
+
+
 @dataclass
 class BM25(LexicalSystem):
     r"""Okapi BM25 as Lucene has it. A word that the query repeats counts as often as it stands there.

@@ -25,7 +25,7 @@ from retlib.models.encoders import encode
 from retlib.models.retriever import Architecture, Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
-from retlib.retrieval.lexical import BM25
+from retlib.retrieval.lexical import BM25, STEMMED
 from retlib.studies.study import some_names
 from retlib.systems.compose import Fused, Lexical, Ranks
 from retlib.systems.ranking import Answer
@@ -209,7 +209,7 @@ def demo_of(corpus: str, system: str = "") -> SearchDemo:
         As `retlib.models.checkpoints.folder` has it.
     """
     datasets.COLLECTIONS.check("CORPUS", corpus)
-    systems: dict[str, Ranks] = {"BM25": Lexical(BM25(stop_words="english", stemmer="english"))}
+    systems: dict[str, Ranks] = {"BM25": Lexical(BM25(**STEMMED))}
     if system:
         systems[Path(system).name] = System(Architecture.of_checkpoint(system))
         systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))

@@ -114,7 +114,7 @@ def _stages(folder: Path) -> Iterator[tuple]:
         return
     rows = rows[READ].dropna().drop_duplicates(READ[:3])
     chains = [chain(json.loads(told)) for told in rows["parameters"]]
-    keys = [json.dumps([*chain, seed]) for chain, seed in zip(chains, rows["seed"], strict=True)]
+    keys = [json.dumps([*each, seed]) for each, seed in zip(chains, rows["seed"], strict=True)]
     known = dict(zip(keys, rows["seconds"], strict=True))
     for (encoder, stages), seed, seconds in zip(chains, rows["seed"], rows["seconds"], strict=True):
         before = known.get(json.dumps([encoder, stages[:-1], seed])) if len(stages) > 1 else 0.0

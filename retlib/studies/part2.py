@@ -25,7 +25,7 @@ from retlib.evaluation.results import Results
 from retlib.models.retriever import TOWERS, Architecture, Retriever
 from retlib.report import claims
 from retlib.retrieval import index
-from retlib.retrieval.lexical import BM25
+from retlib.retrieval.lexical import BM25, STEMMED
 from retlib.studies.experiment import Experiment, Outcome, articles_name
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
@@ -36,7 +36,6 @@ from retlib.training.pretraining import Mixture, PretrainingPairs
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 TEST = 0.2  # the share of the queries that every system is tested on
-STEMMED = {"stop_words": "english", "stemmer": "english"}
 SAMPLE = 10_000  # queries of a collection that most of BM25's settings are tried on
 
 _POSITIVE = number(1, whole=True)
