@@ -231,13 +231,10 @@ def scale(profile: str, source: str | None) -> str:
     size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
     seeds = rows.groupby("experiment")["seed"].nunique()[trained["experiment"].unique()]
     spreads = {"candidates": trained["candidates"], "queries": trained["queries"], "seeds a chapter": seeds}
+    told = [f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()]
     return (
-        f"Encoders{size}, each trained for {minutes.median():.0f} minutes (median; "
-        f"at most {minutes.max():.0f}) on {' or '.join(sorted(set(trained['device'])))}; "
-        + ", ".join(
-            f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()
-        )
-        + "."
+        f"Encoders{size}, each trained for {minutes.median():.0f} minutes (median; at most {minutes.max():.0f}) on "
+        f"{' or '.join(sorted(set(trained['device'])))}; {', '.join(told)}."
     )
 
 
