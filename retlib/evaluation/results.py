@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -29,6 +29,7 @@ import pandas as pd
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.core.notebook_files import EXPLORE
+from retlib.evaluation.measures import Comparison, average, between_seeds, compare, same_seeds
 
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
@@ -63,6 +64,7 @@ class Results:
         # Added to the frame when it is asked for: one by one, each would copy all before it.
         self._added: list[dict[str, object]] = []
         self._by_system: dict[object, pd.DataFrame] = {}
+        self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
         self.queries = queries or {}
         self.tables = tables or {}
 
@@ -129,6 +131,63 @@ class Results:
         require(found is not None, wrong, DataError)
         return found["cluster"]
 
+    def trained(self, system: str, measure: str) -> bool:
+        """Whether a system was trained, so that another seed would give another one."""
+        rows = self.of_system(system).reindex(columns=["seed", "steps", "measure"])
+        # Times are recorded with every seed, of what is not trained, too.
+        return bool(rows["steps"].notna().any()) or rows["seed"][rows["measure"] == measure].nunique() > 1
+
+    def pooled(
+        self, terms: Iterable[tuple[float, str]], collections: Sequence[str], measure: str, seeds: int
+    ) -> list[tuple[float, float]]:
+        """The variance over seeds of a weighted sum of systems, from all trained systems of the experiment.
+
+        For `retlib.evaluation.measures.average`: the two parts that `retlib.evaluation.measures.between_seeds` finds,
+        each with its weight, over the number of seeds; points of a hundred.
+
+        Parameters
+        ----------
+        terms : iterable of (float, str)
+            Weight and system.
+        collections : sequence of str
+            Over which values are averaged first: one model answers all.
+        seeds : int
+            Over which the sum is taken.
+        """
+        weights = [weight for weight, system in terms if self.trained(system, measure)] if seeds > 1 else []
+        if not weights:
+            return []
+        factors = sum(weight**2 for weight in weights), sum(weights) ** 2
+        parts = zip(factors, self._between_seeds(tuple(collections), measure), strict=False)
+        return [(factor * variance / seeds, freedom) for factor, (variance, freedom) in parts if factor * variance > 0]
+
+    def _between_seeds(self, collections: tuple[str, ...], measure: str) -> tuple[tuple[float, int], ...]:
+        """`between_seeds` of the systems that have the same seeds; empty where there are no two."""
+        where = collections, measure
+        if where not in self._variances:
+            first, *others = ([*self.systems(name, "test", measure)] for name in collections)
+            means = {}
+            for system in (each for each in first if all(each in other for other in others)):
+                values = [self.per_query(name, "test", measure, system) for name in collections]
+                means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
+            most = max((len(each) for each in means.values()), default=0)
+            together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
+            several = most > 1 and min(together.shape) > 1
+            self._variances[where] = between_seeds(together) if several else ()
+        return self._variances[where]
+
+    def compared(self, collection: str, measure: str, a: str, b: str | None = None) -> Comparison:
+        """One system minus another over the test questions and the seeds that both have, in points of a hundred.
+
+        As verdicts compare them: the variance over seeds is the larger of the pair's own and that of all of the
+        experiment's trained systems. Without `b`, the first by itself.
+        """
+        values = [self.per_query(collection, "test", measure, system) * 100 for system in (a, b) if system is not None]
+        ours, theirs = same_seeds(*values) if b is not None else (values[0], values[0] * 0)
+        terms = [(1.0, a)] + ([(-1.0, b)] if b is not None else [])
+        pooled = self.pooled(terms, [collection], measure, max(ours.shape[1], theirs.shape[1]))
+        return average([compare(ours, theirs, self.clusters(collection, "test", measure))], pooled)
+
     def add_row(self, **row: object) -> None:
         """Add a row; one with the same key takes its place."""
         self._added.append(row)
@@ -139,6 +198,7 @@ class Results:
         """Add per-query values, as `retlib.evaluation.measures.evaluate` returns them."""
         for measure, part in values.groupby("measure", sort=False):
             key = (collection, split, str(measure))
+            self._variances.clear()
             column = part.set_index("query_id")["value"].astype(np.float32).round(5)
             old = self.queries.get(key)
             # Another set of queries is another collection, whatever its name: the old values go.

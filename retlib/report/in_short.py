@@ -34,7 +34,7 @@ from retlib.report.claims import (
 )
 from retlib.report.evidence import WORTH
 from retlib.report.records import called
-from retlib.report.tables import means, paired
+from retlib.report.tables import means
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
@@ -162,7 +162,7 @@ def _name(line: Any) -> str:
 def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> float | None:
     """That of a paired test, corrected (Bonferroni) for what else could have been chosen; None without rows."""
     try:
-        return paired(found, collection, measure, *pair).p_value() * tries
+        return found.compared(collection, measure, *pair).p_value() * tries
     except DataError:  # such as of a measure that is not recorded query by query
         return None
 

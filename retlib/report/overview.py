@@ -41,7 +41,7 @@ from retlib.report.claims import (
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled, verdict_patches
 from retlib.report.records import called, setting
-from retlib.report.tables import as_page, claim_cell, data_sets, link, means, paired
+from retlib.report.tables import as_page, claim_cell, data_sets, link, means
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
@@ -164,7 +164,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]
             lexical = row.reindex(BM25).dropna()
             if len(known) and len(lexical):
                 seen.add(collection)
-                pair = paired(rows, collection, measure, known.idxmax(), lexical.idxmax())
+                pair = rows.compared(collection, measure, known.idxmax(), lexical.idxmax())
                 where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
                 page = link(f"{chapter}.html", f"chapter {chapter[:2]}")
                 values = f"{100 * known.max():.1f} against {100 * lexical.max():.1f} {measure}, {page}"

@@ -20,7 +20,7 @@ from retlib.evaluation.results import Results
 from retlib.report.claims import STAND_IN, SUBSET, bindings, joint_fidelity, loader, papers_table
 from retlib.report.figures import line_style, styled
 from retlib.report.records import called, named
-from retlib.report.tables import as_page, estimate
+from retlib.report.tables import as_page
 
 # Units of measures, and by how many places the point moves to make points of a hundred of them.
 POINTS = {"%": 0, "fraction": 2}
@@ -171,7 +171,7 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
 def _estimate(found: Results, wanted: Counterpart, collection: str) -> Comparison | None:
     """A mean with its error over queries and seeds; without the error where there are no values per query."""
     if wanted.system in found.systems(collection, "test", wanted.measure):
-        return estimate(found, wanted.system, collection, wanted.measure)
+        return found.compared(collection, wanted.measure, wanted.system)
     rows = found.rows
     mine = rows[(rows["system"] == wanted.system) & (rows["measure"] == wanted.measure)]
     values = mine.loc[mine["collection"] == collection, "value"]

@@ -6,7 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import pandas as pd
 
 from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import between_seeds
 from retlib.evaluation.results import Results
 
 # --- what ``bindings.yaml`` says -----------------------------------------------------------------------
@@ -122,7 +121,6 @@ class Records:
 
     def __init__(self, profile: str, places: Mapping[str, Mapping], measure: str, load: Callable) -> None:
         self.profile, self.places, self.measure, self._load = profile, places, measure, load
-        self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
 
     def of(self, system: str) -> tuple[Results, str]:
         """The results of a system's experiment, and its name in them; `DataError` if there are none."""
@@ -197,19 +195,14 @@ class Records:
     def trained(self, system: str) -> bool:
         """Whether a system was trained, so that another seed would give another one."""
         found, name = self.of(system)
-        rows = found.of_system(name).reindex(columns=["seed", "steps", "measure"])
-        # Times are recorded with every seed, of what is not trained, too.
-        return bool(rows["steps"].notna().any()) or rows["seed"][rows["measure"] == self.measure].nunique() > 1
+        return found.trained(name, self.measure)
 
     def one_seed(self, systems: Iterable[str], values: Iterable[pd.DataFrame]) -> bool:
         """Whether the values of a trained system are of one seed alone."""
         return any(value.shape[1] == 1 and self.trained(name) for name, value in zip(systems, values, strict=True))
 
     def pooled(self, terms: Iterable[tuple[float, str, str]], seeds: int) -> list[tuple[float, float]]:
-        """The variance over seeds of a weighted sum of systems, from all trained systems of their chapters.
-
-        For `retlib.evaluation.measures.average`: of each chapter the two parts that
-        `retlib.evaluation.measures.between_seeds` finds, each with its weight, over the number of seeds.
+        """The variance over seeds of a weighted sum of systems: `Results.pooled` of each chapter together.
 
         Parameters
         ----------
@@ -218,31 +211,12 @@ class Records:
         seeds : int
             Over which the sum is taken.
         """
-        weights: dict[tuple, list[float]] = defaultdict(list)
+        parts: dict[tuple, list[tuple[float, str]]] = defaultdict(list)
         for weight, system, data_sets in terms:
-            if self.trained(system):
-                weights[named(system)[0], tuple(self.collections(data_sets))].append(weight)
-        found: list[tuple[float, float]] = []
-        for where, mine in weights.items() if seeds > 1 else ():
-            squares, total = sum(weight**2 for weight in mine), sum(mine)
-            for factor, (variance, freedom) in zip((squares, total**2), self._between_seeds(*where), strict=False):
-                found += [(factor * variance / seeds, freedom)] if factor * variance > 0 else []
-        return found
-
-    def _between_seeds(self, experiment: str, collections: tuple[str, ...]) -> tuple[tuple[float, int], ...]:
-        """`between_seeds` of a chapter's systems that have the same seeds; empty where there are no two."""
-        where = experiment, collections
-        if where not in self._variances:
-            found, means = self._load(experiment), {}
-            first, *others = ([*found.systems(name, "test", self.measure)] for name in collections)
-            for system in (each for each in first if all(each in other for other in others)):
-                values = [found.per_query(name, "test", self.measure, system) for name in collections]
-                means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
-            most = max((len(each) for each in means.values()), default=0)
-            together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
-            several = most > 1 and min(together.shape) > 1
-            self._variances[where] = between_seeds(together) if several else ()
-        return self._variances[where]
+            experiment, name = named(system)
+            parts[experiment, tuple(self.collections(data_sets))].append((weight, name))
+        found = (self._load(each).pooled(mine, on, self.measure, seeds) for (each, on), mine in parts.items())
+        return list(chain.from_iterable(found))
 
     def table(self, kind: str, system: str) -> pd.DataFrame:
         """A system's lines of one of its experiment's tables; none where there is no such table."""

@@ -13,19 +13,13 @@ import pandas as pd
 from IPython.display import HTML
 
 from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import Comparison, compare, holm, is_score, same_seeds
+from retlib.evaluation.measures import Comparison, holm, is_score
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS, bindings, conditions, decisive, lines, to_decide
 from retlib.report.records import called
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
 FEW_ROWS = 6
-
-
-def estimate(results: Results, system: str, collection: str, measure: str = "AP@100") -> Comparison:
-    """A system's mean over the test queries in points of a hundred, with its error over queries and seeds."""
-    values = results.per_query(collection, "test", measure, system) * 100
-    return compare(values, values * 0, results.clusters(collection, "test", measure))
 
 
 def scores(
@@ -46,7 +40,7 @@ def scores(
     """
     rows = {}
     for system in results.systems(collection, "test", measure):
-        found = estimate(results, system, collection, measure)
+        found = results.compared(collection, measure, system)
         low, high = found.interval()
         rows[system] = {
             measure: found.effect, "low": low, "high": high, "seeds": found.seeds, "queries": found.queries,
@@ -101,7 +95,7 @@ def recalls(
     table = pd.DataFrame(index=pd.Index(known[measures[0]], name="system"))
     for measure in measures:
         table[measure] = [
-            plus_minus(estimate(results, system, collection, measure)) if system in known[measure] else ""
+            plus_minus(results.compared(collection, measure, system)) if system in known[measure] else ""
             for system in table.index
         ]
         theirs = [(reported or {}).get((system, measure)) for system in table.index]
@@ -116,7 +110,7 @@ def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.D
     times = rows.pivot_table(index="system", columns="measure", values="value", sort=False)
     found = []
     for system, row in times[times["latency ms"].notna()].iterrows():
-        quality = estimate(results, str(system), collection, measure)
+        quality = results.compared(collection, measure, str(system))
         found.append((system, quality.effect, *quality.interval(), row["latency ms"], row["latency p95 ms"]))
     return pd.DataFrame(found, columns=["system", "value", "low", "high", "median", "p95"])
 
@@ -177,12 +171,6 @@ def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     return found.droplevel(name) if len(tables) == 1 else found
 
 
-def paired(results: Results, collection: str, measure: str, a: str, b: str) -> Comparison:
-    """One system minus another over the test queries and the seeds that both have, in points of a hundred."""
-    values = (results.per_query(collection, "test", measure, system) * 100 for system in (a, b))
-    return compare(*same_seeds(*values), results.clusters(collection, "test", measure))
-
-
 def every_pair(
     results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100"
 ) -> pd.DataFrame:
@@ -196,7 +184,7 @@ def every_pair(
     """
     rows = []
     for a, b in combinations(chosen or results.systems(collection, "test", measure), 2):
-        found = paired(results, collection, measure, a, b)
+        found = results.compared(collection, measure, a, b)
         rows.append((a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
     frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p", "smallest"])
     return frame.assign(p=holm(frame["p"])) if len(frame) else frame
@@ -225,7 +213,7 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
     for name in collections:
         for system in results.systems(name, "test", measure):
             if system != rival:
-                found = paired(results, name, measure, system, rival)
+                found = results.compared(name, measure, system, rival)
                 rows.append((name, system, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["collection", "system", "effect", "low", "high", "p"])
     return frame.assign(p=holm(frame["p"]))

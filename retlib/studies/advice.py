@@ -88,7 +88,7 @@ def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, riv
         for name in names:
             mine = gains[(gains["collection"] == name) & gains["system"].isin(rows.learned())]
             mine = mine[mine["system"].map(rows.kinds()) == results.FUSED] if fused else mine
-            cells = found.setdefault(name, {rival: f"{tables.estimate(rows, rival, name, measure).effect:.1f}"})
+            cells = found.setdefault(name, {rival: f"{rows.compared(name, measure, rival).effect:.1f}"})
             if len(mine):
                 top = mine.loc[mine["effect"].idxmax()]
                 cells[title] = f"{top['effect']:+.1f}, p {_p(top['p'])}\n{top['system']}"
@@ -126,7 +126,7 @@ def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:
 
 
 def _gain(rows: Results, collection: str, advice: Advice) -> tuple[float, float]:
-    found = tables.paired(rows, collection, advice.measure, advice.system, advice.rival)
+    found = rows.compared(collection, advice.measure, advice.system, advice.rival)
     return found.effect, found.p_value()
 
 

@@ -179,7 +179,7 @@ def grid(
     def cell(system: str) -> str:
         if system not in known:
             return ""
-        return tables.plus_minus(tables.estimate(results, system, collection, measure))
+        return tables.plus_minus(results.compared(collection, measure, system))
 
     rows = {row: {column: cell(system) for column, system in columns.items()} for row, columns in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")

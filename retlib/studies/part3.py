@@ -20,7 +20,6 @@ from retlib.evaluation import query_measures
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
-from retlib.report import tables
 from retlib.studies.experiment import Experiment, articles_name, collection_name
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
@@ -408,6 +407,6 @@ def worth(
     rows = []
     for (generator, loss), (kind, named) in product(losses.items(), systems.items()):
         if generator in named:
-            found = tables.estimate(results, named[generator], collection, "R@10")
+            found = results.compared(collection, "R@10", named[generator])
             rows.append((generator, loss, kind, found.effect, *found.interval()))
     return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])

@@ -238,7 +238,7 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
     """
     known = results.systems(collection, "test", CHOSEN_BY) if comparable(results, collection) else []
     found = tables.against(results, [collection] if known else [], CHOSEN_BY, rival).set_index("system").reindex(known)
-    value = [tables.estimate(results, name, collection, CHOSEN_BY).effect for name in known]
+    value = [results.compared(collection, CHOSEN_BY, name).effect for name in known]
     return found[["effect", "low", "high"]].fillna(0.0).rename(columns={"effect": "gain"}).assign(value=value)
 
 

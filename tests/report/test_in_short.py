@@ -207,7 +207,7 @@ def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
 def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     found = on("xyz", ("A", "B", "C"), A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.1, 0.1])
     p = {"x": 0.01, "y": 0.003, "z": 0.2}
-    monkeypatch.setattr(in_short, "paired", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
+    monkeypatch.setattr(Results, "compared", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
     box = answers(monkeypatch, found, systems=["A", "B"], answer=["A", "B"])
     assert "points (more than chance), and behind B on z, by 10.0 points (no more than chance)" in box
     # There are three collections, and the best is one of three, so that its p counts nine times.

@@ -15,7 +15,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Collection
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import figures, per_query, tables
+from retlib.report import figures, per_query
 from retlib.workflow.imports import cells, source
 
 NOTEBOOK = runtime.root() / "notebooks" / "52_query_by_query.ipynb"
@@ -119,7 +119,7 @@ def test_slices_by_hand(recorded, table):
     low, high = stats.ttest_1samp(100 * np.array(BM25[5:9]), 0).confidence_interval(0.95)
     assert found.loc[0, ["low", "high"]].tolist() == pytest.approx([low, high], abs=1e-3)
     # Seeds count: those of GQ differ by 500 / 6 in the third part.
-    estimate = tables.estimate(narrowed(recorded, QUERIES[:3]), "GQ", "c", "RR@10")
+    estimate = narrowed(recorded, QUERIES[:3]).compared("c", "RR@10", "GQ")
     assert found.loc[5, ["low", "high"]].tolist() == pytest.approx(list(estimate.interval()), abs=1e-3)
 
 
@@ -130,7 +130,7 @@ def narrowed(found, queries):
 def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded, table):
     found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["GQ"]), table, 1)
     assert found["part"].tolist() == ["0-100 % (n = 9)"]
-    estimate = tables.estimate(narrowed(recorded, QUERIES[:9]), "GQ", "c", "RR@10")
+    estimate = narrowed(recorded, QUERIES[:9]).compared("c", "RR@10", "GQ")
     assert found.loc[0, ["value", "low", "high"]].tolist() == pytest.approx([estimate.effect, *estimate.interval()])
 
 

@@ -42,7 +42,7 @@ def recorded():
 
 
 def test_an_estimate_of_one_seed_is_the_t_interval(recorded):
-    found = tables.estimate(recorded, "BM25", "toy")
+    found = recorded.compared("toy", "AP@100", "BM25")
     values = VALUES["BM25", 0] * 100
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert found.effect == pytest.approx(values.mean(), abs=1e-3)
@@ -63,7 +63,7 @@ def test_what_a_page_shows_is_rounded_text(recorded):
     shown = tables.shown(tables.scores(recorded, "toy", {"DE": 90.4}))
     assert shown.loc["DE", "AP@100 paper"] == "90.4" and shown.loc["BM25", "AP@100 paper"] == ""
     assert shown.loc["BM25", "AP@100 ours"] == f"{VALUES['BM25', 0].mean() * 100:.1f}"
-    low, high = tables.estimate(recorded, "BM25", "toy").interval()
+    low, high = recorded.compared("toy", "AP@100", "BM25").interval()
     assert shown.loc["BM25", "95 % interval"] == f"{low:.1f} to {high:.1f}"
 
 
@@ -77,7 +77,7 @@ def test_recalls_stand_side_by_side_with_the_papers(recorded):
     # 24 of 30: an error of sqrt(0.8 * 0.2 / 29); the second seed is the same, so it adds none.
     half = stats.t.ppf(0.975, 29) * (0.16 / 29) ** 0.5 * 100
     assert found["R@5"].tolist() == [f"80.0 ± {half:.1f}"] * 3 and found["R@5 paper"].tolist() == ["", "58.0", ""]
-    low, high = tables.estimate(recorded, "BM25", "toy").interval()
+    low, high = recorded.compared("toy", "AP@100", "BM25").interval()
     assert found["AP@100"]["BM25"] == f"{VALUES['BM25', 0].mean() * 100:.1f} ± {(high - low) / 2:.1f}"
     assert tables.recalls(recorded, "toy", ["R@5"])["R@5"]["DE"] == f"80.0 ± {half:.1f}"
 
