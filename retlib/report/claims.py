@@ -14,7 +14,6 @@ its conditions is not seen. These are comparisons without which the claim says n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,14 +26,13 @@ from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.report.curve_evidence import TESTS as CURVE_TESTS
+from retlib.report.evidence import LEVEL, WORTH, Evidence, printed
 from retlib.report.evidence import TESTS as RANKING_TESTS
-from retlib.report.evidence import Evidence, printed
 from retlib.report.gate import gated
 from retlib.report.records import Records, bindings, called, named, used
 from retlib.report.seed_evidence import TESTS as SEED_TESTS
 
 TESTS = {**RANKING_TESTS, **CURVE_TESTS, **SEED_TESTS}
-LEVEL = 0.05
 HOLDS, CONTRADICTED, NO_EFFECT = "holds", "contradicted", "no effect"
 INCONCLUSIVE, INDICATION, NOT_TESTED = "inconclusive", "indication", "not tested"
 # A sign for each verdict, so that it reads without colour.
@@ -44,8 +42,6 @@ POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against", NO_EFFECT
 # What a binding says of its claim, and not of each comparison.
 OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough", "as_tested", "numbers")
 SUBSET, STAND_IN = "subset", "stand-in"
-# Beyond so many times as many questions and seeds it does not matter how many.
-FAR = 100
 FIDELITY = {SUBSET: "a subset of the paper's data", STAND_IN: "a stand-in for the paper's data"}
 
 
@@ -264,6 +260,9 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
             others = [value for name, value in largest.items() if name != claim.id]
             # A comparison speaks for a claim if the claim would hold with it alone.
             p_for = [float(holm([*others, each.p_for])[-1]) for each in mine]
+            against, place = every[0].tolist(), flat.index(claim.id)
+            levels = [(_left(others), _left(against[:i] + against[i + 1 :])) for i in range(place, place + len(mine))]
+            mine = [replace(each, levels=both) for each, both in zip(mine, levels, strict=True)]
             verdict, p, said, reason = _decide(mine, given, p_for, *corrected.loc[[claim.id]].to_numpy().T)
         used_on = compared_on(bound["claims"][claim.id]) if mine else ()
         places = [bound["collections"][paper][data_set][profile] for data_set in used_on]
@@ -278,6 +277,11 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _left(others: Sequence[float]) -> float:
+    """The level that Holm's correction leaves to one more p-value beside others."""
+    return LEVEL / (len(others) + 1 - (holm([*others, 1.0])[:-1] < LEVEL).sum())
 
 
 def _decide(
@@ -388,25 +392,34 @@ def lines(evidence: Iterable[Evidence]) -> list[str]:
     return [each.told + (f" ({note})" if note else "") for note, each in notes]
 
 
+def leans_against(row: Any) -> bool:
+    """Whether a claim is inconclusive, and a comparison speaks against it before correction over the paper."""
+    return row.verdict == INCONCLUSIVE and any(each.p_against < LEVEL for each in row.evidence)
+
+
 def to_decide(row: Any) -> list[str]:
     """Of a claim that is inconclusive: how small an effect shows, and what it takes to see the paper's, or ours."""
     if row.verdict != INCONCLUSIVE:
         return []
+    if leans_against(row):
+        each = min(row.evidence, key=lambda each: each.p_against)
+        beyond = abs(each.effect) - each.margin if each.alike else each.margin - each.effect
+        takes = each.takes(beyond, each.levels[1])
+        told = f"{each.label} speaks against the claim before correction over the paper, and not after it"
+        return [f"to decide: {told}" + (f"; for that, one as large as here {takes}" if takes else "")]
     each = decisive(row)
-    if each.p_against < LEVEL:
-        return [f"to decide: {each.label} speaks against the claim before correction over the paper, and not after it"]
-    whose = "one as large as here" if each.paper is None else "one as large as the paper's"
-    effect = each.effect if each.paper is None else math.log(each.paper) if each.ratio else each.paper
-    told, beyond = "", effect - each.margin
-    if beyond >= each.smallest:
-        told = f"; {whose} would be seen" + (" before correction" if each.paper is None else "")
-    elif beyond > 0:
-        times = math.ceil((each.smallest / beyond) ** 2)
-        more = f"about {times} times" if times <= FAR else f"more than {FAR} times"
-        told = f"; {whose} takes {more} as many {' and '.join(filter(None, (each.counted, 'seeds')))}"
-    limit = " beyond the margin" if each.margin else ""
     which = f" {each.label}:" * (len(row.evidence) > 1)
-    return [f"to decide:{which} effects show from {each.shown(each.smallest)}{limit} on{told}"]
+    return [f"to decide:{which} after correction over the paper {each.decides(each.levels[0])}"]
+
+
+def small(verdicts: pd.DataFrame) -> str:
+    """A sentence on how many verdicts that say a sign are of an effect of less than a point; "" without any such."""
+    decided = verdicts[verdicts["verdict"].isin((HOLDS, CONTRADICTED))]
+    found = [each for each in map(decisive, decided.itertuples()) if not each.ratio and not each.margin]
+    few = sum(abs(each.effect) < WORTH for each in found)
+    told = f"✓ and ✗ say on which side an effect lies, not how large it is: of the {len(decided)} claims that have one"
+    rest = f"{few} {'rests' if few == 1 else 'rest'}" if few else "none rests"
+    return f"{told} of them {rest} on an effect of less than a point." if len(decided) else ""
 
 
 def without_curve(verdicts: pd.DataFrame) -> str:

@@ -7,6 +7,7 @@ Every effect points the claim's way: positive, or as a ratio above 1, it speaks 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -21,6 +22,10 @@ from retlib.report.records import Records, called, named
 
 # A measure ends at 100 points: sides that are both this near cannot be told apart.
 CEILING = 99.0
+# At which what a comparison says counts.
+LEVEL = 0.05
+# Beyond so many times as many questions and seeds it does not matter how many.
+FAR = 100
 # Points below which a difference is no effect: the margin of those claims, too, that say that two are alike.
 WORTH = 1.0
 
@@ -44,7 +49,8 @@ class Evidence:
     note : str
         What a reader must know of it.
     smallest : float
-        The smallest effect that would have been seen; see `retlib.evaluation.measures.Comparison.smallest`.
+        The smallest effect that would have been seen, before any correction; see
+        `retlib.evaluation.measures.Comparison.smallest`.
     one_seed : bool
         Whether a trained system has one seed alone: an indication, no verdict.
     ratio : bool
@@ -71,6 +77,12 @@ class Evidence:
         What `queries` counts.
     no_curve : bool
         Whether a trained system has no learning curve.
+    freedom : float
+        Degrees of freedom of its t distribution.
+    alike : bool
+        Whether it is claimed that the two are alike.
+    levels : (float, float)
+        What the p-values for the claim and against it must be below, where others are corrected for.
     """
 
     label: str
@@ -98,6 +110,9 @@ class Evidence:
     step: str = ""
     counted: str = "questions"
     no_curve: bool = False
+    freedom: float = float("inf")
+    alike: bool = False
+    levels: tuple[float, float] = (LEVEL, LEVEL)
 
     @classmethod
     def of(
@@ -111,7 +126,33 @@ class Evidence:
     ) -> Evidence:
         """A comparison with the two sides' values, and the p-values for and against."""
         numbers = (found.effect, *found.interval(), *p, found.seeds, found.queries)
-        return cls(label, *sides, *numbers, note, found.smallest(), **more)
+        return cls(label, *sides, *numbers, note, found.smallest(), freedom=found.freedom, **more)
+
+    def smallest_at(self, level: float) -> float:
+        """The smallest effect that would have been seen at another level than 5 %."""
+        unit = Comparison(0.0, 1.0, self.freedom, 0, 0)
+        return self.smallest * unit.smallest(level=level) / unit.smallest()
+
+    def takes(self, beyond: float, level: float) -> str:
+        """What it takes to see, at a level, an effect that is so far beyond the margin; "" of one that is not."""
+        if beyond <= 0:
+            return ""
+        times = math.ceil((self.smallest_at(level) / beyond) ** 2)
+        if times == 1:
+            return "would be seen"
+        more = f"about {times} times" if times <= FAR else f"more than {FAR} times"
+        return f"takes {more} as many {' and '.join(filter(None, (self.counted, 'seeds')))}"
+
+    def decides(self, level: float) -> str:
+        """How small an effect shows at a level, and what it takes to see the paper's; ours, where it prints none."""
+        small = self.smallest_at(level)
+        if self.alike:
+            return f"effects within {self.margin - small:.2f} of 0 show" if small < self.margin else "none can show"
+        effect, whose = (self.effect, "here") if self.paper is None else (self.paper, "the paper's")
+        effect = math.log(effect) if self.ratio and self.paper is not None else effect
+        takes = self.takes(effect - self.margin, level)
+        more = f"; one as large as {whose} {takes}" if takes else ""
+        return f"effects show from {self.shown(self.margin + small)} on{more}"
 
     @property
     def text(self) -> str:
@@ -222,7 +263,8 @@ def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence
     p, note = (within(found, margin), f"within {margin:g} points") if equal else (above(found, margin), stated(margin))
     alone = any(records.one_seed(systems, both) for both in every)
     shut = closed(found, [value for both in every for value in both])
-    more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec), "margin": margin} | both_of(records, spec)
+    more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec), "margin": margin, "alike": equal}
+    more |= both_of(records, spec)
     return [Evidence.of(records.label(versus(spec), spec["data"]), found, sides, p, note, **more)]
 
 
@@ -301,6 +343,7 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     more = {
         "one_seed": records.one_seed(systems, values), "closed": closed(found, values), "p_none": none(found, spec),
         "margin": margin, "names": names if weights == [1, -1] else (), "place": records.measure,
+        "alike": "within" in spec,
     }  # fmt: skip
     if "says" not in spec:
         return [Evidence.of(records.label(_sum(weights, names)), found, sides, p, note, **more)]

@@ -23,7 +23,9 @@ def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     require(bool((a > 0).all() and (b > 0).all()), "a training never got better than its start", DataError)
     found = _over_seeds(np.log(b) - np.log(a))
     less, more = (named(system)[1] for system in spec["pair"])
-    label = records.label(f"steps of {more} / steps of {less} (geometric means)", spec["data"])
+    # Rows of the seconds to something have the steps to it, too; others those to the best weights.
+    until = records.measure.removeprefix("seconds") if records.measure.startswith("seconds ") else ""
+    label = f"steps{until}: {more} / {less} (geometric means), on {records.on(spec['data'])}"
     sides = _geometric(a), _geometric(b)
     return [Evidence.of(label, found, sides, above(found), ratio=True, values=sides[::-1], counted="")]
 

@@ -1,5 +1,6 @@
 """Verdicts on recorded results whose truth is known, and the bindings of the real claims."""
 
+import math
 import re
 from functools import cache
 from itertools import product
@@ -240,7 +241,7 @@ def test_fewer(book, a, b, expected):
     means = stats.gmean(a), stats.gmean(b)
     assert (evidence.a, evidence.b) == pytest.approx(means)
     assert evidence.effect == pytest.approx(np.log(b).mean() - np.log(a).mean())  # above 0 for the claim
-    assert evidence.label == "steps of B / steps of A (geometric means), on quora"
+    assert evidence.label == "steps: B / A (geometric means), on quora"
     assert evidence.text.startswith(f"{means[1]:.3g} against {means[0]:.3g}, x{np.exp(evidence.effect):.2f} [x")
     assert evidence.p_for == pytest.approx(stats.ttest_rel(np.log(a), np.log(b), alternative="less").pvalue, abs=1e-9)
     assert found["seeds"] == len(a)
@@ -992,7 +993,10 @@ def test_what_is_said_of_a_claim_names_what_its_binding_has(name):
         (1.0, {"paper": 5.0}, "one as large as the paper's would be seen"),
         (1.0, {"paper": 0.1}, "one as large as the paper's takes more than 100 times as many questions and seeds"),
         (-1.0, {}, "effects show from +2.52 on"),
-        (1.0, {"margin": 0.5}, "effects show from +2.52 beyond the margin on"),
+        (1.0, {"margin": 0.5}, "effects show from +3.02 on"),
+        (1.0, {"margin": -0.5}, "effects show from +2.02 on"),
+        (2.0, {"test": "equivalent", "margin": 3.0}, "effects within 0.48 of 0 show"),
+        (1.0, {"test": "equivalent", "margin": 1.5}, "none can show"),
         (9.0, {}, None),
     ],
 )
@@ -1010,9 +1014,38 @@ def test_what_speaks_against_a_claim_but_for_the_correction_is_said(book):
     write_claims(book, {name: {"test": "greater", "each": [pair()]} for name in ("c", "d")})
     row, _ = claims.verdicts("paper", "quick").itertuples()
     assert row.verdict == INCONCLUSIVE and row.evidence[0].p_against < claims.LEVEL < 2 * row.evidence[0].p_against
+    assert claims.leans_against(row)
+    # Half the level is left to the second of two, whose effect is 1.7 times the error.
+    times = math.ceil(((stats.t.ppf(0.975, COUNT - 1) + stats.t.ppf(0.8, COUNT - 1)) / 1.7) ** 2)
     assert claims.to_decide(row) == [
-        "to decide: A minus B, on quora speaks against the claim before correction over the paper, and not after it"
+        "to decide: A minus B, on quora speaks against the claim before correction over the paper, and not after it; "
+        f"for that, one as large as here takes about {times} times as many questions and seeds"
     ]
+
+
+def test_what_others_leave_of_the_level_shows_no_smaller_effect(book):
+    record({"A": level(52, 1), "B": level(50), "C": level(60), "D": level(55, 1)})
+    write_claims(book, {name: {"test": "greater", "each": [pair(*name)]} for name in ("AB", "CB", "DB")})
+    row, _, _ = claims.verdicts("paper", "quick").itertuples()
+    (each,) = row.evidence
+    assert row.verdict == HOLDS and each.levels == (claims.LEVEL, claims.LEVEL / 3)  # the others hold, which leaves all
+    assert each.smallest_at(claims.LEVEL) == pytest.approx(each.smallest)
+    assert each.smallest_at(claims.LEVEL / 3) == pytest.approx(
+        stats.t.ppf(1 - claims.LEVEL / 3, COUNT - 1) + stats.t.ppf(0.8, COUNT - 1), abs=1e-3
+    )
+
+
+def test_how_many_signs_are_of_an_effect_below_a_point(book):
+    record({"A": level(50.5, 0.1), "B": level(50), "C": level(55, 1)})
+    bound = {"small": [pair()], "large": [pair("C")], "against": [pair("B", "A")], "near": [pair(margin=-1.0)]}
+    write_claims(book, {name: {"test": "greater", "each": each} for name, each in bound.items()})
+    table = claims.verdicts("paper", "quick")
+    assert table["verdict"].tolist() == [HOLDS, HOLDS, CONTRADICTED, HOLDS]
+    assert claims.small(table).endswith(
+        "of the 4 claims that have one of them 2 rest on an effect of less than a point."
+    )
+    assert claims.small(table[1:2]).endswith("one of them none rests on an effect of less than a point.")
+    assert claims.small(table[:0]) == ""
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ def test_the_comparison_that_decided_is_shown_with_its_data_and_links(ledger):
     assert links[0] == "15_verdicts.html#gillick2018-paralex-encoder-over-bm25"
     assert links[1:] == ["11_retrieval_tasks.html", "13_multitask.html"]
     ((line,), _) = rows_of(overview.unheld(ledger, INCONCLUSIVE, "laptop"))
-    assert "(<margin>) to decide: effects show from +1.50 on" in line[2]
+    assert "(<margin>) to decide: after correction over the paper effects show from +1.50 on" in line[2]
 
 
 def test_what_was_not_tested_says_why_and_on_what_it_would_have_been(ledger):
