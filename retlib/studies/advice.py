@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -13,10 +13,10 @@ from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report import tables
+from retlib.report.evidence import LEVEL, WORTH
 
-LEVEL = 0.05
 # What the rows say of an advice.
-AHEAD, BEHIND, BOTH, UNSEEN = "ahead", "behind", "depends on the collection", "no difference seen"
+AHEAD, BEHIND, MIXED, UNSEEN = "ahead", "behind", "mixed", "no difference seen"
 
 
 class Advice(NamedTuple):
@@ -103,7 +103,8 @@ def _p(value: float) -> str:
 def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
     """What the published rows say of each advice: how many collections are ahead, and behind, by more than chance.
 
-    Tests are Holm-corrected over the collections of an advice.
+    Tests are Holm-corrected over the collections of an advice. What is said is mixed where others are a point or more
+    on the other side, be it by chance.
     """
     found = []
     for each in advice:
@@ -112,12 +113,42 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
         if tested := [name for name in tested if name in (each.collections or tested)]:
             gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])
             sure = gains["effect"][holm(gains["p"]) < LEVEL]
+            begins = each.rival in rows.learned() and not rows.trained(each.rival, each.measure)
+            against = f"{each.rival} (the public encoder, untrained)" if begins else each.rival
             found.append({
-                "you have": each.have, "you may try": each.tries, "the rows": _said(sure), "against": each.rival,
+                "you have": each.have, "you may try": each.tries, "its name": each.system,
+                "the rows": _said(gains["effect"], sure), "against": against,
                 "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",
                 "median difference": f"{gains['effect'].median():+.1f} {each.measure}", "chapter": each.chapter[:2],
             })  # fmt: skip
     return pd.DataFrame(found)
+
+
+def scale(chapter: str, profile: str, encoder: str, documents: int) -> str:
+    """On how many documents and seeds a chapter's rows rest, and how long it takes to encode others, in sentences.
+
+    Parameters
+    ----------
+    encoder : str
+        A system of it whose layers and width the benchmark of encoding has, too.
+    documents : int
+        To be encoded.
+    """
+    found, timed = published(chapter, profile), results.load("03-encoding", "benchmarks", "reference")
+    sizes, seeds = found.rows["candidates"].dropna().astype(int), found.rows["seed"].nunique()
+    said = (
+        f"The collections of chapter {chapter[:2]} have {sizes.min():,} to {sizes.max():,} documents, and its rows "
+        f"{seeds} seed{'s' * (seeds > 1)}: on many times as many documents the order may be another."
+    )
+    settings = found.settings()[encoder]
+    shape = f"{settings['layers']} layers of {settings['width']}"
+    for line in () if timed is None else timed.rows[timed.rows["collection"] == f"encoding, {shape}"][:1].itertuples():
+        said += (
+            f" An encoder of {shape} read {line.ours:.0f} texts a second in the benchmark of chapter 62 "
+            f"({line.device}, {line.threads} threads): {documents:,} documents take {documents / line.ours / 60:.0f} "
+            "minutes at that rate."
+        )
+    return said
 
 
 def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:
@@ -130,6 +161,8 @@ def _gain(rows: Results, collection: str, advice: Advice) -> tuple[float, float]
     return found.effect, found.p_value()
 
 
-def _said(sure: Sequence[Any]) -> str:
-    ahead, behind = any(each > 0 for each in sure), any(each < 0 for each in sure)
-    return BOTH if ahead and behind else AHEAD if ahead else BEHIND if behind else UNSEEN
+def _said(effects: pd.Series, sure: pd.Series) -> str:
+    ahead, behind = (sure > 0).any(), (sure < 0).any()
+    if (ahead and effects.min() <= -WORTH) or (behind and effects.max() >= WORTH):
+        return MIXED
+    return AHEAD if ahead else BEHIND if behind else UNSEEN

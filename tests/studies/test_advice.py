@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from retlib.core.errors import DataError
+from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.studies import advice
@@ -61,8 +62,31 @@ def test_advice_is_what_the_rows_bear_out(monkeypatch):
         ("11_here", "x", "BM25"),
     ]
     table = advice.borne_out(Advice("h", "t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
-    assert table["the rows"].tolist() == [advice.BOTH, advice.AHEAD] and table["chapter"].tolist() == ["11", "11"]
+    assert table["the rows"].tolist() == [advice.MIXED, advice.AHEAD] and table["chapter"].tolist() == ["11", "11"]
     assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
+
+
+def test_what_is_a_point_behind_elsewhere_is_not_only_ahead(monkeypatch):
+    rows = recorded(A={"a": 0.6, "b": 0.48, "c": 0.5}, B={"a": 0.5, "b": 0.5, "c": 0.5})
+    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
+    monkeypatch.setattr(advice, "_gain", lambda rows, name, _: {"a": (9.0, 0.001), "b": (-2.0, 0.5), "c": (0, 1)}[name])
+    rows.rows["parameters"] = json.dumps({"checkpoint": "mini"})
+    every = Advice("h", "t", "11_here", "p", "A", "B", "RR@10")
+    (mixed, ahead) = advice.borne_out([every, every._replace(collections=("a", "c"))])["the rows"]
+    assert (mixed, ahead) == (advice.MIXED, advice.AHEAD)
+    table = advice.borne_out([every])
+    assert table.loc[0, "its name"] == "A" and table.loc[0, "against"] == "B (the public encoder, untrained)"
+
+
+def test_how_large_a_corpus_the_rows_are_of_and_what_encoding_takes(monkeypatch):
+    said = advice.scale("60_your_corpus", "checkpoint", "public encoder", 50_000)
+    assert said.startswith("The collections of chapter 60 have 3,633 to 18,687 documents, and its rows 1 seed: ")
+    (line,) = {
+        *results.load("03-encoding", "benchmarks", "reference").rows.query("collection.str.contains('384')")["ours"]
+    }
+    assert f"50,000 documents take {50_000 / line / 60:.0f} minutes" in said
+    monkeypatch.setattr(advice.results, "load", lambda *_: None)
+    assert "minutes" not in advice.scale("60_your_corpus", "checkpoint", "public encoder", 50_000)
 
 
 def test_a_chapter_without_published_rows_is_named():
