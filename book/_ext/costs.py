@@ -37,28 +37,34 @@ def costs(profile: str) -> list[tuple[str, ...]]:
 
 
 def _trained(recorded: results.Results | None) -> tuple[str, ...]:
-    """How many systems were trained, with how many seeds; minutes of the longest with one seed, hours of all."""
+    """How many systems were trained, with how many seeds; minutes of the costliest, mean over seeds, hours of all."""
     rows = recorded.rows if recorded else None
     if rows is None or "seconds" not in rows or not (rows["seconds"].fillna(0) > 0).any():
         return ("",) * 4
     rows = rows[rows["seconds"].fillna(0) > 0]
     counts = str(rows["system"].nunique()), str(rows["seed"].nunique())
     together = _together(rows)
-    return *counts, f"{rows['seconds'].max() / 60:.0f}", f"{together / 3600:.1f}" if together else ""
+    costliest = rows.groupby(["system", "collection"])["seconds"].mean().max()
+    return *counts, f"{costliest / 60:.0f}", f"{together / 3600:.1f}" if together else ""
 
 
 def _together(rows: pd.DataFrame) -> float:
     """The seconds of all trainings, where what several begin with is trained once.
 
-    What they share and no row has by itself counts as the quickest of those that begin with it. Rows without their
-    stages do not count, and a chain that is trained for several collections counts once.
+    What they share and no row has by itself counts as the quickest of those that begin with it. A model that reads
+    pairs is one more stage of its start, whichever list it reads. Rows without their stages do not count, and a chain
+    that is trained for several collections counts once.
     """
     quickest: dict[tuple[str, ...], float] = {}
     known = rows.reindex(columns=["parameters", "seed", "seconds"]).dropna()
     for told, seed, seconds in known.itertuples(index=False):
-        if "stages" not in (settings := json.loads(told)):  # a list of several systems, or a model that reads pairs
+        settings = json.loads(told)
+        settings = settings.get("reader", settings)
+        begun_with = settings.get("start", settings)
+        if "stages" not in begun_with:  # several lists in one
             continue
-        encoder, stages = chain(settings)
+        encoder, stages = chain(begun_with)
+        stages = [*stages, settings] if "start" in settings else stages
         parts = [json.dumps(part, sort_keys=True) for part in ([encoder, seed], *stages)]
         for begun in (tuple(parts[:count]) for count in range(min(2, len(parts)), len(parts) + 1)):
             quickest[begun] = min(seconds, quickest.get(begun, seconds))
