@@ -60,22 +60,33 @@ _CLAIM = {
     "as_tested": rules.text,
     "numbers": rules.mapping_of(None, rules.row_of(rules.text, rules.text, rules.text)),
 }
-_PLACE = rules.form({"collection": rules.text, "fidelity": rules.one_of(("subset", "stand-in"))})
+_PLACE = rules.form({"collection": rules.text, "fidelity": rules.one_of(("subset", "stand-in"))}, {"why": rules.text})
 BINDINGS = rules.form(
     {
         "collections": rules.mapping_of(None, rules.mapping_of(None, rules.mapping_of(None, _PLACE))),
         "claims": rules.mapping_of(None, rules.form({}, _CLAIM)),
     },
-    {**dict.fromkeys(("names", "endings"), _NAMES), "reasons": rules.mapping_of(None, _reason)},
+    {**dict.fromkeys(("names", "parts", "endings"), _NAMES), "reasons": rules.mapping_of(None, _reason)},
 )
 
 
 def called(collection: str) -> str:
     """A collection, or several that were trained on together, in words: ``bindings.yaml`` has names and endings."""
-    names, endings, name, words = (*(bindings().get(each, {}) for each in ("names", "endings")), collection, [])
+    names, (name, words) = bindings().get("names", {}), _parted(collection)
+    return ", ".join([*(names.get(each, each) for each in name.split(", ")), *words])
+
+
+def part_of(collection: str) -> str:
+    """What of its source a collection is, as ``bindings.yaml`` says it; "" where it does not."""
+    return bindings().get("parts", {}).get(_parted(collection)[0], "")
+
+
+def _parted(name: str) -> tuple[str, list[str]]:
+    """A collection without what its name ends in, and the words for that."""
+    endings, words = bindings().get("endings", {}), []
     while ending := next((each for each in endings if name.endswith(each)), ""):
         name, words = name.removesuffix(ending), [endings[ending], *words]
-    return ", ".join([*(names.get(each, each) for each in name.split(", ")), *words])
+    return name, words
 
 
 def bindings() -> dict:

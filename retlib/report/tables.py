@@ -16,7 +16,7 @@ from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, holm, is_score
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS, bindings, conditions, decisive, lines, to_decide
-from retlib.report.records import called
+from retlib.report.records import called, part_of
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
 FEW_ROWS = 6
@@ -273,10 +273,16 @@ def power(verdicts: pd.DataFrame) -> pd.DataFrame:
 
 
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
-    """Which collection stands for each of a paper's data sets at a profile."""
+    """Which collection stands for each of a paper's data sets at a profile, and what of its source that is."""
     places = {name: place.get(profile) for name, place in bindings()["collections"].get(paper, {}).items()}
-    rows = [(called(name), called(place["collection"]), place["fidelity"]) for name, place in places.items() if place]
-    return pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity"])
+    rows = [
+        (called(name), called(place["collection"]), place["fidelity"],
+         "; ".join(filter(None, (part_of(place["collection"]), place.get("why", "")))))
+        for name, place in places.items() if place
+    ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity", "what that is"])
+    again = table["what that is"].duplicated() & (table["what that is"] != "")
+    return table.assign(**{"what that is": table["what that is"].mask(again, "as above")})
 
 
 def link(address: str, text: str) -> str:
