@@ -413,13 +413,13 @@ def to_decide(row: Any) -> list[str]:
 
 
 def small(verdicts: pd.DataFrame) -> str:
-    """A sentence on how many verdicts that say a sign are of an effect of less than a point; "" without any such."""
+    """A sentence on how many verdicts that say a side are of an effect of less than a point; "" without any such."""
     decided = verdicts[verdicts["verdict"].isin((HOLDS, CONTRADICTED))]
-    found = [each for each in map(decisive, decided.itertuples()) if not each.ratio and not each.margin]
-    few = sum(abs(each.effect) < WORTH for each in found)
-    told = f"✓ and ✗ say on which side an effect lies, not how large it is: of the {len(decided)} claims that have one"
+    found = [each for each in map(decisive, decided.itertuples()) if not each.margin]
+    few = sum(abs(each.effect) < WORTH for each in found if not each.ratio)
+    told = "Where a claim has no margin, ✓ and ✗ say on which side its effect lies, not how large it is"
     rest = f"{few} {'rests' if few == 1 else 'rest'}" if few else "none rests"
-    return f"{told} of them {rest} on an effect of less than a point." if len(decided) else ""
+    return f"{told}: of {len(found)} here {rest} on an effect of less than a point." if found else ""
 
 
 def without_curve(verdicts: pd.DataFrame) -> str:

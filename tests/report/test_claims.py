@@ -1041,10 +1041,8 @@ def test_how_many_signs_are_of_an_effect_below_a_point(book):
     write_claims(book, {name: {"test": "greater", "each": each} for name, each in bound.items()})
     table = claims.verdicts("paper", "quick")
     assert table["verdict"].tolist() == [HOLDS, HOLDS, CONTRADICTED, HOLDS]
-    assert claims.small(table).endswith(
-        "of the 4 claims that have one of them 2 rest on an effect of less than a point."
-    )
-    assert claims.small(table[1:2]).endswith("one of them none rests on an effect of less than a point.")
+    assert claims.small(table).endswith(": of 3 here 2 rest on an effect of less than a point.")
+    assert claims.small(table[1:2]).endswith(": of 1 here none rests on an effect of less than a point.")
     assert claims.small(table[:0]) == ""
 
 
