@@ -104,7 +104,7 @@ class Results:
 
     def learned(self) -> set[str]:
         """The systems that train, or begin with a public encoder."""
-        begun = {name for name, of in self.settings().items() if of.get("checkpoint")}
+        begun = {name for name, of in self.settings().items() if _from_checkpoint(of)}
         return begun.union(self.rows.reindex(columns=["system", "seconds"]).query("seconds > 0")["system"])
 
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
@@ -257,6 +257,11 @@ class Results:
                 f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
             ) from error
         return cls(rows, queries, tables)
+
+
+def _from_checkpoint(settings: Mapping) -> bool:
+    """Whether an encoder, or one of those that make a list together, begins with a public one."""
+    return bool(settings.get("checkpoint")) or any(map(_from_checkpoint, settings.get("fused", ())))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
@@ -16,6 +16,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
+from retlib.report import rivals
 from retlib.report.claims import (
     CONTRADICTED,
     HOLDS,
@@ -41,18 +42,16 @@ from retlib.report.claims import (
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled, verdict_patches
 from retlib.report.records import called, setting
-from retlib.report.tables import as_page, claim_cell, data_sets, link, means
+from retlib.report.tables import as_page, claim_cell, data_sets, link
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions within the paper"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
-# That of words and that of stems.
-BM25 = ["BM25", "BM25, stemmed"]
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
-# Collections of which a sentence of it has the values; the section with the claims tested from a public encoder.
-NAMED, PUBLIC = 2, "from-a-public-encoder"
+# The section with the claims tested from a public encoder.
+PUBLIC = "from-a-public-encoder"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
@@ -76,12 +75,7 @@ def judged(ledger: pd.DataFrame) -> pd.DataFrame:
 
 
 def told(
-    ledger: pd.DataFrame,
-    public: pd.DataFrame,
-    profile: str,
-    source: str | None,
-    measures: Mapping[str, Sequence[str]],
-    beside: str,
+    ledger: pd.DataFrame, public: pd.DataFrame, profile: str, source: str | None, leads: Mapping[str, pd.DataFrame]
 ) -> str:
     """What the book found, in a few sentences (MyST).
 
@@ -91,18 +85,17 @@ def told(
         The verdicts, and those of a public encoder.
     profile, source : str
         Whose rows they rest on.
-    measures : mapping
-        Chapters in which BM25 and what is trained are measured alike, each with its measure and, where not all of its
-        collections are told of, with those; of a collection that several have, the first tells.
-    beside : str
-        The profile of the public encoder.
+    leads : dict
+        As `retlib.report.rivals.against_bm25` returns it.
     """
     rest = ledger["fidelity"][ledger["verdict"] != NOT_TESTED]
     tested = public[public["verdict"] != NOT_TESTED]
+    against = [f"- {who}: {rivals.standing(found['sign'])}." for who, found in leads.items() if len(found)]
+    head = "Against BM25, of words or of stems, the better that is recorded ([each collection](#beside-bm25)):\n"
     sentences = [
         f"Of **{len(ledger)}** claims {counted(ledger)}.",
         unsettled(ledger),
-        against_bm25(profile, source, measures, beside),
+        "\n".join([head, *against]) if against else "",
         scale(profile, source),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
         "the others on a subset of it." if len(rest) else "",
@@ -120,59 +113,16 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     said = [
         f"Of the {len(opened)} that are inconclusive {against} would be contradicted if each were the only one of its "
-        f"paper; in the other {len(opened) - against} a comparison shows no effect, or none that these questions and "
-        "seeds can tell from chance." if opened else "",
+        f"paper; in the other {len(opened) - against} at least one comparison is too small, or too uncertain, to tell "
+        "from chance." if opened else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
         f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
         "against them." if len(untested) else "",
-        "Models of this size contradict a claim; the top of its chapter says why, as far as we know."
+        "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
+        "chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))
-
-
-def against_bm25(profile: str, source: str | None, measures: Mapping[str, Sequence[str]], beside: str) -> str:
-    """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder."""
-    places = [
-        ("The best retriever trained from random weights, alone", profile, source, results.ALONE),
-        ("The best list of one and BM25, fused", profile, source, results.FUSED),
-        ("The best from a public encoder, alone", beside, "reference", results.ALONE),
-        ("The best list of one of these and BM25, fused", beside, "reference", results.FUSED),
-    ]
-    said = [f"- {who}: {told}." for who, *where, kind in places if (told := leads(*where, measures, kind))]
-    head = "Against BM25, of words or of stems, the better that is recorded; each collection once:\n"
-    return "\n".join([head, *said]) if said else ""
-
-
-def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]], kind: str) -> str:
-    """On which collections the best dense system of a kind is ahead of BM25, on which behind: the end of a sentence.
-
-    Dense is what trains, or begins with a public encoder. More than chance is p < 0.05 after Bonferroni's correction
-    over the systems of which it is the best.
-    """
-    found: dict[str, list[str]] = {"ahead on": [], "behind on": [], "neither by more than chance on": []}
-    seen: set[str] = set()
-    for chapter, (measure, *collections) in measures.items():
-        rows = results.load(chapter, profile, source)
-        if rows is None:
-            continue
-        table, kinds = means(rows, measure)[0], rows.kinds()
-        dense = [name for name in table.columns.intersection(list(rows.learned())) if kinds.get(name) == kind]
-        mine = [name for name in collections or table.index if name in table.index and name not in seen]
-        for collection, row in table.loc[mine].iterrows():
-            known = row[dense].dropna()
-            lexical = row.reindex(BM25).dropna()
-            if len(known) and len(lexical):
-                seen.add(collection)
-                pair = rows.compared(collection, measure, known.idxmax(), lexical.idxmax())
-                where = 2 if pair.p_value() * len(known) >= LEVEL else int(pair.effect < 0)
-                page = link(f"{chapter}.html", f"chapter {chapter[:2]}")
-                values = f"{100 * known.max():.1f} against {100 * lexical.max():.1f} {measure}, {page}"
-                names = found[list(found)[where]]
-                few = f": {values}{', one seed' * (pair.seeds == 1)}" if len(names) < NAMED else ""
-                names.append(f"{called(collection)}{few}")
-    told = [f"{word} {len(names)} ({'; '.join(names)})" for word, names in found.items() if names]
-    return f"of {len(seen)} collection{'s' * (len(seen) > 1)} {', '.join(told)}" if seen else ""
 
 
 def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
@@ -187,9 +137,13 @@ def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
         + "</li>"
         for row in shown.itertuples()
     ]
-    said = f"{(~same).sum()} of {len(lines)}, which come first, come out otherwise than from random weights, whose "
-    said += "sign stands before the arrow. Not the start alone may differ: each claim names its collections."
-    return HTML(f"<p>{said}</p><ul>{''.join(lines)}</ul>")
+    changed = (~same).sum()
+    said = (
+        f"{changed} of {len(lines)} come out otherwise: the sign from random weights → that from the public encoder. "
+    )
+    said += "Not the start alone may differ: each claim names its collections."
+    alike = f"<details><summary>{len(lines) - changed} come out alike</summary><ul>{''.join(lines[changed:])}</ul>"
+    return HTML(f"<p>{said}</p><ul>{''.join(lines[:changed])}</ul>{alike}</details>")
 
 
 def answer(ledger: pd.DataFrame) -> HTML:
@@ -202,6 +156,7 @@ def answer(ledger: pd.DataFrame) -> HTML:
         decided = mine[mine["verdict"].isin(DECIDED)]
         told = pd.concat([decided[decided["verdict"] == each].head(TOLD) for each in DECIDED])
         lines = [f"<li>{SIGNS[row.verdict]} {link(f'{page}.html#{row.claim}', row.statement)}"
+                 + f" ({escape(decisive(row).text)})"
                  + f" <em>(as tested: {escape(row.as_tested)})</em>" * bool(row.as_tested) + "</li>"
                  for row in told.itertuples()]  # fmt: skip
         more = len(decided) - len(lines)

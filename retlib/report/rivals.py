@@ -1,0 +1,98 @@
+"""How the best of what is trained, or begins with a public encoder, stands to BM25, over all chapters with both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import pandas as pd
+from IPython.display import HTML
+
+from retlib.evaluation import results
+from retlib.report.claims import LEVEL
+from retlib.report.records import called
+from retlib.report.tables import as_page, link, means
+
+# That of words and that of stems.
+BM25 = ["BM25", "BM25, stemmed"]
+# So many collections a sentence names.
+NAMED = 3
+
+
+def against_bm25(
+    profile: str, source: str | None, measures: Mapping[str, Sequence[str]], beside: str
+) -> dict[str, pd.DataFrame]:
+    """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder.
+
+    Parameters
+    ----------
+    measures : mapping
+        Chapters in which BM25 and what is trained are measured alike, each with its measure and, where not all of its
+        collections are told of, with those; of a collection that several have, the first tells.
+    beside : str
+        The profile of the public encoder.
+
+    Returns
+    -------
+    dict
+        Of each kind what `leads` returns.
+    """
+    places = {
+        "the best retriever trained from random weights, alone": (profile, source, results.ALONE),
+        "the best list of one and BM25, fused": (profile, source, results.FUSED),
+        "the best from a public encoder, alone": (beside, "reference", results.ALONE),
+        "the best list of one of these and BM25, fused": (beside, "reference", results.FUSED),
+    }
+    return {who: leads(*where, measures, kind) for who, (*where, kind) in places.items()}
+
+
+def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]], kind: str) -> pd.DataFrame:
+    """How the best dense system of a kind stands to BM25 on each collection.
+
+    Dense is what trains, or begins with a public encoder. More than chance is p < 0.05 after Bonferroni's correction
+    over the systems of which it is the best.
+
+    Returns
+    -------
+    DataFrame
+        Index collection; `sign`: > ahead, < behind, or ~ neither by more than chance; `told`: both values, the system
+        and where they stand (HTML).
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for chapter, (measure, *collections) in measures.items():
+        rows = results.load(chapter, profile, source)
+        if rows is None:
+            continue
+        table, kinds = means(rows, measure)[0], rows.kinds()
+        dense = [name for name in table.columns.intersection(list(rows.learned())) if kinds.get(name) == kind]
+        mine = [name for name in collections or table.index if name in table.index and called(name) not in found]
+        for collection, row in table.loc[mine].iterrows():
+            known, lexical = row[dense].dropna(), row.reindex(BM25).dropna()
+            if len(known) and len(lexical):
+                best = known.idxmax()
+                pair = rows.compared(collection, measure, best, lexical.idxmax())
+                sign = "~" if pair.p_value() * len(known) >= LEVEL else ">" if pair.effect > 0 else "<"
+                where = (
+                    f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{', one seed' * (pair.seeds == 1)}"
+                )
+                values = escape(f"{100 * known.max():.1f} {sign} {100 * lexical.max():.1f}")
+                found[called(collection)] = sign, f"<b>{values}</b>\n{escape(best)}; {where}"
+    return pd.DataFrame.from_dict(found, orient="index", columns=["sign", "told"])
+
+
+def standing(signs: pd.Series) -> str:
+    """On how many collections something is ahead of BM25, behind it or neither, with the names where they are few."""
+    said = []
+    for sign, word in {">": "ahead on", "<": "behind on", "~": "neither by more than chance on"}.items():
+        names = signs.index[signs == sign]
+        few = f" ({', '.join(names)})" if 0 < len(names) <= NAMED else ""
+        said.append(f"{word} {len(names)}{few}")
+    return f"of {len(signs)} collections {', '.join(said)}"
+
+
+def shown(leads: Mapping[str, pd.DataFrame]) -> HTML:
+    """What `against_bm25` returns, a line for each collection."""
+    table = pd.DataFrame({who: found["told"] for who, found in leads.items()}).fillna("")
+    order = list(dict.fromkeys(name for found in leads.values() for name in found.index))
+    table = table.reindex(order).rename_axis("collection").reset_index()
+    return as_page(table, markup=table.columns[1:])
