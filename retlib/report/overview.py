@@ -15,14 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.evaluation import results
-from retlib.evaluation.measures import holm
 from retlib.report import rivals
 from retlib.report.claims import (
     CONTRADICTED,
     HOLDS,
     INCONCLUSIVE,
     INDICATION,
-    LEVEL,
     NO_EFFECT,
     NOT_TESTED,
     SIGNS,
@@ -33,9 +31,11 @@ from retlib.report.claims import (
     compared_on,
     decisive,
     first_few,
+    leans_against,
     lines,
     papers,
     papers_table,
+    small,
     tested_in,
     to_decide,
 )
@@ -107,20 +107,21 @@ def told(
 
 def unsettled(ledger: pd.DataFrame) -> str:
     """Why claims are open, and what it means that one is contradicted: sentences, "" where every claim holds."""
-    opened = ledger["evidence"][ledger["verdict"] == INCONCLUSIVE].tolist()
-    against = sum(min(holm([each.p_against for each in found])) < LEVEL for found in opened)
+    opened = ledger[ledger["verdict"] == INCONCLUSIVE]
+    against = sum(map(leans_against, opened.itertuples()))
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
     said = [
-        f"Of the {len(opened)} that are inconclusive {against} would be contradicted if each were the only one of its "
-        f"paper; in the other {len(opened) - against} at least one comparison is too small, or too uncertain, to tell "
-        "from chance." if opened else "",
+        f"Of the {len(opened)} that are inconclusive {against} have a comparison that speaks against them before "
+        f"correction over the paper; in the other {len(opened) - against} at least one is too small, or too uncertain, "
+        "to tell from chance." if len(opened) else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
         f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
         "against them." if len(untested) else "",
         "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
         "chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
+        small(ledger),
     ]  # fmt: skip
     return " ".join(filter(None, said))
 
