@@ -87,12 +87,14 @@ def find_copies(app: Sphinx) -> None:
         copy = _latest(root, name) or _from_reference(root, name)
         if copy:
             app.executed_copies[FOLDER + name] = copy
-            given = json.loads(copy.read_text(encoding="utf-8"))["metadata"].get("papermill", {}).get("parameters", {})
+            executed = json.loads(copy.read_text(encoding="utf-8"))
+            given = executed["metadata"].get("papermill", {}).get("parameters", {})
             origin = REFERENCE if given.get("source") == REFERENCE else None
             app.boxes[FOLDER + name] = in_short.box(
                 partial(ledger, given.get("profile"), origin),
                 partial(results.load, profile=given.get("profile"), source=origin),
                 name,
+                _notes(executed),
             )
         else:
             log.info("[executed] %s has neither an executed copy nor recorded results", name)

@@ -37,6 +37,9 @@ FIRST = ["experiment", "system", "collection", "split", "measure", "value", "see
 # How a system makes its list.
 ALONE, FUSED, RERANKED = "alone", "fused", "re-ranked"
 
+# What a page says of rows that compare with no others.
+EARLIER = "These rows are of an earlier training than is declared here"
+
 # Between system and seed in the column names of per-query files.
 _SEPARATOR = " | seed "
 

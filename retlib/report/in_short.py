@@ -6,16 +6,18 @@ that is surprising or asks for advice, why it came out so. A text is shown only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy.stats import gmean as geometric_mean
 
 from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError
-from retlib.evaluation.results import ALONE, Results
+from retlib.evaluation.results import ALONE, EARLIER, Results
 from retlib.report.claims import (
     CONTRADICTED,
     FIDELITY,
@@ -41,11 +43,15 @@ ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
 SHOWN = 6
 # What a box calls a system by, which differs from collection to collection.
 CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
-# Lines of values of a box; and the digits of a value, in points and in another unit.
-TOLD, DIGITS = 5, (".1f", ".3g")
+# Lines of values of a box.
+TOLD = 5
+# What names of systems end in that have seen no label of the collection that they are recorded on.
+UNLABELLED = ", no labels"
 
 
-def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str) -> str:
+def box(
+    ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None], chapter: str, notes: Sequence[str] = ()
+) -> str:
     """MyST for the top of a chapter's page: its question, the claims that it decides, and why; "" without a question.
 
     Parameters
@@ -56,6 +62,8 @@ def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None
         Gives the results of a chapter, or None; asked where the texts say what of them is shown.
     chapter : str
         A notebook's name.
+    notes : sequence of str
+        What the page warns of; rows of an earlier training answer nothing.
     """
     texts = runtime.root() / "book" / "in-short.yaml"
     said = notebook_files.parsed(texts, TEXTS).get(chapter) if texts.exists() else None
@@ -64,7 +72,11 @@ def box(ledger: Callable[[], pd.DataFrame], rows: Callable[[str], Results | None
     bound = bindings()["claims"]
     known = ledger()
     mine = known[[chapter in tested_in(bound.get(claim, {})) for claim in known["claim"]]]
-    found = [line for each in said.get("shows", ()) for line in Shown(**each).told(rows, chapter)]
+    shows, earlier = [Shown(**each) for each in said.get("shows", ())], any(EARLIER in each for each in notes)
+    if earlier:
+        shows = [replace(each, answers=(), near="") for each in shows]
+    found = ["No answer is drawn from these rows; the warning above says why.\n"] * earlier
+    found += [line for each in shows for line in each.told(rows, chapter)]
     lines = [f"**{said['question']}**\n", *found, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join([":::{admonition} In short", ":class: tip", "", *lines, ":::"])
 
@@ -80,42 +92,43 @@ class Shown:
     unit: str = ""
     chapter: str = ""
     profile: str = ""
-    answer: Sequence[str] = ()
+    answers: Sequence[Sequence[str]] = ()
     near: str = ""
     among: str = ""
     collections: Sequence[str] = ()
 
     def told(self, rows: Callable[..., Results | None], page: str) -> list[str]:
-        """The lines of a box: what two systems' values answer, and the values of some."""
+        """The lines of a box: what pairs of systems answer, and the values of some."""
         found = rows(self.chapter or page, **({"profile": self.profile} if self.profile else {}))
         values, trained = self._values(found)
-        ranked = [name for name in trained if name not in self.systems] or [*values.columns.difference(self.systems)]
+        ranked = trained or [*values.columns.difference(self.systems)]
         if self._chosen:
             values = values.dropna(how="all", subset=ranked)
-        texts: dict[Any, str] = {}
-        gaps: dict[Any, tuple[float, float | None]] = {}
-        for collection, row in (values if self.unit else 100 * values).iterrows():
-            row, known = row.dropna(), row[ranked].dropna()
-            names = {"best": known.idxmax(), "worst": known.idxmin()} if len(known) else {}
-            systems, pair = ([names.get(each, each) for each in some] for some in (self.systems, self.answer))
-            if pair and {*pair} <= {*row.index}:
-                tries = len(known) ** sum(each in CHOSEN for each in self.answer)
-                gaps[collection] = row[pair[0]] - row[pair[1]], _p_value(found, collection, self.measure, pair, tries)
-            shown = [
-                f"{each} **{row[each]:{DIGITS[bool(self.unit)]}}**" for each in dict.fromkeys(systems) if each in row
-            ]
-            if shown:
-                texts[collection] = "; ".join(shown)
+        lines = [*_lines(values if self.unit else 100 * values, trained, ranked)]
+        pairs = [(line, asked, pair) for line in lines for asked in self.answers if (pair := line.pair(asked))]
+        enough = _enough(100 * values, self.systems, self.near)
+        near = [line.row[[self.near, enough]] for line in lines] if enough else []
+        digits = _Digits.of(self.unit, [*near, *(line.row[pair] for line, _, pair in pairs)])
+        gaps: dict[tuple[str, ...], dict[str, tuple[float, float | None]]] = {}
+        for line, asked, pair in pairs:
+            tries = len(line.known) ** sum(each in CHOSEN for each in asked)
+            p_value = _p_value(found, line.collection, self.measure, pair, tries)
+            gaps.setdefault(tuple(asked), {})[line.name] = digits.gap(*line.row[pair]), p_value
         # Where there is an answer, what it rests on.
-        told = pd.Series({each: text for each, text in texts.items() if each in (gaps or texts)}, dtype=object)
+        lines = [line for line in lines if not gaps or any(line.name in each for each in gaps.values())]
+        told = pd.Series({line.name: line.text(self.systems, digits) for line in lines}, dtype=object)
+        told = told[told != ""]
         if told.empty:
             return []
-        alike = told.groupby(told, sort=False)
-        lines = [f"- *{'; '.join(map(_name, each.index))}*: {text}." for text, each in alike]
-        more = [f"- and {len(lines) - TOLD} more, in the tables of the page."] if len(lines) > TOLD else []
-        named = {_name(each): gap for each, gap in gaps.items()}
-        answers = [*_answered(named, self.answer), *_enough(100 * values, self.systems, self.near)]
-        return [*answers, self._head(found, told.index, bool(trained)), *lines[:TOLD], *more, ""]
+        listed = [f"- *{'; '.join(each.index)}*: {text}." for text, each in told.groupby(told, sort=False)]
+        more = [f"- and {len(listed) - TOLD} more, in the tables of the page."] if len(listed) > TOLD else []
+        lacking = [name for name in self.systems if name not in {*CHOSEN, *values}]
+        none = [f"- Not in these rows: {'; '.join(lacking)}."] if lacking else []
+        answers = [_answered(each, asked, digits) for asked, each in gaps.items()]
+        if {*values} & {*self.systems} > {self.near}:
+            answers.append(_stays(enough, self.near, digits, near))
+        head = self._head(found, [line.collection for line in lines if line.name in told], bool(trained))
+        return [*answers, head, *listed[:TOLD], *more, *none, ""]
 
     @property
     def _chosen(self) -> list[str]:
@@ -131,11 +144,11 @@ class Shown:
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
         return values, [name for name in trained if not self.among or found.kinds().get(name, ALONE) == self.among]
 
-    def _head(self, found: Results, collections: pd.Index, trained: bool) -> str:
+    def _head(self, found: Results, collections: Sequence[Any], trained: bool) -> str:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
         sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
-        among = f"; {_span(sizes, ',.0f')} documents" if len(sizes) else ""
+        among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
         count = mine.groupby("system")["seed"].nunique().max()
         several = f", {'geometric ' * bool(self.unit)}means over {count} seeds"
         seeds = several if count > 1 else ", one seed" * bool(count == 1)
@@ -144,9 +157,69 @@ class Shown:
         return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}{among}):\n"
 
 
+@dataclass(frozen=True)
+class _Line:
+    """The values of systems on a collection, or in a line of a table; those that `best` and `worst` are among."""
+
+    name: str
+    collection: Any
+    row: pd.Series
+    known: pd.Series
+
+    def system(self, asked: str) -> str:
+        """The name of a system, which may be asked for as the best or the worst."""
+        if asked not in CHOSEN or self.known.empty:
+            return asked
+        return self.known.idxmax() if asked == "best" else self.known.idxmin()
+
+    def pair(self, asked: Sequence[str]) -> list[str]:
+        """Two systems, or none where one of them has no value here."""
+        names = [self.system(each) for each in asked]
+        return names if {*names} <= {*self.row.index} else []
+
+    def text(self, systems: Sequence[str], digits: _Digits) -> str:
+        """The values of systems, one after the other."""
+        names = dict.fromkeys(map(self.system, systems))
+        shown = (
+            f"{each.removesuffix(UNLABELLED)} **{digits.text(self.row[each])}**" for each in names if each in self.row
+        )
+        return "; ".join(shown)
+
+
+@dataclass(frozen=True)
+class _Digits:
+    """How values are written, and their differences, which are those of what is written: `places` of points."""
+
+    unit: str
+    places: int = 1
+
+    @classmethod
+    def of(cls, unit: str, pairs: Sequence[pd.Series]) -> _Digits:
+        """One place, or two where with one a difference of two values would be another one, or none."""
+        one = cls(unit)
+        gaps = [(one.gap(*pair), float(pair.iloc[0] - pair.iloc[1])) for pair in pairs]
+        return (
+            one if all(one.text(told) == one.text(true) and (told or not true) for told, true in gaps) else cls(unit, 2)
+        )
+
+    def text(self, value: float) -> str:
+        """A value; in another unit than points in three digits, or whole."""
+        if self.unit:
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        return f"{value:.{self.places}f}"
+
+    def gap(self, one: float, other: float) -> float:
+        """The difference of two values."""
+        first, second = (float(self.text(value).replace(",", "")) for value in (one, other))
+        return first - second
+
+
 # What ``in-short.yaml`` says.
 _SHOWN = {each.name: rules.text if each.type == "str" else rules.each_of(rules.text) for each in fields(Shown)}
-_SHOWN |= {"answer": rules.row_of(rules.text, rules.text), "table": rules.row_of(rules.text, rules.text, rules.text)}
+_SHOWN |= {
+    "answers": rules.each_of(rules.row_of(rules.text, rules.text)),
+    "table": rules.row_of(rules.text, rules.text, rules.text),
+}
 _OTHERS = {
     "shows": rules.some_of(rules.form({"measure": _SHOWN.pop("measure")}, _SHOWN)),
     "why": rules.mapping_of(None, rules.form({}, dict.fromkeys(SIGNS, rules.text))),
@@ -167,42 +240,52 @@ def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str],
         return None
 
 
-def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str]) -> list[str]:
+def _lines(values: pd.DataFrame, trained: Sequence[str], ranked: Sequence[str]) -> Iterator[_Line]:
+    """Those of a table of values; what has seen no label stands apart, beside what needs none."""
+    unlabelled = [name for name in values if name.endswith(UNLABELLED)]
+    free = [name for name in values if name in unlabelled or name not in trained]
+    for collection, row in values[free].dropna(subset=unlabelled, how="all").iterrows() if unlabelled else ():
+        name = re.sub(r"\d+ % of the labels", "no labels", _name(collection))
+        yield _Line(name, collection, row.dropna(), row.reindex(unlabelled).dropna())
+    for collection, row in values.drop(columns=unlabelled).dropna(how="all").iterrows():
+        known = row.reindex([name for name in ranked if name not in unlabelled]).dropna()
+        yield _Line(_name(collection), collection, row.dropna(), known)
+
+
+def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str], digits: _Digits) -> str:
     """A sentence that compares two systems: on which collections the one is ahead, by how much, where by chance.
 
     More than chance is p < 0.05 after Bonferroni's correction over the collections.
     """
-    if not gaps:
-        return []
     one, other = (CHOSEN.get(name, name) for name in systems)
+    ahead, behind = ("above", "below") if digits.unit else ("ahead of", "behind")
     parts = []
-    for sign, word in ((1, "ahead of"), (-1, "behind")):
-        if names := [name for name, (gap, _) in gaps.items() if gap * sign > 0]:
+    for sign, word in ((1, ahead), (-1, behind), (0, "level with")):
+        if names := [name for name, (gap, _) in gaps.items() if np.sign(gap) == sign]:
             # Of one collection there may be several: with more labels, or more candidates.
-            of = "tests" if any(", " in name for name in names) else "collections"
+            of = "lines" if digits.unit else "tests" if any(", " in name for name in names) else "collections"
             alike = {1: names[0], 2: f"both {of}"}.get(len(names), f"all {len(names)} {of}")
             where = alike if len(names) == len(gaps) else "; ".join(names)
-            sizes = [abs(gaps[name][0]) for name in names]
-            size = _span(sizes, ".1f") if max(sizes) >= 0.05 else "less than 0.1"
-            parts.append(
-                f"{word} {other} on {where}, by {size} points{_chance({n: gaps[n][1] for n in names}, len(gaps))}"
-            )
-    return [f"**Here {one} is {', and '.join(parts) or f'level with {other}'}.**\n"]
+            size = _span([abs(gaps[name][0]) for name in names], digits.text)
+            chance = _chance({name: gaps[name][1] for name in names}, len(gaps))
+            by = f", by {size}{'' if digits.unit else ' points'}{chance}" if sign else ""
+            parts.append(f"{word} {other} on {where}{by}")
+    unit = f", in {digits.unit}," if digits.unit else ""
+    return f"**Here{unit} {one} is {', and '.join(parts)}.**\n"
 
 
-def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> list[str]:
-    """A sentence on which of several systems, in their order, is the first that stays within a point of one of them."""
-    if not like or like not in values:
-        return []
-    lost = {name: values[like] - values[name] for name in systems if name != like and name in values}
-    if not lost:
-        return []
-    enough = [name for name, gaps in lost.items() if (gaps <= WORTH).all()]
-    if not enough:
-        return [f"**None of these stays within {WORTH:g} point of {like} on every collection.**\n"]
-    most = max(0.0, lost[enough[0]].max())
-    first = f"{enough[0]} is the first of these that stays within {WORTH:g} point of {like}"
-    return [f"**{first}: at most {most:.1f} behind.**\n"]
+def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> str:
+    """Which of several systems, in their order, is the first that stays within a point of one of them everywhere."""
+    others = [name for name in systems if name != like and {name, like} <= {*values}]
+    return next((name for name in others if (values[like] - values[name] <= WORTH).all()), "")
+
+
+def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series]) -> str:
+    """A sentence on what `_enough` found, and how far it is behind at most."""
+    if not name:
+        return f"**None of these stays within {WORTH:g} point of {like} on every collection.**\n"
+    most = digits.text(max(0.0, *(digits.gap(*pair) for pair in pairs)))
+    return f"**{name} is the first of these that stays within {WORTH:g} point of {like}: at most {most} behind.**\n"
 
 
 def _chance(p_values: Mapping[str, float | None], tests: int) -> str:
@@ -214,9 +297,9 @@ def _chance(p_values: Mapping[str, float | None], tests: int) -> str:
     return " (" + where.get(len(names), f"more than chance on {'; '.join(names)}") + ")"
 
 
-def _span(values: Sequence[float], digits: str) -> str:
+def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
     """The least and the greatest, or one where they look alike."""
-    return " to ".join(dict.fromkeys(f"{value:{digits}}" for value in (min(values), max(values))))
+    return " to ".join(dict.fromkeys(map(text, (min(values), max(values)))))
 
 
 def _counted(claims: pd.DataFrame) -> list[str]:

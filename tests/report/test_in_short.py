@@ -9,7 +9,7 @@ import yaml
 
 from retlib.core import runtime
 from retlib.core.errors import SettingError
-from retlib.evaluation.results import Results
+from retlib.evaluation.results import EARLIER, Results
 from retlib.report import claims, in_short
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
@@ -78,10 +78,15 @@ def test_what_is_trained_is_told_before_what_is_not(nothing):
 
 def test_values_of_a_table_are_told_in_their_unit(nothing):
     found = recorded(quantized=[0.5])
-    rows = [(candidates, index, 0.25, 12.34) for candidates in (20, 3000) for index in ("exact", "quantized")]
-    found.tables["curve"] = pd.DataFrame(rows, columns=["candidates", "index", "loss", "speed-up"])
+    rows = [
+        (candidates, index, 0.25, 12.34, 40.0 + (index == "exact"))
+        for candidates in (20, 3000)
+        for index in ("exact", "quantized")
+    ]
+    found.tables["curve"] = pd.DataFrame(rows, columns=["candidates", "index", "loss", "speed-up", "MB"])
     box = in_short.box(lambda: nothing, lambda _: found, "14_ann_search")
     assert "- *20; 3,000*: quantized **12.3**." in box and "times as fast" in box
+    assert "Here, in MB, quantized is below exact on both lines, by 1." in box
 
 
 def test_two_books_of_other_rows_say_other_things(nothing):
@@ -152,7 +157,7 @@ def test_every_chapter_that_decides_claims_has_a_question():
     "said",
     [
         {"shows": []}, {"question": 3}, {"question": "Which?", "shows": [{"systems": ["A"]}]},
-        {"question": "Which?", "shows": [{"measure": "RR@10", "answer": ["A"]}]},
+        {"question": "Which?", "shows": [{"measure": "RR@10", "answers": [["A"]]}]},
         {"question": "Which?", "why": {SOFTMAX: {"hold": "So."}}}, {"question": "Which?", "whys": {}},
     ],
 )  # fmt: skip
@@ -164,10 +169,10 @@ def test_texts_of_another_form_are_refused(tmp_path, monkeypatch, said):
         in_short.box(nothing_recorded, nothing_recorded, CHAPTER)
 
 
-def answers(monkeypatch, found, **show):
+def answers(monkeypatch, found, notes=(), **show):
     texts = {"42_first_stage": {"question": "Which?", "shows": [{"measure": "RR@10", **show}]}}
     monkeypatch.setattr(in_short, "notebook_files", SimpleNamespace(parsed=lambda *_: texts))
-    return in_short.box(lambda: claims.ledger("explore", "reference"), lambda _: found, "42_first_stage")
+    return in_short.box(lambda: claims.ledger("explore", "reference"), lambda _: found, "42_first_stage", notes)
 
 
 def on(collections, seconds=None, **values):
@@ -183,18 +188,54 @@ def on(collections, seconds=None, **values):
 
 def test_a_box_answers_before_it_lists(monkeypatch):
     found = on("xyz", A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.2, 0.3])
-    box = answers(monkeypatch, found, systems=["A", "B", "C"], answer=["A", "B"])
+    box = answers(monkeypatch, found, systems=["A", "B", "C"], answers=[["A", "B"]])
     assert "Here A is ahead of B on x; y, by 10.0 to 30.0 points, and behind B on z, by 10.0 points." in box
     assert box.index("Here A is") < box.index("*x*: A **50.0**") and "one seed" in box
-    box = answers(monkeypatch, found, systems=["A", "C"], answer=["C", "A"])
+    box = answers(monkeypatch, found, systems=["A", "C"], answers=[["C", "A"]])
     assert "Here C is behind A on all 3 collections, by 40.0 points." in box
-    assert "level with B" in answers(monkeypatch, on("x", A=[0.5], B=[0.5]), systems=["A", "B"], answer=["A", "B"])
-    assert "Here" not in answers(monkeypatch, found, systems=["A"], answer=["A", "nobody"])
+    assert "level with B" in answers(monkeypatch, on("x", A=[0.5], B=[0.5]), systems=["A", "B"], answers=[["A", "B"]])
+    assert "Here" not in answers(monkeypatch, found, systems=["A"], answers=[["A", "nobody"]])
+
+
+def test_what_is_told_agrees_with_what_is_listed(monkeypatch):
+    asked = {"systems": ["A", "B"], "answers": [["A", "B"]]}
+    box = answers(monkeypatch, on("x", A=[0.6663], B=[0.6637]), **asked)  # in one decimal 66.6 and 66.4
+    assert "by 0.26 points" in box and "A **66.63**; B **66.37**" in box
+    box = answers(monkeypatch, on("x", A=[0.667], B=[0.664]), **asked)
+    assert "by 0.3 points" in box and "A **66.7**; B **66.4**" in box
+    box = answers(monkeypatch, on("x", A=[0.6634], B=[0.6656], C=[0.5]), systems=["A", "B", "C"], near="B")
+    assert "at most 0.22 behind" in box and "A **66.34**; B **66.56**; C **50.00**" in box
+    box = answers(monkeypatch, on("x", A=[1243.4], B=[29.46]), unit="MB", **asked)
+    assert "Here, in MB, A is above B on x, by 1,214" in box and "A **1,243**; B **29.5**" in box
+
+
+def test_a_box_says_what_its_rows_lack(monkeypatch):
+    box = answers(monkeypatch, on("x", A=[0.5], B=[0.4]), systems=["A", "two towers", "B", "layers grown"])
+    assert "A **50.0**; B **40.0**" in box and "- Not in these rows: two towers; layers grown." in box
+
+
+def test_what_saw_no_label_stands_apart(monkeypatch):
+    names = {"A": [0.4], "A, no labels": [0.6], "BM25": [0.5]}
+    found = on(["natural-questions-0.01"], ("A", "A, no labels"), **names)
+    box = answers(monkeypatch, found, systems=["best", "BM25"], answers=[["best", "BM25"]])
+    where = "Natural Questions sentences, {}"
+    assert f"- *{where.format('no labels')}*: A **60.0**; BM25 **50.0**." in box
+    assert f"- *{where.format('1 % of the labels')}*: A **40.0**; BM25 **50.0**." in box
+    assert f"ahead of BM25 on {where.format('no labels')}, by 10.0 points, and behind" in box
+
+
+def test_rows_of_an_earlier_training_answer_nothing(monkeypatch):
+    asked = {"systems": ["A", "B"], "answers": [["A", "B"]], "near": "B"}
+    found = on("x", A=[0.5], B=[0.4])
+    assert "Here A is" in answers(monkeypatch, found, notes=["Pre-training goes without links."], **asked)
+    box = answers(monkeypatch, found, notes=[f"{EARLIER}: A."], **asked)
+    assert "Here" not in box and "None" not in box and "first of" not in box
+    assert "No answer is drawn" in box and "A **50.0**" in box
 
 
 def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
     found = on("xy", ("A", "B"), A=[0.5, 0.6], B=[0.7, 0.5], BM25=[0.6, 0.4])
-    asked = {"systems": ["best", "BM25"], "answer": ["best", "BM25"]}
+    asked = {"systems": ["best", "BM25"], "answers": [["best", "BM25"]]}
     assert "ahead of BM25 on both collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
     found.rows.loc[found.rows["system"] == "B", "parameters"] = '{"first": {}}'
     alone = answers(monkeypatch, found, among="alone", **asked)
@@ -208,12 +249,12 @@ def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     found = on("xyz", ("A", "B", "C"), A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.1, 0.1])
     p = {"x": 0.01, "y": 0.003, "z": 0.2}
     monkeypatch.setattr(Results, "compared", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
-    box = answers(monkeypatch, found, systems=["A", "B"], answer=["A", "B"])
+    box = answers(monkeypatch, found, systems=["A", "B"], answers=[["A", "B"]])
     assert "points (more than chance), and behind B on z, by 10.0 points (no more than chance)" in box
     # There are three collections, and the best is one of three, so that its p counts nine times.
-    box = answers(monkeypatch, found, systems=["best", "worst"], answer=["best", "worst"])
+    box = answers(monkeypatch, found, systems=["best", "worst"], answers=[["best", "worst"]])
     assert "collections, by 40.0 to 70.0 points (no more than chance)" in box
-    assert "(more than chance on y)" in answers(monkeypatch, found, systems=["best"], answer=["best", "C"])
+    assert "(more than chance on y)" in answers(monkeypatch, found, systems=["best"], answers=[["best", "C"]])
 
 
 def test_a_box_says_what_is_enough(monkeypatch):
