@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, islice, product
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from retlib.data.corpus import Builder, Split
 from retlib.data.splits import low_resource, subsample, with_distractors
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
-from retlib.evaluation.results import Results
 from retlib.models.retriever import TOWERS, Architecture, Retriever
 from retlib.report import claims
 from retlib.retrieval import index
@@ -255,56 +254,6 @@ def sizes(targets: Iterable[Target]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def labels_bought(
-    results: Results, collections: Sequence[str], shares: Sequence[float], systems: Iterable[str], measure: str
-) -> pd.DataFrame:
-    """What each further share of the labels adds to a system, paired over the same test questions.
-
-    Returns
-    -------
-    DataFrame
-        Columns `collection`, `system`, `labels` (their share as text; "no labels" of a pre-trained system),
-        `value` (points of 100), `gain` over the row before and its `p`, Holm-corrected over all; NaN in a first row.
-    """
-    rows = []
-    for collection, system in product(collections, systems):
-        tests = [(f"{100 * share:g} %", f"{collection}-{share:g}", system) for share in sorted(shares)]
-        before = None
-        for share, test, name in [("no labels", tests[0][1], f"{system}, no labels"), *tests]:
-            if name in results.systems(test, "test", measure):
-                values = 100 * results.per_query(test, "test", measure, name)
-                step = (values, values if before is None else before)
-                found = measures.compare(*measures.same_seeds(*step), results.clusters(test, "test", measure))
-                tested = (np.nan, np.nan) if before is None else (found.effect, found.p_value())
-                rows.append((collection, system, share, values.to_numpy().mean(), *tested))
-                before = values
-    table = pd.DataFrame(rows, columns=["collection", "system", "labels", "value", "gain", "p"])
-    p = table["p"].dropna()
-    return table.assign(p=pd.Series(measures.holm(p), p.index))
-
-
-def bought_in_words(bought: pd.DataFrame, level: float = 0.05) -> str:
-    """How many pre-trained systems gain more than chance at each share, from the table of `labels_bought`."""
-    names = ["collection", "system"]
-    pretrained = bought.set_index(names).loc[bought[bought["labels"] == "no labels"].set_index(names).index].dropna()
-    said = [
-        f"{share} of the labels: {int(((part['p'] < level) & (part['gain'] > 0)).sum())} of {len(part)} gain more than "
-        f"chance, {part['gain'].median():+.1f} points in the median"
-        for share, part in pretrained.groupby("labels", sort=False)
-    ]
-    return f"Pre-trained systems, each share against the one before it. {'; '.join(said)}." if said else ""
-
-
-def bought_in_columns(bought: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
-    """The table of `labels_bought` with a column for each share: the value, its gain, a star where p < `level`."""
-    star = (bought["p"] < level).map({True: "*)", False: ")"})
-    gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
-    table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)
-    rows, columns = ["collection", "system"], ["no labels", *bought["labels"]]
-    found = table.set_index([*rows, "labels"])["text"].unstack(fill_value="")
-    return found.loc[bought.set_index(rows).index.unique(), [each for each in dict.fromkeys(columns) if each in found]]
 
 
 def weights(systems: Mapping[str, System]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from retlib.data.collection import Article, Collection
 from retlib.evaluation import results
 from retlib.models.retriever import Retriever
 from retlib.retrieval.lexical import BM25
-from retlib.studies import part2
+from retlib.studies import part2, part2_labels
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part2 import MEASURES
 from retlib.studies.study import Study, chosen, names_of
@@ -320,17 +320,36 @@ def test_what_labels_buy_is_tested_step_by_step():
     for (test, system), each in values.items():
         column = pd.DataFrame({"query_id": queries, "measure": "R@10", "value": each})
         found.add_queries(test, "test", system, 0, column, pd.Series(range(40), queries))
-    bought = part2.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
+    bought = part2_labels.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
     assert bought["labels"].tolist() == ["no labels", "5 %", "80 %", "5 %", "80 %"]
     assert bought["value"].tolist() == [50.0, 100.0, 100.0, 0.0, 50.0]
     assert bought["gain"].fillna(-1).tolist() == [-1, 50.0, 0.0, -1, 50.0]
     assert (bought["p"] < 0.05).tolist() == [False, True, False, False, True]
-    table = part2.bought_in_columns(bought)
+    table = part2_labels.bought_in_columns(bought)
     assert table.loc[("here", "a")].tolist() == ["50.0", "100.0 (+50.0*)", "100.0 (+0.0)"]
     assert table.loc[("here", "fresh")].tolist() == ["", "0.0", "50.0 (+50.0*)"]
-    said = part2.bought_in_words(bought)
+    said = part2_labels.bought_in_words(bought)
     assert "5 % of the labels: 1 of 1 gain" in said and "80 % of the labels: 0 of 1 gain" in said
-    assert part2.bought_in_words(bought[bought["system"] == "fresh"]) == ""
+    assert part2_labels.bought_in_words(bought[bought["system"] == "fresh"]) == ""
+
+
+def test_what_pretraining_replaces_lies_between_two_shares_of_the_labels():
+    """Pre-trained it finds half of the questions without any label; labels alone find few, then nearly all."""
+    found, queries = results.Results(), [f"q{i}" for i in range(40)]
+    values = {("here-0.05", "a, tasks, no labels"): [0.0, 1.0] * 20, ("here-0.05", "a"): [0.0] * 40}
+    values |= {("here-0.8", "a"): [1.0] * 40, ("here-0.1", "a"): [1.0, 0.0] * 20}
+    data = pd.DataFrame({"collection": ["here-0.8", "here-0.05", "here-0.1"], "train queries": [8000, 500, 1000]})
+
+    def said():
+        for (test, system), each in values.items():
+            column = pd.DataFrame({"query_id": queries, "measure": "R@10", "value": each})
+            found.add_queries(test, "test", system, 0, column, pd.Series(range(40), queries))
+        return part2_labels.replaced_in_words(found, ["here"], data, ["a", "a, tasks"], "R@10")
+
+    assert said() == "- *here*, a: tasks replaces more than 500 and fewer than 8,000 labelled questions."
+    values["here-0.8", "a"] = [0.0] * 40
+    assert "replaces more than 8,000 labelled questions." in said()
+    assert part2_labels.replaced_in_words(found, ["here"], data, ["a"], "R@10") == ""
 
 
 def test_sizes_are_counted(targets):

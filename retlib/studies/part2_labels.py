@@ -1,0 +1,108 @@
+"""What labels buy after pre-training, and how many of them it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
+from retlib.evaluation.results import Results
+from retlib.report.claims import LEVEL
+from retlib.report.records import called
+
+
+def _compared(results: Results, measure: str, one: tuple[str, str], other: tuple[str, str]) -> Comparison:
+    """Two systems, each on a test of its own of the same questions: another share of the labels."""
+    values = [100 * results.per_query(test, "test", measure, name) for test, name in (one, other)]
+    return compare(*same_seeds(*values), results.clusters(one[0], "test", measure))
+
+
+def labels_bought(
+    results: Results, collections: Sequence[str], shares: Sequence[float], systems: Iterable[str], measure: str
+) -> pd.DataFrame:
+    """What each further share of the labels adds to a system, paired over the same test questions.
+
+    Returns
+    -------
+    DataFrame
+        Columns `collection`, `system`, `labels` (their share as text; "no labels" of a pre-trained system),
+        `value` (points of 100), `gain` over the row before and its `p`, Holm-corrected over all; NaN in a first row.
+    """
+    rows = []
+    for collection, system in product(collections, systems):
+        tests = [(f"{100 * share:g} %", f"{collection}-{share:g}", system) for share in sorted(shares)]
+        before = None
+        for share, test, name in [("no labels", tests[0][1], f"{system}, no labels"), *tests]:
+            if name in results.systems(test, "test", measure):
+                found = _compared(results, measure, (test, name), before or (test, name))
+                value = 100 * results.per_query(test, "test", measure, name).to_numpy().mean()
+                tested = (np.nan, np.nan) if before is None else (found.effect, found.p_value())
+                rows.append((collection, system, share, value, *tested))
+                before = test, name
+    table = pd.DataFrame(rows, columns=["collection", "system", "labels", "value", "gain", "p"])
+    p = table["p"].dropna()
+    return table.assign(p=pd.Series(holm(p), p.index))
+
+
+def bought_in_words(bought: pd.DataFrame, level: float = LEVEL) -> str:
+    """How many pre-trained systems gain more than chance at each share, from the table of `labels_bought`."""
+    names = ["collection", "system"]
+    pretrained = bought.set_index(names).loc[bought[bought["labels"] == "no labels"].set_index(names).index].dropna()
+    said = [
+        f"{share} of the labels: {int(((part['p'] < level) & (part['gain'] > 0)).sum())} of {len(part)} gain more than "
+        f"chance, {part['gain'].median():+.1f} points in the median"
+        for share, part in pretrained.groupby("labels", sort=False)
+    ]
+    return f"Pre-trained systems, each share against the one before it. {'; '.join(said)}." if said else ""
+
+
+def bought_in_columns(bought: pd.DataFrame, level: float = LEVEL) -> pd.DataFrame:
+    """The table of `labels_bought` with a column for each share: the value, its gain, a star where p < `level`."""
+    star = (bought["p"] < level).map({True: "*)", False: ")"})
+    gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
+    table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)
+    rows, columns = ["collection", "system"], ["no labels", *bought["labels"]]
+    found = table.set_index([*rows, "labels"])["text"].unstack(fill_value="")
+    return found.loc[bought.set_index(rows).index.unique(), [each for each in dict.fromkeys(columns) if each in found]]
+
+
+def replaced_in_words(
+    results: Results, collections: Sequence[str], data: pd.DataFrame, systems: Sequence[str], measure: str
+) -> str:
+    """How many labels pre-training replaces: of what has seen none, against the same encoder with labels alone.
+
+    Parameters
+    ----------
+    data : DataFrame
+        As `retlib.studies.part2.sizes` returns it: a collection for each share of the labels, and what trains.
+    systems : sequence of str
+        Of "A, tasks" the same encoder without pre-training is "A".
+
+    Returns
+    -------
+    str
+        A list in Markdown of the questions with which the one is still ahead, or the other already, by more than
+        chance (Holm-corrected over all); "" where nothing of this is recorded.
+    """
+    sizes, rows = data.set_index("collection")["train queries"].sort_values(), []
+    for collection, name in product(collections, systems):
+        plain, _, tasks = name.partition(", ")
+        tests = [test for test in sizes.index if test.rpartition("-")[0] == collection]
+        for test in tests if tasks else ():
+            free = next(
+                (each for each in tests if f"{name}, no labels" in results.systems(each, "test", measure)), None
+            )
+            if free and plain in results.systems(test, "test", measure):
+                found = _compared(results, measure, (free, f"{name}, no labels"), (test, plain))
+                rows.append((collection, plain, tasks, f"{sizes[test]:,}", found.effect, found.p_value()))
+    names = ["collection", "encoder", "tasks"]
+    table = pd.DataFrame(rows, columns=[*names, "questions", "effect", "p"])
+    said = []
+    for (collection, plain, tasks), part in table[holm(table["p"]) < LEVEL].groupby(names, sort=False):
+        more, fewer = part["questions"][part["effect"] > 0], part["questions"][part["effect"] < 0]
+        bounds = [*(f"more than {each}" for each in more[-1:]), *(f"fewer than {each}" for each in fewer[:1])]
+        said.append(f"- *{called(collection)}*, {plain}: {tasks} replaces {' and '.join(bounds)} labelled questions.")
+    return "\n".join(said)
