@@ -108,7 +108,8 @@ class Shown:
         pairs = [(line, asked, pair) for line in lines for asked in self.answers if (pair := line.pair(asked))]
         enough = _enough(100 * values, self.systems, self.near)
         near = [line.row[[self.near, enough]] for line in lines] if enough else []
-        digits = _Digits.of(self.unit, [*near, *(line.row[pair] for line, _, pair in pairs)])
+        sides = [near, *([line.row[pair] for line, of, pair in pairs if of is asked] for asked in self.answers)]
+        digits = _Digits.of(self.unit, sides)
         gaps: dict[tuple[str, ...], dict[str, tuple[float, float | None]]] = {}
         for line, asked, pair in pairs:
             tries = len(line.known) ** sum(each in CHOSEN for each in asked)
@@ -194,13 +195,19 @@ class _Digits:
     places: int = 1
 
     @classmethod
-    def of(cls, unit: str, pairs: Sequence[pd.Series]) -> _Digits:
-        """One place, or two where with one a difference of two values would be another one, or none."""
+    def of(cls, unit: str, sides: Sequence[Sequence[pd.Series]]) -> _Digits:
+        """One place, or two where with one a difference that is told would be another one, or none.
+
+        Of the differences of each side, on several collections, the least and the greatest of each sign are told.
+        """
         one = cls(unit)
-        gaps = [(one.gap(*pair), float(pair.iloc[0] - pair.iloc[1])) for pair in pairs]
-        return (
-            one if all(one.text(told) == one.text(true) and (told or not true) for told, true in gaps) else cls(unit, 2)
-        )
+        for pairs in sides:
+            gaps = [(float(pair.iloc[0] - pair.iloc[1]), one.gap(*pair)) for pair in pairs]
+            for some in ([each for each in gaps if each[0] < 0], [each for each in gaps if each[0] > 0]):
+                ends = [[end(each) for each in zip(*some, strict=True)] for end in (min, max) if some]
+                if any(one.text(true) != one.text(told) or not told for true, told in ends):
+                    return cls(unit, 2)
+        return one
 
     def text(self, value: float) -> str:
         """A value; in another unit than points in three digits, or whole."""
