@@ -305,7 +305,7 @@ def with_recorded(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_labels() -> pd.DataFrame:
-    """Published advice from generated questions on corpora whose labels were hidden, and what the labels say of it.
+    """Published advice on corpora whose labels were hidden, and what the labels say of it.
 
     Returns
     -------
@@ -319,8 +319,8 @@ def without_labels() -> pd.DataFrame:
         data = found.tables["data"] if found else pd.DataFrame({"judges": [], "questions": [], "corpus": []})
         for corpus in data["corpus"][data["judges"].astype(bool) & (data["questions"] == "generated")]:
             judged = found.tables["judgements"]
-            errors = trust(with_recorded(judged), corpus, judged["start"].iloc[0])
-            table, truth = recommended(found, question_set(corpus, True), errors), gains(found, corpus)
+            others = elsewhere(with_recorded(judged), corpus, judged["start"].iloc[0])
+            table, truth = recommended(found, question_set(corpus, True), others), gains(found, corpus)
             first, best = table.iloc[0], truth["gain"].idxmax()
             rows.append({
                 "corpus": corpus, "start": judged["start"].iloc[0], "recommended": first.name,
@@ -331,26 +331,46 @@ def without_labels() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def trust(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
-    """How far gains by generated questions were from those by labels: corpora by systems, BM25 among them with 0.
+def elsewhere(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
+    """Gains over BM25 by the labels of other corpora than one: corpora by systems, BM25 among them with 0.
 
-    From what `judgements` says of all other corpora than one, of systems that begin alike.
+    From what `judgements` says of systems that begin alike.
     """
     others = table[(table["corpus"] != without) & (table["start"] == start)]
-    errors = others.pivot_table(index="corpus", columns="system", values="error")
-    return errors.assign(**{RIVAL: 0.0})
+    return others.pivot_table(index="corpus", columns="system", values="by labels").assign(**{RIVAL: 0.0})
 
 
-def recommended(results: Results, collection: str, errors: pd.DataFrame | None = None) -> pd.DataFrame:
+def agreement(table: pd.DataFrame, start: str) -> str:
+    """How far generated questions order corpora as labels do, in a sentence; "" of fewer than three corpora.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `judgements` returns it.
+    """
+    mine, sides = table[table["start"] == start], (f"by {GENERATED}", "by labels")
+    wide = [mine.pivot_table(index="corpus", columns="system", values=side) for side in sides]
+    if len(wide[0]) < 3:
+        return ""
+    r, spread, error = wide[0].corrwith(wide[1]), wide[1].std(), (wide[0] - wide[1]).std()
+    return (
+        f"Over {len(wide[0])} corpora the gain of a system by generated questions and that by labels go together by "
+        f"r = {r.min():.2f} to {r.max():.2f}; from corpus to corpus the second differs by {spread.median():.1f} points "
+        f"(standard deviation, the median system), the error of the first by {error.median():.1f}."
+    )
+
+
+def recommended(results: Results, collection: str, others: pd.DataFrame | None = None) -> pd.DataFrame:
     """The best system of a corpus, and those that cannot be told from it.
 
     Parameters
     ----------
     collection : str
         Whose test questions judge.
-    errors : DataFrame, optional
-        As `trust` returns it, where generated questions judge: gains are corrected by its means, and intervals are
-        wider by what the errors of two systems differ between corpora.
+    others : DataFrame, optional
+        As `elsewhere` returns it, where generated questions judge: a system's gain is its mean on these other corpora,
+        and the intervals are those of a further corpus. Without a corpus that has the systems, generated questions
+        order them, and nothing can be told apart.
 
     Returns
     -------
@@ -361,36 +381,33 @@ def recommended(results: Results, collection: str, errors: pd.DataFrame | None =
     table = gains(results, collection)
     if table.empty:
         return table.assign(advice="")
-    bias = 0.0 if errors is None else errors.mean().reindex(table.index).fillna(0.0)
-    table = table.assign(gain=table["gain"] - bias).sort_values("gain", ascending=False, kind="stable")
+    if others is not None and len(others):
+        table["gain"] = others.mean().reindex(table.index)
+    table = table.sort_values("gain", ascending=False, kind="stable")
     first = table.index[0]
-    behind, wider = gains(results, collection, first).loc[table.index], _between_corpora(errors, table.index, first)
-    shift = table["gain"] - table["gain"].iloc[0] - behind["gain"]  # what the bias changes
-    found = table.assign(low=behind["low"] + shift - wider, high=behind["high"] + shift + wider)
-    advice = np.where(found["high"] >= 0, NEAR, "worse").astype(object)
+    if others is None:
+        ends = gains(results, collection, first).loc[table.index, ["low", "high"]]
+    else:
+        ends = _of_a_further_corpus(others.reindex(columns=table.index), first)
+    advice = np.where(ends["high"] >= 0, NEAR, "worse").astype(object)
     advice[0] = BEST
-    return found.assign(advice=advice)
+    return table.assign(**ends, advice=advice)
 
 
-def _between_corpora(errors: pd.DataFrame | None, systems: pd.Index, first: str) -> pd.Series:
-    """Half of the 95 % interval of a further corpus's error in the difference of each system and the first.
-
-    The variance between corpora is pooled over systems; its degrees of freedom are those of the corpora, of which all
-    systems of one have one generator and one sample of questions in common. Infinite where no two corpora tell it.
-    """
-    half = pd.Series(0.0, systems)
-    if errors is not None:
-        count, known = len(errors), errors.columns.intersection(systems)
-        half[:] = np.inf
-        if count > 1 and first in known and len(known) > 1:
-            variance = errors[known].sub(errors[first], axis=0).drop(columns=first).var().mean()
-            half[known] = special.stdtrit(count - 1, 0.975) * np.sqrt(variance * (1 + 1 / count))
-    half[first] = 0.0
-    return half
+def _of_a_further_corpus(others: pd.DataFrame, first: str) -> pd.DataFrame:
+    """The 95 % interval of what each system gains on the first on one more corpus; endless where no two tell it."""
+    behind = others.sub(others[first], axis=0)
+    count = behind.count()
+    half = special.stdtrit(np.maximum(count - 1, 1), 0.975) * np.sqrt(behind.var() * (1 + 1 / count))
+    known = count > 1
+    low, high = (behind.mean() - half).where(known, -np.inf), (behind.mean() + half).where(known, np.inf)
+    ends = pd.DataFrame({"low": low, "high": high})
+    ends.loc[first] = 0.0
+    return ends
 
 
-def in_words(corpus: str, table: pd.DataFrame, generated: bool) -> str:
-    """What `recommended` says, as sentences for a page; where generated questions judge, gains are corrected."""
+def in_words(corpus: str, table: pd.DataFrame, others: pd.DataFrame | None) -> str:
+    """What `recommended` says, as sentences for a page, and who says it."""
     if table.empty:
         return f"**{corpus}**: too few questions to compare on."
     first, near = table.iloc[0], table.index[table["advice"] == NEAR]
@@ -398,5 +415,10 @@ def in_words(corpus: str, table: pd.DataFrame, generated: bool) -> str:
     if first.name != RIVAL:
         rival = table.loc[RIVAL]
         said += f", {CHOSEN_BY} {first['gain']:+.1f} [{-rival['high']:+.1f}, {-rival['low']:+.1f}] against {RIVAL}"
-        said += ", as generated questions say, corrected by their error on other corpora" if generated else ""
+        if others is not None:
+            who = "generated questions say, alone"
+            if len(others):
+                ahead = (others[first.name] > 0).sum()
+                who = f"the labels of {len(others)} other corpora say, on {ahead} of which it is ahead"
+            said += f", as {who}"
     return f"{said}." + (f" As good, as far as can be told: {', '.join(near)}." if len(near) else "")

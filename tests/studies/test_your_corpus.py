@@ -132,31 +132,44 @@ def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
     assert table.loc["near", ["low", "high"]].tolist() == pytest.approx([-2.5 - 15.235, -2.5 + 15.235], abs=0.01)
 
 
-def test_the_error_of_generated_questions_widens_what_cannot_be_told():
+def test_where_no_labelled_corpus_tells_nothing_can_be_told_apart():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], best=[0.9, 0.7, 0.8, 0.7])
     assert your_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
-    unknown = your_corpus.recommended(results, "mine", pd.DataFrame({"BM25": [0.0, 0.0]}))
+    none = pd.DataFrame({"BM25": []})
+    unknown = your_corpus.recommended(results, "mine", none)
     assert unknown["advice"].tolist() == [BEST, NEAR] and unknown.loc["BM25", "high"] == np.inf
+    assert "as generated questions say, alone" in your_corpus.in_words("mine", unknown, none)
 
 
-def test_what_generated_questions_get_wrong_elsewhere_is_corrected():
-    results = made(BM25=[0.5, 0.5, 0.5, 0.5], dense=[0.4, 0.2, 0.3, 0.2])
-    errors = pd.DataFrame({"BM25": [0.0, 0.0], "dense": [-31.0, -29.0], "other": [5.0, 9.0]}, index=["a", "b"])
-    table = your_corpus.recommended(results, "mine", errors)
-    assert table["gain"].to_dict() == pytest.approx({"dense": -22.5 + 30, "BM25": 0.0})
-    assert table.index[0] == "dense" and table.loc["dense", ["low", "high"]].tolist() == [0.0, 0.0]
-    # dense - BM25 = -10, -30, -20, -30: standard error 9.574 / 2, t of 3 degrees of freedom 3.182. The difference of
-    # their errors has the variance 2 between corpora, of a mean of two and of a further one 3; t of one 12.706.
-    half = 15.235 + 12.706 * np.sqrt(3)
-    assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-7.5 - half, -7.5 + half], abs=0.01)
-    assert f"+7.5 [{7.5 - half:+.1f}, {7.5 + half:+.1f}]" in your_corpus.in_words("mine", table, True)
+def test_without_labels_those_of_other_corpora_advise():
+    results = made(BM25=[0.5, 0.5, 0.5, 0.5], dense=[0.4, 0.2, 0.3, 0.2], new=[0.9, 0.9, 0.9, 0.9])
+    others = pd.DataFrame({"BM25": [0.0, 0.0], "dense": [7.0, 9.0], "other": [50.0, 90.0]}, index=["a", "b"])
+    table = your_corpus.recommended(results, "mine", others)
+    assert list(table.index) == ["dense", "BM25", "new"]
+    assert table["gain"].to_dict() == pytest.approx({"dense": 8.0, "BM25": 0.0, "new": np.nan}, nan_ok=True)
+    assert table.loc["dense", ["low", "high"]].tolist() == [0.0, 0.0]
+    # BM25 - dense = -7, -9 elsewhere: variance 2, of a mean of two and of a further corpus 3; t of one degree 12.706.
+    half = 12.706 * np.sqrt(3)
+    assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-8 - half, -8 + half], abs=0.01)
+    assert f"+8.0 [{8 - half:+.1f}, {8 + half:+.1f}]" in your_corpus.in_words("mine", table, others)
+    assert table.loc["new", "high"] == np.inf  # no other corpus has it
 
 
-def test_judgements_are_trusted_as_far_as_they_were_right_elsewhere():
+def test_other_corpora_are_those_of_systems_that_begin_alike():
     rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
-    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "error"])
-    found = your_corpus.trust(table, "c", "")
+    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"])
+    found = your_corpus.elsewhere(table, "c", "")
     assert found.loc["a"].to_dict() == {"s": 3.0, "t": -3.0, "BM25": 0.0} and found["s"].tolist() == [3.0, 5.0]
+
+
+def test_it_is_said_how_generated_questions_and_labels_go_together():
+    labels, generated = [1.0, 3.0, 2.0], [10.0, 30.0, 20.0]
+    table = pd.DataFrame({"start": "", "corpus": list("abc"), "system": "s", "by labels": labels})
+    table["by generated questions"] = generated
+    said = your_corpus.agreement(table, "")
+    assert "Over 3 corpora" in said and "r = 1.00 to 1.00" in said
+    assert "differs by 1.0 points" in said and "the error of the first by 9.0." in said
+    assert your_corpus.agreement(table[:2], "") == "" and your_corpus.agreement(table, "x") == ""
 
 
 def test_generated_questions_are_judged_by_labels(monkeypatch):
@@ -170,14 +183,14 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
             both.add_row(system=system, collection=name, split="test", measure="nDCG@10", value=values.mean(), seed=0)
     (row,) = your_corpus.judgements(both, pd.DataFrame({"corpus": ["mine", "mine"]}), "").itertuples()
     assert (row.system, row.error) == ("dense", pytest.approx(-10 - 30))
-    # Advice without labels, from what such questions got wrong on two other corpora, beside what labels say.
+    # Advice without labels, from those of two other corpora, beside what its own say.
     data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
-    others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "error": [-39.0, -41.0]})
+    others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "by labels": [29.0, 31.0]})
     both.tables |= {"data": data, "judgements": others}
     monkeypatch.setattr(your_corpus, "load", lambda name, profile, source: both if profile == "quick" else None)
     (told,) = your_corpus.without_labels().to_dict("records")
     assert (told["corpus"], told["recommended"], told["best by labels"]) == ("mine", "dense", "dense")
-    assert told["nDCG@10 above BM25, as advised"] == pytest.approx(-10 + 40)
+    assert told["nDCG@10 above BM25, as advised"] == pytest.approx(30)
     assert told["from"] < 30 < told["to"] and told["by labels"] == pytest.approx(30)
 
 
@@ -190,4 +203,4 @@ def test_what_no_step_made_better_is_named():
 def test_too_few_questions_are_said_and_compared_on_by_nothing():
     one = made(BM25=[0.5], dense=[0.7])
     table = your_corpus.recommended(one, "mine")
-    assert table.empty and "too few" in your_corpus.in_words("mine", table, False)
+    assert table.empty and "too few" in your_corpus.in_words("mine", table, None)
