@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -225,9 +225,13 @@ class Transformer(nn.Module):
         longest = int(table.lengths.max())
         require(longest <= self.longest, f"a text of {longest} tokens; the model takes {self.longest}", DataError)
         texts = [frame(table.take(rows), *self._special, self.device) for rows in groups]
-        # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary.
-        tokens = torch.cat([text.tokens.flatten() for text in texts])
-        embedded = self.bert.get_input_embeddings()(tokens).split([text.tokens.numel() for text in texts])
+        embed = self.bert.get_input_embeddings()
+        embedded: Iterable[Tensor] = (embed(text.tokens.flatten()) for text in texts)
+        if torch.is_grad_enabled():
+            # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary. Without one the
+            # embeddings of thousands of long texts need not lie in memory together.
+            tokens = torch.cat([text.tokens.flatten() for text in texts])
+            embedded = embed(tokens).split([text.tokens.numel() for text in texts])
         for text, rows, inputs in zip(texts, groups, embedded, strict=True):
             # Rows of one length need no mask, which lets attention take its fastest path.
             mask = None if np.ptp(table.lengths[rows]) == 0 else text.mask.long()
