@@ -50,8 +50,8 @@ PLACES = "contradictions within the paper"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
-# The section with the claims tested from a public encoder.
-PUBLIC = "from-a-public-encoder"
+# The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
+PUBLIC, BESIDE = "from-a-public-encoder", "beside-bm25"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
 SHOWN = 2
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
@@ -91,7 +91,8 @@ def told(
     rest = ledger["fidelity"][ledger["verdict"] != NOT_TESTED]
     tested = public[public["verdict"] != NOT_TESTED]
     against = [f"- {who}: {rivals.standing(found['sign'])}." for who, found in leads.items() if len(found)]
-    head = "Against BM25, of words or of stems, the better that is recorded ([each collection](#beside-bm25)):\n"
+    where = link("#" + BESIDE, "each collection")
+    head = f"Against BM25, of words or of stems, the better that is recorded ({where}):\n"
     sentences = [
         f"Of **{len(ledger)}** claims {counted(ledger)}.",
         unsettled(ledger),
