@@ -179,16 +179,24 @@ class Results:
             self._variances[where] = between_seeds(together) if several else ()
         return self._variances[where]
 
-    def compared(self, collection: str, measure: str, a: str, b: str | None = None) -> Comparison:
+    def compared(self, collection: str, measure: str, a: str, b: str | None = None, on: str = "") -> Comparison:
         """One system minus another over the test questions and the seeds that both have, in points of a hundred.
 
         As verdicts compare them: the variance over seeds is the larger of the pair's own and that of all of the
         experiment's trained systems. Without `b`, the first by itself.
+
+        Parameters
+        ----------
+        on : str, optional
+            Another collection of the same questions, such as of another share of the labels, on which `b` is taken.
         """
-        values = [self.per_query(collection, "test", measure, system) * 100 for system in (a, b) if system is not None]
-        ours, theirs = same_seeds(*values) if b is not None else (values[0], values[0] * 0)
-        terms = [(1.0, a)] + ([(-1.0, b)] if b is not None else [])
-        pooled = self.pooled(terms, [collection], measure, max(ours.shape[1], theirs.shape[1]))
+        sides = [(1.0, a, collection), *([] if b is None else [(-1.0, b, on or collection)])]
+        values = [100 * self.per_query(place, "test", measure, system) for _, system, place in sides]
+        ours, theirs = (values[0], 0 * values[0]) if b is None else same_seeds(*values)
+        seeds, pooled = max(ours.shape[1], theirs.shape[1]), []
+        for place in dict.fromkeys(place for *_, place in sides):
+            terms = [(weight, system) for weight, system, where in sides if where == place]
+            pooled += self.pooled(terms, [place], measure, seeds)
         return average([compare(ours, theirs, self.clusters(collection, "test", measure))], pooled)
 
     def add_row(self, **row: object) -> None:

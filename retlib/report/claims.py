@@ -404,7 +404,8 @@ def to_decide(row: Any) -> list[str]:
     if leans_against(row):
         each = min(row.evidence, key=lambda each: each.p_against)
         beyond = abs(each.effect) - each.margin if each.alike else each.margin - each.effect
-        takes = each.takes(beyond, each.levels[1])
+        # Of what is to be alike both sides are paid for; a step that falls says little of a line.
+        takes = "" if each.step else each.takes(beyond, each.levels[1] / (1 + each.alike))
         told = f"{each.label} speaks against the claim before correction over the paper, and not after it"
         return [f"to decide: {told}" + (f"; for that, one as large as here {takes}" if takes else "")]
     each = decisive(row)
@@ -415,8 +416,8 @@ def to_decide(row: Any) -> list[str]:
 def small(verdicts: pd.DataFrame) -> str:
     """A sentence on how many verdicts that say a side are of an effect of less than a point; "" without any such."""
     decided = verdicts[verdicts["verdict"].isin((HOLDS, CONTRADICTED))]
-    found = [each for each in map(decisive, decided.itertuples()) if not each.margin]
-    few = sum(abs(each.effect) < WORTH for each in found if not each.ratio)
+    found = [each for each in map(decisive, decided.itertuples()) if not each.margin and not each.ratio]
+    few = sum(abs(each.effect) < WORTH for each in found)
     told = "Where a claim has no margin, ✓ and ✗ say on which side its effect lies, not how large it is"
     rest = f"{few} {'rests' if few == 1 else 'rest'}" if few else "none rests"
     return f"{told}: of {len(found)} here {rest} on an effect of less than a point." if found else ""

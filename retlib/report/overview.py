@@ -113,9 +113,9 @@ def unsettled(ledger: pd.DataFrame) -> str:
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
     said = [
-        f"Of the {len(opened)} that are inconclusive {against} have a comparison that speaks against them before "
-        f"correction over the paper; in the other {len(opened) - against} at least one is too small, or too uncertain, "
-        "to tell from chance." if len(opened) else "",
+        f"Of the {len(opened)} that are inconclusive a comparison speaks against {against} before "
+        f"correction over the paper, and not after it; of the other {len(opened) - against} at least one comparison is "
+        "too small, or too uncertain, to tell from chance." if len(opened) else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
         f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
         "against them." if len(untested) else "",
@@ -158,7 +158,7 @@ def answer(ledger: pd.DataFrame) -> HTML:
         decided = mine[mine["verdict"].isin(DECIDED)]
         told = pd.concat([decided[decided["verdict"] == each].head(TOLD) for each in DECIDED])
         lines = [f"<li>{SIGNS[row.verdict]} {link(f'{page}.html#{row.claim}', row.statement)}"
-                 + f" ({escape(decisive(row).text)})"
+                 + f" ({escape(decisive(row).told)})"
                  + f" <em>(as tested: {escape(row.as_tested)})</em>" * bool(row.as_tested) + "</li>"
                  for row in told.itertuples()]  # fmt: skip
         more = len(decided) - len(lines)

@@ -38,10 +38,10 @@ def against_bm25(
         Of each kind what `leads` returns.
     """
     places = {
-        "the best retriever trained from random weights, alone": (profile, source, results.ALONE),
-        "the best list of one and BM25, fused": (profile, source, results.FUSED),
-        "the best from a public encoder, alone": (beside, "reference", results.ALONE),
-        "the best list of one of these and BM25, fused": (beside, "reference", results.FUSED),
+        "a chapter's best retriever trained from random weights, alone": (profile, source, results.ALONE),
+        "its best list of one and BM25, fused": (profile, source, results.FUSED),
+        "a chapter's best from a public encoder, alone": (beside, "reference", results.ALONE),
+        "its best list of one of these and BM25, fused": (beside, "reference", results.FUSED),
     }
     return {who: leads(*where, measures, kind) for who, (*where, kind) in places.items()}
 
@@ -63,7 +63,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]
         rows = results.load(chapter, profile, source)
         if rows is None:
             continue
-        table, kinds = means(rows, measure)[0], rows.kinds()
+        (table, trained), kinds = means(rows, measure), rows.kinds()
         dense = [name for name in table.columns.intersection(list(rows.learned())) if kinds.get(name) == kind]
         mine = [name for name in collections or table.index if name in table.index and called(name) not in found]
         for collection, row in table.loc[mine].iterrows():
@@ -72,9 +72,8 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]
                 best = known.idxmax()
                 pair = rows.compared(collection, measure, best, lexical.idxmax())
                 sign = "~" if pair.p_value() * len(known) >= LEVEL else ">" if pair.effect > 0 else "<"
-                where = (
-                    f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{', one seed' * (pair.seeds == 1)}"
-                )
+                how = ", not trained here" if best not in trained else ", one seed" if pair.seeds == 1 else ""
+                where = f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{how}"
                 values = escape(f"{100 * known.max():.1f} {sign} {100 * lexical.max():.1f}")
                 found[called(collection)] = sign, f"<b>{values}</b>\n{escape(best)}; {where}"
     return pd.DataFrame.from_dict(found, orient="index", columns=["sign", "told"])
@@ -87,7 +86,7 @@ def standing(signs: pd.Series) -> str:
         names = signs.index[signs == sign]
         few = f" ({', '.join(names)})" if 0 < len(names) <= NAMED else ""
         said.append(f"{word} {len(names)}{few}")
-    return f"of {len(signs)} collections {', '.join(said)}"
+    return f"of {len(signs)} collection{'s' * (len(signs) > 1)} {', '.join(said)}"
 
 
 def shown(leads: Mapping[str, pd.DataFrame]) -> HTML:

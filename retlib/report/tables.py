@@ -281,8 +281,10 @@ def data_sets(paper: str, profile: str) -> pd.DataFrame:
         for name, place in places.items() if place
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity", "what that is"])
-    again = table["what that is"].duplicated() & (table["what that is"] != "")
-    return table.assign(**{"what that is": table["what that is"].mask(again, "as above")})
+    told = table["what that is"]
+    first = dict(zip(told[::-1], table["paper's data set"][::-1], strict=True))
+    again = told.duplicated() & (told != "")
+    return table.assign(**{"what that is": told.mask(again, told.map(first).map("as for {}".format))})
 
 
 def link(address: str, text: str) -> str:

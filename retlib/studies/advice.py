@@ -114,6 +114,7 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
             gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])
             sure = gains["effect"][holm(gains["p"]) < LEVEL]
             begins = each.rival in rows.learned() and not rows.trained(each.rival, each.measure)
+            begins &= rows.kinds().get(each.rival) == results.ALONE
             against = f"{each.rival} (the public encoder, untrained)" if begins else each.rival
             found.append({
                 "you have": each.have, "you may try": each.tries, "its name": each.system,
@@ -134,19 +135,21 @@ def scale(chapter: str, profile: str, encoder: str, documents: int) -> str:
     documents : int
         To be encoded.
     """
-    found, timed = published(chapter, profile), results.load("03-encoding", "benchmarks", "reference")
+    found, timed = _rows(chapter, profile), results.load("03-encoding", "benchmarks", "reference")
+    if found is None or encoder not in found.settings():
+        return ""
     sizes, seeds = found.rows["candidates"].dropna().astype(int), found.rows["seed"].nunique()
     said = (
         f"The collections of chapter {chapter[:2]} have {sizes.min():,} to {sizes.max():,} documents, and its rows "
-        f"{seeds} seed{'s' * (seeds > 1)}: on many times as many documents the order may be another."
+        f"{seeds} seed{'s' * (seeds > 1)}. On many times as many documents the order may be another."
     )
     settings = found.settings()[encoder]
     shape = f"{settings['layers']} layers of {settings['width']}"
     for line in () if timed is None else timed.rows[timed.rows["collection"] == f"encoding, {shape}"][:1].itertuples():
         said += (
-            f" An encoder of {shape} read {line.ours:.0f} texts a second in the benchmark of chapter 62 "
-            f"({line.device}, {line.threads} threads): {documents:,} documents take {documents / line.ours / 60:.0f} "
-            "minutes at that rate."
+            f" An encoder of {shape} read {line.ours:.0f} texts of at most 128 tokens a second in the benchmark of "
+            f"chapter 62 ({line.device}, {line.threads} threads): {documents:,} documents take "
+            f"{documents / line.ours / 60:.0f} minutes at that rate, and longer ones more."
         )
     return said
 

@@ -93,9 +93,10 @@ def pools(task: Collection | None) -> list[Target]:
 
 def averaged_over(results: Results, shown: Sequence[str], data_sets: Sequence[str], profile: str) -> str:
     """Among how many candidates an average over collections searches, and that of the paper's tables beside ours."""
-    sizes = results.rows.groupby("collection")["candidates"].first()
+    sizes = results.rows.reindex(columns=["collection", "candidates"]).groupby("collection")["candidates"].first()
     places = claims.bindings()["collections"]["gillick2018"]
     there = [places[name][profile]["collection"] for name in data_sets if profile in places[name]]
+    there = [name for name in there if name in sizes]
     told = {"Here": shown, "in the tables beside the paper's": there if there != [*shown] else []}
     return "; ".join(
         f"{where} {' and '.join(f'{sizes[name]:,.0f} candidates ({called(name)})' for name in names)}"

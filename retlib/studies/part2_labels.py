@@ -8,16 +8,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from retlib.evaluation.measures import Comparison, compare, holm, same_seeds
+from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report.claims import LEVEL
 from retlib.report.records import called
-
-
-def _compared(results: Results, measure: str, one: tuple[str, str], other: tuple[str, str]) -> Comparison:
-    """Two systems, each on a test of its own of the same questions: another share of the labels."""
-    values = [100 * results.per_query(test, "test", measure, name) for test, name in (one, other)]
-    return compare(*same_seeds(*values), results.clusters(one[0], "test", measure))
 
 
 def labels_bought(
@@ -37,9 +31,9 @@ def labels_bought(
         before = None
         for share, test, name in [("no labels", tests[0][1], f"{system}, no labels"), *tests]:
             if name in results.systems(test, "test", measure):
-                found = _compared(results, measure, (test, name), before or (test, name))
                 value = 100 * results.per_query(test, "test", measure, name).to_numpy().mean()
-                tested = (np.nan, np.nan) if before is None else (found.effect, found.p_value())
+                gain = results.compared(test, measure, name, before[1], on=before[0]) if before else None
+                tested = (gain.effect, gain.p_value()) if gain else (np.nan, np.nan)
                 rows.append((collection, system, share, value, *tested))
                 before = test, name
     table = pd.DataFrame(rows, columns=["collection", "system", "labels", "value", "gain", "p"])
@@ -47,21 +41,21 @@ def labels_bought(
     return table.assign(p=pd.Series(holm(p), p.index))
 
 
-def bought_in_words(bought: pd.DataFrame, level: float = LEVEL) -> str:
+def bought_in_words(bought: pd.DataFrame) -> str:
     """How many pre-trained systems gain more than chance at each share, from the table of `labels_bought`."""
     names = ["collection", "system"]
     pretrained = bought.set_index(names).loc[bought[bought["labels"] == "no labels"].set_index(names).index].dropna()
     said = [
-        f"{share} of the labels: {int(((part['p'] < level) & (part['gain'] > 0)).sum())} of {len(part)} gain more than "
+        f"{share} of the labels: {int(((part['p'] < LEVEL) & (part['gain'] > 0)).sum())} of {len(part)} gain more than "
         f"chance, {part['gain'].median():+.1f} points in the median"
         for share, part in pretrained.groupby("labels", sort=False)
     ]
     return f"Pre-trained systems, each share against the one before it. {'; '.join(said)}." if said else ""
 
 
-def bought_in_columns(bought: pd.DataFrame, level: float = LEVEL) -> pd.DataFrame:
-    """The table of `labels_bought` with a column for each share: the value, its gain, a star where p < `level`."""
-    star = (bought["p"] < level).map({True: "*)", False: ")"})
+def bought_in_columns(bought: pd.DataFrame) -> pd.DataFrame:
+    """The table of `labels_bought` with a column for each share: the value, its gain, a star where p < `LEVEL`."""
+    star = (bought["p"] < LEVEL).map({True: "*)", False: ")"})
     gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
     table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)
     rows, columns = ["collection", "system"], ["no labels", *bought["labels"]]
@@ -96,7 +90,7 @@ def replaced_in_words(
                 (each for each in tests if f"{name}, no labels" in results.systems(each, "test", measure)), None
             )
             if free and plain in results.systems(test, "test", measure):
-                found = _compared(results, measure, (free, f"{name}, no labels"), (test, plain))
+                found = results.compared(free, measure, f"{name}, no labels", plain, on=test)
                 rows.append((collection, plain, tasks, f"{sizes[test]:,}", found.effect, found.p_value()))
     names = ["collection", "encoder", "tasks"]
     table = pd.DataFrame(rows, columns=[*names, "questions", "effect", "p"])

@@ -38,11 +38,13 @@ from retlib.training.pretraining import TASKS, allowed
 NAME = "60_your_corpus"
 MEASURES = ["nDCG@10", "RR@10", "R@100"]
 CHOSEN_BY, RIVAL = "nDCG@10", "BM25"
-BEST, NEAR = "recommended", "as good, as far as can be told"
+BEST, NEAR, UNKNOWN = "recommended", "as good, as far as can be told", "no other corpus tells"
 # Of the documents that a generator asks about, the share whose questions judge.
 JUDGE = 0.4
 # Behind the name of a collection whose questions a generator wrote.
 GENERATED = "generated questions"
+# Whether the labels of a corpus trained its systems, which then are others than where labels are hidden.
+TAUGHT = "labels train"
 
 
 def _articles_or_own(name: str, value: Any) -> None:
@@ -280,38 +282,36 @@ def judgements(results: Results, data: pd.DataFrame, start: str) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        Columns `start`, `corpus`, `system`, its gain over BM25 `by generated questions` and `by labels`, and the
-        `error` of the first.
+        Columns `start`, `corpus`, whether its labels trained, `system`, its gain over BM25 `by generated questions`
+        and `by labels`, and the `error` of the first.
     """
     parts = []
     for corpus in data["corpus"].unique():
         gain = {kind: gains(results, question_set(corpus, kind == GENERATED))["gain"] for kind in ("labels", GENERATED)}
         both = pd.DataFrame(gain).add_prefix("by ").drop(RIVAL, errors="ignore").dropna()
-        parts.append(both.rename_axis("system").reset_index().assign(corpus=corpus))
+        taught = data.loc[(data["corpus"] == corpus) & (data["questions"] == "own"), "judges"].any()
+        parts.append(both.rename_axis("system").reset_index().assign(corpus=corpus, **{TAUGHT: bool(taught)}))
     table = pd.concat(parts, ignore_index=True)
     table["error"] = table[f"by {GENERATED}"].astype(float) - table["by labels"].astype(float)
-    return table.assign(start=start)[["start", "corpus", "system", f"by {GENERATED}", "by labels", "error"]]
+    return table.assign(start=start)[["start", "corpus", TAUGHT, "system", f"by {GENERATED}", "by labels", "error"]]
 
 
 def with_recorded(own: pd.DataFrame) -> pd.DataFrame:
-    """The judgements of a page, and the published ones of corpora that it has not."""
+    """The judgements of a page, and the published ones, of corpora whose labels were hidden, that it has not."""
     found = [load(NAME, profile, "reference") for profile in notebook_files.profiles(runtime.root())]
-    table = own
-    for other in (each.tables["judgements"] for each in found if each):
-        seen = pd.MultiIndex.from_frame(table[["start", "corpus"]])
-        new = ~pd.MultiIndex.from_frame(other[["start", "corpus"]]).isin(seen)
-        table = pd.concat([table, other[new]], ignore_index=True)
-    return table
+    tables = [own, *(each.tables["judgements"] for each in found if each)]
+    table = pd.concat([each.assign(**{TAUGHT: each.get(TAUGHT, False)}) for each in tables], ignore_index=True)
+    return table.drop_duplicates(["start", "corpus", TAUGHT, "system"], ignore_index=True)
 
 
 def without_labels() -> pd.DataFrame:
-    """Published advice on corpora whose labels were hidden, and what the labels say of it.
+    """What the labels of the others advise on published corpora whose labels are hidden, and what their own say of it.
 
     Returns
     -------
     DataFrame
-        A row for each corpus: what was recommended, its gain over BM25 as advised and by labels, the interval of the
-        first, and the best by labels.
+        A row for each corpus: what is recommended, its gain over BM25 by the labels of others, the interval of that,
+        its gain by those of its own, and what is best by these.
     """
     rows = []
     for profile in notebook_files.profiles(runtime.root()):
@@ -324,9 +324,9 @@ def without_labels() -> pd.DataFrame:
             first, best = table.iloc[0], truth["gain"].idxmax()
             rows.append({
                 "corpus": corpus, "start": judged["start"].iloc[0], "recommended": first.name,
-                f"{CHOSEN_BY} above {RIVAL}, as advised": first["gain"], "from": -table["high"][RIVAL],
-                "to": -table["low"][RIVAL], "by labels": truth["gain"][first.name],
-                "best by labels": best, "its gain by labels": truth["gain"][best],
+                f"{CHOSEN_BY} above {RIVAL}, by the labels of others": first["gain"], "from": -table["high"][RIVAL],
+                "to": -table["low"][RIVAL], "by its own": truth["gain"][first.name],
+                "best by its own": best, "the gain of that": truth["gain"][best],
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -334,10 +334,13 @@ def without_labels() -> pd.DataFrame:
 def elsewhere(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
     """Gains over BM25 by the labels of other corpora than one: corpora by systems, BM25 among them with 0.
 
-    From what `judgements` says of systems that begin alike.
+    From what `judgements` says of systems that begin alike and learn without labels.
     """
-    others = table[(table["corpus"] != without) & (table["start"] == start)]
-    return others.pivot_table(index="corpus", columns="system", values="by labels").assign(**{RIVAL: 0.0})
+    others = table[(table["corpus"] != without) & (table["start"] == start) & ~table[TAUGHT].astype(bool)]
+    found = others.pivot_table(index="corpus", columns="system", values="by labels")
+    # Means are compared over the same corpora.
+    count = found.count()
+    return found.loc[:, count == count.max()].dropna().assign(**{RIVAL: 0.0})
 
 
 def agreement(table: pd.DataFrame, start: str) -> str:
@@ -376,7 +379,7 @@ def recommended(results: Results, collection: str, others: pd.DataFrame | None =
     -------
     DataFrame
         As `gains` returns it, the best first, with `low` and `high`, the ends of the 95 % interval of what each gains
-        on the best, and `advice`: `BEST`, `NEAR` where that interval holds 0, or "worse".
+        on the best, and `advice`: `BEST`, `NEAR` where that interval holds 0, "worse", or `UNKNOWN`.
     """
     table = gains(results, collection)
     if table.empty:
@@ -389,7 +392,7 @@ def recommended(results: Results, collection: str, others: pd.DataFrame | None =
         ends = gains(results, collection, first).loc[table.index, ["low", "high"]]
     else:
         ends = _of_a_further_corpus(others.reindex(columns=table.index), first)
-    advice = np.where(ends["high"] >= 0, NEAR, "worse").astype(object)
+    advice = np.where(table["gain"].isna(), UNKNOWN, np.where(ends["high"] >= 0, NEAR, "worse")).astype(object)
     advice[0] = BEST
     return table.assign(**ends, advice=advice)
 
@@ -418,7 +421,7 @@ def in_words(corpus: str, table: pd.DataFrame, others: pd.DataFrame | None) -> s
         if others is not None:
             who = "generated questions say, alone"
             if len(others):
-                ahead = (others[first.name] > 0).sum()
-                who = f"the labels of {len(others)} other corpora say, on {ahead} of which it is ahead"
+                ahead, corpora = (others[first.name] > 0).sum(), "corpora" if len(others) > 1 else "corpus"
+                who = f"the labels of {len(others)} other {corpora} say, on {ahead} of which it is ahead"
             said += f", as {who}"
     return f"{said}." + (f" As good, as far as can be told: {', '.join(near)}." if len(near) else "")

@@ -9,7 +9,7 @@ import pytest
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
 from retlib.studies import your_corpus
-from retlib.studies.your_corpus import BEST, NEAR
+from retlib.studies.your_corpus import BEST, NEAR, TAUGHT, UNKNOWN
 
 NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
 SMALL = {
@@ -152,14 +152,16 @@ def test_without_labels_those_of_other_corpora_advise():
     half = 12.706 * np.sqrt(3)
     assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-8 - half, -8 + half], abs=0.01)
     assert f"+8.0 [{8 - half:+.1f}, {8 + half:+.1f}]" in your_corpus.in_words("mine", table, others)
-    assert table.loc["new", "high"] == np.inf  # no other corpus has it
+    assert table.loc["new", "advice"] == UNKNOWN
 
 
 def test_other_corpora_are_those_of_systems_that_begin_alike():
     rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
-    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"])
-    found = your_corpus.elsewhere(table, "c", "")
-    assert found.loc["a"].to_dict() == {"s": 3.0, "t": -3.0, "BM25": 0.0} and found["s"].tolist() == [3.0, 5.0]
+    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
+    taught = table.assign(**{"corpus": "d", "by labels": 70.0, TAUGHT: True})  # its systems learned from labels
+    found = your_corpus.elsewhere(pd.concat([table, taught]), "c", "")
+    # t is known on one of the two corpora, so that its mean would be of another thing.
+    assert found.to_dict("list") == {"s": [3.0, 5.0], "BM25": [0.0, 0.0]}
 
 
 def test_it_is_said_how_generated_questions_and_labels_go_together():
@@ -181,17 +183,19 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
             frame = pd.DataFrame({"query_id": values.index, "measure": "nDCG@10", "value": values.array})
             both.add_queries(name, "test", system, 0, frame, pd.Series(values.index, values.index))
             both.add_row(system=system, collection=name, split="test", measure="nDCG@10", value=values.mean(), seed=0)
-    (row,) = your_corpus.judgements(both, pd.DataFrame({"corpus": ["mine", "mine"]}), "").itertuples()
-    assert (row.system, row.error) == ("dense", pytest.approx(-10 - 30))
-    # Advice without labels, from those of two other corpora, beside what its own say.
     data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
+    for taught in (False, True):
+        judged = data.assign(judges=[taught, not taught])
+        (row,) = your_corpus.judgements(both, judged, "").to_dict("records")
+        assert (row["system"], row["error"], row[TAUGHT]) == ("dense", pytest.approx(-10 - 30), taught)
+    # Advice without labels, from those of two other corpora, beside what its own say.
     others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "by labels": [29.0, 31.0]})
     both.tables |= {"data": data, "judgements": others}
     monkeypatch.setattr(your_corpus, "load", lambda name, profile, source: both if profile == "quick" else None)
     (told,) = your_corpus.without_labels().to_dict("records")
-    assert (told["corpus"], told["recommended"], told["best by labels"]) == ("mine", "dense", "dense")
-    assert told["nDCG@10 above BM25, as advised"] == pytest.approx(30)
-    assert told["from"] < 30 < told["to"] and told["by labels"] == pytest.approx(30)
+    assert (told["corpus"], told["recommended"], told["best by its own"]) == ("mine", "dense", "dense")
+    assert told["nDCG@10 above BM25, by the labels of others"] == pytest.approx(30)
+    assert told["from"] < 30 < told["to"] and told["by its own"] == pytest.approx(30)
 
 
 def test_what_no_step_made_better_is_named():
