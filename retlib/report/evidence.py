@@ -141,7 +141,7 @@ class Evidence:
         if times == 1:
             return "would be seen"
         more = f"about {times} times" if times <= FAR else f"more than {FAR} times"
-        return f"takes {more} as many {' and '.join(filter(None, (self.counted, 'seeds')))}"
+        return f"takes {' and '.join(f'{more} as many {each}' for each in (self.counted, 'seeds') if each)}"
 
     def decides(self, level: float) -> str:
         """How small an effect shows at a level, and what it takes to see the paper's; ours, where it prints none."""
@@ -151,7 +151,12 @@ class Evidence:
         effect, whose = (self.effect, "here") if self.paper is None else (self.paper, "the paper's")
         effect = math.log(effect) if self.ratio and self.paper is not None else effect
         takes = self.takes(effect - self.margin, level)
-        more = f"; one as large as {whose} {takes}" if takes else ""
+        beyond = "is within the margin" if self.margin > 0 else "points the other way"
+        more = (
+            f"; one as large as {whose} {takes}"
+            if takes
+            else f"; that {'of the paper' if self.paper else 'here'} {beyond}"
+        )
         return f"effects show from {self.shown(self.margin + small)} on{more}"
 
     @property

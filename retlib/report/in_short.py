@@ -6,8 +6,7 @@ that is surprising or asks for advice, why it came out so. A text is shown only 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from scipy.stats import gmean as geometric_mean
 
 from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError
+from retlib.evaluation.measures import holm
 from retlib.evaluation.results import ALONE, EARLIER, Results
 from retlib.report.claims import (
     CONTRADICTED,
@@ -45,8 +45,6 @@ SHOWN = 6
 CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
 # Lines of values of a box.
 TOLD = 5
-# What names of systems end in that have seen no label of the collection that they are recorded on.
-UNLABELLED = ", no labels"
 
 
 def box(
@@ -94,7 +92,7 @@ class Shown:
     profile: str = ""
     answers: Sequence[Sequence[str]] = ()
     near: str = ""
-    among: str = ""
+    among: Sequence[str] = ()
     collections: Sequence[str] = ()
 
     def told(self, rows: Callable[..., Results | None], page: str) -> list[str]:
@@ -104,12 +102,12 @@ class Shown:
         ranked = trained or [*values.columns.difference(self.systems)]
         if self._chosen:
             values = values.dropna(how="all", subset=ranked)
-        lines = [*_lines(values if self.unit else 100 * values, trained, ranked)]
+        shown = values if self.unit else 100 * values
+        lines = [_Line(_name(each), each, row.dropna(), row.reindex(ranked).dropna()) for each, row in shown.iterrows()]
         pairs = [(line, asked, pair) for line in lines for asked in self.answers if (pair := line.pair(asked))]
         enough = _enough(100 * values, self.systems, self.near)
         near = [line.row[[self.near, enough]] for line in lines] if enough else []
-        sides = [near, *([line.row[pair] for line, of, pair in pairs if of is asked] for asked in self.answers)]
-        digits = _Digits.of(self.unit, sides)
+        digits = _Digits.of(self.unit, [*near, *(line.row[pair] for line, _, pair in pairs)])
         gaps: dict[tuple[str, ...], dict[str, tuple[float, float | None]]] = {}
         for line, asked, pair in pairs:
             tries = len(line.known) ** sum(each in CHOSEN for each in asked)
@@ -127,7 +125,7 @@ class Shown:
         none = [f"- Not in these rows: {'; '.join(lacking)}."] if lacking else []
         answers = [_answered(each, asked, digits) for asked, each in gaps.items()]
         if {*values} & {*self.systems} > {self.near}:
-            answers.append(_stays(enough, self.near, digits, near))
+            answers.append(_stays(enough, self.near, digits, near, lacking))
         head = self._head(found, [line.collection for line in lines if line.name in told], bool(trained))
         return [*answers, head, *listed[:TOLD], *more, *none, ""]
 
@@ -143,7 +141,8 @@ class Shown:
         # Ratios of times are of geometric means, here as in verdicts.
         values, trained = means(found, self.measure, geometric_mean if self.unit else "mean")
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
-        return values, [name for name in trained if not self.among or found.kinds().get(name, ALONE) == self.among]
+        kinds = found.kinds() if found is not None else {}
+        return values, [name for name in trained if not self.among or {name, kinds.get(name, ALONE)} & {*self.among}]
 
     def _head(self, found: Results, collections: Sequence[Any], trained: bool) -> str:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
@@ -181,10 +180,7 @@ class _Line:
     def text(self, systems: Sequence[str], digits: _Digits) -> str:
         """The values of systems, one after the other."""
         names = dict.fromkeys(map(self.system, systems))
-        shown = (
-            f"{each.removesuffix(UNLABELLED)} **{digits.text(self.row[each])}**" for each in names if each in self.row
-        )
-        return "; ".join(shown)
+        return "; ".join(f"{each} **{digits.text(self.row[each])}**" for each in names if each in self.row)
 
 
 @dataclass(frozen=True)
@@ -195,19 +191,9 @@ class _Digits:
     places: int = 1
 
     @classmethod
-    def of(cls, unit: str, sides: Sequence[Sequence[pd.Series]]) -> _Digits:
-        """One place, or two where with one a difference that is told would be another one, or none.
-
-        Of the differences of each side, on several collections, the least and the greatest of each sign are told.
-        """
-        one = cls(unit)
-        for pairs in sides:
-            gaps = [(float(pair.iloc[0] - pair.iloc[1]), one.gap(*pair)) for pair in pairs]
-            for some in ([each for each in gaps if each[0] < 0], [each for each in gaps if each[0] > 0]):
-                ends = [[end(each) for each in zip(*some, strict=True)] for end in (min, max) if some]
-                if any(one.text(true) != one.text(told) or not told for true, told in ends):
-                    return cls(unit, 2)
-        return one
+    def of(cls, unit: str, pairs: Sequence[pd.Series]) -> _Digits:
+        """One place, or two where two values that are compared differ by less than a point."""
+        return cls(unit, 2 if any(abs(pair.iloc[0] - pair.iloc[1]) < WORTH for pair in pairs) else 1)
 
     def text(self, value: float) -> str:
         """A value; in another unit than points in three digits, or whole."""
@@ -247,25 +233,15 @@ def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str],
         return None
 
 
-def _lines(values: pd.DataFrame, trained: Sequence[str], ranked: Sequence[str]) -> Iterator[_Line]:
-    """Those of a table of values; what has seen no label stands apart, beside what needs none."""
-    unlabelled = [name for name in values if name.endswith(UNLABELLED)]
-    free = [name for name in values if name in unlabelled or name not in trained]
-    for collection, row in values[free].dropna(subset=unlabelled, how="all").iterrows() if unlabelled else ():
-        name = re.sub(r"\d+ % of the labels", "no labels", _name(collection))
-        yield _Line(name, collection, row.dropna(), row.reindex(unlabelled).dropna())
-    for collection, row in values.drop(columns=unlabelled).dropna(how="all").iterrows():
-        known = row.reindex([name for name in ranked if name not in unlabelled]).dropna()
-        yield _Line(_name(collection), collection, row.dropna(), known)
-
-
 def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str], digits: _Digits) -> str:
     """A sentence that compares two systems: on which collections the one is ahead, by how much, where by chance.
 
-    More than chance is p < 0.05 after Bonferroni's correction over the collections.
+    More than chance is p < 0.05 after Holm's correction over the collections.
     """
     one, other = (CHOSEN.get(name, name) for name in systems)
     ahead, behind = ("above", "below") if digits.unit else ("ahead of", "behind")
+    p_values = [p for _, p in gaps.values() if p is not None]
+    sure = dict(zip(gaps, holm(p_values) < LEVEL, strict=True)) if len(p_values) == len(gaps) else {}
     parts = []
     for sign, word in ((1, ahead), (-1, behind), (0, "level with")):
         if names := [name for name, (gap, _) in gaps.items() if np.sign(gap) == sign]:
@@ -274,7 +250,7 @@ def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[
             alike = {1: names[0], 2: f"both {of}"}.get(len(names), f"all {len(names)} {of}")
             where = alike if len(names) == len(gaps) else "; ".join(names)
             size = _span([abs(gaps[name][0]) for name in names], digits.text)
-            chance = _chance({name: gaps[name][1] for name in names}, len(gaps))
+            chance = _chance([name for name in names if sure[name]], len(names)) if sure else ""
             by = f", by {size}{'' if digits.unit else ' points'}{chance}" if sign else ""
             parts.append(f"{word} {other} on {where}{by}")
     unit = f", in {digits.unit}," if digits.unit else ""
@@ -287,21 +263,19 @@ def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> str:
     return next((name for name in others if (values[like] - values[name] <= WORTH).all()), "")
 
 
-def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series]) -> str:
-    """A sentence on what `_enough` found, and how far it is behind at most."""
+def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], lacking: Sequence[str]) -> str:
+    """A sentence on what `_enough` found, and how far it is behind at most; others may not be recorded."""
     if not name:
-        return f"**None of these stays within {WORTH:g} point of {like} on every collection.**\n"
+        tried = " that were tried" * bool(lacking)
+        return f"**None of these{tried} stays within {WORTH:g} point of {like} on every collection.**\n"
     most = digits.text(max(0.0, *(digits.gap(*pair) for pair in pairs)))
     return f"**{name} is the first of these that stays within {WORTH:g} point of {like}: at most {most} behind.**\n"
 
 
-def _chance(p_values: Mapping[str, float | None], tests: int) -> str:
-    """On which collections a difference is more than chance; "" where nobody knows."""
-    if None in p_values.values():
-        return ""
-    names = [name for name, p in p_values.items() if p * tests < LEVEL]
-    where = {0: "no more than chance", len(p_values): "more than chance"}
-    return " (" + where.get(len(names), f"more than chance on {'; '.join(names)}") + ")"
+def _chance(sure: Sequence[str], count: int) -> str:
+    """On which of so many collections a difference is more than chance."""
+    where = {0: "no more than chance", count: "more than chance"}
+    return " (" + where.get(len(sure), f"more than chance on {'; '.join(sure)}") + ")"
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:

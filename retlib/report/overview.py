@@ -60,7 +60,7 @@ SHOWN = 2
 def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
     """How many claims have each verdict, by paper; those on stand-ins apart."""
     names = {key: paper.label for key, paper in papers().items()}
-    data = ledger["fidelity"].map({SUBSET: "on the paper's data", STAND_IN: "on a stand-in"}).fillna("")
+    data = ledger["fidelity"].map({SUBSET: "on a part of the paper's data", STAND_IN: "on a stand-in"}).fillna("")
     table = pd.crosstab([ledger["paper"].map(names), data], ledger["verdict"])
     table = table.reindex(list(names.values()), level=0).reindex(columns=list(SIGNS), fill_value=0)
     table["claims"] = table.sum(axis=1)

@@ -77,8 +77,9 @@ def called(collection: str) -> str:
 
 
 def part_of(collection: str) -> str:
-    """What of its source a collection is, as ``bindings.yaml`` says it; "" where it does not."""
-    return bindings().get("parts", {}).get(_parted(collection)[0], "")
+    """What of its source a collection is, or several are, as ``bindings.yaml`` says it; "" where it does not."""
+    parts = bindings().get("parts", {})
+    return "; ".join(dict.fromkeys(parts[each] for each in _parted(collection)[0].split(", ") if each in parts))
 
 
 def _parted(name: str) -> tuple[str, list[str]]:

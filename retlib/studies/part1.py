@@ -23,14 +23,11 @@ from retlib.data.pairs import rows_of_step
 from retlib.data.text import TokenTable, Vocabulary
 from retlib.data.tokenized import texts, tokenize
 from retlib.evaluation import measures
-from retlib.evaluation.results import Results
 from retlib.models import wordvectors
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Architecture
 from retlib.models.skipthought import SkipThought
 from retlib.models.wordvectors import AveragedVectors, WordVectors
-from retlib.report import claims
-from retlib.report.records import called
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import make_run
@@ -89,20 +86,6 @@ def pools(task: Collection | None) -> list[Target]:
     None on a page of recorded results, which has no data.
     """
     return [] if task is None else [Target(task), Target(task.candidates("test"), task)]
-
-
-def averaged_over(results: Results, shown: Sequence[str], data_sets: Sequence[str], profile: str) -> str:
-    """Among how many candidates an average over collections searches, and that of the paper's tables beside ours."""
-    sizes = results.rows.reindex(columns=["collection", "candidates"]).groupby("collection")["candidates"].first()
-    places = claims.bindings()["collections"]["gillick2018"]
-    there = [places[name][profile]["collection"] for name in data_sets if profile in places[name]]
-    there = [name for name in there if name in sizes]
-    told = {"Here": shown, "in the tables beside the paper's": there if there != [*shown] else []}
-    return "; ".join(
-        f"{where} {' and '.join(f'{sizes[name]:,.0f} candidates ({called(name)})' for name in names)}"
-        for where, names in told.items()
-        if names
-    )
 
 
 def cluster_sizes(task: Collection, split: str = "test") -> pd.DataFrame:

@@ -64,39 +64,42 @@ def bought_in_columns(bought: pd.DataFrame) -> pd.DataFrame:
 
 
 def replaced_in_words(
-    results: Results, collections: Sequence[str], data: pd.DataFrame, systems: Sequence[str], measure: str
+    results: Results,
+    collections: Sequence[str],
+    shares: Sequence[float],
+    questions: pd.Series,
+    pairs: Sequence[tuple[str, str]],
+    measure: str,
 ) -> str:
-    """How many labels pre-training replaces: of what has seen none, against the same encoder with labels alone.
+    """How many labels pre-training replaces: of what has seen none, against what has labels alone.
 
     Parameters
     ----------
-    data : DataFrame
-        As `retlib.studies.part2.sizes` returns it: a collection for each share of the labels, and what trains.
-    systems : sequence of str
-        Of "A, tasks" the same encoder without pre-training is "A".
+    questions : Series
+        Index collection at a share of the labels; how many train.
+    pairs : sequence of (str, str)
+        Of two systems the pre-trained one, and the one without.
 
     Returns
     -------
     str
-        A list in Markdown of the questions with which the one is still ahead, or the other already, by more than
+        A list in Markdown of the questions with which the first is still ahead, or the second already, by more than
         chance (Holm-corrected over all); "" where nothing of this is recorded.
     """
-    sizes, rows = data.set_index("collection")["train queries"].sort_values(), []
-    for collection, name in product(collections, systems):
-        plain, _, tasks = name.partition(", ")
-        tests = [test for test in sizes.index if test.rpartition("-")[0] == collection]
-        for test in tests if tasks else ():
-            free = next(
-                (each for each in tests if f"{name}, no labels" in results.systems(each, "test", measure)), None
-            )
-            if free and plain in results.systems(test, "test", measure):
-                found = results.compared(free, measure, f"{name}, no labels", plain, on=test)
-                rows.append((collection, plain, tasks, f"{sizes[test]:,}", found.effect, found.p_value()))
-    names = ["collection", "encoder", "tasks"]
+    rows = []
+    for collection, (name, plain) in product(collections, pairs):
+        tests = [f"{collection}-{share:g}" for share in sorted(shares)]
+        free = f"{name}, no labels"
+        for test in tests if free in results.systems(tests[0], "test", measure) else ():
+            if plain in results.systems(test, "test", measure):
+                found = results.compared(tests[0], measure, free, plain, on=test)
+                rows.append((collection, name, plain, f"{questions[test]:,}", found.effect, found.p_value()))
+    names = ["collection", "name", "plain"]
     table = pd.DataFrame(rows, columns=[*names, "questions", "effect", "p"])
     said = []
-    for (collection, plain, tasks), part in table[holm(table["p"]) < LEVEL].groupby(names, sort=False):
+    for (collection, name, plain), part in table[holm(table["p"]) < LEVEL].groupby(names, sort=False):
         more, fewer = part["questions"][part["effect"] > 0], part["questions"][part["effect"] < 0]
         bounds = [*(f"more than {each}" for each in more[-1:]), *(f"fewer than {each}" for each in fewer[:1])]
-        said.append(f"- *{called(collection)}*, {plain}: {tasks} replaces {' and '.join(bounds)} labelled questions.")
+        said.append(f"- *{called(collection)}*: *{name}* without a label is worth {' and '.join(bounds)} labelled "
+                    f"questions of *{plain}*.")  # fmt: skip
     return "\n".join(said)

@@ -989,9 +989,14 @@ def test_what_is_said_of_a_claim_names_what_its_binding_has(name):
 @pytest.mark.parametrize(
     ("effect", "more", "told"),
     [
-        (1.0, {}, "one as large as here takes about 7 times as many questions and seeds"),
+        (1.0, {}, "one as large as here takes about 7 times as many questions and about 7 times as many seeds"),
         (1.0, {"paper": 5.0}, "one as large as the paper's would be seen"),
-        (1.0, {"paper": 0.1}, "one as large as the paper's takes more than 100 times as many questions and seeds"),
+        (
+            1.0,
+            {"paper": 0.1},
+            "one as large as the paper's takes more than 100 times as many questions and more than 100 times as many "
+            "seeds",
+        ),
         (-1.0, {}, "effects show from +2.52 on"),
         (1.0, {"margin": 0.5}, "effects show from +3.02 on"),
         (1.0, {"margin": -0.5}, "effects show from +2.02 on"),
@@ -1019,7 +1024,8 @@ def test_what_speaks_against_a_claim_but_for_the_correction_is_said(book):
     times = math.ceil(((stats.t.ppf(0.975, COUNT - 1) + stats.t.ppf(0.8, COUNT - 1)) / 1.7) ** 2)
     assert claims.to_decide(row) == [
         "to decide: A minus B, on quora speaks against the claim before correction over the paper, and not after it; "
-        f"for that, one as large as here takes about {times} times as many questions and seeds"
+        f"for that, one as large as here takes about {times} times as many questions and about {times} times as many "
+        "seeds"
     ]
 
 

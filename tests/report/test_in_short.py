@@ -202,7 +202,9 @@ def test_what_is_told_agrees_with_what_is_listed(monkeypatch):
     box = answers(monkeypatch, on("x", A=[0.6663], B=[0.6637]), **asked)  # in one decimal 66.6 and 66.4
     assert "by 0.26 points" in box and "A **66.63**; B **66.37**" in box
     box = answers(monkeypatch, on("x", A=[0.667], B=[0.664]), **asked)
-    assert "by 0.3 points" in box and "A **66.7**; B **66.4**" in box
+    assert "by 0.30 points" in box and "A **66.70**; B **66.40**" in box
+    box = answers(monkeypatch, on("x", A=[0.6766], B=[0.6642]), **asked)  # 1.24, of what is written 1.3
+    assert "by 1.3 points" in box and "A **67.7**; B **66.4**" in box
     box = answers(monkeypatch, on("x", A=[0.6634], B=[0.6656], C=[0.5]), systems=["A", "B", "C"], near="B")
     assert "at most 0.22 behind" in box and "A **66.34**; B **66.56**; C **50.00**" in box
     box = answers(monkeypatch, on("x", A=[1243.4], B=[29.46]), unit="MB", **asked)
@@ -214,14 +216,10 @@ def test_a_box_says_what_its_rows_lack(monkeypatch):
     assert "A **50.0**; B **40.0**" in box and "- Not in these rows: two towers; layers grown." in box
 
 
-def test_what_saw_no_label_stands_apart(monkeypatch):
-    names = {"A": [0.4], "A, no labels": [0.6], "BM25": [0.5]}
-    found = on(["natural-questions-0.01"], ("A", "A, no labels"), **names)
-    box = answers(monkeypatch, found, systems=["best", "BM25"], answers=[["best", "BM25"]])
-    where = "Natural Questions sentences, {}"
-    assert f"- *{where.format('no labels')}*: A **60.0**; BM25 **50.0**." in box
-    assert f"- *{where.format('1 % of the labels')}*: A **40.0**; BM25 **50.0**." in box
-    assert f"ahead of BM25 on {where.format('no labels')}, by 10.0 points, and behind" in box
+def test_the_best_is_among_those_of_a_name(monkeypatch):
+    found = on("x", ("A", "B", "C"), A=[0.4], B=[0.6], C=[0.5])
+    box = answers(monkeypatch, found, systems=["best"], among=["A", "C"])
+    assert "C **50.0**" in box and "B **" not in box
 
 
 def test_rows_of_an_earlier_training_answer_nothing(monkeypatch):
@@ -238,10 +236,10 @@ def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
     asked = {"systems": ["best", "BM25"], "answers": [["best", "BM25"]]}
     assert "ahead of BM25 on both collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
     found.rows.loc[found.rows["system"] == "B", "parameters"] = '{"first": {}}'
-    alone = answers(monkeypatch, found, among="alone", **asked)
+    alone = answers(monkeypatch, found, among=["alone"], **asked)
     assert "ahead of BM25 on y, by 20.0 points, and behind BM25 on x, by 10.0 points" in alone
     assert "Here the best of what is trained is behind BM25 on x, by" in answers(
-        monkeypatch, found, among="alone", collections=["x"], **asked
+        monkeypatch, found, among=["alone"], collections=["x"], **asked
     )
 
 
@@ -261,7 +259,7 @@ def test_a_box_says_what_is_enough(monkeypatch):
     found = on("xy", small=[0.40, 0.60], middle=[0.492, 0.61], large=[0.495, 0.60], whole=[0.5, 0.6])
     asked = {"systems": ["small", "middle", "large", "whole"], "near": "whole"}
     # On x the smallest loses ten points and the next 0.8.
-    told = "**middle is the first of these that stays within 1 point of whole: at most 0.8 behind.**"
+    told = "**middle is the first of these that stays within 1 point of whole: at most 0.80 behind.**"
     assert told in answers(monkeypatch, found, **asked)
     few = {**asked, "systems": ["small", "whole"]}
     told = "**None of these stays within 1 point of whole on every collection.**"

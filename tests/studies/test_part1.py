@@ -11,7 +11,6 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.text import words as words_of
 from retlib.evaluation.measures import evaluate
-from retlib.evaluation.results import Results
 from retlib.models import wordvectors
 from retlib.models.wordvectors import AveragedVectors
 from retlib.studies import part1
@@ -19,7 +18,6 @@ from retlib.studies.part1 import (
     AveragedWords,
     Neighbours,
     Sentences,
-    averaged_over,
     bag_of_words,
     grid,
     pairs,
@@ -226,16 +224,3 @@ def test_skip_thought_learns_a_text_in_its_own_words(toy):
 def test_too_few_sentences_are_an_error(toy):
     with pytest.raises(DataError, match="at least three neighbouring sentences"):
         fit(part1.skip_thought(Sentences("cats", 4), 16, 2, 2, words=5), toy, 0)
-
-
-def test_averages_say_what_they_search():
-    found = Results()
-    for collection, size in {"quora": 9000, "quora-test": 800, "askubuntu-titles-test": 700}.items():
-        row = {"experiment": "e", "system": "Q", "split": "test", "measure": "AP@100", "value": 0.5, "seed": 0}
-        found.add_row(**row, collection=collection, candidates=size)
-    shown, data_sets = ["quora-test", "askubuntu-titles-test"], ["Quora", "AskUbuntu"]
-    said = averaged_over(found, shown, data_sets, "laptop")
-    assert said.startswith("Here 800 candidates (Quora, its test texts alone) and 700 candidates")
-    assert "in the tables beside the paper's 9,000 candidates (Quora) and 700 candidates" in said
-    assert "tables" not in averaged_over(found, shown, data_sets, "explore")
-    assert "tables" not in averaged_over(found, ["quora", "askubuntu-titles-test"], data_sets, "laptop")
