@@ -343,24 +343,27 @@ def elsewhere(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
     return found.loc[:, count == count.max()].dropna().assign(**{RIVAL: 0.0})
 
 
-def agreement(table: pd.DataFrame, start: str) -> str:
-    """How far generated questions order corpora as labels do, in a sentence; "" of fewer than three corpora.
+def agreement(table: pd.DataFrame) -> str:
+    """How far generated questions order corpora as labels do: a sentence for each start that three corpora have.
 
     Parameters
     ----------
     table : DataFrame
         As `judgements` returns it.
     """
-    mine, sides = table[table["start"] == start], (f"by {GENERATED}", "by labels")
-    wide = [mine.pivot_table(index="corpus", columns="system", values=side) for side in sides]
-    if len(wide[0]) < 3:
-        return ""
-    r, spread, error = wide[0].corrwith(wide[1]), wide[1].std(), (wide[0] - wide[1]).std()
-    return (
-        f"Over {len(wide[0])} corpora the gain of a system by generated questions and that by labels go together by "
-        f"r = {r.min():.2f} to {r.max():.2f}; from corpus to corpus the second differs by {spread.median():.1f} points "
-        f"(standard deviation, the median system), the error of the first by {error.median():.1f}."
-    )
+    said = []
+    for start, mine in table.groupby("start"):
+        sides = (f"by {GENERATED}", "by labels")
+        generated, labels = (mine.pivot_table(index="corpus", columns="system", values=side) for side in sides)
+        if len(labels) > 2:
+            r, spread, error = generated.corrwith(labels), labels.std(), (generated - labels).std()
+            said.append(
+                f"From {start or 'random weights'}, over {len(labels)} corpora, the gain of a system by generated "
+                f"questions and that by labels go together by r = {r.min():.2f} to {r.max():.2f}; from corpus to "
+                f"corpus the second differs by {spread.median():.1f} points (standard deviation, the median system), "
+                f"the error of the first by {error.median():.1f}."
+            )
+    return "\n\n".join(said)
 
 
 def recommended(results: Results, collection: str, others: pd.DataFrame | None = None) -> pd.DataFrame:
