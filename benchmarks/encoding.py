@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import inputs
-from benchmarks.harness import CASES, Duel, Scale, installed
+from benchmarks.harness import CASES, Duel, Scale, installed, precisions
 from retlib.core import runtime
 from retlib.data.text import WordPiece
 from retlib.data.tokenized import texts
@@ -22,12 +22,11 @@ LENGTH = 128
 APART = 0.01  # of cosines, in bfloat16
 
 
-def encoder(folder: str, bfloat16: bool) -> Callable:
+def encoder(folder: str, precision: str) -> Callable:
     """The peer, from the folder that the book exports."""
     from sentence_transformers import SentenceTransformer
 
-    kind = {"dtype": "bfloat16" if bfloat16 else "float32"}
-    return SentenceTransformer(folder, device=runtime.device().type, model_kwargs=kind).encode_document
+    return SentenceTransformer(folder, device=runtime.device().type, model_kwargs={"dtype": precision}).encode_document
 
 
 def cosines_apart(mine: np.ndarray, other: np.ndarray) -> float:
@@ -49,7 +48,7 @@ def encoding(scale: Scale) -> Iterator[Duel]:
         mine = Retriever.fresh(made, words, seed=0)
         with tempfile.TemporaryDirectory() as folder:
             export(mine, Path(folder), Card("random weights", {}, []))
-            other = encoder(folder, runtime.has_bfloat16())
+            other = encoder(folder, precisions()[-1])
             peers = {
                 f"SentenceTransformer.encode, batches of {batch}": lambda other=other, some=some, batch=batch: other(
                     some, batch_size=batch, show_progress_bar=False

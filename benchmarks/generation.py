@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks import inputs
 from benchmarks.harness import CASES, Duel, Scale
+from retlib.core import runtime
 from retlib.data.text import TokenTable
 from retlib.models.decoding import Decoding, Greedy, Nucleus, passage_keys
 from retlib.models.seq2seq import Bart
@@ -51,7 +52,7 @@ def theirs(settings: dict, model: torch.nn.Module, passages: TokenTable, never: 
     special = {config.bos_token_id, config.eos_token_id, config.pad_token_id}
     for rows in batches(passages):
         texts = [torch.tensor([config.bos_token_id, *passages.row(row), config.eos_token_id]) for row in rows]
-        read = pad_sequence(texts, batch_first=True, padding_value=config.pad_token_id)
+        read = pad_sequence(texts, batch_first=True, padding_value=config.pad_token_id).to(model.device)
         found = model.generate(
             read, attention_mask=(read != config.pad_token_id).long(), max_new_tokens=LONGEST,
             suppress_tokens=never, begin_suppress_tokens=[config.eos_token_id], **settings,
@@ -85,8 +86,8 @@ def generation(scale: Scale) -> Iterator[Duel]:
         weight.data += 0.05 * torch.randn_like(weight)
     with tempfile.TemporaryDirectory() as folder:
         model.bart.save_pretrained(folder)
-        mine = Bart.from_checkpoint(folder, words).eval()
-        peer = BartForConditionalGeneration.from_pretrained(folder).eval()
+        mine = Bart.from_checkpoint(folder, words).eval().to(runtime.device())
+        peer = BartForConditionalGeneration.from_pretrained(folder).eval().to(runtime.device())
     samples = scale(10, 2)
     nucleus = {"do_sample": True, "top_p": 0.95, "top_k": 0, "num_return_sequences": samples}
     for how, settings, apart in (

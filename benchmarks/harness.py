@@ -36,7 +36,7 @@ from retlib.core.registry import Registry
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
 
-PROFILE, OURS = "benchmarks", "ours"  # under which rows are recorded, and what the contender of this book is called
+OURS = "ours"  # what the contender of this book is called
 # Rounds of a duel, and the fewest of one that takes more than so many seconds.
 ROUNDS, FEWEST, LONG = 5, 3, 15.0
 # Cores that other processes may keep busy beside those that are measured: what a machine does that rests.
@@ -114,6 +114,16 @@ class Scale:
     def __call__(self, whole: Any, quick: Any) -> Any:
         """The one or the other."""
         return quick if self.quick else whole
+
+
+def profile() -> str:
+    """Under which rows are recorded: those of a GPU beside those of the processor."""
+    return "benchmarks" if runtime.device().type == "cpu" else f"benchmarks-{runtime.device().type}"
+
+
+def precisions() -> tuple[str, ...]:
+    """Those that the device multiplies itself."""
+    return runtime.PRECISIONS[: 1 + (runtime.device().type != "cpu" or runtime.has_bfloat16())]
 
 
 def installed(*packages: str) -> None:
@@ -205,7 +215,7 @@ def measure(name: str, quick: bool = False, anyway: bool = False) -> Results:
         require_room(load, anyway)
         where |= {"others": round(load, 2), "peak_memory": runtime.peak_memory()}
         for row in rows:
-            made.add_row(experiment=name, split="", seed=0, profile=PROFILE, **row, **where)
+            made.add_row(experiment=name, split="", seed=0, profile=profile(), **row, **where)
         if isinstance(found, Line):
             noted = {name: where[name] for name in ("others", "threads", "quick", "anyway")}
             line = pd.DataFrame([{**found.values, **noted}])
@@ -215,7 +225,7 @@ def measure(name: str, quick: bool = False, anyway: bool = False) -> Results:
 
 def folder(name: str, record: bool = False) -> Path:
     """Where a case is kept: among what this folder's builds made, or, to be published, among the reference."""
-    return (results.reference_folder if record else results.own_folder)(PROFILE, name)
+    return (results.reference_folder if record else results.own_folder)(profile(), name)
 
 
 def keep(name: str, quick: bool = False, anyway: bool = False, record: bool = False) -> Results:

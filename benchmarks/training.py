@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks import inputs
-from benchmarks.harness import CASES, Duel, Line, Scale, Timed, installed
+from benchmarks.harness import CASES, Duel, Line, Scale, Timed, installed, precisions
 from retlib.core import runtime
 from retlib.data import datasets
 from retlib.data.collection import Collection
@@ -224,6 +224,7 @@ def theirs(job: Job, make: Callable, exam: inputs.Exam | None = None, cached: in
 def bare(job: Job) -> Timed:
     """A bag of words as one writes the loop first: dense gradients, all of Adam's moments in every step."""
     runtime.set_seeds(0)
+    on = runtime.device()
     words = nn.EmbeddingBag.from_pretrained(bag(job.wordpiece).query_encoder.weight.detach().clone(), freeze=False)
     optimizer, total = torch.optim.Adam(words.parameters(), lr=job.rate), 0.0
     with runtime.Stopwatch() as watch:
@@ -231,10 +232,10 @@ def bare(job: Job) -> Timed:
         for step in range(job.steps):
             drawn = source.draw(step, job.batch, 0)
             left, right = (
-                F.normalize(words(torch.from_numpy(each.ids), torch.from_numpy(each.offsets[:-1])))
+                F.normalize(words(torch.from_numpy(each.ids).to(on), torch.from_numpy(each.offsets[:-1]).to(on)))
                 for each in (drawn.queries, drawn.documents)
             )
-            loss = F.cross_entropy(SCALE * left @ right.T, torch.arange(len(left)))
+            loss = F.cross_entropy(SCALE * left @ right.T, torch.arange(len(left), device=on))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -258,10 +259,10 @@ def job_of(scale: Scale, collection: Collection, batch: int, steps: int, rate: f
 def training(scale: Scale) -> Iterator[Duel]:
     """A Transformer of two layers: on texts of one length and of many, and in batches that memory would not hold."""
     installed("sentence_transformers", "datasets")
-    name, precisions = "MultipleNegativesRankingLoss", runtime.PRECISIONS[: 1 + runtime.has_bfloat16()]
+    name, kinds = "MultipleNegativesRankingLoss", precisions()
     first = inputs.collections(scale, 1)[0]
     varied = first if scale.quick else datasets.load(inputs.VARIED)
-    for collection, precision in dict.fromkeys([*((first, each) for each in precisions), (varied, precisions[-1])]):
+    for collection, precision in dict.fromkeys([*((first, each) for each in kinds), (varied, kinds[-1])]):
         job = job_of(scale, collection, scale(128, 16), scale(10, 3), 1e-3, precision=precision)
         yield Duel(
             f"Transformer on {collection.name}, batches of {job.batch}, {precision}", "pairs/s", job.batch * job.steps,
@@ -269,7 +270,7 @@ def training(scale: Scale) -> Iterator[Duel]:
             apart, APART, goal=2.5,
         )  # fmt: skip
     # In chunks of a size that each is fast with.
-    large = job_of(scale, first, scale(2048, 32), 1, 1e-3, precision=precisions[-1], chunk=scale(256, 16))
+    large = job_of(scale, first, scale(2048, 32), 1, 1e-3, precision=kinds[-1], chunk=scale(256, 16))
     yield Duel(
         f"Transformer on {first.name}, batches of {large.batch} in chunks, {large.precision}", "pairs/s", large.batch,
         lambda: ours(large, transformer),
@@ -301,8 +302,7 @@ def curves(scale: Scale) -> Iterator[Line]:
         exam = inputs.Exam.of(collection, scale(150, 20), scale(600, 50))
         queries, documents = inputs.training_pairs(collection)
         words = WordPiece.train([*queries, *documents], scale(inputs.TOKENS, 2000))
-        precision = "bfloat16" if runtime.has_bfloat16() else "float32"
-        layered = {"batch": scale(128, 16), "rate": 1e-3, "precision": precision}
+        layered = {"batch": scale(128, 16), "rate": 1e-3, "precision": precisions()[-1]}
         shallow = {"batch": scale(512, 16), "rate": 0.01, "lengths": (None, None)}
         for name, run, make, how in (
             ("ours, Transformer", ours, transformer, layered),

@@ -29,6 +29,9 @@ TRACKED = (
 
 PRECISIONS = ("float32", "bfloat16")
 
+# bm25s tries JAX as it is imported, which where it finds a GPU takes three quarters of its memory.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
 
 def root() -> Path:
     """The project's folder: the one above the package if it holds the notebooks, else the current one."""
@@ -124,6 +127,9 @@ def device():
     require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise SettingError("RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu.")
+    if name.startswith("cuda"):
+        # float32 is that, whatever the environment says of shorter kinds.
+        torch.set_float32_matmul_precision("highest")
     return torch.device(name)
 
 

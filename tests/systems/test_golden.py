@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import make_toy
 from words import UNITS, WORDS, make_collection
 
@@ -157,6 +158,13 @@ def test_ten_steps_are_what_they_were(name):
         f"ten steps of {name!r} are no longer what they were. If that is meant, raise VERSION in "
         f"retlib/systems/system.py, so that what is trained already is trained again, and {again}"
     )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("name", KINDS)
+def test_a_gpu_takes_the_same_steps(name, monkeypatch):
+    monkeypatch.setenv("RETLIB_DEVICE", "cuda")
+    assert curve(name) == pytest.approx(json.loads(CURVES.read_text())[name], abs=10 * CLOSE)
 
 
 def main() -> None:

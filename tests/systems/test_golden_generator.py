@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from generators import LETTERS, SMALL, make_corpus, make_pairs
 
 from retlib.models.generator import Generator
@@ -37,6 +38,15 @@ def test_losses_are_what_they_were(head, own_build):
         assert len(expected) >= 10 and found[name] == pytest.approx(expected, rel=1e-4), (
             f"{name} trains otherwise: raise VERSION in {fit.__module__} and write {GOLDEN.name} anew"
         )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("head", sorted(HEADS))
+def test_a_gpu_takes_the_same_steps(head, own_build, monkeypatch):
+    monkeypatch.setenv("RETLIB_DEVICE", "cuda")
+    found = curves(head)
+    for name, expected in json.loads(GOLDEN.read_text())[head].items():
+        assert found[name] == pytest.approx(expected, rel=1e-3)
 
 
 if __name__ == "__main__":

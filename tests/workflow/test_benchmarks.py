@@ -90,7 +90,7 @@ def test_nothing_is_kept_of_a_case_that_others_disturbed(case, monkeypatch):
     assert not harness.folder("99-mine").exists()
     made = harness.keep("99-mine", quick=True, anyway=True)
     assert made.rows["anyway"].all() and (made.rows["others"] == 1e6).all()
-    assert results.load("99-mine", harness.PROFILE).rows["agree"].all()
+    assert results.load("99-mine", harness.profile()).rows["agree"].all()
 
 
 def test_other_processes_are_seen_and_our_own_are_not():
