@@ -137,7 +137,9 @@ class Shown:
         """A row for each collection, or line of a table, a column for each system; and the systems that train."""
         if self.table and found is not None:
             name, lines, columns = self.table
-            return found.tables[name].pivot_table(index=lines, columns=columns, values=self.measure, sort=False), []
+            table = found.tables[name]
+            mine = table if self._chosen else table[table[columns].isin(self.systems)]
+            return mine.pivot_table(index=lines, columns=columns, values=self.measure, sort=False), []
         # Ratios of times are of geometric means, here as in verdicts.
         values, trained = means(found, self.measure, geometric_mean if self.unit else "mean")
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
