@@ -73,10 +73,14 @@ def box(
     shows, earlier = [Shown(**each) for each in said.get("shows", ())], any(EARLIER in each for each in notes)
     if earlier:
         shows = [replace(each, answers=(), near="") for each in shows]
-    found = ["No answer is drawn from these rows; the warning above says why.\n"] * earlier
-    found += [line for each in shows for line in each.told(rows, chapter)]
-    lines = [f"**{said['question']}**\n", *found, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
-    return "\n".join([":::{admonition} In short", ":class: tip", "", *lines, ":::"])
+    found, values = ["No answer is drawn from these rows; the warning above says why.\n"] * earlier, []
+    for each in shows:
+        answers, listed = each.told(rows, chapter)
+        found += answers or listed
+        values += listed if answers else []
+    folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
+    lines = [*found, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
+    return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,8 @@ class Shown:
     among: Sequence[str] = ()
     collections: Sequence[str] = ()
 
-    def told(self, rows: Callable[..., Results | None], page: str) -> list[str]:
-        """The lines of a box: what pairs of systems answer, and the values of some."""
+    def told(self, rows: Callable[..., Results | None], page: str) -> tuple[list[str], list[str]]:
+        """Lines of a box: what pairs of systems answer; and the values of some."""
         found = rows(self.chapter or page, **({"profile": self.profile} if self.profile else {}))
         values, trained = self._values(found)
         ranked = trained or [*values.columns.difference(self.systems)]
@@ -118,7 +122,7 @@ class Shown:
         told = pd.Series({line.name: line.text(self.systems, digits) for line in lines}, dtype=object)
         told = told[told != ""]
         if told.empty:
-            return []
+            return [], []
         listed = [f"- *{'; '.join(each.index)}*: {text}." for text, each in told.groupby(told, sort=False)]
         more = [f"- and {len(listed) - TOLD} more, in the tables of the page."] if len(listed) > TOLD else []
         lacking = [name for name in self.systems if name not in {*CHOSEN, *values}]
@@ -127,7 +131,8 @@ class Shown:
         if {*values} & {*self.systems} > {self.near}:
             answers.append(_stays(enough, self.near, digits, near, lacking))
         head = self._head(found, [line.collection for line in lines if line.name in told], bool(trained))
-        return [*answers, head, *listed[:TOLD], *more, *none, ""]
+        values = [*listed[:TOLD], *more, *none, ""]
+        return ([head, *answers], [f"{self.heading or self.measure}:\n", *values]) if answers else ([], [head, *values])
 
     @property
     def _chosen(self) -> list[str]:

@@ -113,12 +113,9 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
         if tested := [name for name in tested if name in (each.collections or tested)]:
             gains = pd.DataFrame([_gain(rows, name, each) for name in tested], columns=["effect", "p"])
             sure = gains["effect"][holm(gains["p"]) < LEVEL]
-            begins = each.rival in rows.learned() and not rows.trained(each.rival, each.measure)
-            begins &= rows.kinds().get(each.rival) == results.ALONE
-            against = f"{each.rival} (the public encoder, untrained)" if begins else each.rival
             found.append({
-                "you have": each.have, "you may try": each.tries, "its name": each.system,
-                "the rows": _said(gains["effect"], sure), "against": against,
+                "you have": each.have, "you may try": each.tries, "its name": _named(rows, each.system, each.measure),
+                "the rows": _said(gains["effect"], sure), "against": _named(rows, each.rival, each.measure),
                 "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",
                 "median difference": f"{gains['effect'].median():+.1f} {each.measure}", "chapter": each.chapter[:2],
             })  # fmt: skip
@@ -152,6 +149,13 @@ def scale(chapter: str, profile: str, encoder: str, documents: int) -> str:
             f"{documents / line.ours / 60:.0f} minutes at that rate, and longer ones more."
         )
     return said
+
+
+def _named(rows: Results, system: str, measure: str) -> str:
+    """A system's name; of a public encoder as it is, that."""
+    begins = system in rows.learned() and not rows.trained(system, measure)
+    alone = rows.kinds().get(system) == results.ALONE
+    return f"{system} (the public encoder, untrained)" if begins and alone else system
 
 
 def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:
