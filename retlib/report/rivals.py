@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 import pandas as pd
 from IPython.display import HTML
@@ -19,16 +20,24 @@ BM25 = ["BM25", "BM25, stemmed"]
 NAMED = 3
 
 
+class Measured(NamedTuple):
+    """How a chapter tells: by which measure, on which of its collections and of which of its systems; else of all."""
+
+    measure: str
+    collections: Sequence[str] = ()
+    systems: Sequence[str] = ()
+
+
 def against_bm25(
-    profile: str, source: str | None, measures: Mapping[str, Sequence[str]], beside: str
+    profile: str, source: str | None, measures: Mapping[str, Measured], beside: str
 ) -> dict[str, pd.DataFrame]:
     """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder.
 
     Parameters
     ----------
     measures : mapping
-        Chapters in which BM25 and what is trained are measured alike, each with its measure and, where not all of its
-        collections are told of, with those; of a collection that several have, the first tells.
+        Chapters in which BM25 and what is trained are measured alike; of a collection that several have, the first
+        tells.
     beside : str
         The profile of the public encoder.
 
@@ -46,7 +55,7 @@ def against_bm25(
     return {who: leads(*where, measures, kind) for who, (*where, kind) in places.items()}
 
 
-def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]], kind: str) -> pd.DataFrame:
+def leads(profile: str, source: str | None, measures: Mapping[str, Measured], kind: str) -> pd.DataFrame:
     """How the best dense system of a kind stands to BM25 on each collection.
 
     Dense is what trains, or begins with a public encoder. More than chance is p < 0.05 after Bonferroni's correction
@@ -59,12 +68,13 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Sequence[str]
         and where they stand (HTML).
     """
     found: dict[str, tuple[str, str]] = {}
-    for chapter, (measure, *collections) in measures.items():
+    for chapter, (measure, collections, systems) in measures.items():
         rows = results.load(chapter, profile, source)
         if rows is None:
             continue
         (table, trained), kinds = means(rows, measure), rows.kinds()
-        dense = [name for name in table.columns.intersection(list(rows.learned())) if kinds.get(name) == kind]
+        asked = table.columns.intersection(systems or table.columns).intersection(list(rows.learned()))
+        dense = [name for name in asked if kinds.get(name) == kind]
         mine = [name for name in collections or table.index if name in table.index and called(name) not in found]
         for collection, row in table.loc[mine].iterrows():
             known, lexical = row[dense].dropna(), row.reindex(BM25).dropna()

@@ -10,6 +10,7 @@ from bs4 import BeautifulSoup
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import rivals
+from retlib.report.rivals import Measured
 
 QUERIES = [f"q{number}" for number in range(50)]
 ENCODER, PUBLIC = {"encoder": "x"}, {"encoder": "x", "checkpoint": "public"}
@@ -39,29 +40,31 @@ def made(monkeypatch) -> Results:
 
 
 def test_each_collection_says_who_is_ahead(made):
-    found = rivals.leads("here", None, {"nothing": ["R@1"], "x": ["R@1"]}, results.ALONE)
+    found = rivals.leads("here", None, {"nothing": Measured("R@1"), "x": Measured("R@1")}, results.ALONE)
     assert found["sign"].to_dict() == {"c": "<", "d": ">", "e": "~"}
     assert found["told"]["d"] == '<b>60.0 &gt; 30.0</b>\nA; R@1, <a href="x.html">chapter x</a>, one seed'
     said = rivals.standing(found["sign"])
     assert said == "of 3 collections ahead on 1 (d), behind on 1 (c), neither by more than chance on 1 (e)"
-    only = rivals.leads("here", None, {"x": ["R@1", "d", "not there"]}, results.ALONE)
+    only = rivals.leads("here", None, {"x": Measured("R@1", ["d", "not there"])}, results.ALONE)
     assert list(only.index) == ["d"]
-    assert rivals.leads("elsewhere", None, {"x": ["R@1"]}, results.ALONE).empty
+    some = rivals.leads("here", None, {"x": Measured("R@1", systems=["B"])}, results.ALONE)
+    assert some["told"]["d"].startswith("<b>10.0 &lt; 30.0</b>\nB;")
+    assert rivals.leads("elsewhere", None, {"x": Measured("R@1")}, results.ALONE).empty
 
 
 def test_a_list_that_a_public_encoder_is_part_of_counts_though_nothing_was_trained(made):
-    found = rivals.leads("here", None, {"x": ["R@1"]}, results.FUSED)
+    found = rivals.leads("here", None, {"x": Measured("R@1")}, results.FUSED)
     assert list(found.index) == ["c"] and "70.0" in found["told"]["c"] and "public + BM25" in found["told"]["c"]
 
 
 def test_bm25_of_stems_is_the_rival_where_it_is_the_better_one(made):
     add(made, "d", "BM25, stemmed", 0.65, np.random.default_rng(1))
-    assert "60.0 &lt; 65.0" in rivals.leads("here", None, {"x": ["R@1", "d"]}, results.ALONE)["told"]["d"]
+    assert "60.0 &lt; 65.0" in rivals.leads("here", None, {"x": Measured("R@1", ["d"])}, results.ALONE)["told"]["d"]
 
 
 def test_all_kinds_stand_in_one_table(made):
     page = BeautifulSoup(
-        rivals.shown(rivals.against_bm25("here", None, {"x": ["R@1"]}, "elsewhere")).data, "html.parser"
+        rivals.shown(rivals.against_bm25("here", None, {"x": Measured("R@1")}, "elsewhere")).data, "html.parser"
     )
     lines = [[cell.text for cell in line.find_all("td")] for line in page.find_all("tr")][1:]
     assert [line[0] for line in lines] == ["c", "d", "e"]

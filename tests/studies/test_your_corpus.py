@@ -155,6 +155,17 @@ def test_without_labels_those_of_other_corpora_advise():
     assert table.loc["new", "advice"] == UNKNOWN
 
 
+def test_what_may_be_expected_is_the_interval_of_one_more_corpus(monkeypatch):
+    rows = [("x", "a", "s", 7.0), ("x", "b", "s", 9.0), ("", "a", "s", 1.0)]
+    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
+    monkeypatch.setattr(your_corpus, "with_recorded", lambda own: table)
+    half = 12.706 * np.sqrt(3)  # as above
+    said = your_corpus.expected("s")
+    assert said.startswith("From x, on 2 corpora") and "+7.0 to +9.0 points" in said and "+8.0 in the mean" in said
+    assert f"may be {8 - half:+.1f} to {8 + half:+.1f}" in said
+    assert your_corpus.expected("another") == ""
+
+
 def test_other_corpora_are_those_of_systems_that_begin_alike():
     rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
     table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
