@@ -352,7 +352,7 @@ def expected(system: str) -> str:
             gain, ends = others[system], _of_a_further_corpus(others, RIVAL).loc[system]
             few, most, low, high = (f"{each:+.1f}" for each in (gain.min(), gain.max(), *ends))
             said.append(
-                f"From {start or 'random weights'}, on {len(gain)} corpora whose labels were hidden from it, *{system}* "
+                f"From {start or 'random weights'}, on {len(gain)} corpora whose labels were hidden, *{system}* "
                 f"is {few} to {most} points of {CHOSEN_BY} from {RIVAL}, {gain.mean():+.1f} in the mean. As these "
                 f"differ, it may be {low} to {high} on one more corpus (95 %)."
             )

@@ -75,7 +75,10 @@ def test_what_is_a_point_behind_elsewhere_is_not_only_ahead(monkeypatch):
     (mixed, ahead) = advice.borne_out([every, every._replace(collections=("a", "c"))])["the rows"]
     assert (mixed, ahead) == (advice.MIXED, advice.AHEAD)
     table = advice.borne_out([every])
-    assert table.loc[0, "its name"] == "A" and table.loc[0, "against"] == "B (the public encoder, untrained)"
+    assert (
+        table.loc[0, "its name"] == "A (the public encoder, untrained)"
+        and table.loc[0, "against"] == "B (the public encoder, untrained)"
+    )
 
 
 def test_how_large_a_corpus_the_rows_are_of_and_what_encoding_takes(monkeypatch):
