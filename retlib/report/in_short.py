@@ -43,7 +43,7 @@ ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
 SHOWN = 6
 # What a box calls a system by, which differs from collection to collection.
 CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
-# Lines of values of a box.
+# Lines of values of a box where they are in sight.
 TOLD = 5
 
 
@@ -124,15 +124,16 @@ class Shown:
         if told.empty:
             return [], []
         listed = [f"- *{'; '.join(each.index)}*: {text}." for text, each in told.groupby(told, sort=False)]
-        more = [f"- and {len(listed) - TOLD} more, in the tables of the page."] if len(listed) > TOLD else []
         lacking = [name for name in self.systems if name not in {*CHOSEN, *values}]
         none = [f"- Not in these rows: {'; '.join(lacking)}."] if lacking else []
         answers = [_answered(each, asked, digits) for asked, each in gaps.items()]
         if {*values} & {*self.systems} > {self.near}:
             answers.append(_stays(enough, self.near, digits, near, lacking))
         head = self._head(found, [line.collection for line in lines if line.name in told], bool(trained))
-        values = [*listed[:TOLD], *more, *none, ""]
-        return ([head, *answers], [f"{self.heading or self.measure}:\n", *values]) if answers else ([], [head, *values])
+        if answers:
+            return [head, *answers], [f"{self.heading or self.measure}:\n", *listed, *none, ""]
+        more = [f"- and {len(listed) - TOLD} more, in the tables of the page."] if len(listed) > TOLD else []
+        return [], [head, *listed[:TOLD], *more, *none, ""]
 
     @property
     def _chosen(self) -> list[str]:
