@@ -40,7 +40,7 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
     parts = [_recalls(run, qrels, recalls)] if recalls else []
     if others := [measure for measure in parsed if str(measure) not in recalls]:
         parts.append(_measured(run, qrels, others))
-    values = pd.concat(parts, ignore_index=True)
+    values = pd.concat(parts)
     # As asked for, and the queries of each in the order of the judgments.
     asked = [str(measure) for measure in parsed]
     return values.sort_values("measure", key=lambda names: names.map(asked.index), kind="stable", ignore_index=True)
@@ -74,7 +74,7 @@ def _recalls(run: pd.DataFrame, qrels: pd.DataFrame, cutoffs: dict[str, int]) ->
         # A query without a relevant document has recall 0, as ir-measures has it.
         value = np.nan_to_num(hits / total.to_numpy())
         parts.append(pd.DataFrame({"query_id": queries, "measure": name, "value": value}))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts)
 
 
 def _parse(measures: Sequence[str]) -> list:

@@ -162,7 +162,7 @@ class Results:
             return []
         factors = sum(weight**2 for weight in weights), sum(weights) ** 2
         parts = zip(factors, self._between_seeds(tuple(collections), measure), strict=False)
-        return [(factor * variance / seeds, freedom) for factor, (variance, freedom) in parts if factor * variance > 0]
+        return [(factor * variance / seeds, freedom) for factor, (variance, freedom) in parts]
 
     def _between_seeds(self, collections: tuple[str, ...], measure: str) -> tuple[tuple[float, int], ...]:
         """`between_seeds` of the systems that have the same seeds; empty where there are no two."""
@@ -175,8 +175,7 @@ class Results:
                 means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
             most = max((len(each) for each in means.values()), default=0)
             together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
-            several = most > 1 and min(together.shape) > 1
-            self._variances[where] = between_seeds(together) if several else ()
+            self._variances[where] = between_seeds(together) if min(together.shape) > 1 else ()
         return self._variances[where]
 
     def compared(self, collection: str, measure: str, a: str, b: str | None = None, on: str = "") -> Comparison:

@@ -155,7 +155,7 @@ class Evidence:
         more = (
             f"; one as large as {whose} {takes}"
             if takes
-            else f"; that {'of the paper' if self.paper else 'here'} {beyond}"
+            else f"; that {'here' if self.paper is None else 'of the paper'} {beyond}"
         )
         return f"effects show from {self.shown(self.margin + small)} on{more}"
 
@@ -308,10 +308,11 @@ def rising(
     weights = np.arange(len(values)) - (len(values) - 1) / 2
     weights /= (weights**2).sum()
     slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
-    found, steps = average([compare(slope, slope * 0, clusters)], pooled(weights)), []
-    for place, (before, after) in enumerate(zip(values, values[1:], strict=False)):
-        step = np.eye(len(values))[place + 1] - np.eye(len(values))[place]
-        steps.append(average([compare(after, before, clusters)], pooled(step)))
+    found = average([compare(slope, slope * 0, clusters)], pooled(weights))
+    steps = [
+        average([compare(after, before, clusters)], pooled(step))
+        for step, before, after in zip(np.diff(np.eye(len(values)), axis=0), values, values[1:], strict=False)
+    ]
     p_for, p_falls = above(found)
     # Two tests speak against a rise, the line and the steps, of which there are several: each is paid for.
     against = min(len(steps) * min(1 - step.p_greater() for step in steps), p_falls)

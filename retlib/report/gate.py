@@ -28,7 +28,7 @@ DEEPEST = 1 / 20
 GATED = ("greater", "equivalent", "trend", "linear", "fewer", "above_at_end", "above_throughout")
 
 
-def gated(records: Records, spec: Mapping, each: Evidence, condition: bool = False) -> Evidence:
+def gated(records: Records, spec: Mapping, each: Evidence, condition: bool) -> Evidence:
     """A comparison, closed where its measure is too deep, or a trained system still learns or is below its own start.
 
     A system still learns if, on average over seeds, its best score of the last fifth of the training is above the best

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from itertools import product
 
 import ir_measures
@@ -224,7 +225,10 @@ def test_one_seed_without_clusters_is_the_paired_t_test():
     assert found.interval() == pytest.approx(tuple(expected.confidence_interval(0.95)))
     assert found.p_greater() == pytest.approx(stats.ttest_rel(a[0], b[0], alternative="greater").pvalue)
     assert found.p_greater(0.2) == pytest.approx(stats.ttest_rel(a[0] - 0.2, b[0], alternative="greater").pvalue)
-    assert (found.freedom, found.queries, found.seeds) == (39, 40, 1)
+    assert compare(b, a).p_value() == pytest.approx(expected.pvalue)
+    assert (found.freedom, found.queries, found.seeds, found.by_seed) == (39, 40, 1, {})
+    two = compare(a[:2], b[:2])
+    assert (two.freedom, two.p_value()) == (1, pytest.approx(stats.ttest_rel(a[0][:2], b[0][:2]).pvalue))
 
 
 def test_clusters_of_one_change_nothing():
@@ -266,7 +270,8 @@ def test_a_system_without_seeds_is_compared_with_every_seed():
     assert found.effect == pytest.approx(a.to_numpy().mean() - alone.to_numpy().mean())
     copies = pd.concat([alone] * 3, axis=1).set_axis([0, 1, 2], axis=1)
     assert found == compare(a, copies)
-    assert compare(alone, a).effect == pytest.approx(-found.effect)
+    turned = compare(alone, a)
+    assert (turned.effect, turned.error, turned.seeds) == pytest.approx((-found.effect, found.error, 3))
 
 
 def simulated(rng, queries=80, seeds=3, query=1.0, seed=0.2, both=1.0, size=2, cluster=0.5):
@@ -313,6 +318,10 @@ def test_same_seeds_are_those_that_all_share():
     assert left.columns.tolist() == right.columns.tolist() == [1, 2]
     left, right = same_seeds(a, b[[0]].set_axis([7], axis=1))
     assert left.equals(a) and right.columns.tolist() == [7]
+    left, right = same_seeds(a, b[[0, 1]].set_axis([2, 3], axis=1))
+    assert left.columns.tolist() == right.columns.tolist() == [2]
+    left, right = same_seeds(a[[0]], b[[1]])
+    assert left.columns.tolist() == [0] and right.columns.tolist() == [1]
     with pytest.raises(DataError, match="no seed in common"):
         same_seeds(a, b.set_axis([5, 6, 7], axis=1))
 
@@ -322,6 +331,7 @@ def test_equivalence_is_two_one_sided_tests():
     upper, lower = stats.t.cdf((0.2 - 1) / 0.3, 20), stats.t.sf((0.2 + 1) / 0.3, 20)
     assert found.p_equivalent(1) == pytest.approx(max(upper, lower))
     assert found.p_equivalent(1) == pytest.approx(upper)
+    assert replace(found, effect=-0.2).p_equivalent(1) == pytest.approx(upper)
     assert found.p_equivalent(0.1) > 0.5  # the effect itself is beyond the margin
     # A 90 % interval within the margin is the same decision at 5 %.
     low, high = found.interval(0.9)
@@ -374,6 +384,8 @@ def test_rows_precision_looks_within_blocks_of_rows():
     assert rows_precision(queries, documents, groups, size=2) == pytest.approx(3 / 4)
     assert rows_precision(queries, documents, groups, size=3) == pytest.approx((2 + 1) / 4)
     assert rows_precision(queries, documents, groups) == pytest.approx(2 / 4)
+    # Of equal scores the first wins: one hit in the thousand rows of a block, and the last row by itself.
+    assert rows_precision(np.ones((1001, 1)), np.ones((1001, 1)), np.arange(1001)) == pytest.approx(2 / 1001)
 
 
 def test_held_out_names_an_empty_split(toy):
@@ -396,6 +408,7 @@ def test_the_average_of_one_comparison_is_itself():
     found = _drawn(np.random.default_rng(0), [3, 4, 5], np.array([0.1, -0.2, 0.4]))
     mean = average([found])
     assert (mean.effect, mean.error, mean.freedom) == pytest.approx((found.effect, found.error, found.freedom))
+    assert mean.by_query == pytest.approx(found.by_query) and mean.by_seed == pytest.approx(found.by_seed)
 
 
 def test_what_a_seed_changes_on_all_data_sets_does_not_average_out():
@@ -405,13 +418,20 @@ def test_what_a_seed_changes_on_all_data_sets_does_not_average_out():
     mean = average([compare(values, values * 0), compare(other, other * 0)])
     # Means by seed are 1.5 and 4.5: a variance of 4.5 over two seeds.
     assert (mean.effect, mean.error, mean.freedom) == pytest.approx((3.0, 1.5, 1.0))
-    assert (mean.queries, mean.seeds) == (9, 2)
+    assert (mean.queries, mean.seeds, mean.by_seed) == (9, 2, {0: 1.5, 1: 4.5})
+    # A third data set, on which nothing was trained, adds no seeds; each counts for a third.
+    still = pd.DataFrame({0: [1.5] * 6})
+    mean = average([compare(each, each * 0) for each in (values, other, still)])
+    assert (mean.effect, mean.error, mean.freedom) == pytest.approx((2.5, 1.0, 1.0))
+    assert (mean.queries, mean.seeds) == (15, 1)
 
 
-def test_other_seeds_are_other_trainings():
-    a, b = (pd.DataFrame([[1.0, 3.0]] * 4, columns=columns) for columns in ([0, 1], [2, 3]))
+@pytest.mark.parametrize("seeds", [[2, 3], [1, 2]])
+def test_other_seeds_are_other_trainings(seeds):
+    """One that they share says nothing of how another would change them all."""
+    a, b = (pd.DataFrame([[1.0, 3.0]] * 4, columns=columns) for columns in ([0, 1], seeds))
     mean = average([compare(a, a * 0), compare(b, b * 0)])
-    assert (mean.error, mean.freedom) == pytest.approx(((1 + 1) ** 0.5 / 2, 2.0))
+    assert (mean.error, mean.freedom, mean.by_seed) == (pytest.approx((1 + 1) ** 0.5 / 2), 2.0, {})
 
 
 def test_an_average_over_data_sets_errs_as_often_as_it_says():

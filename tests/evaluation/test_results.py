@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -59,11 +60,25 @@ def test_a_system_whose_name_begins_another_is_not_taken_for_it():
     made.add_queries("quora", "test", "DE, batch 2", 5, values([0, 0, 0]), CLUSTERS)
     assert made.per_query(*KEY, "DE").columns.tolist() == [0, 1]
     assert made.systems(*KEY) == ["BM25", "DE", "DE, batch 2"]
+    assert made.of_system("D").empty and len(made.of_system("DE")) == 2
 
 
 def test_clusters_belong_to_their_queries():
     assert some().clusters(*KEY).to_dict() == CLUSTERS.to_dict()
     assert some().clusters(*KEY).index.tolist() == QUERIES
+    with pytest.raises(DataError, match="no R@1 on 'quora'"):
+        some().clusters("quora", "test", "R@1")
+
+
+def test_a_system_is_trained_that_has_steps_in_any_row_or_several_seeds_of_the_measure():
+    made = some()
+    for system, seed in (("DE", 0), ("BM25", 0), ("BM25", 1), ("one", 0)):
+        made.add_row(**row(system, seed) | {"measure": "seconds"})
+    made.add_row(**row("one", steps=30.0))
+    made.add_row(**row("two", 0))
+    made.add_row(**row("two", 1))
+    found = {system: made.trained(system, "AP@100") for system in ("DE", "BM25", "one", "two")}
+    assert found == {"DE": True, "BM25": False, "one": True, "two": True}
 
 
 @pytest.mark.parametrize(
@@ -302,3 +317,28 @@ def test_what_seeds_change_is_known_from_all_trained_systems():
     # The difference is the same for every question and seed, so that all of its error is that of other seeds.
     assert pair.error == pytest.approx(np.sqrt(2 * alone / 3), rel=1e-3) and pair.freedom == pytest.approx(freedom)
     assert pair.effect == pytest.approx(100 * (noise[0, 0] - noise[1, 0]), abs=1e-2)
+
+
+def test_systems_are_compared_in_points_alone_in_pairs_and_across_collections():
+    """By hand: of A, B and C seeds leave a variance of 3 with 4 degrees of freedom, and what they share is 3 with 2."""
+    made, queries = Results(), pd.Index(["a", "b", "c", "d"], name="query_id")
+    shifts = {"A": (-3, 0, 3), "B": (0, 0, 0), "C": (-3, 0, 3), "BM25": (-10,)}
+    for (place, less), (system, of_seeds) in product((("quora", 0), ("other", 10)), shifts.items()):
+        for seed, shift in enumerate(of_seeds):
+            points = np.array([0, 40, 60, 100]) + shift - less
+            made.add_queries(
+                place, "test", system, seed, values(points / 100, queries=queries), pd.Series(queries, queries)
+            )
+            made.add_row(**row(system, seed) | {"collection": place})
+    for given, effect, parts in (
+        (("B",), 50, [(5200 / 3 / 4, 3), (1, 4), (1, 2)]),  # the queries' part, and two of seeds
+        (("A", "C"), 0, [(2, 4)]),
+        (("B", "BM25"), 10, [(1, 4), (1, 2)]),
+        (("BM25", "B"), -10, [(1, 4), (1, 2)]),
+        (("A", "C", "other"), 10, [(1, 4), (1, 2)] * 2),  # nothing is known to be shared across collections
+    ):
+        found, variance = made.compared("quora", "AP@100", *given), sum(part for part, _ in parts)
+        freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
+        expected = pytest.approx((effect, variance, freedom), rel=1e-3, abs=1e-3)
+        assert (found.effect, found.error**2, found.freedom) == expected, given
+    assert made.pooled([(1, "A")], ["nowhere"], "AP@100", 3) == []

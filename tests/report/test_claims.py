@@ -119,6 +119,7 @@ def test_greater(book, effect, expected):
         (0.4, 0.1, {}, HOLDS),  # a small effect is one
         (-0.4, 0.1, {}, CONTRADICTED),
         (0.0, 0.25, {"paper": 3.0}, NO_EFFECT),
+        (0.0, 0.25, {"paper": -3.0}, NO_EFFECT),
         (0.0, 0.25, {"paper": -0.3}, INCONCLUSIVE),  # the paper's is within a point itself
         (0.4, 0.25, {"margin": 0.5}, INCONCLUSIVE),  # more than a direction is asked for
     ],
@@ -203,6 +204,25 @@ def test_trend(book, means, expected):
     (evidence,) = found["evidence"]
     assert evidence.effect == pytest.approx(np.polyfit(range(4), means, 1)[0], abs=1e-3)
     assert (evidence.a, evidence.b) == pytest.approx((means[-1], means[0]), abs=1e-3)
+    assert evidence.label == "from s0 to s3, on quora" and evidence.note == ""
+    assert evidence.text.startswith(" → ".join(f"{mean:.1f}" for mean in means)) and evidence.text.endswith("] a step")
+
+
+@pytest.mark.parametrize(
+    ("systems", "expected"),
+    [
+        # The line falls by 1 with an error of 0.5, and no step is as sure as twice that.
+        (lambda: (level(50), level(49, 2), level(48, 1)), 2 * stats.t.cdf(-2, COUNT - 1)),
+        # One of two steps falls, by 2 with an error of 1: of what a seed changes in both systems alike nothing is left.
+        (lambda: [seeded(mean, (-3, 0, 3), mean == 60) for mean in (50, 62, 60)], 4 * stats.t.cdf(-2, COUNT - 1)),
+        (lambda: (level(50), level(52, 1), level(54)), 1),
+    ],
+)
+def test_what_speaks_against_a_rise_is_paid_for_by_hand(book, systems, expected):
+    record({f"s{i}": by_seed for i, by_seed in enumerate(systems())})
+    each = {"systems": ["11:s0", "11:s1", "11:s2"], "data": "D"}
+    (found,) = verdict_on(book, {"test": "trend", "each": [each]})["evidence"]
+    assert found.p_against == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_trend_is_over_the_seeds_that_all_systems_have(book):
@@ -436,6 +456,12 @@ def test_a_trained_rival_of_one_seed_leaves_an_indication_too(book):
     assert verdict_on(book, {"test": "greater", "each": [pair()]})["verdict"] == INDICATION
 
 
+def test_one_seed_on_one_of_several_data_sets_leaves_an_indication_too(book):
+    record({"A": seeded(60, (0, 1, -1)), "B": level(50)})
+    record({"A": level(60, 1), "B": level(50)}, collection="pydocs")
+    assert verdict_on(book, {"test": "greater", "each": [pair(on="D+E")]})["verdict"] == INDICATION
+
+
 def test_what_comparisons_say_is_counted(book):
     record({"A": level(55, 1), "B": level(50), "C": level(54.5), "D": level(70)})
     each = [pair(), pair(b="C"), pair(b="D")]
@@ -629,6 +655,35 @@ def test_the_variance_between_seeds_is_pooled_over_a_chapters_systems(book):
     (found,) = verdict_on(book, {"test": "linear", "each": [each]})["evidence"]
     half = stats.t.ppf(0.975, 6) * (1.5 * pooled / 3) ** 0.5
     assert found.high - found.low == pytest.approx(2 * half, rel=1e-3)
+    # A system that is not trained has one column, and takes no seeds away from the other.
+    each = terms((1, "D", "D"), (-1, "BM25", "D"))
+    (found,) = verdict_on(book, {"test": "linear", "each": [each]})["evidence"]
+    half = stats.t.ppf(0.975, 6) * (pooled / 3) ** 0.5
+    assert found.high - found.low == pytest.approx(2 * half, rel=1e-3)
+
+
+def test_what_a_seed_changes_in_all_systems_goes_out_of_their_difference(book):
+    seeds = -3, 0, 3
+    record({"A": seeded(60, seeds, 1), "B": seeded(50, seeds, 0), "BM25": level(50)})
+    record({"one": level(55, 1)}, steps={"one": {0: 80}})
+    of_queries = stats.t.ppf(0.975, COUNT - 1)  # their error of 1
+    for each, half in (
+        (terms((1, "A", "D"), (-1, "B", "D")), of_queries),
+        (terms((2, "B", "D"), (-1, "BM25", "D")), stats.t.ppf(0.975, 2) * (4 * 9 / 3) ** 0.5),
+        (terms((1, "one", "D"), (-1, "BM25", "D")), of_queries),  # of one seed nothing is said
+    ):
+        (found,) = verdict_on(book, {"test": "linear", "each": [each]})["evidence"]
+        assert found.high - found.low == pytest.approx(2 * half, rel=1e-3)
+    (found,) = verdict_on(book, {"test": "greater", "each": [pair()]})["evidence"]
+    assert found.high - found.low == pytest.approx(2 * of_queries, rel=1e-3)
+
+
+def test_seeds_that_not_all_systems_have_say_nothing_of_their_variance(book):
+    """By hand: the means of the two shared seeds are -1 and 1, and leave squares of 1, 1, 1, 1, 4 and 4."""
+    record({"A": seeded(60, (0, 0, 0), 0), "B": seeded(60, (0, 0, 0), 0), "C": {1: 57 + 0 * NOISE, 2: 63 + 0 * NOISE}})
+    record({"C": {3: 90 + 0 * NOISE}})
+    (found,) = verdict_on(book, {"test": "greater", "each": [pair()]})["evidence"]
+    assert found.high - found.low == pytest.approx(2 * stats.t.ppf(0.975, 2) * (2 * 12 / 2 / 3) ** 0.5, rel=1e-3)
 
 
 def test_the_variance_of_an_average_is_that_of_each_models_average(book):
@@ -636,6 +691,17 @@ def test_the_variance_of_an_average_is_that_of_each_models_average(book):
         record({"A": seeded(60, (-sign, 0, sign), 0), "B": seeded(50, (0, 0, 0), 1)}, collection=collection)
     (found,) = verdict_on(book, {"test": "greater", "each": [pair(on="D+E")]})["evidence"]
     assert found.high - found.low == pytest.approx(2 * stats.t.ppf(0.975, 2 * COUNT - 2) * 0.5**0.5, rel=1e-2)
+
+
+def test_an_average_is_over_as_many_seeds_as_the_data_set_with_the_fewest_has(book):
+    """By hand: the seeds' means are -1 and 1, and leave squares of 1, 1, 1, 1, 4 and 4."""
+    for collection, seeds in (("quora", 3), ("pydocs", 2)):
+        shifts = {"A": (0, 0, 0), "B": (0, 0, 0), "C": (-3, 3, 0)}
+        record({name: seeded(60, each[:seeds], 0) for name, each in shifts.items()}, collection=collection)
+    record({"here alone": seeded(60, (-9, 9, 0), 0)})
+    (found,) = verdict_on(book, {"test": "greater", "each": [pair(on="D+E")]})["evidence"]
+    assert found.seeds == 2
+    assert found.high - found.low == pytest.approx(2 * stats.t.ppf(0.975, 2) * (2 * 12 / 2 / 2) ** 0.5, rel=1e-3)
 
 
 def test_experiments_are_compared_with_each_other(book):
@@ -997,11 +1063,14 @@ def test_what_is_said_of_a_claim_names_what_its_binding_has(name):
             "one as large as the paper's takes more than 100 times as many questions and more than 100 times as many "
             "seeds",
         ),
-        (-1.0, {}, "effects show from +2.52 on"),
-        (1.0, {"margin": 0.5}, "effects show from +3.02 on"),
+        (-1.0, {}, "effects show from +2.52 on; that here points the other way"),
+        (1.0, {"paper": -5.0}, "effects show from +2.52 on; that of the paper points the other way"),
+        (1.0, {"paper": 0.0}, "effects show from +2.52 on; that of the paper points the other way"),
+        (1.0, {"margin": 0.5}, "effects show from +3.02 on; one as large as here takes about 26 times"),
+        (0.5, {"margin": 1.0}, "effects show from +3.52 on; that here is within the margin"),
         (1.0, {"margin": -0.5}, "effects show from +2.02 on"),
         (2.0, {"test": "equivalent", "margin": 3.0}, "effects within 0.48 of 0 show"),
-        (1.0, {"test": "equivalent", "margin": 1.5}, "none can show"),
+        (1.0, {"test": "equivalent", "margin": 1.5}, "over the paper none can show"),
         (9.0, {}, None),
     ],
 )

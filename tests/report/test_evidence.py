@@ -1,5 +1,8 @@
 """Tests of claims on weighted sums and on limits, against numbers by hand; the others are in test_claims.py."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +13,7 @@ from scipy import stats
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
-from retlib.report.evidence import _independent, _sum, printed
+from retlib.report.evidence import LEVEL, Evidence, _independent, _sum, printed
 from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": f"{name.lower()}-0.1"}} for name in "DEF"}
@@ -68,6 +71,8 @@ def test_a_value_beside_a_printed_number_is_told_as_their_difference():
     assert (found.a, found.b, found.effect) == pytest.approx((35, 25, 10), abs=1e-4)
     assert found.p_for == pytest.approx(stats.t.sf(10 / error, 3), abs=1e-5)
     assert found.text.startswith("35.0 against 25.0, +10.00 [")
+    alike = linear(made, (1, "x:A", "D"), within=40)
+    assert (alike.effect, alike.note) == (pytest.approx(35, abs=1e-4), "within 40 points")
 
 
 def test_queries_that_a_term_lacks_do_not_count():
@@ -84,6 +89,8 @@ def test_terms_that_share_no_queries_are_no_comparison():
     put(made, "B", {0: [20, 30]}, index=queries(2, first=1), data="E")
     with pytest.raises(DataError, match="share no queries"):
         linear(made, (1, "x:A", "D"), (-1, "x:B", "E"))
+    put(made, "C", {0: [10, 25]}, data="F")
+    assert linear(made, (1, "x:A", "D"), (-1, "x:C", "F")).queries == 2  # as many as it takes
 
 
 def test_a_system_without_seeds_goes_with_every_seed():
@@ -215,12 +222,13 @@ def test_a_margin_must_be_exceeded():
     assert found.p_for == pytest.approx(0.5, abs=1e-5) and found.p_against == pytest.approx(1 - found.p_for)
     assert found.note == "more than 15 points"
     assert linear(made, (1, "x:A", "D"), (-1, "x:B", "D"), margin=-40).p_for < 0.01
+    assert linear(made, (1, "x:A", "D"), (-1, "x:B", "D"), margin=0.5).note == "more than 0.5 points"
 
 
 DIFFERENCES = np.array([0.3, -0.1, 0.1, 0.2, 0.0])
 
 
-@pytest.mark.parametrize("shift", [0.0, -0.6, 0.4, 1.2, -3.0])
+@pytest.mark.parametrize("shift", [0.0, -0.6, 0.4, 0.5, 1.2, -3.0])
 def test_within_is_two_one_sided_tests(shift):
     made = Results()
     put(made, "A", {0: 50 + DIFFERENCES + shift})
@@ -234,6 +242,10 @@ def test_within_is_two_one_sided_tests(shift):
     assert found.p_against == pytest.approx(min(1, 2 * min(1 - above, 1 - below)), abs=1e-3)
     assert (found.p_for < 0.05, found.p_against < 0.05) == (shift == 0, abs(shift) > 1)
     assert found.note == "within 0.5 points"
+    assert found.p_none == 1 and found.alike  # what has a margin of its own is not asked for an effect
+    assert (found.names, found.place) == (["A on d, 10 % of the labels", "B on d, 10 % of the labels"], "R@1")
+    for weight in (-2, 1):
+        assert linear(made, (1, "x:A", "D"), (weight, "x:B", "D")).names == ()
 
 
 def test_within_works_on_independent_samples_too():
@@ -374,14 +386,31 @@ def test_a_sum_is_shown_by_a_sentence_with_its_values():
     found = linear(made, (2, "x:A", "D"), (-1, "x:B", "D"), (-1, "x:C", "D"), **more)
     assert found.told.startswith("R@1: A gains 60.0 over B, C -20.0 over A, on d, 10 % of the labels: +80.00 [")
     assert found.label == "R@1: A gains … over B, C … over A, on d, 10 % of the labels"
+    put(made, "C", {0: [60, 60, 60]}, data="E")
+    found = linear(made, (2, "x:A", "D"), (-1, "x:B", "D"), (-1, "x:C", "E"), **more)
+    assert found.label == "R@1: A gains … over B, C … over A"  # which are on two
 
 
 def test_what_queries_alone_contribute_to_a_sum_over_data_sets():
     """With one seed they are all of the error of a sum of independent means: variances add, times squared weights."""
     draw = np.random.default_rng(0)
-    values = [pd.DataFrame({0: draw.random(size)}, [f"{size}-{i}" for i in range(size)]) for size in (8, 5)]
+    weights = 1, -2, 0.5
+    values = [pd.DataFrame({0: draw.random(size)}, [f"{size}-{i}" for i in range(size)]) for size in (8, 5, 6)]
     clusters = [pd.Series(value.index, value.index) for value in values]
-    found = _independent([1, -2], values, clusters, ())
-    by_hand = sum(w**2 * value[0].var() / len(value) for w, value in zip((1, -2), values, strict=True))
-    assert found.effect == pytest.approx(values[0][0].mean() - 2 * values[1][0].mean())
+    found = _independent(weights, values, clusters, ())
+    by_hand = sum(w**2 * value[0].var() / len(value) for w, value in zip(weights, values, strict=True))
+    assert found.effect == pytest.approx(sum(w * value[0].mean() for w, value in zip(weights, values, strict=True)))
     assert found.error**2 == pytest.approx(by_hand) and found.by_query[0] == pytest.approx(by_hand)
+    pooled = _independent(weights, values, clusters, [(9.0, 4)])  # what seeds change is added as it is
+    assert pooled.error**2 == pytest.approx(by_hand + 9) and pooled.by_query[0] == pytest.approx(by_hand)
+
+
+def test_what_a_ratio_takes_goes_by_its_logarithm():
+    found = Evidence("", 0, 0, math.log(2), 0, 1, 0.2, 0.8, 3, 9, smallest=math.log(8), ratio=True, counted="")
+    assert found.decides(LEVEL) == "effects show from x8.00 on; one as large as here takes about 9 times as many seeds"
+    paper = replace(found, paper=4.0)
+    assert paper.decides(LEVEL).endswith("; one as large as the paper's takes about 3 times as many seeds")
+    assert paper.told == ": 0 against 0, x2.00 [x1.00, x2.72], paper x4"
+    assert (found.shown(math.log(5000)), found.shown(math.log(0.025))) == ("x5e+03", "x0.025")
+    points = replace(found, ratio=False, smallest=10, effect=1)
+    assert points.decides(LEVEL).endswith(" takes about 100 times as many seeds")

@@ -275,6 +275,15 @@ def test_stale_negatives_have_the_lists_for_their_state_and_count_their_seconds(
     assert set(sampler.clock.seconds) == {"sampling", "encoding corpus", "encoding queries", "search"}
 
 
+@pytest.mark.parametrize(
+    ("name", "parts"), [("in batch", {"sampling"}), ("lists", {"sampling"}), ("retrieved", {"sampling", "search"})]
+)
+def test_seconds_are_counted_by_what_they_go_into(name, parts):
+    sampler = SAMPLERS[name](judged())
+    closed(sampler, 0)
+    assert set(sampler.clock.seconds) == parts
+
+
 # --- retrieval in every step -----------------------------------------------------------------------
 
 
@@ -338,9 +347,10 @@ class Empty:
     ("rows", "expected"), [([8, -1, -1], [0, -1, 1]), ([-1, -1, -1], [-1, -1, 1]), ([3, -1, -1], [1, -1, -1])]
 )
 def test_places_that_a_search_leaves_empty_are_ignored(rows, expected):
-    task = judged(relevant=[[3]] * len(RELEVANT))
-    batch = closed(samplers.retrieved(task, *COMMON, Empty(rows), 3), 0)
-    assert batch.targets.tolist() == [expected] * BATCH
+    for texts in (False, True):
+        task = judged(texts, relevant=[[3]] * len(RELEVANT))
+        batch = closed(samplers.retrieved(task, *COMMON, Empty(rows), 3), 0)
+        assert batch.targets.tolist() == [expected] * BATCH
 
 
 def test_an_index_that_does_not_fit_is_an_error():
@@ -357,16 +367,17 @@ def test_an_index_that_does_not_fit_is_an_error():
 def test_encodings_that_are_no_numbers_are_an_error():
     batch = SAMPLERS["retrieved"](judged()).batch(7)
     with pytest.raises(RetlibError, match="step 7.*learning rate"):
-        batch.close(np.full((BATCH, 3), np.nan, dtype=np.float32))
+        batch.close(np.array([[np.nan, 1, 1]] + [[1] * 3] * (BATCH - 1), dtype=np.float32))
 
 
 @pytest.mark.parametrize(
     ("make", "match"),
     [
         (lambda: samplers.random(judged(), *COMMON, 0), "n = 0"),
-        (lambda: samplers.retrieved(judged(), *COMMON, index.build("Exact", VECTORS), 1), "n = 1"),
+        (lambda: samplers.retrieved(judged(), *COMMON, index.build("Exact", VECTORS), 1), "n = 1 .*at least 2"),
         (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS[:-1]), "6 lists for 7 queries"),
         (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS + 1), "none of the 9"),
+        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS - 1), "none of the 9"),
     ],
 )
 def test_what_cannot_be_is_an_error(make, match):
@@ -413,6 +424,13 @@ def test_options_have_defaults_and_are_checked():
     assert negatives.options("bm25", {"n": 3}) == {"n": 3, "depth": 200}
     with pytest.raises(SettingError, match="Valid: depth, n"):
         negatives.options("bm25", {"width": 3})
+
+
+def test_an_option_without_a_default_must_be_given(monkeypatch):
+    monkeypatch.setattr(negatives.NEGATIVES, "get", lambda name: lambda inputs, n, depth=3: None)
+    assert negatives.options("mine", {"n": 2}) == {"n": 2, "depth": 3}
+    with pytest.raises(SettingError, match="'mine' negatives need a value for n"):
+        negatives.options("mine", {"depth": 4})
 
 
 def test_what_negatives_are_and_have_unless_they_are_told():

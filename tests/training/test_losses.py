@@ -191,6 +191,10 @@ def test_of_equal_scores_the_one_further_left_comes_first():
     targets = torch.tensor([[NEGATIVE, POSITIVE, NEGATIVE]], dtype=torch.int8)
     expected = math.log(2) * ((1 - 1 / 2) + (1 / 2 - 1 / 3)) / 2
     assert losses.lambdarank_mrr(torch.zeros(1, 3), targets).item() == pytest.approx(expected)
+    # The positive is 12th of 40: an order that need not be stable loses its place.
+    targets = torch.tensor([[POSITIVE if j == 11 else NEGATIVE for j in range(40)]], dtype=torch.int8)
+    expected = math.log(2) * sum(abs(1 / 12 - 1 / rank) for rank in range(1, 41)) / 39
+    assert losses.lambdarank_mrr(torch.zeros(1, 40), targets).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
