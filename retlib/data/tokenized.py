@@ -17,8 +17,6 @@ from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, cons
 
 # The columns of documents that are read in two parts with a separator between.
 TWO_PARTS = (("sentence", "context"), ("title", "text"))
-# So many documents are tokenized once and kept: every system and seed of a study encodes them.
-KEPT = 32_768
 # More tokens than any text has: where nothing is cut.
 WHOLE = 2**31 - 1
 
@@ -70,16 +68,10 @@ class TokenizedCollection:
     @cached_property
     def documents(self) -> TokenTable:
         """A row for each document."""
-        return self._tokenized(slice(None))
+        return self.block(slice(None))
 
     def block(self, rows: slice | np.ndarray) -> TokenTable:
-        """Token rows of some documents; those of a slice are kept where there are few documents."""
-        count = len(self.collection.documents)
-        if isinstance(rows, slice) and count <= KEPT:
-            return self.documents.take(np.arange(count)[rows])
-        return self._tokenized(rows)
-
-    def _tokenized(self, rows: slice | np.ndarray) -> TokenTable:
+        """Token rows of some documents, which are not kept."""
         frame = self.collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         if parts and isinstance(self.tokenizer, WordPiece):

@@ -116,7 +116,8 @@ class Shown:
         for line, asked, pair in pairs:
             tries = len(line.known) ** sum(each in CHOSEN for each in asked)
             p_value = _p_value(found, line.collection, self.measure, pair, tries)
-            gaps.setdefault(tuple(asked), {})[line.name] = digits.gap(*line.row[pair]), p_value
+            gap = digits.gap(*line.row[pair]) if pair[0] != pair[1] else np.nan  # what is chosen is the other
+            gaps.setdefault(tuple(asked), {})[line.name] = gap, p_value
         # Where there is an answer, what it rests on.
         lines = [line for line in lines if not gaps or any(line.name in each for each in gaps.values())]
         told = pd.Series({line.name: line.text(self.systems, digits) for line in lines}, dtype=object)
@@ -261,6 +262,8 @@ def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[
             chance = _chance([name for name in names if sure[name]], len(names)) if sure else ""
             by = f", by {size}{'' if digits.unit else ' points'}{chance}" if sign else ""
             parts.append(f"{word} {other} on {where}{by}")
+    if same := [name for name, (gap, _) in gaps.items() if np.isnan(gap)]:
+        parts.append(f"{other} itself on {'; '.join(same)}")
     unit = f", in {digits.unit}," if digits.unit else ""
     return f"**Here{unit} {one} is {', and '.join(parts)}.**\n"
 

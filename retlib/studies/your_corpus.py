@@ -343,20 +343,34 @@ def elsewhere(table: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
     return found.loc[:, count == count.max()].dropna().assign(**{RIVAL: 0.0})
 
 
-def expected(system: str) -> str:
-    """What a system that saw no label gains over BM25 on published corpora, and may gain on one more: sentences."""
+def expected(system: str, read: Sequence[str] = ()) -> str:
+    """What a system that none of their labels taught gains on published corpora, and may gain on one more: sentences.
+
+    Parameters
+    ----------
+    system : str
+    read : sequence of str
+        Corpora whose sources its start was trained on; what is left without them is said, too.
+    """
     table, said = with_recorded(pd.DataFrame()), []
     for start in table["start"].unique():
         others = elsewhere(table, "", start)
-        if system in others and len(others) > 1:
-            gain, ends = others[system], _of_a_further_corpus(others, RIVAL).loc[system]
-            few, most, low, high = (f"{each:+.1f}" for each in (gain.min(), gain.max(), *ends))
-            said.append(
-                f"From {start or 'random weights'}, on {len(gain)} corpora whose labels were hidden, *{system}* "
-                f"is {few} to {most} points of {CHOSEN_BY} from {RIVAL}, {gain.mean():+.1f} in the mean. As these "
-                f"differ, it may be {low} to {high} on one more corpus (95 %)."
-            )
+        if system in others:
+            whose = f"From {start or 'random weights'} *{system}*"
+            said.append(f"{whose}, on {_expected(others, system)}.")
+            fresh = others.drop(index=[name for name in read if name in others.index])
+            if 1 < len(fresh) < len(others):
+                said[-1] += f" Without those whose sources that encoder has read, on {_expected(fresh, system)}."
     return "\n\n".join(said)
+
+
+def _expected(others: pd.DataFrame, system: str) -> str:
+    gain, ends = others[system], _of_a_further_corpus(others, RIVAL).loc[system]
+    few, most, low, high = (f"{each:+.1f}" for each in (gain.min(), gain.max(), *ends))
+    return (
+        f"{len(gain)} corpora whose labels were hidden: {few} to {most} points of {CHOSEN_BY} above {RIVAL}, "
+        f"{gain.mean():+.1f} in the mean, and as these differ {low} to {high} on one more corpus (95 %)"
+    )
 
 
 def agreement(table: pd.DataFrame) -> str:

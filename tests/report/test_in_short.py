@@ -195,6 +195,20 @@ def test_a_box_answers_before_it_lists(monkeypatch):
     assert "Here C is behind A on all 3 collections, by 40.0 points." in box
     assert "level with B" in answers(monkeypatch, on("x", A=[0.5], B=[0.5]), systems=["A", "B"], answers=[["A", "B"]])
     assert "Here" not in answers(monkeypatch, found, systems=["A"], answers=[["A", "nobody"]])
+    trained = on("xz", "AB", A=[0.5, 0.7], B=[0.4, 0.8])
+    box = answers(monkeypatch, trained, systems=["best", "B"], answers=[["best", "B"]])
+    assert "ahead of B on x, by 10.0 points, and B itself on z." in box
+
+
+def test_values_are_folded_behind_an_answer_and_else_in_sight(monkeypatch):
+    found = on("abcdef", A=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], B=[0.05] * 6)
+    before, folded = answers(monkeypatch, found, systems=["A", "B"], answers=[["A", "B"]]).split(
+        ":::{dropdown} The values"
+    )
+    inside, after = folded.split("\n:::\n")
+    assert inside.count("- *") == 6 and "- *" not in before + after and "RR@10 (points of 100" in before
+    seen = answers(monkeypatch, found, systems=["A", "B"])
+    assert seen.count("- *") == in_short.TOLD and "and 1 more" in seen and "dropdown" not in seen
 
 
 def test_what_is_told_agrees_with_what_is_listed(monkeypatch):
