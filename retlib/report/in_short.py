@@ -111,7 +111,8 @@ class Shown:
         pairs = [(line, asked, pair) for line in lines for asked in self.answers if (pair := line.pair(asked))]
         enough = _enough(100 * values, self.systems, self.near)
         near = [line.row[[self.near, enough]] for line in lines] if enough else []
-        digits = _Digits.of(self.unit, [*near, *(line.row[pair] for line, _, pair in pairs)])
+        several = [line.row[pair] for line, _, pair in pairs if pair[0] != pair[1]]
+        digits = _Digits.of(self.unit, [*near, *several])
         gaps: dict[tuple[str, ...], dict[str, tuple[float, float | None]]] = {}
         for line, asked, pair in pairs:
             tries = len(line.known) ** sum(each in CHOSEN for each in asked)
