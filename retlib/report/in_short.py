@@ -36,7 +36,7 @@ from retlib.report.claims import (
 )
 from retlib.report.evidence import WORTH
 from retlib.report.records import called
-from retlib.report.tables import means
+from retlib.report.tables import means, stated
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
@@ -329,9 +329,8 @@ def _line(row: Any) -> str:
     page, found = papers()[row.paper].pages["verdicts"], decisive(row)
     link = f'<a href="{page}.html#{row.claim}">{row.statement}</a>'
     several = f" (the least clear of {len(row.evidence)})" if len(row.evidence) > 1 and row.verdict == HOLDS else ""
-    tested = f" As tested: {row.as_tested}." if row.as_tested else ""
     said = f" ({row.said})" if row.verdict == INCONCLUSIVE else several
-    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {link}.{tested} Here {found.told}{said}."
+    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {stated(row, link)}. Here {found.told}{said}."
 
 
 def _why(claims: pd.DataFrame, texts: dict[str, dict[str, str]]) -> list[str]:

@@ -42,7 +42,7 @@ from retlib.report.claims import (
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled, verdict_patches
 from retlib.report.records import called, setting
-from retlib.report.tables import as_page, claim_cell, data_sets, link
+from retlib.report.tables import as_page, claim_cell, data_sets, link, stated
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
@@ -50,6 +50,8 @@ PLACES = "contradictions within the paper"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
+# Tiles in a row, as many as a phone shows at once.
+ABREAST = 17
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
 PUBLIC, BESIDE = "from-a-public-encoder", "beside-bm25"
 # Comparisons of a claim that the table shows; its row among the verdicts has all.
@@ -90,7 +92,7 @@ def told(
     """
     rest = ledger["fidelity"][ledger["verdict"] != NOT_TESTED]
     tested = public[public["verdict"] != NOT_TESTED]
-    against = [f"- {who}: {rivals.standing(found['sign'])}." for who, found in leads.items() if len(found)]
+    against = [f"- {who}: {rivals.standing(found)}." for who, found in leads.items() if len(found)]
     where = link("#" + BESIDE, "each collection")
     head = f"Against BM25, of words or of stems, the better that is recorded ({where}):\n"
     sentences = [
@@ -112,6 +114,7 @@ def unsettled(ledger: pd.DataFrame) -> str:
     against = sum(map(leans_against, opened.itertuples()))
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
+    narrower = ledger["as_tested"][ledger["verdict"].isin(DECIDED)].astype(bool)
     said = [
         f"Of the {len(opened)} that are inconclusive a comparison speaks against {against} before "
         f"correction over the paper, and not after it; of the other {len(opened) - against} at least one comparison is "
@@ -123,6 +126,8 @@ def unsettled(ledger: pd.DataFrame) -> str:
         "chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
         small(ledger),
+        f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such as a "
+        "direction where it gives a size: “Of”, the claim, then what was tested." if narrower.any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))
 
@@ -134,9 +139,8 @@ def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
     same = shown["was"] == shown["verdict"]
     shown = pd.concat([shown[~same], shown[same]])
     lines = [
-        f"<li>{SIGNS[row.was]} → {SIGNS[row.verdict]} {escape(row.statement)} ({escape(decisive(row).told)})"
-        + f" <em>as tested: {escape(row.as_tested)}</em>" * bool(row.as_tested)
-        + "</li>"
+        f"<li>{SIGNS[row.was]} → {SIGNS[row.verdict]} {stated(row, escape(row.statement))} "
+        f"({escape(decisive(row).told)})</li>"
         for row in shown.itertuples()
     ]
     changed = (~same).sum()
@@ -157,10 +161,11 @@ def answer(ledger: pd.DataFrame) -> HTML:
         title = link(f"{page}.html", f"{known.part}. {known.authors}")
         decided = mine[mine["verdict"].isin(DECIDED)]
         told = pd.concat([decided[decided["verdict"] == each].head(TOLD) for each in DECIDED])
-        lines = [f"<li>{SIGNS[row.verdict]} {link(f'{page}.html#{row.claim}', row.statement)}"
-                 + f" ({escape(decisive(row).told)})"
-                 + f" <em>(as tested: {escape(row.as_tested)})</em>" * bool(row.as_tested) + "</li>"
-                 for row in told.itertuples()]  # fmt: skip
+        lines = [
+            f"<li>{SIGNS[row.verdict]} {stated(row, link(f'{page}.html#{row.claim}', row.statement))} "
+            f"({escape(decisive(row).told)})</li>"
+            for row in told.itertuples()
+        ]
         more = len(decided) - len(lines)
         which = link(f"{page}.html", f"{more} more that {'are' if more > 1 else 'is'} decided")
         lines += [f"<li>and {which}</li>"] if more else []
@@ -200,9 +205,9 @@ def _weights(settings: Mapping[str, Any]) -> float:
     tokens, width = settings.get("tokens"), settings.get("width")
     if not isinstance(tokens, Mapping) or "vocabulary" not in tokens or not width:
         return float("nan")
-    # A layer of a Transformer has four square matrices of attention, and two that are four times as large.
-    layers = np.nan_to_num(_layers(settings))
-    return tokens["vocabulary"] * width + 12 * layers * width**2 + settings["dimension"] * width
+    # A layer of a Transformer has four square matrices of attention, and two that are four times as large; an MLP has one.
+    squares = 12 * _layers(settings) if settings["encoder"] == "transformer" else settings["encoder"] == "bow-mlp"
+    return tokens["vocabulary"] * width + squares * width**2 + settings["dimension"] * width
 
 
 def _layers(settings: Mapping[str, Any]) -> float:
@@ -211,11 +216,18 @@ def _layers(settings: Mapping[str, Any]) -> float:
 
 
 def matrix(ledger: pd.DataFrame) -> Figure:
-    """A tile for each claim, a row for each paper: the verdict by sign and colour, hatched on a stand-in."""
-    known = {name: paper for name, paper in papers().items() if (ledger["paper"] == name).any()}
-    figure, (axis,) = styled(9.5, 0.62 * len(known) + 1.1)
-    for row, paper in enumerate(known):
-        for column, claim in enumerate(ledger[ledger["paper"] == paper].itertuples()):
+    """A tile for each claim under its paper's name: the verdict by sign and colour, hatched on a stand-in."""
+    lines: list[str | pd.DataFrame] = []
+    for name, paper in papers().items():
+        mine = ledger[ledger["paper"] == name]
+        rows = [mine[start : start + ABREAST] for start in range(0, len(mine), ABREAST)]
+        lines += [paper.label, *rows] if rows else []
+    figure, (axis,) = styled(4.7, 0.27 * len(lines) + 0.9)
+    for row, line in enumerate(lines):
+        if isinstance(line, str):
+            axis.text(0.08, -row, line, va="center", fontsize=9)
+            continue
+        for column, claim in enumerate(line.itertuples()):
             colour = COLOURS[claim.verdict]
             tile = FancyBboxPatch(
                 (column + 0.08, -row - 0.42), 0.84, 0.84, boxstyle="round,pad=0,rounding_size=0.12",
@@ -224,16 +236,13 @@ def matrix(ledger: pd.DataFrame) -> Figure:
             axis.add_patch(tile)
             axis.text(
                 column + 0.5, -row, SIGNS[claim.verdict], ha="center", va="center", color=colour,
-                fontsize=12, fontweight="bold" if claim.tier == "main" else "normal",
+                fontsize=11, fontweight="bold" if claim.tier == "main" else "normal",
             )  # fmt: skip
-    axis.set(xlim=(0, ledger.groupby("paper").size().max()), ylim=(-len(known) + 0.45, 0.55))
-    axis.set(xticks=[], yticks=-np.arange(len(known)), yticklabels=[paper.label for paper in known.values()])
-    axis.grid(visible=False)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
+    axis.set(xlim=(0, ABREAST), ylim=(-len(lines) + 0.45, 0.55))
+    axis.set_axis_off()
     handles = verdict_patches(ledger)
     handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     return figure
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from IPython.display import HTML
 
 from retlib.evaluation import results
-from retlib.report.claims import LEVEL
+from retlib.report.evidence import LEVEL, WORTH
 from retlib.report.records import called
 from retlib.report.tables import as_page, link, means
 
@@ -64,10 +64,10 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Measured], ki
     Returns
     -------
     DataFrame
-        Index collection; `sign`: > ahead, < behind, or ~ neither by more than chance; `told`: both values, the system
-        and where they stand (HTML).
+        Index collection; `sign`: > ahead, < behind, or ~ neither by more than chance; `slight`: whether by less than a
+        point; `told`: both values, the system and where they stand (HTML).
     """
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[str, bool, str]] = {}
     for chapter, (measure, collections, systems) in measures.items():
         rows = results.load(chapter, profile, source)
         if rows is None:
@@ -82,21 +82,30 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Measured], ki
                 best = known.idxmax()
                 pair = rows.compared(collection, measure, best, lexical.idxmax())
                 sign = "~" if pair.p_value() * len(known) >= LEVEL else ">" if pair.effect > 0 else "<"
-                how = ", not trained here" if best not in trained else ", one seed" if pair.seeds == 1 else ""
+                slight = sign != "~" and bool(100 * abs(known.max() - lexical.max()) < WORTH)
+                how = ", by less than a point" * slight
+                how += ", not trained here" if best not in trained else ", one seed" if pair.seeds == 1 else ""
                 where = f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{how}"
                 values = escape(f"{100 * known.max():.1f} {sign} {100 * lexical.max():.1f}")
-                found[called(collection)] = sign, f"<b>{values}</b>\n{escape(best)}; {where}"
-    return pd.DataFrame.from_dict(found, orient="index", columns=["sign", "told"])
+                found[called(collection)] = sign, slight, f"<b>{values}</b>\n{escape(best)}; {where}"
+    return pd.DataFrame.from_dict(found, orient="index", columns=["sign", "slight", "told"])
 
 
-def standing(signs: pd.Series) -> str:
-    """On how many collections something is ahead of BM25, behind it or neither, with the names where they are few."""
+def standing(found: pd.DataFrame) -> str:
+    """On how many collections something is ahead of BM25, behind it or neither, with the names where they are few.
+
+    Parameters
+    ----------
+    found : DataFrame
+        As `leads` returns it.
+    """
     said = []
     for sign, word in {">": "ahead on", "<": "behind on", "~": "neither by more than chance on"}.items():
-        names = signs.index[signs == sign]
-        few = f" ({', '.join(names)})" if 0 < len(names) <= NAMED else ""
-        said.append(f"{word} {len(names)}{few}")
-    return f"of {len(signs)} collection{'s' * (len(signs) > 1)} {', '.join(said)}"
+        mine = found["slight"][found["sign"] == sign]
+        notes = [", ".join(mine.index)] if 0 < len(mine) <= NAMED else []
+        notes += [f"{mine.sum()} by less than a point"] if mine.any() else []
+        said.append(f"{word} {len(mine)}" + f" ({'; '.join(notes)})" * bool(notes))
+    return f"of {len(found)} collection{'s' * (len(found) > 1)} {', '.join(said)}"
 
 
 def shown(leads: Mapping[str, pd.DataFrame]) -> HTML:

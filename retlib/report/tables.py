@@ -243,6 +243,11 @@ def _evidence_cell(row: Any) -> str:
     return first + f"<details><summary>{len(others)} more</summary>{rest}</details>" * bool(others)
 
 
+def stated(row: Any, statement: str) -> str:
+    """HTML: what a claim says; where another thing is tested, that, of what the paper says."""
+    return f"Of <em>{statement}</em>: {escape(row.as_tested)}" if row.as_tested else statement
+
+
 def claim_cell(row: Any, statement: str) -> str:
     """HTML: what a claim says, what is tested where that is another thing, and the claim's name, to be copied."""
     tested = f"\n<em>as tested: {escape(row.as_tested)}</em>" if row.as_tested else ""

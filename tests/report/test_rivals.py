@@ -43,7 +43,7 @@ def test_each_collection_says_who_is_ahead(made):
     found = rivals.leads("here", None, {"nothing": Measured("R@1"), "x": Measured("R@1")}, results.ALONE)
     assert found["sign"].to_dict() == {"c": "<", "d": ">", "e": "~"}
     assert found["told"]["d"] == '<b>60.0 &gt; 30.0</b>\nA; R@1, <a href="x.html">chapter x</a>, one seed'
-    said = rivals.standing(found["sign"])
+    said = rivals.standing(found)
     assert said == "of 3 collections ahead on 1 (d), behind on 1 (c), neither by more than chance on 1 (e)"
     only = rivals.leads("here", None, {"x": Measured("R@1", ["d", "not there"])}, results.ALONE)
     assert list(only.index) == ["d"]
@@ -55,6 +55,17 @@ def test_each_collection_says_who_is_ahead(made):
 def test_a_list_that_a_public_encoder_is_part_of_counts_though_nothing_was_trained(made):
     found = rivals.leads("here", None, {"x": Measured("R@1")}, results.FUSED)
     assert list(found.index) == ["c"] and "70.0" in found["told"]["c"] and "public + BM25" in found["told"]["c"]
+
+
+def test_a_lead_of_less_than_a_point_is_said_to_be_one(made):
+    for name, value in {"BM25": 0.5, "A": 0.5099}.items():
+        noise = np.random.default_rng(2)  # the same for both: more than chance
+        add(made, "f", name, value, noise)
+    found = rivals.leads("here", None, {"x": Measured("R@1", ["f", "d"])}, results.ALONE)
+    assert found["sign"].to_dict() == {"f": ">", "d": ">"} and found["slight"].to_dict() == {"f": True, "d": False}
+    assert "A; R@1" in found["told"]["f"] and ", by less than a point, one seed" in found["told"]["f"]
+    said = "of 2 collections ahead on 2 (f, d; 1 by less than a point), behind on 0, neither by more than chance on 0"
+    assert rivals.standing(found) == said
 
 
 def test_bm25_of_stems_is_the_rival_where_it_is_the_better_one(made):
