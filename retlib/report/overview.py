@@ -126,8 +126,8 @@ def unsettled(ledger: pd.DataFrame) -> str:
         "chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
         small(ledger),
-        f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such as a "
-        "direction where it gives a size: “Of”, the claim, then what was tested." if narrower.any() else "",
+        f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
+        "as a direction where it gives a size: “Of”, the claim, then what was tested." if narrower.any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))
 
@@ -205,7 +205,7 @@ def _weights(settings: Mapping[str, Any]) -> float:
     tokens, width = settings.get("tokens"), settings.get("width")
     if not isinstance(tokens, Mapping) or "vocabulary" not in tokens or not width:
         return float("nan")
-    # A layer of a Transformer has four square matrices of attention, and two that are four times as large; an MLP has one.
+    # A layer of a Transformer has four square matrices of attention, and two four times as large; an MLP has one.
     squares = 12 * _layers(settings) if settings["encoder"] == "transformer" else settings["encoder"] == "bow-mlp"
     return tokens["vocabulary"] * width + squares * width**2 + settings["dimension"] * width
 

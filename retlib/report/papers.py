@@ -28,6 +28,11 @@ POINTS = {"%": 0, "fraction": 2}
 WIDEST = 8
 # One with a larger share of empty cells has a line for each number.
 SPARSE = 0.7
+# What the papers call the sizes of a data set's test.
+SIZES = {
+    "candidates": ("Candidates", "#candidate", "# Passages", "passages", "documents"),
+    "queries": ("Test queries", "#query", "# Evaluation queries", "queries"),
+}
 UNKNOWN = float("nan")
 NOTHING = {
     "ours": UNKNOWN, "half": UNKNOWN, "seeds": 0, "queries": 0, "candidates": UNKNOWN, "collection": "", "fidelity": "",
@@ -210,11 +215,25 @@ def titled(table: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 
 def scale(found: pd.DataFrame) -> pd.DataFrame:
-    """What our numbers were measured on, for each of the paper's data sets."""
+    """What our numbers were measured on, for each of the paper's data sets, beside the sizes that it gives."""
     mine = found[found["half"].notna() & found["candidates"].notna()].astype({"candidates": int})
-    keys = ["place", "collection", "fidelity"]
+    keys = ["place", "dataset", "collection", "fidelity"]
     table = mine.groupby(keys, sort=False)[["candidates", "queries", "seeds"]].max().reset_index()
-    return table.rename(columns={"place": "in the paper", "collection": "here"})
+    for column, names in SIZES.items():
+        told = found[found["metric"].isin(names) & (found["split"] != "train") & (found["value"] != "")]
+        printed_sizes = {line.dataset: _size(line.value, line.unit) for line in told.itertuples()}
+        table[f"{column} there"] = [printed_sizes.get(name, "") for name in table["dataset"]]
+    table = table.rename(
+        columns={"place": "in the paper", "collection": "here", **{each: f"{each} here" for each in SIZES}}
+    )
+    sizes = [f"{column} {side}" for column in SIZES for side in ("there", "here")]
+    return table[["in the paper", "here", "fidelity", *sizes, "seeds"]]
+
+
+def _size(value: str, unit: str) -> str:
+    """A size as the paper prints it: "8.8 million"."""
+    times = [word for word in ("thousand", "million") if unit.startswith(word)]
+    return " ".join([value if times else f"{int(value):,}", *times])
 
 
 def page(found: pd.DataFrame, artefact: str) -> HTML:

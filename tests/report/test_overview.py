@@ -215,7 +215,10 @@ def test_the_answer_counts_all_and_names_what_is_decided(ledger):
 
 def test_the_first_page_tells_of_bm25_and_of_what_a_public_encoder_changes(ledger, monkeypatch):
     monkeypatch.setattr(results, "rows", lambda *_: pd.DataFrame())
-    leads = {"the best list": pd.DataFrame({"sign": [">"], "slight": [False]}, index=["d"]), "another": pd.DataFrame({"sign": []})}
+    leads = {
+        "the best list": pd.DataFrame({"sign": [">"], "slight": [False]}, index=["d"]),
+        "another": pd.DataFrame({"sign": []}),
+    }
     told = overview.told(ledger, ledger[:1], "laptop", None, leads)
     assert "- the best list: of 1 collection ahead on 1 (d)" in told and "another" not in told
     assert "Of 4 claims that are tested 1 rest on a stand-in" in told and "From a public encoder 1 claims" in told
@@ -237,9 +240,13 @@ def test_the_first_page_says_why_claims_are_open(ledger):
     assert "of the other 1 at least one comparison is too small" in said
     assert "Of the 2 that are not tested 1 compare systems" in said and "for 1 there was no data" in said
     assert "in another form" not in said
-    narrower = told.assign(verdict=claims.HOLDS, as_tested=["", "less than half", "", ""], evidence=[[evidence(3.0)]] * 4)
+    narrower = told.assign(
+        verdict=claims.HOLDS, as_tested=["", "less than half", "", ""], evidence=[[evidence(3.0)]] * 4
+    )
     assert "Of the 4 that are decided 1 were tested in another form" in overview.unsettled(narrower)
-    assert "Of <em><a " in overview.answer(narrower).data and "</em>: less than half (" in overview.answer(narrower).data
+    assert (
+        "Of <em><a " in overview.answer(narrower).data and "</em>: less than half (" in overview.answer(narrower).data
+    )
 
 
 def test_the_scale_is_that_of_the_rows(monkeypatch):

@@ -133,7 +133,21 @@ def test_what_stands_here_is_counted(book):
     assert papers.coverage(found).iloc[0].tolist() == ["table-1", 4, 3, 1]
     assert papers.titled(papers.coverage(found), "zhan2020")["in the paper"][0] == "Table 1: main <i>results</i>"
     scale = papers.scale(found).set_index("in the paper")
-    assert scale.loc["D, dev"].tolist() == ["mine", "subset", 500, 20, 2] and list(scale.index) == ["D, dev", "E, test"]
+    assert scale.loc["D, dev"].tolist() == ["mine", "subset", "", 500, "", 20, 2]
+    assert list(scale.index) == ["D, dev", "E, test"]
+
+
+def test_the_papers_sizes_stand_beside_ours(book):
+    record(mine=[HALVES, HALVES], other=[HALVES, HALVES])
+    found = papers.numbers("zhan2020", "quick")
+    sizes = [
+        ("D", "corpus", "passages", "8.8", "million passages"), ("D", "train", "queries", "503", "thousand queries"),
+        ("D", "dev", "queries", "6980", "queries"), ("E", "test", "Candidates", "", "items"),
+    ]  # fmt: skip
+    lines = pd.DataFrame(sizes, columns=["dataset", "split", "metric", "value", "unit"])
+    scale = papers.scale(pd.concat([found, lines])).set_index("in the paper")
+    assert scale.loc["D, dev", ["candidates there", "queries there"]].tolist() == ["8.8 million", "6,980"]
+    assert scale.loc["E, test", ["candidates there", "queries there"]].tolist() == ["", ""]
 
 
 def test_the_figure_shows_measures_alone_filled_or_open(book):
