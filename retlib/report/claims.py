@@ -26,7 +26,7 @@ from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.report.curve_evidence import TESTS as CURVE_TESTS
-from retlib.report.evidence import LEVEL, WORTH, Evidence, printed
+from retlib.report.evidence import LEVEL, WORTH, Evidence, in_points, printed
 from retlib.report.evidence import TESTS as RANKING_TESTS
 from retlib.report.gate import gated
 from retlib.report.records import Records, bindings, called, named, used
@@ -333,7 +333,7 @@ def presupposed(each: Evidence) -> str:
     here = each.shown(each.effect) if each.ratio else f"{each.effect:+.1f} points, maybe by chance"
     here = f"{-each.effect:.1f} points below" if each.effect < min(each.margin, 0) and not each.ratio else here
     told = each.closed or f"here it is {here}"
-    limit = f", or behind by less than {-each.margin:g} points" if each.margin < 0 else ""
+    limit = f", or behind by less than {in_points(-each.margin)}" if each.margin < 0 else ""
     asked = f"{each.names[0]} is ahead of {each.names[1]}{limit} ({each.place})" if each.names else each.label
     return f"the claim presupposes that {asked}; {told}"
 
@@ -427,7 +427,7 @@ def without_curve(verdicts: pd.DataFrame) -> str:
     """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
     bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
     which = "; ".join(bare["statement"])
-    said = "Of some systems no learning curve was recorded, so that nobody knows whether they still learned"
+    said = "Of some systems no learning curve was recorded, so that nobody checked whether their training was finished"
     return f"{said}: {which}." if which else ""
 
 

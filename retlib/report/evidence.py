@@ -228,9 +228,14 @@ def none(found: Comparison, spec: Mapping) -> float:
     return found.p_equivalent(WORTH if paper is None else min(WORTH, abs(paper)))
 
 
+def in_points(size: float) -> str:
+    """A size in words: "1 point"."""
+    return f"{size:g} point{'s' * (size != 1)}"
+
+
 def stated(margin: float) -> str:
     """What a comparison with a margin asks for."""
-    return f"more than {margin:g} points" if margin > 0 else f"not worse by {-margin:g} points" if margin else ""
+    return f"more than {in_points(margin)}" if margin > 0 else f"not worse by {in_points(-margin)}" if margin else ""
 
 
 def closed(found: Comparison, values: Iterable[pd.DataFrame]) -> str:
@@ -265,7 +270,8 @@ def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence
     seeds = min(part.seeds for part in parts)
     found = average(parts, records.pooled([(1, systems[0], spec["data"]), (-1, systems[1], spec["data"])], seeds))
     sides = [float(np.mean([value.to_numpy().mean() for value in side])) for side in zip(*every, strict=True)]
-    p, note = (within(found, margin), f"within {margin:g} points") if equal else (above(found, margin), stated(margin))
+    near = within(found, margin), f"within {in_points(margin)}"
+    p, note = near if equal else (above(found, margin), stated(margin))
     alone = any(records.one_seed(systems, both) for both in every)
     shut = closed(found, [value for both in every for value in both])
     more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec), "margin": margin, "alike": equal}
@@ -343,7 +349,7 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     if len(terms) == 1 and "within" not in spec:  # beside a printed number
         found, sides, margin = replace(found, effect=found.effect - margin), (parts[0], margin), 0.0
     if "within" in spec:
-        p, note = within(found, margin), f"within {margin} points"
+        p, note = within(found, margin), f"within {in_points(margin)}"
     else:
         p, note = above(found, margin), stated(margin)
     more = {

@@ -43,8 +43,12 @@ ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
 SHOWN = 6
 # What a box calls a system by, which differs from collection to collection.
 CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
-# Lines of values of a box where they are in sight.
-TOLD = 5
+# Lines of values of a box where they are in sight; systems that a sentence names as the best.
+TOLD, NAMED = 5, 2
+SIGNIFICANT = "significant"
+MEANT = (
+    "*Significant* is p < 0.05 in a paired test over questions and seeds, after Holm's correction over collections.\n"
+)
 
 
 def box(
@@ -78,6 +82,7 @@ def box(
         answers, listed = each.told(rows, chapter)
         found += answers or listed
         values += listed if answers else []
+    found += [MEANT] * any(SIGNIFICANT in each for each in found)
     folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
     lines = [*found, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
@@ -128,7 +133,9 @@ class Shown:
         listed = [f"- *{'; '.join(each.index)}*: {text}." for text, each in told.groupby(told, sort=False)]
         lacking = [name for name in self.systems if name not in {*CHOSEN, *values}]
         none = [f"- Not in these rows: {'; '.join(lacking)}."] if lacking else []
-        answers = [_answered(each, asked, digits) for asked, each in gaps.items()]
+        called_by = {asked: zip(*(pair for _, by, pair in pairs if tuple(by) == asked), strict=True) for asked in gaps}
+        whom = {asked: list(map(_whom, asked, each)) for asked, each in called_by.items()}
+        answers = [_answered(each, whom[asked], digits) for asked, each in gaps.items()]
         if {*values} & {*self.systems} > {self.near}:
             answers.append(_stays(enough, self.near, digits, near, lacking))
         head = self._head(found, [line.collection for line in lines if line.name in told], bool(trained))
@@ -195,7 +202,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Digits:
-    """How values are written, and their differences, which are those of what is written: `places` of points."""
+    """How values are written, and their differences: `places` of points."""
 
     unit: str
     places: int = 1
@@ -212,9 +219,8 @@ class _Digits:
         return f"{value:.{self.places}f}"
 
     def gap(self, one: float, other: float) -> float:
-        """The difference of two values."""
-        first, second = (float(self.text(value).replace(",", "")) for value in (one, other))
-        return first - second
+        """The difference of two values, as it is written."""
+        return float(self.text(one - other).replace(",", ""))
 
 
 # What ``in-short.yaml`` says.
@@ -243,12 +249,19 @@ def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str],
         return None
 
 
-def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str], digits: _Digits) -> str:
-    """A sentence that compares two systems: on which collections the one is ahead, by how much, where by chance.
+def _whom(asked: str, found: Sequence[str]) -> str:
+    """What a sentence calls a system: of what was chosen also who that is, if they are few."""
+    names = list(dict.fromkeys(found))
+    few = f" ({', or '.join(names)})" if len(names) <= NAMED else ""
+    return CHOSEN[asked] + few if asked in CHOSEN else asked
 
-    More than chance is p < 0.05 after Holm's correction over the collections.
+
+def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str], digits: _Digits) -> str:
+    """A sentence that compares two systems: on which collections the one is ahead, by how much, where significantly.
+
+    That is p < 0.05 after Holm's correction over the collections.
     """
-    one, other = (CHOSEN.get(name, name) for name in systems)
+    one, other = systems
     ahead, behind = ("above", "below") if digits.unit else ("ahead of", "behind")
     p_values = [p for _, p in gaps.values() if p is not None]
     sure = dict(zip(gaps, holm(p_values) < LEVEL, strict=True)) if len(p_values) == len(gaps) else {}
@@ -260,8 +273,8 @@ def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[
             alike = {1: names[0], 2: f"both {of}"}.get(len(names), f"all {len(names)} {of}")
             where = alike if len(names) == len(gaps) else "; ".join(names)
             size = _span([abs(gaps[name][0]) for name in names], digits.text)
-            chance = _chance([name for name in names if sure[name]], len(names)) if sure else ""
-            by = f", by {size}{'' if digits.unit else ' points'}{chance}" if sign else ""
+            tested = _tested([name for name in names if sure[name]], len(names)) if sure else ""
+            by = f", by {size}{'' if digits.unit else ' points'}{tested}" if sign else ""
             parts.append(f"{word} {other} on {where}{by}")
     if same := [name for name, (gap, _) in gaps.items() if np.isnan(gap)]:
         parts.append(f"{other} itself on {'; '.join(same)}")
@@ -284,10 +297,10 @@ def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], la
     return f"**{name} is the first of these that stays within {WORTH:g} point of {like}: at most {most} behind.**\n"
 
 
-def _chance(sure: Sequence[str], count: int) -> str:
-    """On which of so many collections a difference is more than chance."""
-    where = {0: "no more than chance", count: "more than chance"}
-    return " (" + where.get(len(sure), f"more than chance on {'; '.join(sure)}") + ")"
+def _tested(sure: Sequence[str], count: int) -> str:
+    """On which of so many collections a difference is significant."""
+    where = {0: "not significant", count: SIGNIFICANT}
+    return " (" + where.get(len(sure), f"{SIGNIFICANT} on {'; '.join(sure)}") + ")"
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:

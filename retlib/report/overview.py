@@ -94,7 +94,7 @@ def told(
     tested = public[public["verdict"] != NOT_TESTED]
     against = [f"- {who}: {rivals.standing(found)}." for who, found in leads.items() if len(found)]
     where = link("#" + BESIDE, "each collection")
-    head = f"Against BM25, of words or of stems, the better that is recorded ({where}):\n"
+    head = f"Against BM25, of words or of stems, the better that is recorded; each by one measure ({where} names it):\n"
     sentences = [
         f"Of **{len(ledger)}** claims {counted(ledger)}.",
         unsettled(ledger),
@@ -116,18 +116,19 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["as_tested"][ledger["verdict"].isin(DECIDED)].astype(bool)
     said = [
-        f"Of the {len(opened)} that are inconclusive a comparison speaks against {against} before "
-        f"correction over the paper, and not after it; of the other {len(opened) - against} at least one comparison is "
-        "too small, or too uncertain, to tell from chance." if len(opened) else "",
-        f"Of the {len(untested)} that are not tested {unfit} compare systems that still learned, or that are not as "
-        f"good as the claim presupposes; for {len(untested) - unfit} there was no data, or no outcome that could speak "
-        "against them." if len(untested) else "",
+        f"Of the {len(opened)} that are inconclusive {against} have a comparison that is significant against them "
+        f"before the correction over the paper, and not after it; the other {len(opened) - against} have at least one "
+        "that is not significant." if len(opened) else "",
+        f"Of the {len(untested)} that are not tested {unfit} compare systems that were still improving when their "
+        f"training ended, or that are not as good as the claim presupposes; for {len(untested) - unfit} there was no "
+        "data, or no outcome that could speak against them." if len(untested) else "",
         "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
         "chapter says why, as far as we know."
         if (ledger["verdict"] == CONTRADICTED).any() else "",
         small(ledger),
         f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
-        "as a direction where it gives a size: “Of”, the claim, then what was tested." if narrower.any() else "",
+        "as a direction where it gives a size: their lines quote the claim after “Of”, and then say what was tested."
+        if narrower.any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))
 
@@ -195,9 +196,13 @@ def scale(profile: str, source: str | None) -> str:
     spreads = {"candidates": trained["candidates"], "queries": trained["queries"], "seeds a chapter": seeds}
     told = [f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()]
     return (
-        f"Encoders{size}, each trained for {minutes.median():.0f} minutes (median; at most {minutes.max():.0f}) on "
+        f"Encoders{size}, each trained for {_minutes(minutes.median())} (median; at most {minutes.max():.0f}) on "
         f"{' or '.join(sorted(set(trained['device'])))}; {', '.join(told)}."
     )
+
+
+def _minutes(count: float) -> str:
+    return f"{count:.0f} minute{'s' * (round(count) != 1)}"
 
 
 def _weights(settings: Mapping[str, Any]) -> float:

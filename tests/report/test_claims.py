@@ -156,7 +156,7 @@ def test_not_worse_by_more_than_a_margin(book, effect, expected):
     found = verdict_on(book, {"test": "greater", "margin": -1.0, "each": [pair()]})
     assert found["verdict"] == expected
     assert found["evidence"][0].p_for == pytest.approx(stats.t.sf((effect + 1) / 0.25, COUNT - 1), abs=1e-2)
-    assert found["evidence"][0].note == "not worse by 1 points"
+    assert found["evidence"][0].note == "not worse by 1 point"
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,9 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     bound = {"test": "greater", "each": [pair()]}
     found = verdict_on(book, bound)
     assert found["verdict"] == HOLDS and found["evidence"][0].no_curve
-    assert claims.without_curve(pd.DataFrame([found])).endswith("nobody knows whether they still learned: It is so.")
+    assert claims.without_curve(pd.DataFrame([found])).endswith(
+        "nobody checked whether their training was finished: It is so."
+    )
     assert claims.without_curve(pd.DataFrame([{**found, "evidence": []}])) == ""
     kept = results.load("11", "quick")
     curve = [("A", "quora", seed, 20 * i, 20.0 * i, i == 5) for seed in range(3) for i in range(6)]

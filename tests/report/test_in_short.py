@@ -211,14 +211,16 @@ def test_values_are_folded_behind_an_answer_and_else_in_sight(monkeypatch):
     assert seen.count("- *") == in_short.TOLD and "and 1 more" in seen and "dropdown" not in seen
 
 
-def test_what_is_told_agrees_with_what_is_listed(monkeypatch):
+def test_a_difference_is_rounded_itself(monkeypatch):
     asked = {"systems": ["A", "B"], "answers": [["A", "B"]]}
     box = answers(monkeypatch, on("x", A=[0.6663], B=[0.6637]), **asked)  # in one decimal 66.6 and 66.4
     assert "by 0.26 points" in box and "A **66.63**; B **66.37**" in box
     box = answers(monkeypatch, on("x", A=[0.667], B=[0.664]), **asked)
     assert "by 0.30 points" in box and "A **66.70**; B **66.40**" in box
-    box = answers(monkeypatch, on("x", A=[0.6766], B=[0.6642]), **asked)  # 1.24, of what is written 1.3
-    assert "by 1.3 points" in box and "A **67.7**; B **66.4**" in box
+    box = answers(
+        monkeypatch, on("x", A=[0.6766], B=[0.6642]), **asked
+    )  # 1.24, as verdicts say it, where what is written differs by 1.3
+    assert "by 1.2 points" in box and "A **67.7**; B **66.4**" in box
     box = answers(monkeypatch, on("x", A=[0.6634], B=[0.6656], C=[0.5]), systems=["A", "B", "C"], near="B")
     assert "at most 0.22 behind" in box and "A **66.34**; B **66.56**; C **50.00**" in box
     box = answers(monkeypatch, on("x", A=[1243.4], B=[29.46]), unit="MB", **asked)
@@ -252,7 +254,7 @@ def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
     found.rows.loc[found.rows["system"] == "B", "parameters"] = '{"first": {}}'
     alone = answers(monkeypatch, found, among=["alone"], **asked)
     assert "ahead of BM25 on y, by 20.0 points, and behind BM25 on x, by 10.0 points" in alone
-    assert "Here the best of what is trained is behind BM25 on x, by" in answers(
+    assert "Here the best of what is trained (A) is behind BM25 on x, by" in answers(
         monkeypatch, found, among=["alone"], collections=["x"], **asked
     )
 
@@ -262,11 +264,11 @@ def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     p = {"x": 0.01, "y": 0.003, "z": 0.2}
     monkeypatch.setattr(Results, "compared", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
     box = answers(monkeypatch, found, systems=["A", "B"], answers=[["A", "B"]])
-    assert "points (more than chance), and behind B on z, by 10.0 points (no more than chance)" in box
+    assert "points (significant), and behind B on z, by 10.0 points (not significant)" in box
     # There are three collections, and the best is one of three, so that its p counts nine times.
     box = answers(monkeypatch, found, systems=["best", "worst"], answers=[["best", "worst"]])
-    assert "collections, by 40.0 to 70.0 points (no more than chance)" in box
-    assert "(more than chance on y)" in answers(monkeypatch, found, systems=["best"], answers=[["best", "C"]])
+    assert "collections, by 40.0 to 70.0 points (not significant)" in box
+    assert "(significant on y)" in answers(monkeypatch, found, systems=["best"], answers=[["best", "C"]])
 
 
 def test_a_box_says_what_is_enough(monkeypatch):
