@@ -168,6 +168,10 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
                 given["tags"].append("hide-input")
                 given["mystnb"] = {"code_prompt_show": f"Show {shown}", "code_prompt_hide": f"Hide {shown}"}
     _drop_widgets(executed)
+    # Pages name chapters by the numbers of their files.
+    if number := re.match(r"[1-9]\d(?=_)", Path(page).name):
+        title = executed["cells"][0]
+        title["source"] = "".join(title["source"]).replace("# ", f"# {number[0]} · ", 1)
     notes = "\n\n".join(_notes(executed))
     if notes or app.boxes[page]:
         top = f":::{{warning}}\n{notes}\n:::\n\n" * bool(notes) + app.boxes[page]

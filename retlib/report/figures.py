@@ -231,27 +231,27 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
     image = differences(axis, effects, significant)
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
     axis.set_xticklabels(labels, rotation=40, ha="right")
+    axis.set_title(called(pairs["collection"].iloc[0]), fontsize=10)
     told = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
-    axis.set_xlabel(f"The median of all {len(pairs)} pairs would show a difference of {told}", fontsize=8)
+    axis.set_xlabel(f"Smallest difference seen with 80 % power: {told}, median of {len(pairs)} pairs", fontsize=8)
     figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
     return figure
 
 
-def recalls(results: Results, collections: Sequence[str] | Mapping[str, str], measures: Sequence[str]) -> Figure:
+def recalls(results: Results, collections: Iterable[str], measures: Sequence[str]) -> Figure:
     """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
 
     Parameters
     ----------
-    collections : sequence of str, or mapping
-        Names, or names to the titles of their panels.
+    collections : iterable of str
     measures : sequence of str
         R@k, for rising k.
     """
     depths = [int(measure.partition("@")[2]) for measure in measures]
-    titles = list(collections.values()) if isinstance(collections, Mapping) else collections
-    figure, axes = panels(titles, 2.8, 2.4, columns=3, sharex=True, sharey=True)
+    collections = list(collections)
+    figure, axes = panels(collections, 2.8, 2.4, columns=3, sharex=True, sharey=True)
     rows = results.rows[results.rows["measure"].isin(measures) & (results.rows["split"] == "test")]
-    styles = line_styles(rows[rows["collection"].isin(list(collections))]["system"])
+    styles = line_styles(rows[rows["collection"].isin(collections)]["system"])
     for axis, collection in zip(axes, collections, strict=True):
         mine = rows[rows["collection"] == collection]
         for system in mine["system"].unique():
@@ -421,7 +421,7 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.axvline(0, color="0.4", linewidth=0.8)
     labels = [fill(f"{SIGNS[row.verdict]}  {row.statement}", LABEL) for row in verdicts.itertuples()]
     axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4))
-    told = "for the claim, with 95 % interval (points of 100; beyond 1 the scale is logarithmic)"
+    told = "effect in the claim's direction, with 95 % interval (points of 100; beyond 1 logarithmic)"
     axis.set_xlabel(told)
     # Above, too: a reader of the first of many claims does not see the foot.
     axis.set_title(told, fontsize=axis.xaxis.label.get_size())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -28,9 +28,7 @@ from retlib.report.claims import (
     SUBSET,
     bindings,
     came_out,
-    compared_on,
     decisive,
-    first_few,
     leans_against,
     lines,
     papers,
@@ -41,7 +39,7 @@ from retlib.report.claims import (
 )
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled, verdict_patches
-from retlib.report.records import called, setting
+from retlib.report.records import setting
 from retlib.report.tables import as_page, claim_cell, data_sets, link, stated
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
@@ -54,8 +52,7 @@ TOLD = 2
 ABREAST = 17
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
 PUBLIC, BESIDE = "from-a-public-encoder", "beside-bm25"
-# Comparisons of a claim that the table shows; its row among the verdicts has all.
-SHOWN = 2
+DECIDED_BY = "what decided, or why it is not tested"
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
 
 
@@ -294,40 +291,20 @@ def effects(ledger: pd.DataFrame) -> Figure:
 
 
 def table(ledger: pd.DataFrame) -> HTML:
-    """Every claim: its verdict, our effects, and links to its row among the verdicts and to the pages that test it."""
+    """Every claim: its verdict, what decided it, and links to its row among the verdicts and to what tests it."""
     columns = {
         "verdict": lambda row: f"{SIGNS[row.verdict]} {row.verdict}",
         "part": _part,
         "data": lambda row: row.fidelity,
         "claim": _statement,
-        "comparisons": lambda row: row.said,
-        "effect, 95 % interval": _effects,
+        DECIDED_BY: _deciding,
         "seeds": lambda row: row.seeds or "",
+        "tested in": _chapters,
     }
+    rows = [{name: cell(row) for name, cell in columns.items()} for row in ledger.itertuples()]
+    page = as_page(pd.DataFrame(rows, columns=list(columns)), markup=["claim", "tested in"])
     # What the book's tables.js gives a choice of.
-    return HTML(f'<div data-filters="verdict,part,data">{_claims(ledger, columns)}</div>')
-
-
-def unheld(ledger: pd.DataFrame, verdict: str, profile: str) -> HTML:
-    """The claims with a verdict: what decided it or why there is none, on which data, and the chapters that tried."""
-    columns = {
-        "part": _part,
-        "claim": _statement,
-        "not tested because" if verdict == NOT_TESTED else "what decided": _deciding,
-        "data": lambda row: _stand_ins(row, profile),
-    }
-    return HTML(_claims(ledger[ledger["verdict"] == verdict], columns))
-
-
-def _claims(ledger: pd.DataFrame, columns: Mapping[str, Callable[[Any], Any]]) -> str:
-    """HTML: a line for each claim, and links to the notebooks whose rows test it."""
-    bound = bindings()["claims"]
-    lines = [
-        {name: cell(row) for name, cell in columns.items()}
-        | {"tested in": ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bound.get(row.claim, {})))}
-        for row in ledger.itertuples()
-    ]
-    return as_page(pd.DataFrame(lines, columns=[*columns, "tested in"]), markup=["claim", "tested in"]).data
+    return HTML(f'<div data-filters="verdict,part,data">{page.data}</div>')
 
 
 def _part(row: Any) -> str:
@@ -346,20 +323,10 @@ def _deciding(row: Any) -> str:
     return row.reason or "\n".join([row.said, lines([decisive(row)])[0] + several, *to_decide(row)])
 
 
-def _effects(row: Any) -> str:
-    """The first effects of a claim, and what would decide it; or why it is not tested."""
-    return row.reason or "\n".join(["; ".join(first_few([e.text for e in row.evidence], SHOWN)), *to_decide(row)])
-
-
-def _stand_ins(row: Any, profile: str) -> str:
-    """The data sets of a claim and what stands for them at a profile, a line each."""
-    bound = bindings()
-    used = compared_on(bound["claims"].get(row.claim, {}))
-    places = {name: bound["collections"][row.paper][name].get(profile) for name in used}
-    return "\n".join(
-        f"{called(name)}: " + (f"{called(place['collection'])} ({place['fidelity']})" if place else "nothing")
-        for name, place in places.items()
-    )
+def _chapters(row: Any) -> str:
+    """Links to the notebooks whose rows test a claim."""
+    bound = bindings()["claims"].get(row.claim, {})
+    return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bound))
 
 
 def inconsistencies(paper: str) -> HTML:

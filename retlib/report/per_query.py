@@ -279,17 +279,18 @@ def outcomes(values: Values, rival: str) -> pd.DataFrame:
     DataFrame
         A row for each system but the rival, the largest effect first: `system`; `wins`, `ties`
         and `losses` (numbers of queries); `effect` (system minus rival, points of 100), the ends
-        `low` and `high` of its 95 % interval over queries and seeds, and `p`, of a paired test,
-        Holm-corrected over the systems.
+        `low` and `high` of its 95 % interval over queries and seeds, and `p`, of a paired test as
+        `retlib.evaluation.results.Results.compared` has it, Holm-corrected over the systems.
 
     Raises
     ------
     SettingError
         If the rival was not measured.
     """
-    clusters, rows = values.clusters, []
+    rows = []
     for system, ours, theirs in values.against(rival):
-        found, apart = compare(ours, theirs, clusters), ours.mean(axis=1) - theirs.mean(axis=1)
+        found = values.results.compared(values.collection, values.measure, system, rival)
+        apart = ours.mean(axis=1) - theirs.mean(axis=1)
         counts = (int(each.sum()) for each in (apart > TIE, apart.abs() <= TIE, apart < -TIE))
         rows.append((system, *counts, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["system", "wins", "ties", "losses", "effect", "low", "high", "p"])

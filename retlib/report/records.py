@@ -18,6 +18,8 @@ from retlib.evaluation.results import Results
 
 # --- what ``bindings.yaml`` says -----------------------------------------------------------------------
 
+# So many collections are named one by one.
+SPELLED = 2
 _ANY, _FLAG = rules.number(-sys.float_info.max), rules.one_of((True, False))
 _NAMES = rules.mapping_of(None, rules.text)
 
@@ -152,8 +154,9 @@ class Records:
         return {self.collection(data_set): data_set for data_set in data_sets.split("+")}
 
     def on(self, data_sets: str) -> str:
-        """The collections of data sets, joined by +, in words."""
-        return " and ".join(map(called, self.collections(data_sets)))
+        """The collections of data sets, joined by +, in words; how many they are, if many."""
+        names = list(map(called, self.collections(data_sets)))
+        return " and ".join(names) if len(names) <= SPELLED else f"the mean of {len(names)} collections"
 
     def label(self, what: str, data_sets: str = "") -> str:
         """What is compared, and where; with the measure, where it is not that of most claims."""

@@ -179,14 +179,14 @@ def every_pair(
     Returns
     -------
     DataFrame
-        Columns `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`, and `smallest`, the smallest effect
-        that the test would have seen; see `retlib.evaluation.measures.Comparison.smallest`.
+        Columns `collection`, `a`, `b`, `effect` (A - B, points of a hundred), `low`, `high`, `p`, and `smallest`, the
+        smallest effect that the test would have seen; see `retlib.evaluation.measures.Comparison.smallest`.
     """
     rows = []
     for a, b in combinations(chosen or results.systems(collection, "test", measure), 2):
         found = results.compared(collection, measure, a, b)
-        rows.append((a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
-    frame = pd.DataFrame(rows, columns=["a", "b", "effect", "low", "high", "p", "smallest"])
+        rows.append((collection, a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
+    frame = pd.DataFrame(rows, columns=["collection", "a", "b", "effect", "low", "high", "p", "smallest"])
     return frame.assign(p=holm(frame["p"])) if len(frame) else frame
 
 

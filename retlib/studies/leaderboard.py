@@ -186,7 +186,7 @@ def grid(
 
 
 def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], rival: str, level: float = 0.05) -> str:
-    """How many systems of each kind are ahead of a rival, and behind, by more than chance: from `tables.against`."""
+    """How many systems of each kind are significantly ahead of a rival, and behind: from `tables.against`."""
     said = []
     for kind, systems in kinds.items():
         part = gains[gains["system"].isin(systems)]
@@ -194,8 +194,9 @@ def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], riva
         ahead, behind = (sure["effect"] > 0).sum(), (sure["effect"] < 0).sum()
         top = part.loc[part["effect"].idxmax()]
         said.append(
-            f"Of {len(part)} {kind} {ahead} are ahead of {rival} by more than chance and {behind} behind; the best, "
-            f"*{top['system']}* on {top['collection']}, is {top['effect']:+.1f} points from it."
+            f"Of {len(part)} {kind} {ahead} are significantly ahead of {rival} and {behind} behind; the best, "
+            f"*{top['system']}* on {top['collection']}, is {abs(top['effect']):.1f} points "
+            f"{'ahead' if top['effect'] > 0 else 'behind'}."
         )
     return " ".join(said)
 

@@ -369,7 +369,7 @@ def _expected(others: pd.DataFrame, system: str) -> str:
     few, most, low, high = (f"{each:+.1f}" for each in (gain.min(), gain.max(), *ends))
     return (
         f"{len(gain)} corpora whose labels were hidden: {few} to {most} points of {CHOSEN_BY} above {RIVAL}, "
-        f"{gain.mean():+.1f} in the mean, and as these differ {low} to {high} on one more corpus (95 %)"
+        f"mean {gain.mean():+.1f}; 95 % prediction interval for one more corpus {low} to {high}"
     )
 
 

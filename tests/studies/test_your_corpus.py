@@ -161,12 +161,12 @@ def test_what_may_be_expected_is_the_interval_of_one_more_corpus(monkeypatch):
     monkeypatch.setattr(your_corpus, "with_recorded", lambda own: table)
     half = 12.706 * np.sqrt(3)  # as above
     said, (other,) = your_corpus.expected("s").split("\n\n")[0], your_corpus.expected("s").split("\n\n")[1:]
-    assert said.startswith("From x *s*, on 2 corpora") and "+7.0 to +9.0 points" in said and "+8.0 in the mean" in said
+    assert said.startswith("From x *s*, on 2 corpora") and "+7.0 to +9.0 points" in said and "mean +8.0;" in said
     assert f"{8 - half:+.1f} to {8 + half:+.1f} on one more" in said and "random weights" in other
     assert your_corpus.expected("another") == "" and your_corpus.expected("s", ["a"]).split("\n\n")[0] == said
     table.loc[len(table)] = ("x", "c", "s", 50.0, False)
     said = your_corpus.expected("s", ["c", "not there"]).split("\n\n")[0]
-    assert "on 3 corpora" in said and "has read, on 2 corpora" in said and said.count("+8.0 in the mean") == 1
+    assert "on 3 corpora" in said and "has read, on 2 corpora" in said and said.count("mean +8.0;") == 1
 
 
 def test_other_corpora_are_those_of_systems_that_begin_alike():
