@@ -390,7 +390,9 @@ def _independent(
     count = len(parts)
     mean = average(parts, [(variance / count**2, freedom) for variance, freedom in pooled])
     by_query = mean.by_query[0] * count**2, mean.by_query[1]
-    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds, by_query)
+    # What is not trained, such as BM25, has one seed for all.
+    seeds = min((part.seeds for part in parts if part.seeds > 1), default=1)
+    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, seeds, by_query)
 
 
 TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {
