@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.data.datasets._files import lines
 
 RUN_COLUMNS = ["query_id", "doc_id", "score"]
 
@@ -87,32 +86,6 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
         parted = [each for each in frame[name].unique() if each.split() != [each]]
         require(not parted, f"{name} {parted[:3]} cannot be written to {path}: empty, or with white space", DataError)
     frame.to_csv(path, sep=" ", header=False, index=False, quoting=csv.QUOTE_NONE, float_format="%.9g")
-
-
-def read_trec(path: Path) -> pd.DataFrame:
-    """The run in a file of TREC's form, gzipped or not: best first within a query, equal scores by document id.
-
-    Raises
-    ------
-    DataError
-        If there is no such file; for a line of another form, and a document that a query has twice, with its number.
-    """
-    seen: set[tuple[str, str]] = set()
-
-    def row(line: str) -> tuple[str, str, float]:
-        query_id, _, doc_id, _, score, _ = line.split()
-        if (query_id, doc_id) in seen:
-            raise ValueError(f"query {query_id!r} has document {doc_id!r} a second time")
-        seen.add((query_id, doc_id))
-        if not np.isfinite(float(score)):
-            raise ValueError(f"the score {score} is no number")
-        return query_id, doc_id, float(score)
-
-    found = lines("run", Path(path)).parsed(row, "query, Q0, document, rank, score and tag between blanks")
-    run = pd.DataFrame(list(found), columns=RUN_COLUMNS).astype({"score": float})
-    run["place"] = pd.factorize(run["query_id"])[0]
-    run = run.sort_values(["place", "score", "doc_id"], ascending=[True, False, True], kind="stable")
-    return run[RUN_COLUMNS].reset_index(drop=True)
 
 
 def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Systems made of others: words instead of vectors, two lists fused, a list in another's order, a list in a file.
+"""Systems made of others: words instead of vectors, two lists fused, a list in another's order.
 
 Whatever ranks has `run`, `cost`, `answer`, `settings` and `trained`, as `retlib.systems.system.System` has them.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from retlib.core.cache import checksum
-from retlib.core.errors import DataError, SettingError, require
+from retlib.core.errors import require
 from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
@@ -96,47 +94,6 @@ class Lexical:
 def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: int) -> pd.DataFrame:
     queries, _ = measures.held_out(collection, split)
     return lexical.system.rank(lexical.read(collection), queries["text"], depth)
-
-
-@dataclass(frozen=True)
-class Listed:
-    """What any other system found: the run in a file of TREC's form.
-
-    Parameters
-    ----------
-    path : Path
-        See `retlib.retrieval.runs.read_trec`.
-    """
-
-    path: Path
-
-    @property
-    def trained(self) -> bool:
-        """See `Ranks`."""
-        return False
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
-        return {"run": Path(self.path).name, "sha256": checksum(Path(self.path))}
-
-    def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`; `DataError` for a query or a document that the collection has not."""
-        run, asked = runs.read_trec(self.path), measures.held_out(target.test, split)[0].index
-        for kind, ids in {"query": target.test.queries.index, "doc": target.test.documents.index}.items():
-            unknown = run[f"{kind}_id"][~run[f"{kind}_id"].isin(ids)].unique()[:3].tolist()
-            wrong = f"{self.path}: {kind}_id {unknown} is not in the collection {target.test.name!r}"
-            require(not unknown, wrong, DataError)
-        run = run[run["query_id"].isin(asked)]
-        return run[runs.places(run) < depth].reset_index(drop=True)
-
-    def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`."""
-        return Cost()
-
-    def answer(self, target: Target, seed: int) -> Answer:
-        """See `Ranks`: it has no answer to a question that is not in its file."""
-        raise SettingError(f"{self.path} is a run: it answers the questions in it, and no other")
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ from retlib.retrieval.runs import (
     lists,
     make_run,
     places,
-    read_trec,
     reordered,
     write_qrels,
     write_trec,
@@ -68,40 +67,14 @@ def test_others_measure_the_files_as_the_run_is_measured_here(tmp_path_factory, 
     theirs = {(value.query_id, str(value.measure)): value.value for value in found}
     for row in ours.itertuples():
         assert theirs.get((row.query_id, row.measure), 0.0) == pytest.approx(row.value, abs=1e-9)
-    back = read_trec(folder / "a.run")
-    assert back[["query_id", "doc_id"]].to_numpy().tolist() == run[["query_id", "doc_id"]].to_numpy().tolist()
-    np.testing.assert_allclose(back["score"], run["score"], rtol=1e-6, atol=1e-43)
+    assert [(each.query_id, each.doc_id) for each in listed] == list(zip(run["query_id"], run["doc_id"], strict=True))
+    np.testing.assert_allclose([each.score for each in listed], run["score"], rtol=1e-6, atol=1e-43)
 
 
 def test_a_run_in_a_file_by_hand(tmp_path):
     run = listed({"q1": "ba"}).assign(score=[0.5, 0.5])
     write_trec(run, tmp_path / "a.run", "mine")
     assert (tmp_path / "a.run").read_text() == "q1 Q0 b 1 0.5 mine\nq1 Q0 a 2 0.49999997 mine\n"
-    (tmp_path / "b.run").write_text("q2 Q0 b 9 1e-3 x\nq1\tQ0\tc 1 7 x\nq2 Q0 c 1 2 x\nq2 0 a 1 0.001 x\n")
-    found = read_trec(tmp_path / "b.run")
-    assert found.to_numpy().tolist() == [["q2", "c", 2.0], ["q2", "a", 0.001], ["q2", "b", 0.001], ["q1", "c", 7.0]]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("q Q0 b 2 0.5", "not query, Q0, document, rank, score and tag between blanks"),
-        ("q Q0 b 2 0.5 x y", "too many values"),
-        ("", "not enough values"),
-        ("q Q0 b 2 high x", "could not convert string to float: 'high'"),
-        ("q Q0 b 2 nan x", "the score nan is no number"),
-        ("q Q0 a 2 0.5 x", "query 'q' has document 'a' a second time"),
-    ],
-)
-def test_a_broken_line_is_named_with_file_and_number(tmp_path, line, problem):
-    (tmp_path / "a.run").write_text(f"q Q0 a 1 0.7 x\n{line}\n")
-    with pytest.raises(DataError, match=rf"{tmp_path}/a.run, line 2: .*{problem}"):
-        read_trec(tmp_path / "a.run")
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataError, match="there is no file .*none.run"):
-        read_trec(tmp_path / "none.run")
 
 
 @pytest.mark.parametrize("changes", [{"query_id": "q 1"}, {"doc_id": ""}, {"doc_id": "a\u2003b"}])

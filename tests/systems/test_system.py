@@ -19,7 +19,7 @@ from retlib.retrieval.lexical import BM25
 from retlib.systems import ranking as rankings
 from retlib.systems import system as systems
 from retlib.systems import training_data
-from retlib.systems.compose import Fused, Lexical, Listed, Reordered
+from retlib.systems.compose import Fused, Lexical, Reordered
 from retlib.systems.ranking import bm25_lists, encode_corpus, encoding_seconds, indexed, rank
 from retlib.systems.stages import Stage, Training
 from retlib.systems.system import System, Target, fit
@@ -453,27 +453,6 @@ def test_a_sentence_encoder_brings_its_words_and_is_the_same_for_every_seed(
     ltre = replace(LABELS, negatives="retrieved", loss="lambdarank-mrr", trains="query", options={"n": 5})
     assert (here + ltre).trained and fit(here + ltre, collection, 0).name == fit(there + ltre, collection, 0).name
     assert not Reordered(Lexical(BM25()), here).trained and Reordered(Lexical(BM25()), here + ltre).trained
-
-
-def test_what_another_system_found_is_a_system(collection, tmp_path):
-    target, bm25, path = Target(collection), Lexical(BM25()), tmp_path / "other.run"
-    whole = [bm25.run(target, split=split) for split in ("dev", "test")]
-    runs.write_trec(pd.concat(whole, ignore_index=True), path, "other")
-    other = Listed(path)
-    assert not other.trained and other.cost(target, 0).steps is None and other.settings["run"] == path.name
-    for depth in (3, 1000):
-        found, expected = other.run(target, 0, "test", depth), whole[1][runs.places(whole[1]) < depth]
-        expected = expected.reset_index(drop=True)
-        pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-6)
-    mixed = Fused((other, Listed(path)), (0.5, 0.5)).run(target, 0, depth=5)
-    assert mixed["doc_id"].tolist() == whole[1]["doc_id"][runs.places(whole[1]) < 5].tolist()
-    with pytest.raises(SettingError, match="it answers the questions in it, and no other"):
-        other.answer(target, 0)
-    lines = path.read_text()
-    for line, wrong in (("q0 Q0 d99 1 1 x", r"doc_id \['d99'\]"), ("q999 Q0 d0 1 1 x", r"query_id \['q999'\]")):
-        path.write_text(f"{lines}{line}\n")
-        with pytest.raises(DataError, match=f"{path}: {wrong} is not in the collection 'words'"):
-            other.run(target)
 
 
 def test_a_training_is_watched_from_outside(collection, own_build):
