@@ -102,22 +102,6 @@ def seed_torch(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
-def random_state() -> list:
-    """The state of torch's generators, for `set_random_state`."""
-    import torch
-
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
-
-
-def set_random_state(state: list) -> None:
-    """Put torch's generators back into a state that `random_state` gave."""
-    import torch
-
-    torch.set_rng_state(state[0])
-    if len(state) > 1:
-        torch.cuda.set_rng_state_all(state[1:])
-
-
 def device():
     """The torch device: `$RETLIB_DEVICE`, or CUDA where there is one, of several processes each its own, or the CPU."""
     import torch

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from retlib.core import runtime
 from retlib.core.errors import require
@@ -96,6 +97,7 @@ class RetrievalTask(Task):
     chunk: int | None = None
 
     def __post_init__(self) -> None:
+        require(self.chunk is None or self.chunk >= 1, f"chunk = {self.chunk} must be at least 1")
         self.clock: runtime.Clock = getattr(self.negatives, "clock", None) or runtime.Clock()
 
     def batch(self, step: int) -> Batch | DeferredBatch:
@@ -105,12 +107,22 @@ class RetrievalTask(Task):
     def loss(self, batch: Batch | DeferredBatch) -> Tensor:
         """The loss of a batch."""
         with self.clock("encoding queries"):
-            queries = self.module.queries(batch.queries)
+            queries = self._encoded(self.module.queries, batch.queries)
         batch = self._closed(batch, queries)
         with self.clock("encoding documents"):
-            encoded = isinstance(batch.documents, Tensor)
-            documents = batch.documents.to(queries.device) if encoded else self.module.documents(batch.documents)
+            documents = self._encoded(self.module.documents, batch.documents).to(queries.device)
         return self._loss(batch, queries, documents)
+
+    def _encoded(self, encode: Callable[[TokenTable], Tensor], given: TokenTable | Tensor) -> Tensor:
+        """Encodings of texts, if they are none yet; in chunks, which are encoded once more to go backward."""
+        if isinstance(given, Tensor) or self.chunk is None:
+            return given if isinstance(given, Tensor) else encode(given)
+        rows = np.arange(len(given))
+        parts = (given.take(rows[start : start + self.chunk]) for start in rows[:: self.chunk])
+        # The scale tells on which device the second pass must drop what the first one dropped.
+        return torch.cat(
+            [checkpoint(lambda part, _: encode(part), part, self.module.alpha, use_reentrant=False) for part in parts]
+        )
 
     @torch.no_grad()
     def _closed(self, batch: Batch | DeferredBatch, queries: Tensor) -> Batch:
@@ -141,23 +153,7 @@ class RetrievalTask(Task):
     def backward(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
         """Add the gradient of a batch's loss to the parameters; returns the loss."""
         with self.clock("loss and backward"):
-            return super().backward(batch, autocast) if self.chunk is None else self._in_chunks(batch, autocast)
-
-    def _in_chunks(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
-        sides = [_Cached(self.module.queries, batch.queries, self.chunk, autocast)]
-        queries = sides[0].encoded
-        batch = self._closed(batch, queries)
-        if isinstance(batch.documents, Tensor):
-            documents = batch.documents.to(queries.device)
-        else:
-            sides.append(_Cached(self.module.documents, batch.documents, self.chunk, autocast))
-            documents = sides[1].encoded
-        with autocast():
-            loss = self._loss(batch, queries, documents)
-        loss.backward()
-        for side in sides:
-            side.backward()
-        return loss.item()
+            return super().backward(batch, autocast)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -180,33 +176,6 @@ class RetrievalTask(Task):
 def below(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """What is kept under names that begin with a prefix, under the rest of these names."""
     return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-class _Cached:
-    """Encodings of a batch, made chunk by chunk without their graphs, which are made again to go backward."""
-
-    def __init__(self, encode: Callable, table: TokenTable, chunk: int, autocast: Autocast) -> None:
-        require(chunk >= 1, f"chunk = {chunk} must be at least 1")
-        rows = np.arange(len(table))
-        self._chunks = [table.take(rows[start : start + chunk]) for start in rows[::chunk]]
-        self._encode, self._autocast, self._states = encode, autocast, []
-        with torch.no_grad():
-            self.encoded = torch.cat([self._forward(part) for part in self._chunks]).requires_grad_()
-
-    def _forward(self, part: TokenTable) -> Tensor:
-        # The second pass must drop what the first one dropped.
-        self._states.append(runtime.random_state())
-        with self._autocast():
-            return self._encode(part)
-
-    def backward(self) -> None:
-        """Carry the gradient of the encodings on to the parameters."""
-        states, self._states = self._states, []
-        gradients = self.encoded.grad.split([len(part) for part in self._chunks])
-        for part, state, gradient in zip(self._chunks, states, gradients, strict=True):
-            runtime.set_random_state(state)
-            encoded = self._forward(part)
-            encoded.backward(gradient.to(encoded.dtype))
 
 
 class Multitask(Task):

@@ -14,7 +14,6 @@ from retlib.core.history import History
 from retlib.data.articles import Articles
 from retlib.data.text import TokenTable
 from retlib.models.retriever import Architecture, Retriever
-from retlib.retrieval import runs
 from retlib.retrieval.lexical import BM25
 from retlib.systems import ranking as rankings
 from retlib.systems import system as systems

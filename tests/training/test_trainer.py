@@ -231,7 +231,7 @@ def kill_in_loss(step):
     """Raise in that step's loss."""
 
     def wrap(task, validate):
-        name = "_loss" if getattr(task, "chunk", None) else "loss"  # in chunks, the loss of encodings
+        name = "loss"
         inner, steps = getattr(task, name), iter(range(100))
 
         def killing(*given):
@@ -673,15 +673,14 @@ def test_chunks_keep_the_activations_of_a_chunk_alone():
         with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda waiting: waiting.tensor):
             task.backward(task.batch(0), nullcontext)
         most[chunk] = kept.most
-    # Queries and documents of 24 pairs, against 12 or 3 texts of one side.
-    assert most[None] > 3 * most[12] > 9 * most[3] > 0
+    # What is kept of 24 pairs, against their encodings alone: what made them is computed again, chunk by chunk.
+    assert most[None] > 9 * max(most[12], most[3]) > 0
 
 
 @pytest.mark.parametrize("chunk", [0, -3])
 def test_a_chunk_below_one_is_named(chunk):
-    task = chunked(chunk)
     with pytest.raises(SettingError, match=f"chunk = {chunk} must be at least 1"):
-        task.backward(task.batch(0), nullcontext)
+        chunked(chunk)
 
 
 # --- the schedule of the learning rate -------------------------------------------------------------
