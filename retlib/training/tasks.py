@@ -19,8 +19,6 @@ from retlib.core.errors import require
 from retlib.data.pairs import Pairs, PairSource
 from retlib.data.text import TokenTable
 from retlib.models.encoders import DualEncoder
-from retlib.models.seq2seq import Seq2Seq
-from retlib.models.transformer import MaskedLanguageModel
 from retlib.training import losses
 from retlib.training.batches import Batch, DeferredBatch, only_hardest
 from retlib.training.negatives import Sampler
@@ -71,7 +69,7 @@ class Task(ABC):
     @property
     def pairs(self) -> int:
         """What an epoch passes over: pairs, queries or passages."""
-        return len(self.negatives.source) if hasattr(self, "negatives") else 1
+        return 1
 
 
 @dataclass(eq=False)
@@ -100,8 +98,11 @@ class RetrievalTask(Task):
         require(self.chunk is None or self.chunk >= 1, f"chunk = {self.chunk} must be at least 1")
         self.clock: runtime.Clock = getattr(self.negatives, "clock", None) or runtime.Clock()
 
+    @property
+    def pairs(self) -> int:
+        return len(self.negatives.source)
+
     def batch(self, step: int) -> Batch | DeferredBatch:
-        """The batch of a step."""
         return self.negatives.batch(step)
 
     def loss(self, batch: Batch | DeferredBatch) -> Tensor:
@@ -207,29 +208,31 @@ class Multitask(Task):
 
 
 @dataclass(eq=False)
-class MaskedTask(Task):
-    """Predict hidden tokens (Devlin et al. 2019).
+class DrawingTask(Task):
+    """A module, and what it is trained on, drawn step by step; the subclass says what the loss is.
 
     Parameters
     ----------
-    module : MaskedLanguageModel
-    passages : MaskedPassages
+    module : Module
+    source : object with a length, and ``draw(step, batch_size, seed)``
     batch_size, seed : int
     """
 
-    module: MaskedLanguageModel
-    passages: MaskedPassages
+    module: nn.Module
+    source: PairSource | MaskedPassages
     batch_size: int
     seed: int
 
     @property
     def pairs(self) -> int:
-        """The passages."""
-        return len(self.passages)
+        return len(self.source)
 
-    def batch(self, step: int) -> Masked:
-        """Passages with hidden tokens."""
-        return self.passages.draw(step, self.batch_size, self.seed)
+    def batch(self, step: int) -> Any:
+        return self.source.draw(step, self.batch_size, self.seed)
+
+
+class MaskedTask(DrawingTask):
+    """A `MaskedLanguageModel` that predicts hidden tokens of `MaskedPassages` (Devlin et al. 2019)."""
 
     def loss(self, batch: Masked) -> Tensor:
         """Mean cross-entropy over the hidden tokens."""
@@ -237,25 +240,8 @@ class MaskedTask(Task):
         return F.cross_entropy(logits, torch.from_numpy(batch.originals).to(logits.device))
 
 
-@dataclass(eq=False)
-class WritingTask(Task):
-    """Write the queries of pairs, given their documents.
-
-    Parameters
-    ----------
-    module : Seq2Seq
-    source : PairSource
-    batch_size, seed : int
-    """
-
-    module: Seq2Seq
-    source: PairSource
-    batch_size: int
-    seed: int
-
-    def batch(self, step: int) -> Pairs:
-        """The pairs of a step."""
-        return self.source.draw(step, self.batch_size, self.seed)
+class WritingTask(DrawingTask):
+    """A `Seq2Seq` that writes the queries of pairs, given their documents."""
 
     def loss(self, batch: Pairs) -> Tensor:
         r""":math:`-\frac{1}{n} \sum_t \log p(w_t \mid w_{<t}, passage)` over the n tokens, with ends."""
@@ -263,27 +249,11 @@ class WritingTask(Task):
         return -self.module.log_likelihoods(batch.documents, batch.queries).sum() / tokens
 
 
-@dataclass(eq=False)
-class PairTask(Task):
-    """A model that reads query and document together, the documents that each query sees, and a loss over them.
+class PairTask(RetrievalTask):
+    """A model that reads query and document together; its module makes scores (B, n) of B queries and B * n documents.
 
-    Parameters
-    ----------
-    module : Module
-        From B queries and B * n documents to scores (B, n).
-    negatives : Sampler
-        Of documents of their own to each query.
-    loss_name : str
-        One of `retlib.training.losses.names()`.
+    The negatives give documents of their own to each query; it is not trained in chunks.
     """
-
-    module: nn.Module
-    negatives: Sampler
-    loss_name: str
-
-    def batch(self, step: int) -> Batch:
-        """The batch of a step."""
-        return self.negatives.batch(step)
 
     def loss(self, batch: Batch) -> Tensor:
         """The loss of a batch; `SettingError` where the documents are not each query's own."""
@@ -291,12 +261,3 @@ class PairTask(Task):
         require(own, f"{type(self.negatives).__name__} gives no documents of their own to each query, as pairs need")
         scores = self.module(batch.queries, batch.documents).float()
         return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))
-
-    def state(self) -> dict[str, Tensor]:
-        """The state of the negatives."""
-        return self.negatives.state() if hasattr(self.negatives, "state") else {}
-
-    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
-        if hasattr(self.negatives, "set_state"):
-            self.negatives.set_state(tensors)
