@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,7 @@ MOST_WORDS = 100
 # Texts with a run of so many words in common are not independent of each other: what Brown et al. 2020
 # (appendix C) take for a copy.
 RUN = 13
-# An odd number whose powers spread runs of word numbers over 64 bits.
-_BASE = np.uint64(0x9E3779B97F4A7C15)
+CHUNK = 2000  # texts that are in memory at once
 
 
 def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFrame:
@@ -97,28 +96,61 @@ def unseen(found: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
     Case and punctuation do not count. Documents of fewer than `RUN` words are in no run.
     """
     found = found[~found["text"].duplicated()]
-    numbers: dict[str, int] = {}
-    known = [_runs(target.documents["text"], numbers)[0] for target in targets]
-    runs, rows = _runs(found["text"], numbers)
-    is_known = np.isin(runs, np.concatenate(known)) if known else np.zeros(len(runs), dtype=bool)
-    seen = np.zeros(len(found), dtype=bool)
-    seen[rows[is_known]] = True
-    return found[~seen]
+    held = chain.from_iterable(target.documents["text"] for target in targets)
+    return found[~(overlap(held, found["text"], RUN) > 0).to_numpy()]
 
 
-def _runs(texts: pd.Series, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """A hash of every run of `RUN` words, (runs,), and the row that it is in, (runs,); `numbers` grows."""
-    rows = [np.array([numbers.setdefault(w, len(numbers)) for w in words(text)], dtype=np.int32) for text in texts]
+def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
+    """How much of each passage stands in the texts, word for word.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        The pre-training text, streamed; the memory needed depends on the passages alone.
+    passages : iterable of str
+        The passages of the test.
+    n : int
+        Length of the runs of words (`retlib.data.text.words`) that are looked for.
+
+    Returns
+    -------
+    Series
+        Of each passage, the share of its runs of `n` words that stand in a text; NaN where
+        it has fewer words. Runs are compared by 64-bit hashes.
+    """
+    require(n >= 1, f"n = {n} words: at least 1 is needed")
+    vocabulary: dict[str, int] = {}
+    rows = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in passages]
+    values = np.random.default_rng(0).integers(2**64, size=len(vocabulary) + 1, dtype=np.uint64)
+    hashes, passage = _runs(rows, values, n)
+    known = np.unique(np.append(hashes, np.uint64(2**64 - 1)))  # so that no hash is beyond the last
+    found = np.zeros(len(known), dtype=bool)
+    texts = iter(texts)
+    while chunk := list(islice(texts, CHUNK)):
+        # A word that no passage has ends a run: it cannot be part of one that is looked for.
+        seen, _ = _runs([[vocabulary.get(word, -1) for word in words(text)] for text in chunk], values, n)
+        places = np.searchsorted(known, seen)
+        found[places[known[places] == seen]] = True
+    hit = found[np.searchsorted(known, hashes)]
+    total = np.bincount(passage, minlength=len(rows))
+    share = np.full(len(rows), np.nan)
+    np.divide(np.bincount(passage, hit, minlength=len(rows)), total, out=share, where=total > 0)
+    return pd.Series(share, name="overlap")
+
+
+def _runs(rows: list[list[int]], values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of all runs of n words without a -1, and the rows they are of."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
-    count = max(len(ids) - RUN + 1, 0)
-    hashes = np.zeros(count, dtype=np.uint64)
-    for place in range(RUN):  # Horner's rule, modulo 2^64
-        hashes = hashes * _BASE + (ids[place : place + count].astype(np.uint64) + np.uint64(1))
+    ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=lengths.sum())
     row = np.repeat(np.arange(len(rows)), lengths)
-    left = np.repeat(offsets_of(lengths)[1:], lengths) - np.arange(len(ids))  # words from here to the row's end
-    is_within = left[:count] >= RUN
-    return hashes[is_within], row[:count][is_within]
+    starts = max(len(ids) - n + 1, 0)
+    unknown = offsets_of(ids < 0)
+    # A run is whole if it ends in the row where it begins, and no word of it is unknown.
+    whole = np.flatnonzero((row[:starts] == row[n - 1 :][:starts]) & (unknown[n:] == unknown[:-n]))
+    hashes = np.zeros(len(whole), dtype=np.uint64)
+    for place in range(n):
+        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + values[ids[whole + place]]
+    return hashes, row[whole]
 
 
 def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Article
 from retlib.data.corpus import Corpus
-from retlib.data.overlap import overlap
+from retlib.data.passages import overlap
 from retlib.data.text import TokenTable
 from retlib.studies.part2 import examples, statistics
 from retlib.training.pretraining import KEPT, TASKS, MaskedPassages, Mixture, PretrainingPairs, allowed
@@ -484,7 +484,7 @@ TEXTS = st.lists(st.text("abcd ", max_size=25).map(" ".join), max_size=6)
 @given(texts=TEXTS, passages=TEXTS, n=st.integers(1, 4), chunk=st.integers(1, 3))
 def test_overlap_is_the_share_of_runs_that_stand_in_a_text(texts, passages, n, chunk):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("retlib.data.overlap.CHUNK", chunk)
+        patch.setattr("retlib.data.passages.CHUNK", chunk)
         shares = overlap(iter(texts), iter(passages), n)
     known = {run for text in texts for run in runs(text, n)}
     assert len(shares) == len(passages)
