@@ -84,35 +84,24 @@ def sharded(encode: Callable[[Any], Tensor], table: Any) -> Tensor:
     bounds = np.linspace(0, len(table), size() + 1).astype(int)
     # At least one row each, so that every encoder gives something: a few are encoded twice where there are fewer.
     start = min(bounds[rank()], len(table) - 1)
-    return _gather()(encode(table.take(np.arange(start, max(bounds[rank() + 1], start + 1)))), bounds)
+    part = encode(table.take(np.arange(start, max(bounds[rank() + 1], start + 1))))
+    return _gathered(part, np.diff(bounds))
 
 
-@cache
-def _gather() -> Callable[[Tensor, np.ndarray], Tensor]:
+def _gathered(part: Tensor, counts: np.ndarray) -> Tensor:
+    """All parts, one after the other; a part's gradient goes back to who made it."""
     import torch
 
-    class Gather(torch.autograd.Function):
-        """All parts, one after the other; a part's gradient goes back to who made it, as many times as there are
-        processes, for the mean is taken over all."""
-
-        @staticmethod
-        def forward(context: Any, part: Tensor, bounds: np.ndarray) -> Tensor:
-            counts = np.diff(bounds)
-            context.bounds, context.made = bounds, len(part)
-            padded = part.new_zeros(counts.max(), part.shape[1])
-            padded[: counts[rank()]] = part[: counts[rank()]]
-            parts = [torch.empty_like(padded) for _ in counts]
-            _group().all_gather(parts, padded)
-            return torch.cat([each[:count] for each, count in zip(parts, counts, strict=True)])
-
-        @staticmethod
-        def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-            start, end = context.bounds[rank()], context.bounds[rank() + 1]
-            own = gradient.new_zeros(context.made, gradient.shape[1])
-            own[: end - start] = size() * gradient[start:end]
-            return own, None
-
-    return Gather.apply
+    own = part[: counts[rank()]]
+    padded = part.new_zeros(counts.max(), part.shape[1])
+    padded[: len(own)] = own.detach()
+    parts = [padded.new_empty(padded.shape) for _ in counts]
+    _group().all_gather(parts, padded)
+    if own.requires_grad:  # as many times as there are processes, for the mean is taken over all
+        own.register_hook(lambda gradient: size() * gradient)
+    parts = [each[:count] for each, count in zip(parts, counts, strict=True)]
+    parts[rank()] = own
+    return torch.cat(parts)
 
 
 def average(parameters: Iterable[nn.Parameter]) -> None:
