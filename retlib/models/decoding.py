@@ -87,7 +87,6 @@ class Greedy(Decoding):
     """The likeliest token at every place: one query to a passage."""
 
     def _write(self, model, encoded, keys, longest):
-        """See `Decoding`."""
         return _one_by_one(model, encoded, keys[:, None], longest, lambda log_p, *_: log_p.argmax(dim=1))
 
 
@@ -117,7 +116,6 @@ class Nucleus(Decoding):
         require(1 <= self.keep <= self.samples, f"keep = {self.keep} must be from 1 to samples = {self.samples}")
 
     def _write(self, model, encoded, keys, longest):
-        """See `Decoding`."""
         with np.errstate(over="ignore"):
             keys = mixed(keys[:, None] + np.arange(1, self.samples + 1, dtype=np.uint64))  # (B, samples)
 
@@ -148,7 +146,6 @@ class Beam(Decoding):
         require(self.width >= 1, f"width = {self.width}: at least 1 is needed")
 
     def _write(self, model, encoded, keys, longest):
-        """See `Decoding`."""
         if self.width == 1:  # which transformers takes for greedy
             return Greedy()._write(model, encoded, keys, longest)
         tokens, scores = model.generate(

@@ -172,7 +172,6 @@ class PairModel(Trained):
 
     @classmethod
     def build(cls, architecture: Architecture, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
-        """See `Trained`."""
         return PAIR_MODELS.get(own["kind"])(architecture.build(tokenizer, folder).query_encoder, tokenizer)
 
     @classmethod

@@ -31,6 +31,7 @@ from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import make_run
+from retlib.systems.compose import Ranks
 from retlib.systems.ranking import Answer, one_by_one
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
@@ -134,7 +135,7 @@ class Sentences:
 
 
 @dataclass(frozen=True, eq=False)
-class AveragedWords:
+class AveragedWords(Ranks):
     """Ranks by the cosine of averaged word vectors (section 3.4); see `retlib.systems.compose.Ranks`.
 
     Parameters
@@ -156,12 +157,10 @@ class AveragedWords:
 
     @property
     def trained(self) -> bool:
-        """See `Ranks`."""
         return not self.file
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
         made = {"file": Path(self.file).name} if self.file else {"text": self._told, "epochs": self.epochs}
         return {"system": type(self).__name__, **made, "idf": self.idf}
 
@@ -170,7 +169,6 @@ class AveragedWords:
         return self.text.name if self.text else "the task's"
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`."""
         queries, _ = measures.held_out(target.test, split)
         model, candidates = self._model(target, seed), texts(target.test)
         index = indexes.build(EXACT, model.encode(candidates.tolist()))
@@ -181,7 +179,6 @@ class AveragedWords:
         return Cost(steps=self.epochs if self.trained else None)
 
     def answer(self, target: Target, seed: int) -> Answer:
-        """See `Ranks`."""
         model = self._model(target, seed)
         index = indexes.build(EXACT, model.encode(texts(target.test).tolist()))
         return one_by_one(lambda text, k: index.search(model.encode([text]), k))

@@ -28,11 +28,12 @@ DEPTH = 1000
 
 
 class Ranks(Protocol):
-    """What a study compares."""
+    """What a study compares; not trained, unless a subclass says so."""
 
     @property
     def trained(self) -> bool:
         """Whether seeds make a difference."""
+        return False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -43,13 +44,14 @@ class Ranks(Protocol):
 
     def cost(self, target: Target, seed: int) -> Cost:
         """What its training took, where there is any, and how its last stage went."""
+        return Cost()
 
     def answer(self, target: Target, seed: int) -> Answer:
         """What answers any question."""
 
 
 @dataclass(frozen=True, eq=False)
-class Lexical:
+class Lexical(Ranks):
     """A system that compares words; it is not trained, though a model that its documents are read with may be.
 
     Parameters
@@ -65,7 +67,6 @@ class Lexical:
 
     @property
     def trained(self) -> bool:
-        """See `Ranks`."""
         return hasattr(self.read, "seeded")
 
     def _seeded(self, seed: int) -> Lexical:
@@ -73,19 +74,12 @@ class Lexical:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
         return self.system.settings
 
     def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`."""
         return _lexical_run(self._seeded(seed), target.test, split, depth)
 
-    def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`."""
-        return Cost()
-
     def answer(self, target: Target, seed: int = 0) -> Answer:
-        """See `Ranks`."""
         fitted = replace(self.system).fit(self._seeded(seed).read(target.test).tolist())
         return one_by_one(lambda text, k: fitted.search([text], k))
 
@@ -97,7 +91,7 @@ def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: in
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class Fused(Ranks):
     """Several systems' lists as one, by their scores; see `retlib.retrieval.runs.combined`.
 
     Parameters
@@ -116,16 +110,13 @@ class Fused:
 
     @property
     def trained(self) -> bool:
-        """See `Ranks`."""
         return any(system.trained for system in self.systems)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
         return {"fused": [system.settings for system in self.systems], "weights": list(self.weights)}
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`."""
         ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
         deep = [system.run(target, seed, split, max(depth, DEPTH)) for system in self.systems]
         return runs.fuse(deep, *ids, self.weights, depth)
@@ -136,7 +127,6 @@ class Fused:
         return costs[0]._replace(seconds=sum(cost.seconds or 0.0 for cost in costs)) if costs else Cost()
 
     def answer(self, target: Target, seed: int) -> Answer:
-        """See `Ranks`."""
         return self.of(system.answer(target, seed) for system in self.systems)
 
     def of(self, answers: Iterable[Answer]) -> Answer:
@@ -152,7 +142,7 @@ class Fused:
 
 
 @dataclass(frozen=True, eq=False)
-class Reordered:
+class Reordered(Ranks):
     """The first results of one system, in the order of a trained one (Zhan 2020, Table 1, "Rerank").
 
     Parameters
@@ -169,25 +159,20 @@ class Reordered:
 
     @property
     def trained(self) -> bool:
-        """See `Ranks`."""
         return self.first.trained or self.system.trained
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
         return {**self.system.settings, "first": self.first.settings, "depth": self.depth}
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`."""
         run = self.first.run(target, seed, split, depth)
         return reorder(fit(self.system, target.trains, seed), target.test, run, self.depth)
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`."""
         return self.system.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Answer:
-        """See `Ranks`."""
         retriever, first = fit(self.system, target.trains, seed), self.first.answer(target, seed)
         vectors = encode_corpus(retriever, retriever.reads(target.test))
 

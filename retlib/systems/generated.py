@@ -67,7 +67,6 @@ class Generated(CollectionQueries):
         return {"data": repr(self), **self.generator.settings, **how.settings}
 
     def seeded(self, seed: int) -> Generated:
-        """See `retlib.systems.stages.TrainingData.seeded`."""
         return replace(self, generator=self.generator.seeded(seed))
 
     def seconds(self) -> float:

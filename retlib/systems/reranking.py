@@ -160,7 +160,7 @@ class PairTraining(Training):
 
 
 @dataclass(frozen=True, eq=False)
-class Reranked:
+class Reranked(Ranks):
     """The first results of one system, in the order of a model that reads them with the query.
 
     What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a weight below 1 they
@@ -186,17 +186,14 @@ class Reranked:
 
     @property
     def trained(self) -> bool:
-        """See `Ranks`."""
         return True
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
         told = {"reader": self.reader.settings, "first": self.first.settings}
         return {**told, "depth": self.depth, "weight": self.weight}
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`."""
         run = self.first.run(target, seed, split, depth)
         ordered = rerank(run, self.depth, self.reader.fit(target.trains, seed), target.test)
         if self.weight == 1:
@@ -216,7 +213,6 @@ class Reranked:
         return self.reader.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Answer:
-        """See `Ranks`."""
         model, first = self.reader.fit(target.trains, seed), self.first.answer(target, seed)
         read = model.reads(target.test)
 
@@ -235,7 +231,7 @@ class Reranked:
 
 
 @dataclass(frozen=True, eq=False)
-class MaxSimSearch:
+class MaxSimSearch(Ranks):
     """A late-interaction model that searches all documents by itself, exhaustively (Khattab and Zaharia 2020).
 
     Parameters
@@ -248,24 +244,19 @@ class MaxSimSearch:
 
     @property
     def trained(self) -> bool:
-        """See `Ranks`."""
         return True
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See `Ranks`."""
         return self.reader.settings
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """See `Ranks`."""
         return _search(self.reader.fit(target.trains, seed), target.test, split, depth)
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`."""
         return self.reader.cost(target, seed)
 
     def answer(self, target: Target, seed: int) -> Answer:
-        """See `Ranks`."""
         model = self.reader.fit(target.trains, seed)
         index = token_index(model, target.test)
 

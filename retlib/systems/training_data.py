@@ -166,7 +166,6 @@ class CollectionQueries(TrainingData):
         """The queries that train and validate, with all documents."""
 
     def collections(self, target: Collection) -> list[Collection]:
-        """See `TrainingData.collections`."""
         return [self.collection(target)]
 
     def address(self, target: Collection) -> dict[str, Any]:
@@ -174,7 +173,6 @@ class CollectionQueries(TrainingData):
         return {"labels": self.collection(target).fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        """See `TrainingData.prepare`."""
         collection = self.collection(training.target)
         return training.task(module, training.inputs(collection)), training.validation(collection)
 
@@ -203,7 +201,6 @@ class Labels(CollectionQueries):
         return name if self.share == 1 else f"{name}, {self.share:g}"
 
     def collection(self, target: Collection) -> Collection:
-        """See `CollectionQueries.collection`."""
         return _few(_with_dev(self.of or target), self.share)
 
 
@@ -258,7 +255,6 @@ class LabelledPairs(TrainingData):
         return "labelled pairs" if self.of is None else f"labelled pairs of {self.of.name}"
 
     def collections(self, target: Collection) -> list[Collection]:
-        """See `TrainingData.collections`."""
         return [self.of or target]
 
     def address(self, target: Collection) -> dict[str, Any]:
@@ -266,7 +262,6 @@ class LabelledPairs(TrainingData):
         return {"pairs": (self.of or target).fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        """See `TrainingData.prepare`."""
         _trains_both(training)
         stage, student, collection = training.stage, training.student, self.of or training.target
         tokenized = training.tokenized(collection)

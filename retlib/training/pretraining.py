@@ -69,13 +69,11 @@ class InverseCloze(Task):
         self.queries = self.pairs = int(structure.sentences_per_passage[self._passages].sum())
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Task.draw`."""
         passage = self._passages[generator.integers(len(self._passages), size=count)]
         bounds = self.structure.passages
         return generator.integers(bounds[passage], bounds[passage + 1]), passage
 
     def shares(self) -> np.ndarray:
-        """See `Task.shares`."""
         shares = np.zeros(len(self.structure.passages) - 1)
         shares[self._passages] = 1 / len(self._passages)
         return shares
@@ -101,7 +99,6 @@ class BodyFirst(Task):
         self.pairs = int((self._counts * others)[self._articles].sum())
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Task.draw`."""
         article = self._articles[generator.integers(len(self._articles), size=count)]
         query = self._starts[article] + generator.integers(self._counts[article])
         bounds = self.structure.articles
@@ -109,7 +106,6 @@ class BodyFirst(Task):
         return query, passage + (passage >= self.structure.passage_of(query))  # its own passage is jumped over
 
     def shares(self) -> np.ndarray:
-        """See `Task.shares`."""
         structure, passages = self.structure, np.arange(len(self.structure.passages) - 1)
         article = structure.article_of(passages)
         able = np.zeros(len(structure.names), dtype=bool)
@@ -152,7 +148,6 @@ class WikiLink(Task):
         self.pairs = int((structure.passages_per_article[sources] * self._counts[structure.link_targets]).sum())
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Task.draw`."""
         article = self._articles[generator.integers(len(self._articles), size=count)]
         query = self._starts[article] + generator.integers(self._counts[article])
         other = self._sources[generator.integers(self._bounds[article], self._bounds[article + 1])]
@@ -160,7 +155,6 @@ class WikiLink(Task):
         return query, generator.integers(bounds[other], bounds[other + 1])
 
     def shares(self) -> np.ndarray:
-        """See `Task.shares`."""
         each = np.zeros(len(self.structure.names))  # of a link to each article
         each[self._articles] = 1 / np.diff(self._bounds)[self._articles] / len(self._articles)
         count = self.structure.passages_per_article
