@@ -371,30 +371,6 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
     return figure
 
 
-def two_towers() -> Figure:
-    """A two-tower model beside a cross-attention model (Chang 2020, Figure 1)."""
-    figure, axes = styled(8.0, 3.4, 2)
-    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "0.3"}
-    arrow = {"arrowstyle": "-|>", "color": "0.3"}
-
-    def draw(axis: Axes, texts: Mapping[str, tuple[float, float, str]], arrows: Sequence[tuple[str, str]]) -> None:
-        for x, y, text in texts.values():
-            axis.text(x, y, text, ha="center", va="center", bbox=box, fontsize=9, zorder=3)
-        for start, end in arrows:
-            axis.annotate("", texts[end][:2], texts[start][:2], arrowprops={**arrow, "shrinkA": 14, "shrinkB": 14})
-
-    sides = {"q": (0.25, 0.08, "query"), "d": (0.75, 0.08, "document")}
-    encoders = {"eq": (0.25, 0.45, "Transformer"), "ed": (0.75, 0.45, "Transformer")}
-    towers = {**sides, **encoders, "s": (0.5, 0.85, "inner product")}
-    draw(axes[0], towers, [("q", "eq"), ("d", "ed"), ("eq", "s"), ("ed", "s")])
-    cross = {**sides, "e": (0.5, 0.45, "Transformer over both"), "s": (0.5, 0.85, "score")}
-    draw(axes[1], cross, [("q", "e"), ("d", "e"), ("e", "s")])
-    for axis, title in zip(axes, ("two towers", "cross-attention"), strict=True):
-        axis.set(xlim=(0, 1), ylim=(-0.05, 1), title=title)
-        axis.axis("off")
-    return figure
-
-
 def ledger(verdicts: pd.DataFrame) -> Figure:
     """Claims as rows: sign and colour of the verdict, and the effects in points with their 95 % intervals.
 

@@ -22,7 +22,7 @@ from retlib.core.history import Cost
 from retlib.core.rules import Rule, each_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.evaluation import latency, results
+from retlib.evaluation import results
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.evaluation.results import Results
 from retlib.report import tables
@@ -249,22 +249,3 @@ class Experiment:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""
         if self.live and parallel.rank() == 0:
             self.results.save(results.own_folder(self.profile, self.name, self.parameters))
-
-    def record_latency(
-        self,
-        collection: Collection,
-        answers: Mapping[str, Callable[[int], object]],
-        timed: int,
-        seed: int,
-    ) -> None:
-        """Record the milliseconds of at most `timed` test queries, asked one by one, warm.
-
-        Parameters
-        ----------
-        answers : mapping of str to callable
-            System to what answers the test query of a number.
-        """
-        numbers = range(min(timed, len(collection.split("test"))))
-        for system, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
-            for measure, value in latency.summary(latency.milliseconds(answer, numbers)).items():
-                self.record(system, collection.name, measure, value, seed)

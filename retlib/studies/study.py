@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,6 +14,7 @@ from retlib.core import runtime
 from retlib.core.errors import require, require_one_of
 from retlib.core.rules import Rule
 from retlib.data.collection import Collection
+from retlib.evaluation import latency
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.evaluation.results import EARLIER
 from retlib.studies.experiment import Experiment, Outcome
@@ -204,12 +204,10 @@ def record_latencies(
     experiment: Experiment, systems: Mapping[str, Ranks], target: Target, timed: int, depth: int = 100
 ) -> None:
     """Record the milliseconds of `timed` questions to the first results, with every seed; asked one by one, warm."""
-    texts = target.test.split("test")["text"].tolist()
+    texts = target.test.split("test")["text"].tolist()[:timed]
     for seed in experiment.parameters["seeds"]:
         answers = {name: system.answer(target, seed) for name, system in systems.items()}
-        asked = {name: partial(_asked, answer, texts, depth) for name, answer in answers.items()}
-        experiment.record_latency(target.test, asked, timed, seed)
-
-
-def _asked(answer: Callable[[str, int], Any], texts: Sequence[str], depth: int, number: int) -> Any:
-    return answer(texts[number], depth)
+        for name, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
+            times = latency.milliseconds(lambda text, answer=answer: answer(text, depth), texts)
+            for measure, value in latency.summary(times).items():
+                experiment.record(name, target.test.name, measure, value, seed)

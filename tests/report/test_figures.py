@@ -210,15 +210,6 @@ def test_shares_are_spread_from_0_to_1():
         assert axis.get_yscale() == "log" and axis.get_xlim() == (0, 1)
 
 
-def test_two_towers_stand_beside_cross_attention():
-    left, right = figures.two_towers().axes
-    assert [axis.get_title() for axis in (left, right)] == ["two towers", "cross-attention"]
-    words = [sorted(text.get_text() for text in axis.texts if text.get_text()) for axis in (left, right)]
-    assert words[0] == ["Transformer", "Transformer", "document", "inner product", "query"]
-    assert words[1] == ["Transformer over both", "document", "query", "score"]
-    assert [sum(not text.get_text() for text in axis.texts) for axis in (left, right)] == [4, 3]  # arrows
-
-
 def test_figures_can_be_written(tmp_path):
     found = figures.intervals({"toy": scores([1.0, 2.0])})
     found.savefig(tmp_path / "figure.png")
