@@ -53,11 +53,6 @@ class BagOfWords(nn.Module):
         self.weight = nn.Parameter(torch.randn(vocabulary_size, dimension) / dimension**0.5)
         self.sparse = sparse
 
-    @property
-    def dimension(self) -> int:
-        """Size of an encoding."""
-        return self.weight.shape[1]
-
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
         return mean_of_tokens(table, lambda ids: F.embedding(ids, self.weight, sparse=self.sparse), self.weight.device)
@@ -80,11 +75,6 @@ class BagOfWordsMLP(nn.Module):
         super().__init__()
         self.units = BagOfWords(vocabulary_size, width)
         self.layers = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, dimension), nn.Tanh())
-
-    @property
-    def dimension(self) -> int:
-        """Size of an encoding."""
-        return self.layers[-2].out_features
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
@@ -140,27 +130,13 @@ class DualEncoder(nn.Module):
         """Document encodings, shape (rows, d); of unit length under cosine."""
         return self._encode(self.document_encoder, table)
 
-    def forward(self, queries: TokenTable, documents: TokenTable, shared: bool = True, scaled: bool = True) -> Tensor:
-        r"""Score each query against its documents.
-
-        Parameters
-        ----------
-        queries : TokenTable of B rows
-        documents : TokenTable
-            Of N rows that all queries share (`shared`), or of B * n rows, n to each query.
-        scaled : bool
-            Give logits :math:`\alpha s + \beta`; otherwise similarities :math:`s`.
-
-        Returns
-        -------
-        Tensor, shape (B, N) or (B, n)
-        """
-        return self.score(self.queries(queries), self.documents(documents), shared, scaled)
-
     def score(
         self, encoded_queries: Tensor, encoded_documents: Tensor, shared: bool = True, scaled: bool = True
     ) -> Tensor:
-        """As `forward`, of encodings."""
+        r"""Score B queries against N documents that all share, (B, N), or against n of each one's own, (B, n).
+
+        Scores are logits :math:`\alpha s + \beta`, or with `scaled` false similarities :math:`s`.
+        """
         if scaled:
             # Scaling B encodings is cheaper than scaling B * N similarities.
             encoded_queries = self.alpha * encoded_queries

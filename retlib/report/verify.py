@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 
-import ir_measures
 import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation import results
+from retlib.evaluation.measures import is_score
 
 OK, NEAR, DIFFERS = "OK", "near", "differs"
 OTHER_DATA, OTHER_SETTINGS, NOT_RUN = "other data", "other settings", "not run"
@@ -22,8 +22,6 @@ STATUSES = (OK, NEAR, DIFFERS, OTHER_DATA, OTHER_SETTINGS, NOT_RUN)
 TOLERANCES = {OK: 0.5, NEAR: 2.0}
 # What names a row, but for the seed.
 NAMES = ["experiment", "system", "collection", "split", "measure"]
-# Settings that are the address of an artefact, which changes with every edit of the code that makes it.
-ADDRESSES = ("generator",)
 
 
 def reproduction(profile: str) -> pd.DataFrame:
@@ -80,24 +78,10 @@ def _status(row: dict) -> str:
 def _rows(profile: str, source: str) -> pd.DataFrame:
     """The recorded values of measures between 0 and 1, with the data and settings behind them."""
     rows = results.rows(profile, source).reindex(columns=[*NAMES, "seed", "value", "data", "parameters"])
-    rows = rows[rows["measure"].isin([measure for measure in rows["measure"].unique() if _is_share(measure)])]
+    rows = rows[rows["measure"].isin(filter(is_score, rows["measure"].unique()))]
     # A copy of a file may differ in bytes from the release and still give the same collection.
     data = rows["data"].map(lambda data: json.loads(data)["fingerprint"])
-    return rows.assign(data=data, parameters=rows["parameters"].map(_settings))
-
-
-def _is_share(measure: str) -> bool:
-    """Whether a measure is one of ir-measures, whose values lie between 0 and 1."""
-    try:
-        ir_measures.parse_measure(measure)
-    except (NameError, ValueError):
-        return False
-    return True
-
-
-def _settings(parameters: str) -> str:
-    given = json.loads(parameters)
-    return results.as_json({name: value for name, value in given.items() if name not in ADDRESSES})
+    return rows.assign(data=data)
 
 
 def _of_seeds(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

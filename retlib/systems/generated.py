@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.data import passages
+from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
 from retlib.data.tokenized import texts
@@ -28,14 +29,6 @@ from retlib.systems.training_data import CollectionQueries
 HELD_OUT, MOST_HELD_OUT = 0.1, 200
 
 
-class Passages(Protocol):
-    """Whatever has passages: a `Collection`, or `retlib.data.articles.OutOfTarget`."""
-
-    @property
-    def documents(self) -> pd.DataFrame:
-        """Index `passage_id`; `text`, and `title` where there is one."""
-
-
 @dataclass(frozen=True, eq=False)
 class Generated(CollectionQueries):
     """Queries that a generator wrote, each with the passage that it was written for.
@@ -43,7 +36,7 @@ class Generated(CollectionQueries):
     Parameters
     ----------
     generator : QueryGenerator
-    passages : Passages, optional
+    passages : Collection or OutOfTarget, optional
         By default the documents of the collection that the system is trained for; of it no label is seen.
     share : float
         Of the passages, by a hash of their ids.
@@ -52,7 +45,7 @@ class Generated(CollectionQueries):
     """
 
     generator: QueryGenerator
-    passages: Passages | None = None
+    passages: Collection | OutOfTarget | None = None
     share: float = 1.0
     how: Decoding | None = None
 
@@ -79,7 +72,9 @@ class Generated(CollectionQueries):
 
 
 @lru_cache(maxsize=16)  # asked for with every system and seed
-def _collection(generator: QueryGenerator, source: Passages, share: float, how: Decoding | None) -> Collection:
+def _collection(
+    generator: QueryGenerator, source: Collection | OutOfTarget, share: float, how: Decoding | None
+) -> Collection:
     documents = source.documents
     # Of a share, too, all queries are written: they are the same, and another share finds them.
     written = generator.queries(documents, how)

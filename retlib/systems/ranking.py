@@ -153,7 +153,7 @@ def reorder(retriever: Retriever, collection: Collection, run: pd.DataFrame, dep
     return runs.make_run(ids, documents, scores, rows)
 
 
-def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int, bm25: BM25 | None = None) -> np.ndarray:
+def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.ndarray:
     """BM25's lists for the queries of `TokenizedCollection.labelled`, made once.
 
     Returns
@@ -161,7 +161,7 @@ def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int, bm25: BM2
     int32 array, shape (Q, depth)
         Rows of documents, -1 where a list is shorter.
     """
-    bm25, collection = bm25 or BM25(), tokenized.collection
+    bm25, collection = BM25(), tokenized.collection
     settings = {"split": split, "depth": depth, "collection": collection.fingerprint, "lexical": bm25.settings}
 
     def make(folder: Path) -> None:

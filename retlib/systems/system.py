@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from retlib.core import cache, runtime
 from retlib.core.errors import require
-from retlib.core.history import Cost, History
+from retlib.core.history import Cost
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, Vocabulary, WordPiece
@@ -35,24 +35,12 @@ from retlib.retrieval.index import EXACT
 from retlib.systems.ranking import Answer, answering, rank
 from retlib.systems.stages import Stage, Training
 from retlib.training import trainer
+from retlib.training.dynamics import Watching
 from retlib.training.inputs import Inputs
 from retlib.training.tasks import Multitask
 
 VERSION = 2  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
 KIND = "retriever"
-
-
-class Watching(Protocol):
-    """Makes what watches a training from outside; see `retlib.training.trainer.Callback`."""
-
-    def address(self) -> Mapping[str, Any]:
-        """What of it takes part in the address of a training: JSON values."""
-
-    def begin(self, inputs: Inputs, query_rows: Callable) -> trainer.Callback:
-        """The callback of a training over these inputs; `query_rows` gives token rows of queries by their ids."""
-
-    def end(self, callback: trainer.Callback, folder: Path, history: History) -> None:
-        """Called when training has ended; may write files."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +167,7 @@ def fit(system: System, target: Collection, seed: int, watching: Watching | None
     seed : int
         Of the initial weights, and, with the stage's place in the chain, of the order of the pairs.
     watching : Watching, optional
-        What looks at the last stage.
+        What looks at the last stage, or another with its `address`, `begin` and `end`.
 
     Returns
     -------

@@ -28,14 +28,8 @@ class Lamb(torch.optim.Optimizer):
     ----------
     parameters : iterable
         Tensors or groups, as every optimizer of torch takes them.
-    lr : float
-        The learning rate, :math:`\eta`.
-    betas : (float, float)
-        :math:`\beta_1, \beta_2`.
-    eps : float
-        :math:`\epsilon`.
-    weight_decay : float
-        :math:`\lambda`.
+    lr, betas, eps, weight_decay
+        :math:`\eta`, :math:`(\beta_1, \beta_2)`, :math:`\epsilon` and :math:`\lambda`.
     """
 
     def __init__(
@@ -79,16 +73,6 @@ class Lamb(torch.optim.Optimizer):
         weights.sub_(move.mul_(ratio), alpha=group["lr"])
 
 
-def _adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    # Fused: several times faster where the embedding table is most of the weights.
-    return [torch.optim.Adam(module.parameters(), lr=learning_rate, fused=True)]
-
-
-def _momentum(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    # Gillick 2018 does not state the coefficient; 0.9 is the usual one.
-    return [torch.optim.SGD(module.parameters(), lr=learning_rate, momentum=0.9)]
-
-
 def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
     """Adam that updates only the embeddings of a batch's words; dense Adam for the rest."""
     tables = {id(part.weight): part.weight for part in module.modules() if getattr(part, "sparse", False)}
@@ -98,21 +82,16 @@ def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Op
     return [sparse, *([torch.optim.Adam(rest, lr=learning_rate)] if rest else [])]
 
 
-def _adamw(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """As Zhan 2020, section 5.3."""
-    settings = {"betas": (0.9, 0.999), "weight_decay": 0.01}
-    return [torch.optim.AdamW(module.parameters(), lr=learning_rate, fused=True, **settings)]
-
-
-def _lamb(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    # Zhan 2020 names it alone; the defaults are those of You et al. 2020.
-    return [Lamb(module.parameters(), lr=learning_rate)]
-
-
 OPTIMIZERS: dict[str, Callable[[nn.Module, float], list[torch.optim.Optimizer]]] = {
-    "adam": _adam,
-    "adamw": _adamw,
-    "lamb": _lamb,
-    "momentum": _momentum,
+    # Fused: several times faster where the embedding table is most of the weights.
+    "adam": lambda module, rate: [torch.optim.Adam(module.parameters(), lr=rate, fused=True)],
+    # As Zhan 2020, section 5.3.
+    "adamw": lambda module, rate: [
+        torch.optim.AdamW(module.parameters(), lr=rate, fused=True, betas=(0.9, 0.999), weight_decay=0.01)
+    ],
+    # Zhan 2020 names it alone; the defaults are those of You et al. 2020.
+    "lamb": lambda module, rate: [Lamb(module.parameters(), lr=rate)],
+    # Gillick 2018 does not state the coefficient; 0.9 is the usual one.
+    "momentum": lambda module, rate: [torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9)],
     "sparse_adam": _sparse_adam,
 }

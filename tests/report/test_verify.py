@@ -100,12 +100,3 @@ def test_means_are_over_the_seeds_that_both_have(tmp_path, monkeypatch):
     found = verify.reproduction("quick").set_index("system")
     assert found.loc["A", ["run", "reference"]].tolist() == pytest.approx([50, 50])
     assert found.loc["B", ["run", "reference"]].tolist() == pytest.approx([60, 60])  # they share none: all count
-
-
-def test_an_address_is_no_setting(tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
-    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
-    one, other = ({"parameters": json.dumps({"generator": name, "steps": 3})} for name in ("a1", "b2"))
-    record(results.reference_folder("quick", "1_a"), [("A", 0, 0.5, one)])
-    record(results.own_folder("quick", "1_a"), [("A", 0, 0.5, other)])
-    assert verify.reproduction("quick")["status"].tolist() == ["OK"]

@@ -239,7 +239,7 @@ def bias(batch_size, corrected, mask_known, batches=250):
     model = DualEncoder(encoder, similarity="dot", scale=3.0)
 
     every = TokenTable.from_rows(np.arange(DOCUMENTS)[:, None].tolist())
-    F.cross_entropy(model(queries, every), torch.from_numpy(own)).backward()
+    F.cross_entropy(model.score(model.queries(queries), model.documents(every)), torch.from_numpy(own)).backward()
     full, encoder.weight.grad = encoder.weight.grad, None
 
     sampler = samplers.in_batch(pairs, batch_size, 0, mask_known, corrected)

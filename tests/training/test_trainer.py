@@ -790,7 +790,7 @@ def test_only_the_hardest_negative_of_the_batch_is_trained_on():
     task = make_ranked(lambda j, *_: samplers.hardest(j, 6, 0), loss="softmax")
     task.module.eval()
     batch = task.batch(0)
-    scores = task.module(batch.queries, batch.documents)
+    scores = task.module.score(task.module.queries(batch.queries), task.module.documents(batch.documents))
     expected = losses.get("softmax")(scores, only_hardest(scores, batch.targets))
     assert task.loss(batch).item() == pytest.approx(expected.item())
     assert task.loss(batch).item() < task.loss(replace(batch, hardest=False)).item()
