@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,12 +16,6 @@ from retlib.evaluation.measures import evaluate
 from retlib.models.retriever import Retriever
 from retlib.retrieval import index
 from retlib.retrieval.runs import make_run
-
-
-def index_rule(name: str, value: object) -> None:
-    """A notebook's rule: [faiss factory, search parameters, most candidates]."""
-    valid = isinstance(value, list) and [type(part) for part in value] == [str, dict, int]
-    require(valid, f"{name} = {value!r} must be a list: faiss factory, search parameters, most candidates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +44,6 @@ class Pool:
         return int((self.task.documents["split"] == "test").sum())
 
 
-def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
-
-
 def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], most: int) -> Pool:
     """Encode a task's candidates and as many distractors as make `most` candidates in all.
 
@@ -65,7 +53,8 @@ def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], m
     parts = [retriever.encode_texts(documents["text"].tolist())]
     wanted = most - len(documents)
     with runtime.progress(total=wanted, desc="encoding distractors", unit="text") as bar:
-        for chunk in _chunks(islice(distractors, wanted), 20_000):
+        added = islice(distractors, wanted)
+        for chunk in iter(lambda: list(islice(added, 20_000)), []):
             parts.append(retriever.encode_texts(chunk))
             bar.update(len(chunk))
     vectors = np.concatenate(parts)

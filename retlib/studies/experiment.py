@@ -19,7 +19,7 @@ from IPython import get_ipython
 from retlib.core import notebook_files, parallel, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
 from retlib.core.history import Cost
-from retlib.core.rules import Rule, each_of, number, one_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.evaluation import results
@@ -53,6 +53,15 @@ COMMON: dict[str, Rule] = {
     "profile": profile_name,
     "seeds": each_of(number(0, whole=True)),
     "source": one_of(("run", "reference")),
+}
+# What chapters have of an encoder and its pre-training.
+ENCODER: dict[str, Rule] = {
+    "articles": articles_name,
+    "vocabulary": number(100, whole=True),
+    "layers": number(0, whole=True),
+    **dict.fromkeys(("width", "dimension", "query_length", "document_length", "pretraining_steps"), POSITIVE),
+    "pretraining_batch": number(2, whole=True),
+    "pretraining_rate": RATE,
 }
 
 

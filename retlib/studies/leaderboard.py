@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from retlib.core.errors import DataError, require
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, row_of
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
@@ -27,14 +27,6 @@ MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
 CHOSEN_BY = "RR@10"
 # Before the ids of queries that become items of a task.
 ASKED = "question: "
-
-
-def _constants(name: str, value: Any) -> None:
-    """A rule: k1 and b."""
-    valid = isinstance(value, list) and len(value) == 2
-    require(valid, f"{name} = {value!r} must be a list of two numbers, k1 and b")
-    number(0)(f"{name}, k1", value[0])
-    number(0, 1)(f"{name}, b", value[1])
 
 
 # Those of Part III's generator and retriever, of Part IV's training by ranking, and of the rest.
@@ -54,7 +46,7 @@ RULES: dict[str, Rule] = {
     "reader_negatives": POSITIVE,
     "read": POSITIVE,
     "timed": POSITIVE,
-    "bm25_trials": each_of(_constants),
+    "bm25_trials": each_of(row_of(number(0), number(0, 1))),
     "words_rates": each_of(RATE),
     "label_rates": each_of(RATE),
     "ranked_rates": each_of(RATE),

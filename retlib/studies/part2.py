@@ -14,7 +14,7 @@ import torch
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
-from retlib.core.rules import Rule, each_of, mapping_of, number, one_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Builder, Split
@@ -25,7 +25,7 @@ from retlib.models.retriever import TOWERS, Architecture, Retriever
 from retlib.report import claims
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25, STEMMED
-from retlib.studies.experiment import Experiment, Outcome, articles_name
+from retlib.studies.experiment import ENCODER, Experiment, Outcome
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
@@ -37,39 +37,29 @@ MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 TEST = 0.2  # the share of the queries that every system is tested on
 SAMPLE = 10_000  # queries of a collection that most of BM25's settings are tried on
 
-_POSITIVE = number(1, whole=True)
-
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
-    "articles": articles_name,
-    "vocabulary": number(100, whole=True),
-    "candidates": _POSITIVE,
+    **ENCODER,
+    "candidates": POSITIVE,
     "shares": each_of(number(0.001, 1 - TEST)),
-    "layers": _POSITIVE,
-    "width": _POSITIVE,
-    "dimension": _POSITIVE,
+    "layers": POSITIVE,
     "towers": one_of(TOWERS),
-    "query_length": _POSITIVE,
-    "document_length": _POSITIVE,
-    "pretraining_steps": _POSITIVE,
-    "pretraining_batch": number(2, whole=True),
-    "pretraining_rate": number(1e-7, 1),
-    "finetuning_steps": mapping_of(None, _POSITIVE),
+    "finetuning_steps": mapping_of(None, POSITIVE),
     "finetuning_batch": number(2, whole=True),
-    "finetuning_rate": number(1e-7, 1),
+    "finetuning_rate": RATE,
     "token_dropout": number(0, 0.99),
     "rehearsal": one_of((False, True)),
 }
 # Those of notebooks that train layers.
 LAYERED: dict[str, Rule] = {
-    "grown_steps": _POSITIVE,
+    "grown_steps": POSITIVE,
     "grown_batch": number(2, whole=True),
-    "grown_rate": number(1e-7, 1),
-    "mlm_steps": _POSITIVE,
-    "mlm_rate": number(1e-7, 1),
-    "layered_steps": mapping_of(None, _POSITIVE),
+    "grown_rate": RATE,
+    "mlm_steps": POSITIVE,
+    "mlm_rate": RATE,
+    "layered_steps": mapping_of(None, POSITIVE),
     "layered_batch": number(2, whole=True),
-    "layered_rate": number(1e-7, 1),
+    "layered_rate": RATE,
 }
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, form, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection
@@ -20,7 +20,7 @@ from retlib.evaluation import query_measures
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
-from retlib.studies.experiment import Experiment, articles_name, collection_name
+from retlib.studies.experiment import ENCODER, Experiment, articles_name, collection_name
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
 
@@ -52,21 +52,16 @@ def one_generator(name: str, value: Any) -> None:
     require(one, f"{name} = {value!r} must have one source and one target here")
 
 
-def _schedule(name: str, value: Any) -> None:
-    """A rule: what of a training's schedule is another; it may be empty."""
-    mapping_of(None, number(0))(name, value)
-    for each in value:
-        require_one_of(f"{name} (of a training)", each, ("epochs", "steps", "batch_size", "learning_rate"))
-
+# What of a training's schedule is another.
+_SCHEDULE = form({}, dict.fromkeys(("epochs", "steps", "batch_size", "learning_rate"), number(0)))
 
 # The parameters of a generator, and of the retriever whose embeddings it begins with.
 GENERATOR: dict[str, Rule] = {
+    **ENCODER,
     "generators": _generators,
     "answers": mapping_of(None, collection_name),
     "documents": number(2, whole=True),
     "questions": POSITIVE,
-    "articles": articles_name,
-    "vocabulary": number(100, whole=True),
     "generator_head": one_of(HEADS),
     "generator_checkpoint": name_or_none,
     "generator_layers": POSITIVE,
@@ -76,14 +71,6 @@ GENERATOR: dict[str, Rule] = {
     "generator_batch": number(2, whole=True),
     "generator_rate": RATE,
     "passage_length": POSITIVE,
-    "query_length": POSITIVE,
-    "layers": number(0, whole=True),
-    "width": POSITIVE,
-    "dimension": POSITIVE,
-    "document_length": POSITIVE,
-    "pretraining_steps": POSITIVE,
-    "pretraining_batch": number(2, whole=True),
-    "pretraining_rate": RATE,
 }
 
 # Those of what it writes for a retriever, and of the retriever's training; the leaderboard has them, too.
@@ -99,7 +86,7 @@ COMMON: dict[str, Rule] = {
 
 OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}
 # What the chapters on retrievers share, so that one finds what another has made.
-RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE, "finetuning": _schedule}
+RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE, "finetuning": _SCHEDULE}
 
 # Further candidates of what is tested on.
 ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": articles_name}
@@ -117,10 +104,7 @@ def sizes_of(taken: Iterable[str]) -> Rule:
         require(two, f"{name} = {value!r} must map two names or more to parameters")
         for size, changed in value.items():
             require(size not in taken, f"{name}: {size!r} names something else on this page")
-            require(isinstance(changed, dict), f"{name}[{size!r}] = {changed!r} must map parameters to values")
-            for parameter, its in changed.items():
-                require_one_of(f"{name}[{size!r}] (a parameter of the generator)", parameter, VARIED)
-                VARIED[parameter](f"{name}[{size!r}][{parameter!r}]", its)
+            form({}, VARIED)(f"{name}[{size!r}]", changed)
 
     return check
 

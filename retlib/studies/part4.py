@@ -21,7 +21,7 @@ from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index
 from retlib.retrieval.index import EXACT
-from retlib.studies.experiment import Experiment, articles_name, collection_name
+from retlib.studies.experiment import ENCODER, Experiment, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import TRAINS, Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
@@ -37,20 +37,11 @@ NEAREST, MOST = 40, 3000
 
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
+    **ENCODER,
     "collections": each_of(collection_name),
     "zero_shot": some_of(collection_name),
     "documents": POSITIVE,
     "questions": POSITIVE,
-    "articles": articles_name,
-    "vocabulary": number(100, whole=True),
-    "layers": number(0, whole=True),
-    "width": POSITIVE,
-    "dimension": POSITIVE,
-    "query_length": POSITIVE,
-    "document_length": POSITIVE,
-    "pretraining_steps": POSITIVE,
-    "pretraining_batch": number(2, whole=True),
-    "pretraining_rate": RATE,
     "warm_steps": POSITIVE,
     "warm_batch": number(2, whole=True),
     "warm_rate": RATE,

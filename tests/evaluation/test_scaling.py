@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import DataError
 from retlib.evaluation import scaling
 from retlib.evaluation.measures import evaluate
 from retlib.models.retriever import Architecture, Retriever
@@ -60,10 +60,3 @@ def test_losses_are_against_exact_search_of_the_same_seed_and_pool():
     points = pd.DataFrame(rows, columns=["seed", "candidates", "index", "AP@100", "queries/s"])
     found = scaling.against_exact(points)
     assert found["loss"].tolist() == [0, 1, 0, -1] and found["speed-up"].tolist() == [1, 10, 1, 0.5]
-
-
-@pytest.mark.parametrize("value", [["Exact", {}], ["Exact", {}, "all"], "Exact", [1, {}, 5]])
-def test_a_wrong_index_is_refused(value):
-    with pytest.raises(SettingError, match="faiss factory, search parameters, most candidates"):
-        scaling.index_rule("indexes['a']", value)
-    scaling.index_rule("indexes['a']", ["Exact", {}, 5])

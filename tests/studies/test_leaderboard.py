@@ -32,8 +32,8 @@ def closed():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("bm25_trials", [[1.2]], "two numbers, k1 and b"),
-        ("bm25_trials", [[1.2, 1.5]], "b = 1.5"),
+        ("bm25_trials", [[1.2]], "must be a list of 2"),
+        ("bm25_trials", [[1.2, 1.5]], "= 1.5 must be a number"),
         ("query_loss", "softmax", "query_loss = 'softmax'"),
         ("label_rates", [2], "label_rates"),
     ],

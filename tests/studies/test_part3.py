@@ -379,8 +379,8 @@ def test_answers_are_of_a_generator_s_collection():
         ({"small": {}}, "must map two names or more to parameters"),
         (["small", "large"], "must map two names or more to parameters"),
         ({"small": {}, "ICT": {}}, "'ICT' names something else on this page"),
-        ({"small": {}, "large": 3}, r"sizes\['large'\] = 3 must map parameters to values"),
-        ({"small": {}, "large": {"steps": 3}}, r"sizes\['large'\] \(a parameter .*\) = 'steps' is not known"),
+        ({"small": {}, "large": 3}, r"sizes\['large'\] = 3 must be a mapping"),
+        ({"small": {}, "large": {"steps": 3}}, r"a key of sizes\['large'\] = 'steps' is not known"),
         ({"small": {}, "large": {"generator_epochs": 0}}, r"\['generator_epochs'\] = 0 must be a number"),
     ],
 )
