@@ -148,7 +148,6 @@ class Corpus(Structure):
         articles : iterable of Article
             Links to articles that are not among them are dropped, and so are articles and
             passages without a sentence.
-        tokenizer : WordPiece
         split : callable
             Text to sentences.
 

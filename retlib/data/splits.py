@@ -55,7 +55,6 @@ def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, 
 
     Parameters
     ----------
-    items : Index
     clusters : Series
         Item to cluster, as `closure` gives it; items outside are clusters of one.
     shares : mapping

@@ -43,7 +43,6 @@ class TokenizedCollection:
     ----------
     collection : Collection
         Documents of ReQA have `sentence` and `context`.
-    tokenizer : Tokenizer
     query_length, document_length : int or None
         Tokens beyond these are cut off.
     """

@@ -24,7 +24,6 @@ class Pool:
 
     Parameters
     ----------
-    task : Collection
     queries : float32 array, shape (Q, d)
         Encodings of the test queries, in the order of `task.split("test")`.
     doc_ids : object array, shape (N,)

@@ -156,7 +156,6 @@ def encode(encode_rows, table: TokenTable, batch_size: int = 4096) -> np.ndarray
     ----------
     encode_rows : callable
         `DualEncoder.queries`, `DualEncoder.documents` or an encoder.
-    table : TokenTable
 
     Returns
     -------

@@ -40,7 +40,6 @@ class Card:
 
     Parameters
     ----------
-    name : str
     settings : mapping
         What it was made of and trained on, stage by stage: `retlib.systems.system.System.settings`.
     data : sequence of str
@@ -68,7 +67,6 @@ def export(retriever: Retriever, folder: Path, card: Card) -> None:
         Of Transformers, with or without layers, over WordPiece.
     folder : Path
         Made if it is not there.
-    card : Card
 
     Raises
     ------

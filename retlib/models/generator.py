@@ -75,9 +75,6 @@ class Generator:
 
     Parameters
     ----------
-    architecture : GeneratorArchitecture
-    tokenizer : WordPiece or BartTokenizer
-    model : Seq2Seq
     history : History
         Its scores are held-out log-likelihoods, the mean of a token.
     name : str

@@ -136,10 +136,6 @@ class Trained:
 
     Parameters
     ----------
-    architecture : Architecture
-    tokenizer : WordPiece or Vocabulary
-    model : Module
-    history : History
     name : str
         The address of the artefact; "" of one that is not trained.
     """

@@ -88,7 +88,6 @@ class Seq2Seq(nn.Module, ABC):
 
     Parameters
     ----------
-    bart : BartForConditionalGeneration
     tokenizer : WordPiece or BartTokenizer
         Of the token tables.
 
@@ -249,7 +248,6 @@ class Seq2Seq(nn.Module, ABC):
 
         Parameters
         ----------
-        encoded : Passages
         longest : int
             A query is cut at so many tokens.
         choose : callable, optional

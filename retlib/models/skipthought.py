@@ -27,12 +27,7 @@ def _padded(table: TokenTable, on: torch.device) -> tuple[Tensor, Tensor]:
 
 
 class SkipThoughtEncoder(nn.Module):
-    """A GRU whose last state is the sentence's vector.
-
-    Parameters
-    ----------
-    vocabulary_size, dimension : int
-    """
+    """A GRU whose last state is the sentence's vector."""
 
     def __init__(self, vocabulary_size: int, dimension: int) -> None:
         super().__init__()

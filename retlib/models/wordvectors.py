@@ -32,7 +32,6 @@ class WordVectors:
 
     Parameters
     ----------
-    vocabulary : Vocabulary
     matrix : float32 array, shape (len(vocabulary), d)
         Row i belongs to the word of id i; row 0, of unknown words, is zero.
     settings : mapping
@@ -183,7 +182,6 @@ class AveragedVectors:
 
     Parameters
     ----------
-    vectors : WordVectors
     idf_texts : sequence of str, optional
         Weight each word by its inverse document frequency among these texts, the candidates:
         ln((N + 1) / (df + 1)). Without them every word weighs the same.

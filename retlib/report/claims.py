@@ -54,7 +54,6 @@ class Paper:
 
     Parameters
     ----------
-    key, part, name, authors, title, link : str
     chapters : sequence of str
         The notebooks whose rows test its claims.
     pages : mapping

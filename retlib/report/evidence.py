@@ -45,7 +45,6 @@ class Evidence:
         of a ratio.
     p_for, p_against : float
         One-sided p-values for the claim and against it.
-    seeds, queries : int
     note : str
         What a reader must know of it.
     smallest : float

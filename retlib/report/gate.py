@@ -37,7 +37,6 @@ def gated(records: Records, spec: Mapping, each: Evidence, condition: bool) -> E
 
     Parameters
     ----------
-    records : Records
     spec : mapping
         The comparison as the bindings have it. `floor` opens the gate, for claims on trainings that go wrong, or
         closes it for tests that do not have one.

@@ -45,10 +45,8 @@ class Counterpart:
 
     Parameters
     ----------
-    experiment, system : str
     data_sets : tuple of str
         Of the paper, as the bindings name them; several are averaged.
-    measure : str
     times : float
         What takes a recorded number without values per query to the paper's unit.
     """

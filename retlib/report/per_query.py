@@ -131,7 +131,6 @@ class Values:
     ----------
     results : Results
         With values per query.
-    collection, measure : str
     systems : sequence of str
         All that were recorded, if empty.
 
@@ -193,7 +192,6 @@ def slices(values: Values, table: pd.DataFrame, parts: int) -> pd.DataFrame:
 
     Parameters
     ----------
-    values : Values
     table : DataFrame
         As `overlap` returns it; collections and queries that are not asked for do not matter.
     parts : int

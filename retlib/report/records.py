@@ -125,10 +125,8 @@ class Records:
 
     Parameters
     ----------
-    profile : str
     places : mapping
         The paper's data set to profile to its collection, as the bindings have it.
-    measure : str
     load : callable
         Experiment to its results, or to None where it has none; called again and again.
     """

@@ -185,7 +185,6 @@ def export(index: Index, folder: Path, doc_ids: Sequence[str]) -> None:
     Parameters
     ----------
     index : Index
-    folder : Path
     doc_ids : sequence of str
         Of its rows: the lines of ``documents.txt``.
 

@@ -121,7 +121,6 @@ def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame
     ----------
     run : DataFrame
         As `make_run` returns it; its order is taken as it stands.
-    depth : int
     scores : float array, shape (results that are re-ordered,)
         In the order of the run. Equal ones are ordered by document id.
 

@@ -57,7 +57,6 @@ def chapter(name: str, profile: str, changed: Mapping[str, Any]) -> dict[str, An
 
     Parameters
     ----------
-    name, profile : str
     changed : mapping
         Parameters of the chapter in place of the profile's; the chapter checks them.
     """
@@ -87,8 +86,6 @@ class SearchDemo:
     ----------
     systems : mapping of str to Ranks
         Those that are not trained yet are trained when they are first asked.
-    target : Target
-    seed : int
     """
 
     systems: Mapping[str, Ranks]
@@ -255,7 +252,6 @@ def side_by_side(question: str, lists: pd.DataFrame, systems: Sequence[str]) -> 
 
     Parameters
     ----------
-    question : str
     lists : DataFrame
         As `SearchDemo.lists` returns it.
     systems : sequence of str
@@ -301,7 +297,6 @@ def explorer(demo: SearchDemo, depth: int, chosen: Sequence[str]) -> Widget:
 
     Parameters
     ----------
-    demo : SearchDemo
     depth : int
         Documents of each list.
     chosen : sequence of str

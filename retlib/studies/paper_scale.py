@@ -39,7 +39,6 @@ class Work:
 
     Parameters
     ----------
-    chapter, what : str
     layers, width, vocabulary : int
         Of the encoder.
     lengths : tuple of int

@@ -216,12 +216,7 @@ def skip_thought(text: Sentences, dimension: int, steps: int, batch_size: int, w
 
 @dataclass(frozen=True)
 class Neighbours(TrainingData):
-    """Sentences, each with the one before and the one after it, to be generated from it.
-
-    Parameters
-    ----------
-    text : Sentences
-    """
+    """Sentences, each with the one before and the one after it, to be generated from it."""
 
     text: Sentences
 

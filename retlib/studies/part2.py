@@ -271,7 +271,6 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
 
     Parameters
     ----------
-    articles : sequence of Article
     split : callable
         Text to sentences.
     task : str

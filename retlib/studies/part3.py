@@ -222,7 +222,6 @@ class Panel:
 
     Parameters
     ----------
-    target : Collection
     texts : Series
         Passage id to text.
     writers : mapping

@@ -147,13 +147,11 @@ def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) 
 
     Parameters
     ----------
-    start : Retriever
     stage : Stage
         Over an index: of LTRe, or of asynchronous negatives that train both encoders and are evaluated when they
         are refreshed.
     collection : Collection
         Whose labels train.
-    seed : int
 
     Returns
     -------

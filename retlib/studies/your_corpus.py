@@ -348,7 +348,6 @@ def expected(system: str, read: Sequence[str] = ()) -> str:
 
     Parameters
     ----------
-    system : str
     read : sequence of str
         Corpora whose sources its start was trained on; what is left without them is said, too.
     """

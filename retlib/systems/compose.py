@@ -56,7 +56,6 @@ class Lexical(Ranks):
 
     Parameters
     ----------
-    system : LexicalSystem
     read : callable, optional
         From a collection to the texts of its documents; by default title and text. It may have a seed, as
         `retlib.systems.generated.Expanded` has.
@@ -96,7 +95,6 @@ class Fused(Ranks):
 
     Parameters
     ----------
-    systems : tuple of Ranks
     weights : tuple of float
         Of their lists.
     """
@@ -147,8 +145,6 @@ class Reordered(Ranks):
 
     Parameters
     ----------
-    first : Ranks
-    system : System
     depth : int
         Results that are put into another order; what lies deeper is left out.
     """

@@ -35,7 +35,6 @@ class Generated(CollectionQueries):
 
     Parameters
     ----------
-    generator : QueryGenerator
     passages : Collection or OutOfTarget, optional
         By default the documents of the collection that the system is trained for; of it no label is seen.
     share : float
@@ -136,10 +135,6 @@ class Expanded:
     """Reads a collection's documents with their generated queries behind them (docT5query: Nogueira and Lin 2019).
 
     For `retlib.systems.compose.Lexical`.
-
-    Parameters
-    ----------
-    generator : QueryGenerator
     """
 
     generator: QueryGenerator

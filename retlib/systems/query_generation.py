@@ -63,7 +63,6 @@ class QueryGenerator:
 
     Parameters
     ----------
-    architecture : GeneratorArchitecture
     articles : Articles
         Whose vocabulary it has, if it starts from no checkpoint, and whose text it denoises.
     training : Schedule
@@ -172,8 +171,6 @@ def denoise(start: Generator, corpus: Corpus, schedule: Schedule, seed: int) -> 
     ----------
     start : Generator
         Its vocabulary is that of the corpus.
-    corpus : Corpus
-    schedule : Schedule
     seed : int
         Of the noise, and of what the model drops.
     """
@@ -218,7 +215,6 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
         Fresh, or trained before.
     pairs : DataFrame
         Columns `query`, `passage` and `split`, as `labelled_pairs` returns them.
-    schedule : Schedule
     seed : int
         Of the order of the pairs, and of what the model drops.
 
@@ -285,10 +281,8 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
 
     Parameters
     ----------
-    generator : Generator
     texts : Series
         Passage id to text.
-    how : Decoding
     seed : int
         Of a decoding that draws. A passage's queries depend on its id, its text and the seed, not on
         what else is in `texts`, but for the rounding of sums.

@@ -168,8 +168,6 @@ class Reranked(Ranks):
 
     Parameters
     ----------
-    first : Ranks
-    reader : PairSystem
     depth : int
         Results of each query that the model reads.
     weight : float

@@ -180,11 +180,8 @@ class Training:
 
     Parameters
     ----------
-    stage : Stage
-    start : Retriever
     target : Collection
         Whose labels, or passages, the stage may train on.
-    seed : int
 
     Attributes
     ----------

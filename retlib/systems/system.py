@@ -70,12 +70,10 @@ class System:
 
     Parameters
     ----------
-    architecture : Architecture
     tokens : Articles, tokenizer or None
         Whose vocabulary it has (anything with a `tokenizer`); None for that of its checkpoint, or else for the words
         of all candidates of the collections that train its first stage. Candidates are indexed before any query comes,
         so their words are known; no label is used.
-    stages : tuple of Stage
     index : str
         Factory of the index that is searched; see `retlib.retrieval.index.build`.
     search : mapping

@@ -112,12 +112,7 @@ def _corpus(collection: Collection, tokenizer) -> Corpus:
 
 @dataclass(frozen=True)
 class MaskedTokens(TrainingData):
-    """Passages with hidden tokens, to be predicted (MLM: Devlin et al. 2019). For a Transformer.
-
-    Parameters
-    ----------
-    articles : Articles
-    """
+    """Passages with hidden tokens, to be predicted (MLM: Devlin et al. 2019). For a Transformer."""
 
     articles: Articles
 

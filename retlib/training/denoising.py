@@ -25,7 +25,6 @@ class NoisedPassages:
 
     Parameters
     ----------
-    corpus : Corpus
     mask : int
         Id of the token that stands for a run.
     length : int

@@ -107,7 +107,6 @@ class Dynamics:
     ----------
     inputs : Inputs
         Those of the sampler, whose steps these are.
-    watching : Watching
     followed : TokenTable
         The queries that `watching` follows.
     """

@@ -61,7 +61,6 @@ class StaleLists:
         Of the lists; cut to the number of documents.
     every : int
         Lists are asked for every so many steps only.
-    clock : Clock
     """
 
     def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:

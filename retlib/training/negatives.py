@@ -60,10 +60,6 @@ def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 class Sampler(ABC):
     """What the samplers have in common.
 
-    Parameters
-    ----------
-    inputs : Inputs
-
     Attributes
     ----------
     clock : Clock
@@ -188,7 +184,6 @@ class HardNegatives(Sampler):
 
     Parameters
     ----------
-    inputs : Inputs
     n : int
         Negatives of a query.
     """
@@ -261,7 +256,6 @@ class BM25Negatives(FromLists):
 
     Parameters
     ----------
-    inputs : Inputs
     n : int
         Negatives of a query.
     depth : int

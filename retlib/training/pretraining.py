@@ -209,7 +209,6 @@ class Mixture:
 
     Parameters
     ----------
-    structure : Structure
     tasks : sequence of str
         Names in `TASKS`, each once.
     keep : float
@@ -258,7 +257,6 @@ class PretrainingPairs:
 
     Parameters
     ----------
-    corpus : Corpus
     tasks : sequence of str
         Names in `TASKS`; each pair is drawn from one of them, chosen uniformly.
     separator : int
@@ -364,7 +362,6 @@ class MaskedPassages:
 
     Parameters
     ----------
-    corpus : Corpus
     tokenizer : WordPiece
         The one that made the corpus.
     length : int

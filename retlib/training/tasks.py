@@ -78,7 +78,6 @@ class RetrievalTask(Task):
 
     Parameters
     ----------
-    module : DualEncoder
     negatives : Sampler
         See `retlib.training.negatives`.
     loss_name : str
@@ -213,9 +212,7 @@ class DrawingTask(Task):
 
     Parameters
     ----------
-    module : Module
     source : object with a length, and ``draw(step, batch_size, seed)``
-    batch_size, seed : int
     """
 
     module: nn.Module

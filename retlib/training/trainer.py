@@ -130,8 +130,6 @@ def train(
 
     Parameters
     ----------
-    task : Task
-    schedule : Schedule
     validate : callable
         The score of the module on validation data; higher is better. Called before the
         first step, and as often as the schedule says.

@@ -41,7 +41,6 @@ def execute(
 
     Parameters
     ----------
-    notebook, folder : Path
     parameters : mapping
     name : str, optional
         The copy's, if it is not the notebook's.

@@ -47,7 +47,6 @@ class Sweep:
     ----------
     path : Path
         The file, whose name is the sweep's.
-    notebook, measure : str
     systems : sequence of str
         Those that are shown; none stands for all.
     varied : sequence of str

@@ -22,7 +22,6 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
 
     Parameters
     ----------
-    name : str
     read : callable
     splits : sequence of str
         Those of train, dev and test that have judgments. Where train has some, a missing test is a fifth of it and a
