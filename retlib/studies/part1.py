@@ -248,5 +248,4 @@ class NeighbourTask(Task):
         return self.sentences.take(middle), self.sentences.take(middle - 1), self.sentences.take(middle + 1)
 
     def loss(self, batch: tuple[TokenTable, TokenTable, TokenTable]) -> Tensor:
-        """The loss of a batch."""
         return self.module(*batch)

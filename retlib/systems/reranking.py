@@ -132,7 +132,6 @@ class PairTraining(Training):
         return lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search)
 
     def task(self, module: Any, inputs: Inputs) -> PairTask:
-        """The task over what the sampler draws from these inputs."""
         return PairTask(module, self.sampler(inputs), self.stage.loss)
 
     def validation(self, collection: Collection) -> Validate:

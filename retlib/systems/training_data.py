@@ -117,7 +117,6 @@ class MaskedTokens(TrainingData):
     articles: Articles
 
     def address(self, target: Collection) -> dict[str, Any]:
-        """The text."""
         return {"masked": self.articles.corpus.fingerprint, "output": "own, begun with frequencies"}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
@@ -164,7 +163,6 @@ class CollectionQueries(TrainingData):
         return [self.collection(target)]
 
     def address(self, target: Collection) -> dict[str, Any]:
-        """The collection."""
         return {"labels": self.collection(target).fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
@@ -253,7 +251,6 @@ class LabelledPairs(TrainingData):
         return [self.of or target]
 
     def address(self, target: Collection) -> dict[str, Any]:
-        """The collection."""
         return {"pairs": (self.of or target).fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:

@@ -157,7 +157,6 @@ class HardestInBatch(InBatch):
         super().__init__(inputs)
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step: targets of shape (B, B)."""
         return replace(super().batch(step), hardest=True)
 
 
@@ -223,7 +222,6 @@ class RandomNegatives(HardNegatives):
         super().__init__(inputs, n)
 
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows, shape (B, n)."""
         return self._any(queries, step)
 
 
@@ -239,7 +237,6 @@ class FromLists(HardNegatives):
         """Rows of documents, shape (B, k), -1 where a list is shorter."""
 
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows, shape (B, n)."""
         lists = self.lists(queries, step)
         usable = (lists >= 0) & ~self.labelled.hits(queries, lists)
         # The first n of a random order in which what cannot be used comes last.
@@ -271,7 +268,6 @@ class BM25Negatives(FromLists):
         self._lists = lists
 
     def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows, shape (B, k)."""
         return self._lists[queries]
 
 
@@ -291,7 +287,6 @@ class BM25AndRandom(HardNegatives):
         self._halves = BM25Negatives(inputs, n // 2, depth), RandomNegatives(inputs, n // 2)
 
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows, shape (B, n)."""
         return np.column_stack([half.negatives(queries, step) for half in self._halves])
 
 
@@ -313,7 +308,6 @@ class AsynchronousNegatives(FromLists):
         self.state, self.set_state = self._stale.state, self._stale.set_state
 
     def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows, shape (B, depth)."""
         return self._stale.at(step)
 
 

@@ -105,7 +105,6 @@ class RetrievalTask(Task):
         return self.negatives.batch(step)
 
     def loss(self, batch: Batch | DeferredBatch) -> Tensor:
-        """The loss of a batch."""
         with self.clock("encoding queries"):
             queries = self._encoded(self.module.queries, batch.queries)
         batch = self._closed(batch, queries)
@@ -151,7 +150,6 @@ class RetrievalTask(Task):
         return loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
 
     def backward(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
-        """Add the gradient of a batch's loss to the parameters; returns the loss."""
         with self.clock("loss and backward"):
             return super().backward(batch, autocast)
 
@@ -166,7 +164,6 @@ class RetrievalTask(Task):
         return seconds | (self.negatives.state() if hasattr(self.negatives, "state") else {})
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
         seconds = below(tensors, "seconds/")
         self.clock.seconds.update({part: taken.item() for part, taken in seconds.items()})
         if hasattr(self.negatives, "set_state"):
@@ -197,11 +194,9 @@ class Multitask(Task):
         return torch.stack([task.loss(part) for task, part in zip(self.tasks, batch, strict=True)]).mean()
 
     def state(self) -> dict[str, Tensor]:
-        """The states of the tasks."""
         return {f"{i}/{name}": tensor for i, task in enumerate(self.tasks) for name, tensor in task.state().items()}
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
         for i, task in enumerate(self.tasks):
             task.set_state(below(tensors, f"{i}/"))
 
