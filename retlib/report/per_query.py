@@ -15,7 +15,6 @@ import pandas as pd
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.rules import number
 from retlib.data.collection import Collection
 from retlib.data.text import content_words, words
 from retlib.evaluation import results
@@ -137,7 +136,7 @@ class Values:
     Raises
     ------
     SettingError
-        If collection, measure or a system is unknown; naming what is valid.
+        If a system is unknown; naming what is valid.
     """
 
     results: Results
@@ -146,9 +145,6 @@ class Values:
     systems: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        there = {(name, each) for name, split, each in self.results.queries if split == "test"}
-        require_one_of("collection", self.collection, {name for name, _ in there})
-        require_one_of("measure", self.measure, {each for name, each in there if name == self.collection})
         for system in self.systems:
             require_one_of("system", system, self.recorded)
 
@@ -167,14 +163,7 @@ class Values:
         return self.results.per_query(self.collection, "test", self.measure, system).astype(float) * 100
 
     def against(self, rival: str) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-        """Each system but a rival, with its points and the rival's over the seeds that both have.
-
-        Raises
-        ------
-        SettingError
-            If the rival was not measured.
-        """
-        require_one_of("rival", rival, self.recorded)
+        """Each system but a rival, with its points and the rival's over the seeds that both have."""
         for system in self.systems or self.recorded:
             if system != rival:
                 yield system, *same_seeds(self.points(system), self.points(rival))
@@ -208,12 +197,9 @@ def slices(values: Values, table: pd.DataFrame, parts: int) -> pd.DataFrame:
 
     Raises
     ------
-    SettingError
-        If `parts` is less than 1.
     DataError
         If the table lacks a query of the results, or has one twice, or no query has a value.
     """
-    number(1, whole=True)("parts", parts)
     clusters, rows = values.clusters, []
     for share in _cut(_shares(table, values.collection, clusters.index), parts):
         low, high = f"{100 * share.min():.0f}", f"{100 * share.max():.0f}"
@@ -279,11 +265,6 @@ def outcomes(values: Values, rival: str) -> pd.DataFrame:
         and `losses` (numbers of queries); `effect` (system minus rival, points of 100), the ends
         `low` and `high` of its 95 % interval over queries and seeds, and `p`, of a paired test as
         `retlib.evaluation.results.Results.compared` has it, Holm-corrected over the systems.
-
-    Raises
-    ------
-    SettingError
-        If the rival was not measured.
     """
     rows = []
     for system, ours, theirs in values.against(rival):
@@ -315,11 +296,6 @@ def oracle(values: Values, rival: str) -> pd.DataFrame:
         A row for each system but the rival, the best first: `system`; means over queries and
         seeds, points of 100: `alone` (of the system), `rival` (over the seeds that both have),
         `best_of_both`, chosen for each query and seed.
-
-    Raises
-    ------
-    SettingError
-        If the rival was not measured.
     """
     rows = []
     for system, *pair in values.against(rival):
