@@ -288,38 +288,11 @@ def parts(moments: pd.DataFrame) -> pd.DataFrame:
 # --- beyond what is measured -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a training does: queries it trains on, encodings of the whole corpus, searches of one query."""
-
-    queries: float
-    encodings: float
-    searches: float
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Seconds for a query that is trained on, for a document that is encoded, for a query in each document searched."""
-
-    query: float
-    document: float
-    search: float
-
-    @classmethod
-    def of(cls, moment: pd.Series) -> Rates:
-        """Those of a measured training up to a moment after its first step."""
-        encoded, searched = (moment[name] * moment["documents"] for name in ("encodings", "searches"))
-        rest = moment["seconds"] - moment[ENCODING] - moment[SEARCH]
-        return cls(rest / moment["queries"], moment[ENCODING] / encoded, moment[SEARCH] / searched)
-
-    def seconds(self, work: Work, documents: float) -> float:
-        """Of a training over so many documents, each of which is searched."""
-        return work.queries * self.query + documents * (work.encodings * self.document + work.searches * self.search)
-
-
+# What a training does: queries it trains on, encodings of the whole corpus, searches of one query.
+DONE = ["queries", "encodings", "searches"]
 # Section 6.4.1: 600 thousand steps of 64 and a refresh every 10 thousand, for which all 503 thousand training queries
 # (section 5.1) are searched; 60 thousand steps of 32 (section 5.3).
-PAPER = {ANCE: Work(600_000 * 64, 60, 60 * 503_000), LTRE: Work(60_000 * 32, 1, 60_000 * 32)}
+PAPER = {ANCE: np.array([600_000 * 64, 60, 60 * 503_000]), LTRE: np.array([60_000 * 32, 1, 60_000 * 32])}
 OURS, PAPERS = "steps as measured", "the paper's steps"
 
 
@@ -339,10 +312,10 @@ def extrapolated(moments: pd.DataFrame, sizes: Iterable[int] = BEYOND) -> pd.Dat
     compared = compared[compared["outcome"] != NO_GAIN]
     largest = compared[compared["documents"] == compared["documents"].max()]
     means = {system: part.mean(numeric_only=True) for system, part in largest.groupby("system")}
-    ours = {system: Work(mean["queries"], mean["encodings"], mean["searches"]) for system, mean in means.items()}
+    ours = {system: mean[DONE].to_numpy() for system, mean in means.items()}
     # A quality that the start has already leaves no step of LTRe to measure: its whole training tells the rates.
     last = moments[moments["documents"] == compared["documents"].max()].groupby(["system", "seed"]).tail(1)
-    rates = {system: Rates.of(part.mean(numeric_only=True)) for system, part in last.groupby("system")}
+    rates = {system: _rates(part.mean(numeric_only=True)) for system, part in last.groupby("system")}
     columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding"]
     works = {OURS: ours, PAPERS: PAPER} if means else {}
     rows = [(name, size, *_compared(work, rates, size)) for name, work in works.items() for size in sizes]
@@ -351,10 +324,18 @@ def extrapolated(moments: pd.DataFrame, sizes: Iterable[int] = BEYOND) -> pd.Dat
     return found.assign(outcome=np.where((found["steps"] == OURS) & is_bound, NEVER, REACHED))
 
 
-def _compared(work: dict[str, Work], rates: dict[str, Rates], documents: int) -> tuple[float, float, float, float]:
-    long, short = (rates[system].seconds(work[system], documents) for system in (ANCE, LTRE))
-    trained = rates[LTRE].seconds(replace(work[LTRE], encodings=0), documents)
-    return long, short, long / short, long / trained
+def _rates(moment: pd.Series) -> np.ndarray:
+    """Seconds for a query that is trained on, for a document that is encoded, for a query in each document searched."""
+    rest = moment["seconds"] - moment[ENCODING] - moment[SEARCH]
+    seconds = np.array([rest, moment[ENCODING], moment[SEARCH]])
+    return seconds / moment[DONE].to_numpy() / [1, moment["documents"], moment["documents"]]
+
+
+def _compared(
+    work: Mapping[str, np.ndarray], rates: Mapping[str, np.ndarray], documents: int
+) -> tuple[float, float, float, float]:
+    long, short = (work[system] * rates[system] * [1, documents, documents] for system in (ANCE, LTRE))
+    return long.sum(), short.sum(), long.sum() / short.sum(), long.sum() / (short.sum() - short[1])
 
 
 # --- on the page -----------------------------------------------------------------------------------

@@ -23,9 +23,7 @@ from retlib.studies.part4_time import (
     PAPERS,
     REACHED,
     SECONDS,
-    Rates,
     Searched,
-    Work,
 )
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
@@ -228,16 +226,18 @@ def written(outcome=REACHED):
 
 def test_rates_give_back_the_measured_time():
     moment = written().query("system == 'ANCE'").iloc[-1]
-    rates = Rates.of(moment)
-    assert (rates.query, rates.document, rates.search) == pytest.approx((0.01, 0.002, 1e-6))
-    assert rates.seconds(Work(200, 2, 100), 1000) == pytest.approx(moment["seconds"])
+    rates = part4_time._rates(moment)
+    assert rates == pytest.approx([0.01, 0.002, 1e-6])
+    assert (rates * [200, 2, 100] * [1, 1000, 1000]).sum() == pytest.approx(moment["seconds"])
 
 
 def test_only_what_touches_all_documents_grows_with_the_corpus():
-    rates = Rates(query=0.5, document=0.01, search=1e-4)
-    assert rates.seconds(Work(10, 0, 0), 10) == rates.seconds(Work(10, 0, 0), 10_000) == 5
-    assert rates.seconds(Work(10, 3, 20), 100) == pytest.approx(5 + 3 * 1 + 20 * 0.01)
-    assert rates.seconds(Work(10, 3, 20), 200) == pytest.approx(5 + 2 * (3 * 1 + 20 * 0.01))
+    rates = dict.fromkeys((ANCE, LTRE), np.array([0.5, 0.01, 1e-4]))
+    alone, whole = {ANCE: np.array([10, 0, 0]), LTRE: np.array([10, 3, 20])}, 3 * 1 + 20 * 0.01
+    for size in (100, 200):
+        long, short, ratio, less = part4_time._compared(alone, rates, size)
+        assert (long, short) == pytest.approx((5, 5 + size / 100 * whole))
+        assert (ratio, less) == pytest.approx((long / short, long / (short - size / 100 * 3)))
 
 
 def test_times_beyond_follow_from_the_steps_to_the_best():
