@@ -192,10 +192,6 @@ def _on_cuda() -> bool:
     return "torch" in sys.modules and device().type == "cuda"
 
 
-def _device_name() -> str:
-    return f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}" if _on_cuda() else f"cpu: {_processor()}"
-
-
 def arithmetic(packages: Iterable[str]) -> dict[str, str | bool | None]:
     """What the last bits of a result depend on, beside settings and threads: the kind of device, and versions."""
     kind = "cuda" if _on_cuda() else "cpu"
@@ -205,8 +201,9 @@ def arithmetic(packages: Iterable[str]) -> dict[str, str | bool | None]:
 def environment() -> dict[str, str | int | float]:
     """What a result depends on besides its settings: machine, versions, threads, load, revision."""
     versions = {package: _version(package) for package in TRACKED}
+    name = f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}" if _on_cuda() else f"cpu: {_processor()}"
     return {
-        "device": _device_name(),
+        "device": name,
         "cores": os.cpu_count() or 1,
         "threads": threads(),
         "load": round(os.getloadavg()[0], 2),

@@ -161,12 +161,9 @@ class AveragedWords(Ranks):
 
     @property
     def settings(self) -> dict[str, Any]:
-        made = {"file": Path(self.file).name} if self.file else {"text": self._told, "epochs": self.epochs}
+        text = self.text.name if self.text else "the task's"
+        made = {"file": Path(self.file).name} if self.file else {"text": text, "epochs": self.epochs}
         return {"system": type(self).__name__, **made, "idf": self.idf}
-
-    @property
-    def _told(self) -> str:
-        return self.text.name if self.text else "the task's"
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         queries, _ = measures.held_out(target.test, split)

@@ -15,8 +15,7 @@ from retlib.core.errors import require, require_one_of
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.data.splits import answered_within, hash_position, subsample
-from retlib.data.union import union
+from retlib.data.splits import answered_within, hash_position, subsample, union
 from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index

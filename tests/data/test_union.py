@@ -6,7 +6,7 @@ import pytest
 from words import PAGES, make_collection
 
 from retlib.core.errors import DataError
-from retlib.data.union import union
+from retlib.data.splits import union
 
 
 def test_a_union_holds_all_under_prefixed_ids():
