@@ -20,7 +20,7 @@ from retlib.report.figures import COLOURS, legend, line_style, styled
 from retlib.studies import part3, part4, study
 from retlib.systems.compose import Ranks
 from retlib.systems.query_generation import QueryGenerator
-from retlib.systems.system import System, Target
+from retlib.systems.system import Target
 from retlib.systems.training_data import Labels
 
 MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
@@ -121,13 +121,6 @@ def tune(
         tables.append(table[["system", CHOSEN_BY, "chosen", "collection"]].assign(setting=settings))
     found = pd.concat(tables, ignore_index=True)[["system", "setting", CHOSEN_BY, "chosen", "collection"]]
     return chosen, found.assign(**{CHOSEN_BY: 100 * found[CHOSEN_BY]})
-
-
-def chain(start: System, links: Mapping[str, Any], names: Iterable[str]) -> System:
-    """A start with the stages of these names behind it, one after the other."""
-    for name in names:
-        start = start + links[name]
-    return start
 
 
 # --- tables and figures, from recorded rows --------------------------------------------------------

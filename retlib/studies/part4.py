@@ -211,12 +211,6 @@ def moved(system: System, train: Collection, watching: Watching, seed: int) -> M
     return Moved(*paths(folder), encode_corpus(retriever, tokenized), relevant)
 
 
-def questions(train: Collection, watching: Watching) -> pd.DataFrame:
-    """The texts of the queries that are followed, by the names that they have on maps."""
-    texts = train.queries["text"][list(watching.followed)]
-    return pd.DataFrame({"question": [f"question {i + 1}" for i in range(len(texts))], "text": texts.to_numpy()})
-
-
 def neighbourhoods(moved: Moved) -> pd.DataFrame:
     """A map around each followed query: what it retrieves before or after training, and itself at both times.
 

@@ -65,12 +65,6 @@ def test_the_chains_are_a_grid_of_starts_and_ends():
     assert grid["GQ"]["labels"] == ("GQ > labels > LTRe", ("GQ", "labels", "LTRe"))
 
 
-def test_a_chain_has_its_links_in_their_order():
-    links = {name: Stage(data=Labels(), steps=steps) for name, steps in {"a": 1, "b": 2}.items()}
-    found = leaderboard.chain(System(SMALL, UNITS), links, ["b", "a", "b"])
-    assert [stage.steps for stage in found.stages] == [2, 1, 2]
-
-
 def test_questions_are_items_with_the_documents_that_are_relevant_to_them(collection):
     items = leaderboard.as_items(collection)
     pairs = pd.concat([items.labelled("train"), items.labelled("dev")])

@@ -312,9 +312,6 @@ def test_what_moved_is_what_was_followed(moved, collection, watching):
             "doc_id"
         ]
         assert sorted(collection.documents.index[rows]) == sorted(relevant)
-    shown = part4.questions(collection, watching)
-    assert shown["question"].tolist() == moved.names
-    assert shown["text"].tolist() == collection.queries["text"][list(watching.followed)].tolist()
 
 
 def test_a_neighbourhood_holds_what_is_retrieved_before_or_after(moved, flat, monkeypatch):
