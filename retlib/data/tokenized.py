@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from safetensors.numpy import load_file, save_file
 
 from retlib.core import cache
 from retlib.core.errors import DataError, require
@@ -19,6 +21,9 @@ from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, cons
 TWO_PARTS = (("sentence", "context"), ("title", "text"))
 # More tokens than any text has: where nothing is cut.
 WHOLE = 2**31 - 1
+VERSION = 1  # of token rows on disk: who reads a document otherwise raises it
+# Of more documents, token rows are not kept where only blocks of them are asked for.
+KEPT = 100_000
 
 
 def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.Series:
@@ -66,11 +71,20 @@ class TokenizedCollection:
 
     @cached_property
     def documents(self) -> TokenTable:
-        """A row for each document."""
-        return self.block(slice(None))
+        """A row for each document, made once, whichever chapter asks."""
+
+        def make(folder: Path) -> None:
+            table = self._read(slice(None))
+            save_file({"ids": table.ids, "offsets": table.offsets}, folder / "rows.safetensors")
+
+        return TokenTable(**load_file(cache.artefact("token-rows", VERSION, self.address, make) / "rows.safetensors"))
 
     def block(self, rows: slice | np.ndarray) -> TokenTable:
-        """Token rows of some documents, which are not kept."""
+        """Token rows of some documents."""
+        count = len(self.collection.documents)
+        return self.documents.take(np.arange(count)[rows]) if count <= KEPT else self._read(rows)
+
+    def _read(self, rows: slice | np.ndarray) -> TokenTable:
         frame = self.collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         if parts and isinstance(self.tokenizer, WordPiece):
