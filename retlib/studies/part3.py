@@ -66,7 +66,6 @@ GENERATOR: dict[str, Rule] = {
     "generator_checkpoint": name_or_none,
     "generator_layers": POSITIVE,
     "generator_embedded": one_of((False, True)),
-    "denoising_steps": number(0, whole=True),
     "generator_epochs": number(0.01),
     "generator_batch": number(2, whole=True),
     "generator_rate": RATE,
@@ -93,7 +92,7 @@ ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles":
 
 TARGETS = some_of(collection_name)
 # What a generator may change of a notebook's parameters.
-VARIED = {name: rule for name, rule in COMMON.items() if name.startswith(("generator_", "denoising_"))}
+VARIED = {name: rule for name, rule in COMMON.items() if name.startswith("generator_")}
 
 
 def sizes_of(taken: Iterable[str]) -> Rule:
@@ -358,15 +357,15 @@ def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.D
     rows = []
     every = [(name, each.seeded(seed)) for name, each in generators.items() for seed in seeds]
     for name, each in runtime.progress(every, desc="generators", unit="generator"):
-        generator, denoising = each.fit(), each.denoising.steps if each.denoising else 0
+        generator = each.fit()
         steps = generator.history.evaluations[-1]["step"]
         rows.append((
-            name, generator.parameters / 1e6, denoising, steps, each.training.learning_rate,
+            name, generator.parameters / 1e6, steps, each.training.learning_rate,
             each.seconds, generator.history.best_step, -generator.history.best_score,
         ))  # fmt: skip
-    columns = ["generator", "million weights", "denoising steps", "steps", "rate", "seconds", "best step", "loss"]
+    columns = ["generator", "million weights", "steps", "rate", "seconds", "best step", "loss"]
     means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
-    return means.astype({"denoising steps": int, "steps": int}).round({"best step": 0})
+    return means.astype({"steps": int}).round({"best step": 0})
 
 
 def worth(

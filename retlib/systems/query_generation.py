@@ -28,15 +28,13 @@ from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.corpus import Corpus
 from retlib.data.pairs import Pairs, PairSource
 from retlib.data.splits import hash_position
-from retlib.data.text import TokenTable, WordPiece
+from retlib.data.text import TokenTable
 from retlib.models.decoding import Decoding, Nucleus, passage_keys
 from retlib.models.generator import Generator, GeneratorArchitecture
 from retlib.systems.system import System
 from retlib.systems.system import fit as fit_retriever
-from retlib.training.denoising import NoisedPassages
 from retlib.training.tasks import WritingTask
 from retlib.training.trainer import Schedule, train
 
@@ -46,10 +44,6 @@ VERSION, WRITTEN = 1, 1
 
 # Share of the articles whose pairs choose a generator's weights, and how many held-out pairs are looked at.
 HELD_OUT, VALIDATION = 0.1, 512
-# Passages longer than so many tokens are cut when they are denoised: every token of them is to be written.
-DENOISED = 64
-# Added to the seed of training for the noise of what is not trained on.
-OTHER_SEED = 1_000_003
 # Passages in a batch, and in a part of the output: what a kill can cost.
 BATCH, PART = 32, 512
 
@@ -64,12 +58,10 @@ class QueryGenerator:
     Parameters
     ----------
     articles : Articles
-        Whose vocabulary it has, if it starts from no checkpoint, and whose text it denoises.
+        Whose vocabulary it has, if it starts from no checkpoint.
     training : Schedule
         On the labels. The paper's, for BART-large, is of 5 epochs with batches of 96 and a learning rate of 3e-5
         (section 4).
-    denoising : Schedule, optional
-        Of BART's pre-training on unlabelled text, before it; see `retlib.training.denoising.NoisedPassages`.
     decoding : Decoding
         Of the queries that retrievers are trained on.
     learns_from : Collection, optional
@@ -86,15 +78,14 @@ class QueryGenerator:
     architecture: GeneratorArchitecture
     articles: Articles
     training: Schedule
-    denoising: Schedule | None = None
     decoding: Decoding = Nucleus()
     learns_from: Collection | None = None
     embeddings: System | None = field(default=None, hash=False)  # stages hold what has no hash
     seed: int = 0
 
     def __post_init__(self) -> None:
-        wrong = "a checkpoint is pre-trained already: leave denoising and embeddings out"
-        require(not (self.architecture.checkpoint and (self.denoising or self.embeddings)), wrong)
+        wrong = "a checkpoint is pre-trained already: leave embeddings out"
+        require(not (self.architecture.checkpoint and self.embeddings), wrong)
 
     def learning_from(self, collection: Collection | None) -> QueryGenerator:
         """The same generator with other labels."""
@@ -105,7 +96,7 @@ class QueryGenerator:
         return replace(self, seed=seed)
 
     def start(self) -> Generator:
-        """What learns from labels: random weights but for given embeddings, a checkpoint, or trained to denoise."""
+        """What learns from labels: random weights but for given embeddings, or a checkpoint."""
         return _start(self)
 
     def fit(self) -> Generator:
@@ -114,8 +105,8 @@ class QueryGenerator:
 
     @property
     def seconds(self) -> float:
-        """What its training took, denoising included, the training of the embeddings that it begins with not."""
-        return self.fit().history.seconds + (self.start().history.seconds if self.denoising else 0.0)
+        """What its training took, that of the embeddings that it begins with not included."""
+        return self.fit().history.seconds
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -124,7 +115,6 @@ class QueryGenerator:
             **asdict(self.architecture),
             "learns from": self.learns_from.name,
             "training": asdict(self.training),
-            "denoising": asdict(self.denoising) if self.denoising else {},
             "embeddings": self.embeddings.settings if self.embeddings else {},
         }
 
@@ -150,7 +140,7 @@ def _start(made: QueryGenerator) -> Generator:
     fresh = Generator.fresh(made.architecture, wordpiece, made.seed)
     if made.embeddings:
         fresh.take_embeddings(fit_retriever(made.embeddings, made.learns_from, made.seed))
-    return denoise(fresh, made.articles.corpus, made.denoising, made.seed) if made.denoising else fresh
+    return fresh
 
 
 @lru_cache(maxsize=4)  # asked for with every system and seed
@@ -162,25 +152,6 @@ def _fitted(made: QueryGenerator) -> Generator:
 
 
 # --- training --------------------------------------------------------------------------------------
-
-
-def denoise(start: Generator, corpus: Corpus, schedule: Schedule, seed: int) -> Generator:
-    """Pre-train a generator as BART was, or find it pre-trained: see `retlib.training.denoising.NoisedPassages`.
-
-    Parameters
-    ----------
-    start : Generator
-        Its vocabulary is that of the corpus.
-    seed : int
-        Of the noise, and of what the model drops.
-    """
-    require(isinstance(start.tokenizer, WordPiece), "a checkpoint is pre-trained, and has a vocabulary of its own")
-
-    def sources() -> tuple[PairSource, Pairs]:
-        noised = NoisedPassages(corpus, start.tokenizer.mask, min(DENOISED, start.architecture.passage_length))
-        return noised, noised.draw(0, VALIDATION // 4, seed + OTHER_SEED)
-
-    return _trained(start, {"corpus": corpus.fingerprint}, sources, schedule, seed, "denoising")
 
 
 def labelled_pairs(collection: Collection) -> pd.DataFrame:

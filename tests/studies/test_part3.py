@@ -34,7 +34,7 @@ GIVEN = {
     "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
     "articles": "pydocs-smoke", "out_of_target": 50, "vocabulary": 300,
     "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_embedded": True,
-    "denoising_steps": 0, "generator_epochs": 0.1, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
+    "generator_epochs": 0.1, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
     "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
     "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
     "finetuning": {},
@@ -200,14 +200,14 @@ def test_ablations_are_made_where_their_target_is():
 def test_a_size_changes_its_generator_and_nothing_else():
     sizes = {
         "small": {},
-        "denoised": {"denoising_steps": 2},
+        "long": {"generator_epochs": 2},
         "deep": {"generator_layers": 4, "generator_embedded": False},
     }
     names, studies = part3_pages.declared("36_generator_sizes", {"sizes": sizes})
-    small, denoised, deep = names["declared"].values()
-    assert small.denoising is None and denoised.denoising.steps == 2 and denoised.training == small.training
+    small, long, deep = names["declared"].values()
+    assert long.training.epochs == 2 and deep.training == small.training
     assert (deep.architecture.layers, deep.embeddings) == (4, None) and small.embeddings == names["start"]
-    assert denoised.architecture == small.architecture and deep.decoding == small.decoding
+    assert long.architecture == small.architecture and deep.decoding == small.decoding
     (study, only), *_ = studies
     assert {"Siamese | deep", "BM25, expanded | deep", "Siamese | ICT"} <= set(study.systems)
     assert only == {"Siamese | Official data": ["pydocs-target"]}
@@ -278,7 +278,7 @@ def test_pairs_are_counted_over_all_passages_of_a_target(targets, generator):
 def test_generators_are_told_with_their_training(generator):
     found = part3.made({"small": generator}, [0]).set_index("generator").loc["small"]
     history = generator.fit().history
-    assert (found["steps"], found["denoising steps"], found["best step"]) == (3, 0, history.best_step)
+    assert (found["steps"], found["best step"]) == (3, history.best_step)
     epochs = replace(generator, training=Schedule(epochs=0.5, batch_size=8))
     counted = part3.made({"epochs": epochs}, [0])["steps"][0]
     pairs = (labelled_pairs(generator.learns_from)["split"] == "train").sum()
@@ -351,7 +351,6 @@ def test_the_parameters_of_these_tests_pass():
         ("generators", {SOURCE: [TARGET], "quora": [TARGET]}, "names a target twice"),
         ("generator_head", "copy", "generator_head = 'copy' is not known"),
         ("generator_checkpoint", None, "generator_checkpoint = None must be a name, or empty"),
-        ("denoising_steps", -1, "denoising_steps = -1 must be a whole number of at least 0"),
         ("adapted", ["nope"], "adapted .* = 'nope' is not known"),
         ("added", {TARGET: 0}, "added.* = 0 must be a whole number of at least 1"),
     ],

@@ -16,7 +16,7 @@ from retlib.models.decoding import Beam, Found, Greedy, Nucleus
 from retlib.models.generator import Generator
 from retlib.models.retriever import Architecture
 from retlib.systems import query_generation
-from retlib.systems.query_generation import QueryGenerator, denoise, fit, generate, labelled_pairs, tidy
+from retlib.systems.query_generation import QueryGenerator, fit, generate, labelled_pairs, tidy
 from retlib.systems.stages import Stage
 from retlib.systems.system import System
 from retlib.systems.system import fit as fit_retriever
@@ -82,14 +82,6 @@ def test_epochs_are_those_of_the_pairs_that_train(start, own_build):
     assert fit(start, make_pairs(40, 8), epochs, seed=0).history.evaluations[-1]["step"] == 10
 
 
-def test_denoising_is_an_artefact_that_training_starts_from(start, trainings):
-    corpus = make_corpus()
-    denoised = denoise(start, corpus, SHORT, seed=0)
-    assert denoised.name != "" and denoise(start, corpus, SHORT, seed=0).name == denoised.name
-    assert len(trainings) == 1
-    assert fit(denoised, make_pairs(), SHORT, seed=0).name != fit(start, make_pairs(), SHORT, seed=0).name
-
-
 def test_what_cannot_be_trained_is_named(start):
     pairs = make_pairs()
     with pytest.raises(DataError, match=r"missing: \['split'\]"):
@@ -99,8 +91,6 @@ def test_what_cannot_be_trained_is_named(start):
             fit(start, pairs.assign(split=other), SHORT, seed=0)
     with pytest.raises(SettingError, match="without chunks"):
         fit(start, pairs, replace(SHORT, chunk=2), seed=0)
-    with pytest.raises(SettingError, match="without chunks"):
-        denoise(start, make_corpus(), replace(SHORT, chunk=2), seed=0)
 
 
 # --- labelled pairs --------------------------------------------------------------------------------
@@ -256,13 +246,6 @@ def test_a_declared_generator_learns_from_labels_once(letters, trainings, own_bu
     assert other.fit().name != expected.name and len(trainings) == 2
 
 
-def test_denoising_comes_before_it_and_counts(letters, own_build):
-    made = replace(DECLARED, denoising=replace(SHORT, steps=2)).learning_from(make_collection())
-    assert made.start().history.evaluations[-1]["step"] == 2 and made.start().name
-    assert made.fit().name != DECLARED.learning_from(make_collection()).fit().name
-    assert made.seconds == pytest.approx(made.fit().history.seconds + made.start().history.seconds)
-
-
 SHAPE = Architecture(layers=0, width=64, dimension=16)
 
 
@@ -303,7 +286,8 @@ def test_one_that_learned_from_sentences_writes_for_every_sentence(letters, own_
 
 
 def test_what_cannot_be_declared_is_named():
-    with pytest.raises(SettingError, match="leave denoising and embeddings out"):
-        replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), denoising=SHORT)
+    begun = System(SHAPE, DECLARED.articles)
+    with pytest.raises(SettingError, match="leave embeddings out"):
+        replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), embeddings=begun)
     with pytest.raises(DataError, match="needs labels to learn from"):
         DECLARED.fit()
