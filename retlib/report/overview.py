@@ -76,7 +76,7 @@ def judged(ledger: pd.DataFrame) -> pd.DataFrame:
 def told(
     ledger: pd.DataFrame, public: pd.DataFrame, profile: str, source: str | None, leads: Mapping[str, pd.DataFrame]
 ) -> str:
-    """What the book found, in a few sentences (MyST).
+    """What the book found beside the counts of its verdicts, in a few sentences (MyST).
 
     Parameters
     ----------
@@ -93,10 +93,9 @@ def told(
     where = link("#" + BESIDE, "each collection")
     head = f"Against BM25, of words or of stems, the better that is recorded; each by one measure ({where} names it):\n"
     sentences = [
-        f"Of **{len(ledger)}** claims {counted(ledger)}.",
-        unsettled(ledger),
         "\n".join([head, *against]) if against else "",
         scale(profile, source),
+        unsettled(ledger),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
         "the others on a subset of it." if len(rest) else "",
         f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'which')})."
