@@ -254,6 +254,15 @@ def claim_cell(row: Any, statement: str) -> str:
     return f"{statement}{tested} <code>{row.claim}</code>"
 
 
+def unchanged(results: Results, collection: str, measure: str) -> str:
+    """A sentence on the systems whose last stage kept the weights before it, as their values tell; "" without any."""
+    known = results.systems(collection, "test", measure)
+    values = [results.per_query(collection, "test", measure, name) for name in known]
+    same = [name for name, ours, before in zip(known[1:], values[1:], values, strict=False) if ours.equals(before)]
+    told = "stand where the line before them stands: no step of their last stage was better on validation questions"
+    return f"*{'*, *'.join(same)}* {told}." if same else ""
+
+
 def power(verdicts: pd.DataFrame) -> pd.DataFrame:
     """The smallest effect that each comparison would have seen with 80 % power at 5 %, beside the one that it found.
 

@@ -260,15 +260,6 @@ def bought(results: Results, collection: str) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(value, found.index) for name, value in numbers.items()}).fillna("")
 
 
-def unchanged(results: Results, collection: str) -> str:
-    """A sentence on the systems whose last stage kept the weights before it, as their values tell; "" without any."""
-    known = results.systems(collection, "test", CHOSEN_BY)
-    values = [results.per_query(collection, "test", CHOSEN_BY, name) for name in known]
-    same = [name for name, ours, before in zip(known[1:], values[1:], values, strict=False) if ours.equals(before)]
-    told = "stand where the line before them stands: no step of their last stage was better on validation questions"
-    return f"*{'*, *'.join(same)}* {told}." if same else ""
-
-
 def judgements(results: Results, data: pd.DataFrame, start: str) -> pd.DataFrame:
     """What generated questions say beside labels, where a corpus has both.
 

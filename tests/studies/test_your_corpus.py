@@ -8,6 +8,7 @@ import pytest
 
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
+from retlib.report import tables
 from retlib.studies import your_corpus
 from retlib.studies.your_corpus import BEST, NEAR, TAUGHT, UNKNOWN
 
@@ -218,8 +219,8 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
 
 def test_what_no_step_made_better_is_named():
     results = made(BM25=[0.2, 0.4], dense=[0.6, 0.6], LTRe=[0.6, 0.6], other=[0.6, 0.7])
-    assert your_corpus.unchanged(results, "mine").startswith("*LTRe* stand where")
-    assert your_corpus.unchanged(made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), "mine") == ""
+    assert tables.unchanged(results, "mine", your_corpus.CHOSEN_BY).startswith("*LTRe* stand where")
+    assert tables.unchanged(made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), "mine", your_corpus.CHOSEN_BY) == ""
 
 
 def test_too_few_questions_are_said_and_compared_on_by_nothing():
