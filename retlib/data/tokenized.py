@@ -74,17 +74,20 @@ class TokenizedCollection:
         """A row for each document, made once, whichever chapter asks."""
 
         def make(folder: Path) -> None:
-            table = self._read(slice(None))
+            table = self.fresh(slice(None))
             save_file({"ids": table.ids, "offsets": table.offsets}, folder / "rows.safetensors")
 
-        return TokenTable(**load_file(cache.artefact("token-rows", VERSION, self.address, make) / "rows.safetensors"))
+        tokens = [tokens_key(self.tokenizer), self.document_length]  # however long queries are
+        settings = {"collection": self.collection.fingerprint, "tokens": tokens}
+        return TokenTable(**load_file(cache.artefact("token-rows", VERSION, settings, make) / "rows.safetensors"))
 
     def block(self, rows: slice | np.ndarray) -> TokenTable:
-        """Token rows of some documents."""
+        """Token rows of some documents; those of all are kept, unless there are more than `KEPT`."""
         count = len(self.collection.documents)
-        return self.documents.take(np.arange(count)[rows]) if count <= KEPT else self._read(rows)
+        return self.documents.take(np.arange(count)[rows]) if count <= KEPT else self.fresh(rows)
 
-    def _read(self, rows: slice | np.ndarray) -> TokenTable:
+    def fresh(self, rows: slice | np.ndarray) -> TokenTable:
+        """Token rows of some documents, from their texts."""
         frame = self.collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         if parts and isinstance(self.tokenizer, WordPiece):

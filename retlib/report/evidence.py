@@ -340,6 +340,9 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
         values = same_seeds(*(value.loc[shared] for value in values))
     sums = _independent if spec.get("independent") else _paired
     found = sums(weights, values, clusters, records.pooled(terms, max(value.shape[1] for value in values)))
+    if spec.get("independent"):  # each term has its own seeds, and what is not trained one for all
+        trained = (value.shape[1] for name, value in zip(systems, values, strict=True) if records.trained(name))
+        found = replace(found, seeds=min(trained, default=1))
     means, where = [float(value.to_numpy().mean()) for value in values], {on for *_, on in terms}
     parts = [weight * mean for weight, mean in zip(weights, means, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
@@ -389,9 +392,7 @@ def _independent(
     count = len(parts)
     mean = average(parts, [(variance / count**2, freedom) for variance, freedom in pooled])
     by_query = mean.by_query[0] * count**2, mean.by_query[1]
-    # What is not trained, such as BM25, has one seed for all.
-    seeds = min((part.seeds for part in parts if part.seeds > 1), default=1)
-    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, seeds, by_query)
+    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds, by_query)
 
 
 TESTS: dict[str, Callable[[Records, Mapping], list[Evidence]]] = {

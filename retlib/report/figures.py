@@ -231,7 +231,7 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
     image = differences(axis, effects, significant)
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
     axis.set_xticklabels(labels, rotation=40, ha="right")
-    axis.set_title(called(pairs["collection"].iloc[0]), fontsize=10)
+    axis.set_title(", ".join(map(called, pairs["collection"].unique())), fontsize=10)
     told = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
     axis.set_xlabel(f"Smallest difference seen with 80 % power: {told}, median of {len(pairs)} pairs", fontsize=8)
     figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)

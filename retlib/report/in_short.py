@@ -47,7 +47,8 @@ CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
 TOLD, NAMED = 5, 2
 SIGNIFICANT = "significant"
 MEANT = (
-    "*Significant* is p < 0.05 in a paired test over questions and seeds, after Holm's correction over collections.\n"
+    "*Significant* is p < 0.05 in a paired test over questions, and over seeds where there are several, after Holm's "
+    "correction over collections and, for the best or the worst, Bonferroni's over what it was chosen from.\n"
 )
 
 
@@ -168,7 +169,7 @@ class Shown:
         among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
         count = mine.groupby("system")["seed"].nunique().max()
         several = f", {'geometric ' * bool(self.unit)}means over {count} seeds"
-        seeds = several if count > 1 else ", one seed" * bool(count == 1)
+        seeds = several if count > 1 else ", one seed" * (count == 1 and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
         return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}{among}):\n"

@@ -112,9 +112,9 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["as_tested"][ledger["verdict"].isin(DECIDED)].astype(bool)
     said = [
-        f"Of the {len(opened)} that are inconclusive {against} have a comparison that is significant against them "
-        f"before the correction over the paper, and not after it; the other {len(opened) - against} have at least one "
-        "that is not significant." if len(opened) else "",
+        f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
+        f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "
+        "one that is not significant." if len(opened) else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that were still improving when their "
         f"training ended, or that are not as good as the claim presupposes; for {len(untested) - unfit} there was no "
         "data, or no outcome that could speak against them." if len(untested) else "",
@@ -195,6 +195,10 @@ def scale(profile: str, source: str | None) -> str:
         f"Encoders{size}, each trained for {_minutes(minutes.median())} (median; at most {minutes.max():.0f}) on "
         f"{' or '.join(sorted(set(trained['device'])))}; {', '.join(told)}."
     )
+
+
+def _have(count: int) -> str:
+    return f"{count} {'has' if count == 1 else 'have'}"
 
 
 def _minutes(count: float) -> str:

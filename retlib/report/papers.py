@@ -28,7 +28,7 @@ POINTS = {"%": 0, "fraction": 2}
 WIDEST = 8
 # One with a larger share of empty cells has a line for each number.
 SPARSE = 0.7
-# What the papers call the sizes of a data set's test.
+# What the papers call the sizes of a data set.
 SIZES = {
     "candidates": ("Candidates", "#candidate", "# Passages", "passages", "documents"),
     "queries": ("Test queries", "#query", "# Evaluation queries", "queries"),
@@ -215,12 +215,18 @@ def titled(table: pd.DataFrame, paper: str) -> pd.DataFrame:
 def scale(found: pd.DataFrame) -> pd.DataFrame:
     """What our numbers were measured on, for each of the paper's data sets, beside the sizes that it gives."""
     mine = found[found["half"].notna() & found["candidates"].notna()].astype({"candidates": int})
-    keys = ["place", "dataset", "collection", "fidelity"]
+    keys = ["place", "dataset", "split", "collection", "fidelity"]
     table = mine.groupby(keys, sort=False)[["candidates", "queries", "seeds"]].max().reset_index()
     for column, names in SIZES.items():
-        told = found[found["metric"].isin(names) & (found["split"] != "train") & (found["value"] != "")]
-        printed_sizes = {line.dataset: _size(line.value, line.unit) for line in told.itertuples()}
-        table[f"{column} there"] = [printed_sizes.get(name, "") for name in table["dataset"]]
+        told = found[found["metric"].isin(names) & (found["value"] != "")]
+        # What a paper prints first: its tables come before its text, which may say another number.
+        known = {(line.dataset, line.split): _size(line.value, line.unit) for line in told[::-1].itertuples()}
+        whole = " in all" * (column == "queries")  # of which a share is asked
+        known |= {(name, "all"): size + whole for (name, split), size in known.items() if split == "all"}
+        table[f"{column} there"] = [
+            next((known[name, each] for each in (split, "all", "corpus", "test") if (name, each) in known), "")
+            for name, split in zip(table["dataset"], table["split"], strict=True)
+        ]
     table = table.rename(
         columns={"place": "in the paper", "collection": "here", **{each: f"{each} here" for each in SIZES}}
     )

@@ -5,6 +5,7 @@ Whatever ranks has `run`, `cost`, `answer`, `settings` and `trained`, as `retlib
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,9 +37,11 @@ class Ranks(Protocol):
         return False
 
     @property
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The system as recorded beside its results: JSON values."""
 
+    @abstractmethod
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         """The run of a split's queries over the documents of the target's test."""
 
@@ -46,6 +49,7 @@ class Ranks(Protocol):
         """What its training took, where there is any, and how its last stage went."""
         return Cost()
 
+    @abstractmethod
     def answer(self, target: Target, seed: int) -> Answer:
         """What answers any question."""
 

@@ -28,7 +28,7 @@ from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.pairs import Pairs, PairSource
+from retlib.data.pairs import Pairs
 from retlib.data.splits import hash_position
 from retlib.data.text import TokenTable
 from retlib.models.decoding import Decoding, Nucleus, passage_keys
@@ -203,45 +203,33 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
     for split in ("train", "dev"):
         require(bool((pairs["split"] == split).any()), f"of {len(pairs)} pairs none has split = {split!r}", DataError)
 
-    def sources() -> tuple[PairSource, Pairs]:
-        seen, unseen = (_tokenized(start, pairs[pairs["split"] == split]) for split in ("train", "dev"))
-        return seen, unseen.take(np.sort(np.random.default_rng(0).permutation(len(unseen))[:VALIDATION]))
+    require(schedule.chunk is None, "a generator is trained without chunks")
+    settings = {
+        "start": start.name or start.fingerprint, "pairs": _digest(pairs), "schedule": asdict(schedule), "seed": seed,
+        "threads": runtime.threads(),
+    }  # fmt: skip
 
-    return _trained(start, {"pairs": _digest(pairs)}, sources, schedule, seed, "query generator")
+    def make(folder: Path) -> None:
+        generator = Generator(start.architecture, start.tokenizer, copy.deepcopy(start.model))
+        seen, unseen = (_tokenized(start, pairs[pairs["split"] == split]) for split in ("train", "dev"))
+        unseen = unseen.take(np.sort(np.random.default_rng(0).permutation(len(unseen))[:VALIDATION]))
+        task = WritingTask(generator.model, seen, schedule.batch_size, seed)
+
+        def validate() -> float:
+            with runtime.autocast(schedule.precision):
+                return -task.loss(unseen).item()
+
+        label = f"query generator, seed {seed}"
+        generator.history = train(task, schedule, validate, seed, folder, label, pairs=len(seen))
+        generator.save(folder)
+
+    return Generator.load(cache.artefact("generator", VERSION, settings, make))
 
 
 def _tokenized(generator: Generator, pairs: pd.DataFrame) -> Pairs:
     # A passage stands behind each of its queries, and is tokenized once.
     places, distinct = pd.factorize(pairs["passage"])
     return Pairs(generator.queries(pairs["query"]), generator.passages(distinct).take(places))
-
-
-def _trained(
-    start: Generator,
-    data: dict[str, str],
-    sources: Callable[[], tuple[PairSource, Pairs]],
-    schedule: Schedule,
-    seed: int,
-    label: str,
-) -> Generator:
-    """Train on the first of the sources and validate on the second."""
-    require(schedule.chunk is None, "a generator is trained without chunks")
-    settings = {"start": start.name or start.fingerprint, **data, "schedule": asdict(schedule), "seed": seed}
-
-    def make(folder: Path) -> None:
-        generator = Generator(start.architecture, start.tokenizer, copy.deepcopy(start.model))
-        source, unseen = sources()
-        task = WritingTask(generator.model, source, schedule.batch_size, seed)
-
-        def validate() -> float:
-            with runtime.autocast(schedule.precision):
-                return -task.loss(unseen).item()
-
-        pairs = len(source)
-        generator.history = train(task, schedule, validate, seed, folder, f"{label}, seed {seed}", pairs=pairs)
-        generator.save(folder)
-
-    return Generator.load(cache.artefact("generator", VERSION, {**settings, "threads": runtime.threads()}, make))
 
 
 # --- writing ---------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ class Reranked(Ranks):
             before, rows = first(text, max(k, self.depth))
             before, rows = before[rows >= 0], rows[rows >= 0]
             head = rows[: self.depth]
-            again = model.read(model.tokenize([text]), read.block(head))
+            again = model.read(model.tokenize([text]), read.fresh(head))  # the time of that is part of an answer's
             both = [(part[None, : self.depth], head[None]) for part in (before, again)]
             scores, best = (part[0, : len(head)] for part in runs.combined(both, self._weights))
             # What lies deeper is worse than all of these, by scores between 0 and 1.

@@ -84,8 +84,8 @@ class RetrievalTask(Task):
         One of `retlib.training.losses.names()`.
     chunk : int, optional
         Encode so many texts at a time, keeping no more than their activations: a large batch
-        in little memory, for one forward pass more (Gao et al. 2021, GradCache). The
-        gradients are those of the whole batch.
+        in little memory, for one forward pass more (gradient checkpointing, Chen et al. 2016; GradCache, Gao et
+        al. 2021, comes to the same). The gradients are those of the whole batch.
     """
 
     module: DualEncoder

@@ -8,6 +8,7 @@ import pytest
 from words import UNITS, WORDS
 
 from retlib.core.errors import DataError
+from retlib.data import tokenized
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.data.tokenized import TokenizedCollection, texts
 
@@ -92,6 +93,23 @@ def test_a_passage_is_tokenized_once_for_all_of_its_sentences(collection, monkey
     assert seen == []  # until it is asked for
     whole, part = read.documents, read.block(slice(7, 9))
     assert sorted(seen) == [1, 40] and tokens(part) == tokens(whole)[7:9]
+
+
+@pytest.mark.parametrize("kept", [0, 100_000])
+def test_a_block_is_a_part_of_all_whether_these_are_kept_or_not(collection, monkeypatch, kept):
+    monkeypatch.setattr(tokenized, "KEPT", kept)
+    read = TokenizedCollection.of(collection, UNITS, 4, 5)
+    mask = np.arange(len(collection.documents)) % 3 == 1
+    for rows in (slice(7, 9), slice(None), np.array([5, 0, 5]), mask):
+        expected = tokens(read.documents.take(np.arange(len(mask))[rows]))
+        assert tokens(read.block(rows)) == tokens(read.fresh(rows)) == expected
+
+
+def test_rows_are_read_again_by_whoever_comes_next(collection, monkeypatch, own_build):
+    first = TokenizedCollection(collection, UNITS, 4, 5)
+    expected = tokens(first.documents)
+    monkeypatch.setattr(WordPiece, "encode", None)  # would fail
+    assert tokens(TokenizedCollection(collection, UNITS, 9, 5).documents) == expected  # however long queries are
 
 
 def test_texts_are_title_and_text(collection):

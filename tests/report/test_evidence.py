@@ -189,12 +189,6 @@ def test_the_variances_of_independent_samples_add(apart):
     assert found.queries == 7
 
 
-def test_what_is_not_trained_has_one_seed_for_all():
-    trained, fixed = pd.DataFrame([[1.0, 2.0], [3.0, 4.0], [2.0, 2.0]]), pd.DataFrame([[1.0], [2.0], [4.0]])
-    assert _independent([1, -1], [trained, fixed], [pd.Series(range(3))] * 2, []).seeds == 2
-    assert _independent([1, -1], [fixed, fixed], [pd.Series(range(3))] * 2, []).seeds == 1
-
-
 def test_weights_of_independent_samples_scale_their_errors(apart):
     found = linear(apart, (1, "x:A", "D"), (-8, "x:B", "E"), independent=True)
     parts = np.var(A, ddof=1) / 4, 64 * np.var(B, ddof=1) / 3

@@ -236,8 +236,8 @@ def test_the_first_page_says_why_claims_are_open(ledger):
         verdict=[claims.INCONCLUSIVE] * 2 + [claims.NOT_TESTED] * 2, evidence=[[weak], [weak, against], [weak], []]
     )
     said = overview.unsettled(told)
-    assert "Of the 2 that are inconclusive 1 have a comparison that is significant against them before" in said
-    assert "the other 1 have at least one that is not significant" in said
+    assert "Of the 2 that are inconclusive 1 has a comparison that is significant against them before" in said
+    assert "the other 1 has at least one that is not significant" in said
     assert "Of the 2 that are not tested 1 compare systems" in said and "for 1 there was no data" in said
     assert "in another form" not in said
     narrower = told.assign(

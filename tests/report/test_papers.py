@@ -142,12 +142,14 @@ def test_the_papers_sizes_stand_beside_ours(book):
     found = papers.numbers("zhan2020", "quick")
     sizes = [
         ("D", "corpus", "passages", "8.8", "million passages"), ("D", "train", "queries", "503", "thousand queries"),
-        ("D", "dev", "queries", "6980", "queries"), ("E", "test", "Candidates", "", "items"),
+        ("D", "dev", "queries", "6980", "queries"), ("D", "dev", "queries", "7000", "queries"),
+        ("D", "test", "queries", "43", "queries"), ("E", "test", "Candidates", "", "items"),
+        ("E", "all", "#query", "74097", "queries"),
     ]  # fmt: skip
     lines = pd.DataFrame(sizes, columns=["dataset", "split", "metric", "value", "unit"])
     scale = papers.scale(pd.concat([found, lines])).set_index("in the paper")
     assert scale.loc["D, dev", ["candidates there", "queries there"]].tolist() == ["8.8 million", "6,980"]
-    assert scale.loc["E, test", ["candidates there", "queries there"]].tolist() == ["", ""]
+    assert scale.loc["E, test", ["candidates there", "queries there"]].tolist() == ["", "74,097 in all"]
 
 
 def test_the_figure_shows_measures_alone_filled_or_open(book):

@@ -664,10 +664,12 @@ class _Waiting:
 
 
 def test_chunks_keep_the_activations_of_a_chunk_alone():
-    most = {}
+    most, read = {}, {}
     for chunk in (None, 12, 3):
         torch.manual_seed(0)
         module = DualEncoder(small_transformer(dropout=0.1), scale=5.0)
+        rows = read[chunk] = []
+        module.query_encoder.register_forward_pre_hook(lambda _, given, rows=rows: rows.append(len(given[0])))
         task = RetrievalTask(module, samplers.in_batch(make_pairs(), PAIRS, seed=0), "softmax", chunk)
         kept = Kept(module)
         with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda waiting: waiting.tensor):
@@ -675,6 +677,8 @@ def test_chunks_keep_the_activations_of_a_chunk_alone():
         most[chunk] = kept.most
     # What is kept of 24 pairs, against their encodings alone: what made them is computed again, chunk by chunk.
     assert most[None] > 9 * max(most[12], most[3]) > 0
+    # Both sides, forward and once more to go backward.
+    assert read == {None: [24] * 2, 12: [12] * 8, 3: [3] * 32}
 
 
 @pytest.mark.parametrize("chunk", [0, -3])
