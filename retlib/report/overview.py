@@ -49,7 +49,7 @@ DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
 # Tiles in a row, as many as a phone shows at once.
-ABREAST = 17
+ABREAST = 15
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
 PUBLIC, BESIDE = "from-a-public-encoder", "beside-bm25"
 DECIDED_BY = "what decided, or why it is not tested"
@@ -227,7 +227,7 @@ def matrix(ledger: pd.DataFrame) -> Figure:
         mine = ledger[ledger["paper"] == name]
         rows = [mine[start : start + ABREAST] for start in range(0, len(mine), ABREAST)]
         lines += [paper.label, *rows] if rows else []
-    figure, (axis,) = styled(4.7, 0.27 * len(lines) + 0.9)
+    figure, (axis,) = styled(4.0, 0.27 * len(lines) + 0.9)
     for row, line in enumerate(lines):
         if isinstance(line, str):
             axis.text(0.08, -row, line, va="center", fontsize=9)
