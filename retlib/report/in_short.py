@@ -134,8 +134,8 @@ class Shown:
         listed = [f"- *{'; '.join(each.index)}*: {text}." for text, each in told.groupby(told, sort=False)]
         lacking = [name for name in self.systems if name not in {*CHOSEN, *values}]
         none = [f"- Not in these rows: {'; '.join(lacking)}."] if lacking else []
-        called_by = {asked: zip(*(pair for _, by, pair in pairs if tuple(by) == asked), strict=True) for asked in gaps}
-        whom = {asked: list(map(_whom, asked, each)) for asked, each in called_by.items()}
+        sides = {asked: zip(*(pair for _, by, pair in pairs if tuple(by) == asked), strict=True) for asked in gaps}
+        whom = {asked: list(map(_whom, asked, each)) for asked, each in sides.items()}
         answers = [_answered(each, whom[asked], digits) for asked, each in gaps.items()]
         if {*values} & {*self.systems} > {self.near}:
             answers.append(_stays(enough, self.near, digits, near, lacking))

@@ -52,7 +52,6 @@ TOLD = 2
 ABREAST = 15
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
 PUBLIC, BESIDE = "from-a-public-encoder", "beside-bm25"
-DECIDED_BY = "what decided, or why it is not tested"
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
 
 
@@ -300,7 +299,7 @@ def table(ledger: pd.DataFrame) -> HTML:
         "part": _part,
         "data": lambda row: row.fidelity,
         "claim": _statement,
-        DECIDED_BY: _deciding,
+        "what decided, or why it is not tested": _deciding,
         "seeds": lambda row: row.seeds or "",
         "tested in": _chapters,
     }
