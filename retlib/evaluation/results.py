@@ -18,9 +18,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -66,7 +67,8 @@ class Results:
         self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
         # Added to the frame when it is asked for: one by one, each would copy all before it.
         self._added: list[dict[str, object]] = []
-        self._by_system: dict[object, pd.DataFrame] = {}
+        # What was made of a frame, with the frame: verdicts ask for the same thousands of times.
+        self._made: dict[object, tuple[pd.DataFrame, Any]] = {}
         self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
         self.queries = queries or {}
         self.tables = tables or {}
@@ -75,15 +77,20 @@ class Results:
     def rows(self) -> pd.DataFrame:
         """All rows, in the order in which they were added."""
         if self._added:
-            self._rows, self._added, self._by_system = _merged(self._rows, pd.DataFrame(self._added), KEY), [], {}
+            self._rows, self._added = _merged(self._rows, pd.DataFrame(self._added), KEY), []
         return self._rows
 
-    def of_system(self, name: str) -> pd.DataFrame:
-        """The rows of one system; verdicts ask for them thousands of times."""
-        rows = self.rows
-        if not self._by_system:
-            self._by_system = dict(iter(rows.groupby("system", sort=False)))
-        return self._by_system.get(name, rows.iloc[:0])
+    def once(self, key: object, frame: pd.DataFrame, make: Callable[[pd.DataFrame], Any]) -> Any:
+        """What `make` makes of a frame of these results, made again where another frame has taken its place."""
+        if key not in self._made or self._made[key][0] is not frame:
+            self._made[key] = frame, make(frame)
+        return self._made[key][1]
+
+    def lines(self, system: str, collection: str, table: str = "") -> pd.DataFrame:
+        """The rows of a system on a collection, or its lines of a table; none where there are none, or no table."""
+        frame = self.tables.get(table, self.rows[:0]) if table else self.rows
+        parts = self.once(("lines", table), frame, lambda each: dict(iter(each.groupby(["system", "collection"]))))
+        return parts.get((system, collection), frame[:0])
 
     def means(self, collection: str) -> pd.DataFrame:
         """Means over seeds on a collection: index system, in the order of recording; a column a measure, and `seconds`.
@@ -112,20 +119,20 @@ class Results:
 
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
         """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
-        frame = self.queries.get((collection, split, measure))
-        columns = [] if frame is None else [c for c in frame.columns if c.startswith(system + _SEPARATOR)]
-        require(
-            bool(columns),
-            f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query",
-            DataError,
-        )
-        columns.sort(key=lambda column: int(column.rsplit(_SEPARATOR, 1)[1]))
-        return frame[columns].set_axis([int(column.rsplit(_SEPARATOR, 1)[1]) for column in columns], axis=1)
+        seeds = self._seeds(collection, split, measure).get(system)
+        wrong = f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query"
+        require(seeds is not None, wrong, DataError)
+        columns = [f"{system}{_SEPARATOR}{seed}" for seed in seeds]
+        return self.queries[collection, split, measure][columns].set_axis(seeds, axis=1)
 
     def systems(self, collection: str, split: str, measure: str) -> list[str]:
         """The systems that have per-query values, in the order in which they were recorded."""
-        frame = self.queries.get((collection, split, measure), pd.DataFrame())
-        return list(dict.fromkeys(c.rsplit(_SEPARATOR, 1)[0] for c in frame.columns if _SEPARATOR in c))
+        return list(self._seeds(collection, split, measure))
+
+    def _seeds(self, *key: str) -> dict[str, list[int]]:
+        """The seeds of each system that has per-query values, in order."""
+        frame = self.queries.get(key)
+        return {} if frame is None else self.once(key, frame, _seeds_of_systems)
 
     def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
         """Query to cluster, for `retlib.evaluation.measures.compare`."""
@@ -136,9 +143,14 @@ class Results:
 
     def trained(self, system: str, measure: str) -> bool:
         """Whether a system was trained, so that another seed would give another one."""
-        rows = self.of_system(system).reindex(columns=["seed", "steps", "measure"])
-        # Times are recorded with every seed, of what is not trained, too.
-        return bool(rows["steps"].notna().any()) or rows["seed"][rows["measure"] == measure].nunique() > 1
+
+        def all_trained(rows: pd.DataFrame) -> set[str]:
+            rows = rows.reindex(columns=["system", "seed", "steps", "measure"])
+            # Times are recorded with every seed, of what is not trained, too.
+            seeds = rows[rows["measure"] == measure].groupby("system")["seed"].nunique()
+            return {*rows["system"][rows["steps"].notna()], *seeds.index[seeds > 1]}
+
+        return system in self.once(("trained", measure), self.rows, all_trained)
 
     def pooled(
         self, terms: Iterable[tuple[float, str]], collections: Sequence[str], measure: str, seeds: int
@@ -293,6 +305,15 @@ def _file_name(*parts: str) -> str:
 def _parts(path: Path) -> tuple[str, ...]:
     """The parts of which `_file_name` made a file's name."""
     return tuple(unquote(part) for part in path.stem.split("."))
+
+
+def _seeds_of_systems(frame: pd.DataFrame) -> dict[str, list[int]]:
+    """The systems that have columns in a frame of per-query values, in their order, and the seeds of each, sorted."""
+    pairs = [column.rsplit(_SEPARATOR, 1) for column in frame.columns if _SEPARATOR in column]
+    found: dict[str, list[int]] = {name: [] for name, _ in pairs}
+    for name, seed in pairs:
+        found[name].append(int(seed))
+    return {name: sorted(seeds) for name, seeds in found.items()}
 
 
 def _merged(old: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> pd.DataFrame:

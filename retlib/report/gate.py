@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -52,9 +53,8 @@ def gated(records: Records, spec: Mapping, each: Evidence, condition: bool) -> E
     large, found = max(effect, abs(spec.get("margin", spec.get("within", 0.0))), NOISE), []
     large = float("inf") if condition else large
     for system, data_set in used(spec):
-        curves = learning(records, system, data_set)
-        if len(curves):
-            found.append(failing(named(system)[1], curves, large))
+        if end := ending(records, system, data_set):
+            found.append(failing(named(system)[1], end, large))
         elif len(records.by_seed(system, data_set, "steps")):  # it was trained by the loop that watches validation
             each = replace(each, no_curve=True)
     return replace(each, closed=next(filter(None, found), ""))
@@ -69,28 +69,50 @@ def too_deep(records: Records, spec: Mapping) -> str:
     return said if int(recall[1]) > DEEPEST * few else ""
 
 
-def learning(records: Records, system: str, data_set: str) -> pd.DataFrame:
-    """The lines of a system's learning curves on the collection of a data set; none where none is recorded."""
-    table = records.table("learning", system)
-    return table[table["collection"] == records.collection(data_set)]
+class Ending(NamedTuple):
+    """How the trainings of a system ended, on validation, in points; means over seeds.
+
+    Parameters
+    ----------
+    steps : int
+        Of the longest.
+    rise : float
+        By how much the best score of the last fifth of the steps is above the best before.
+    start, kept : float
+        The score before the first step, and of the weights that were kept; NaN where none was taken at the start.
+    """
+
+    steps: int
+    rise: float
+    start: float
+    kept: float
+
+    @classmethod
+    def of(cls, curves: pd.DataFrame) -> Ending:
+        """That of a system's lines of the table ``learning``."""
+        last = curves["step"] > (1 - END) * curves.groupby("seed")["step"].transform("max")
+        rise = _best(curves[last]) - _best(curves[~last])
+        first = curves[curves["step"] == 0]
+        kept = _best(curves[curves["kept"] & curves["seed"].isin(first["seed"])])
+        return cls(int(curves["step"].max()), rise.mean(), first["score"].mean(), kept.mean())
 
 
-def failing(name: str, curves: pd.DataFrame, large: float) -> str:
-    """What is wrong with a system whose learning curves these are, given what is a large rise; "" if nothing is."""
-    by_seed = [curve.set_index("step").sort_index() for _, curve in curves.groupby("seed")]
-    rises = pd.Series([rise(curve["score"]) for curve in by_seed])
-    if rises.mean() > large:
-        steps = max(curve.index[-1] for curve in by_seed)
-        rose = f"{name} rose by {rises.mean():.1f} points in the last fifth of {steps} steps"
-        return f"still learning: {rose}; more than {steps} steps are needed"
-    begun = [curve for curve in by_seed if 0 in curve.index]
-    start = pd.Series([curve["score"][0] for curve in begun]).mean()
-    kept = pd.Series([curve["score"][curve["kept"]].max() for curve in begun]).mean()
-    below = f"below its own start: {name} has {kept:.1f} points on validation, and began with {start:.1f}"
-    return below if kept < start - NOISE else ""
+def _best(curves: pd.DataFrame) -> pd.Series:
+    return curves.groupby("seed")["score"].max()
 
 
-def rise(scores: pd.Series) -> float:
-    """By how much the best score of the last fifth of the steps is above the best before; index step, in order."""
-    last = scores.index > (1 - END) * scores.index[-1]
-    return float(scores[last].max() - scores[~last].max())
+def ending(records: Records, system: str, data_set: str) -> Ending | None:
+    """How the trainings of a system ended on the collection of a data set; None where no learning curve is recorded."""
+    found, name = records.of(system)
+    place = name, records.collection(data_set)
+    curves = found.lines(*place, "learning")
+    return found.once(("ending", *place), curves, Ending.of) if len(curves) else None
+
+
+def failing(name: str, end: Ending, large: float) -> str:
+    """What is wrong with a system whose trainings ended so, given what is a large rise; "" if nothing is."""
+    if end.rise > large:
+        rose = f"{name} rose by {end.rise:.1f} points in the last fifth of {end.steps} steps"
+        return f"still learning: {rose}; more than {end.steps} steps are needed"
+    below = f"below its own start: {name} has {end.kept:.1f} points on validation, and began with {end.start:.1f}"
+    return below if end.kept < end.start - NOISE else ""

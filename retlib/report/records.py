@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -175,8 +174,7 @@ class Records:
     def by_seed(self, system: str, data_set: str, column: str, measure: str | None = None) -> pd.Series:
         """What is in a column of a system's rows, of those of a measure or of all, by seed."""
         found, name = self.of(system)
-        rows = found.of_system(name)
-        rows = rows[rows["collection"] == self.collection(data_set)]
+        rows = found.lines(name, self.collection(data_set))
         rows = rows if measure is None else rows[rows["measure"] == measure]
         # Rows of costs, and of systems that are not trained, have no steps.
         values = rows.reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
@@ -185,11 +183,14 @@ class Records:
     def candidates(self, system: str, data_set: str) -> float:
         """Among how many candidates a system was measured; infinite where it is unknown."""
         found, name = self.of(system)
-        rows = found.of_system(name)
-        rows = rows[rows["collection"] == self.collection(data_set)]
-        mine = rows[rows["measure"] == self.measure]  # of curves there are no rows, but of their ends
-        rows = (mine if len(mine) else rows).reindex(columns=["candidates"])
-        return float(rows["candidates"].dropna().astype(float).min()) if rows["candidates"].notna().any() else np.inf
+
+        def least(rows: pd.DataFrame) -> float:
+            mine = rows[rows["measure"] == self.measure]  # of curves there are no rows, but of their ends
+            known = (mine if len(mine) else rows).reindex(columns=["candidates"])["candidates"].dropna()
+            return float(known.astype(float).min()) if len(known) else np.inf
+
+        rows = found.lines(name, self.collection(data_set))
+        return found.once(("candidates", self.measure, name, self.collection(data_set)), rows, least)
 
     def number(self, what: str, system: str, data_set: str) -> str:
         """How many candidates a system was measured among, or a number of its settings, after its last stage.
@@ -200,8 +201,8 @@ class Records:
             if what == "candidates":
                 found = self.candidates(system, data_set)
                 return f"{found:,.0f}" if np.isfinite(found) else "?"
-            settings = json.loads(self.of(system)[0].of_system(self.of(system)[1])["parameters"].dropna().iloc[0])
-            return f"{setting(settings, what):,}"
+            found, name = self.of(system)
+            return f"{setting(found.settings()[name], what):,}"
         except (DataError, LookupError):
             return "?"
 

@@ -60,7 +60,7 @@ def test_a_system_whose_name_begins_another_is_not_taken_for_it():
     made.add_queries("quora", "test", "DE, batch 2", 5, values([0, 0, 0]), CLUSTERS)
     assert made.per_query(*KEY, "DE").columns.tolist() == [0, 1]
     assert made.systems(*KEY) == ["BM25", "DE", "DE, batch 2"]
-    assert made.of_system("D").empty and len(made.of_system("DE")) == 2
+    assert made.lines("D", "quora").empty and len(made.lines("DE", "quora")) == 2
 
 
 def test_clusters_belong_to_their_queries():

@@ -7,7 +7,7 @@ import pytest
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
 from retlib.report.evidence import Evidence
-from retlib.report.gate import GATED, failing, gated, rise, too_deep
+from retlib.report.gate import GATED, Ending, failing, gated, too_deep
 from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": name.lower()}} for name in "DE"}
@@ -36,10 +36,13 @@ def through(*learning, trained=("A", "B"), ratio=False, effect=2.0, condition=Fa
 
 
 def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():
-    scores = pd.Series([10, 50, 70, 60, 65, 71], index=[0, 20, 40, 60, 80, 100])
-    assert rise(scores) == 1  # 71 after 70: step 80 ends the first four fifths
-    assert rise(scores[:5]) == pytest.approx(65 - 70)  # of a training that stopped at step 80
-    assert rise(pd.Series([10, 50, 71, 68], index=[0, 50, 90, 100])) == 71 - 50  # the best, which need not be the last
+    ended = lines("A", [10, 50, 70, 60, 65, 71])  # step 80 of 100 ends the first four fifths
+    assert Ending.of(ended) == (100, 71 - 70, 10, 71)
+    assert Ending.of(ended[:5]) == (80, 65 - 70, 10, pytest.approx(np.nan, nan_ok=True))  # stopped at step 80
+    later = ended.assign(step=[0, 50, 60, 70, 90, 100], score=[10, 50, 40, 30, 71, 68])
+    assert Ending.of(later).rise == 71 - 50  # the best, which need not be the last
+    stopped = lines("A", [10, 50, 70, 60, 65]).assign(seed=1)
+    assert Ending.of(pd.concat([ended, stopped])).rise == (1 - 5) / 2  # of each seed by its own last step
 
 
 def test_systems_at_rest_pass():
@@ -130,7 +133,7 @@ def test_a_system_below_its_own_start_is_no_system():
     assert through(lines("A", falls), lines("B", REST)).closed == ""  # the best are the start's
     assert through(lines("A", dips, kept=5), lines("B", REST)).closed == ""  # within the noise
     without_start = lines("A", falls, kept=5).query("step > 0")
-    assert failing("A", without_start, 2.0) == ""
+    assert failing("A", Ending.of(without_start), 2.0) == ""
 
 
 def test_a_curve_on_another_collection_is_not_this_one():
