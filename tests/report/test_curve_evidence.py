@@ -302,12 +302,12 @@ FACTORIES = [f"OPQ{n},IVF1,PQ{n}" for n in (2, 3, 6, 12, 24)] + ["Exact"]
 METHODS = ["Rand Neg", "BM25 Neg", "NCE Neg", "BM25 + Rand Neg", "Async ANN (short)", "Async ANN (long)", "LTRe"]
 DENSE = ["Rand Neg", "NCE Neg", "BM25 Neg", "BM25 + Rand Neg", "BM25 -> Rand", "BM25 -> NCE Neg", "BM25 -> BM25 + Rand"]
 DENSE += ["ANCE", "LTRe (BM25 Neg)", "LTRe (ANCE)"]
-BERTS = [f"{first} -> BERT {size}, {depth}" for first in ("BM25", "LTRe") for size in ("small", "large")
+READ = [f"{first} -> {size} cross-encoder, {depth}" for first in ("BM25", "LTRe") for size in ("small", "larger")
          for depth in (10, 30)]  # fmt: skip
 SYSTEMS = {
     "41_training_dynamics": {"Warm-up", *METHODS, *(f"{name}, AdamW" for name in METHODS)},
     "42_first_stage": {"BM25", "BM25+RM3", "In-batch", *DENSE, *(f"{name}, rerank" for name in DENSE)},
-    "43_two_stage": {"BM25", "LTRe", "ColBERT", *BERTS},
+    "43_two_stage": {"BM25", "LTRe", "late interaction", *READ},
     "44_compressed_index": {"ANCE", *(f"{kind}{factory}" for kind in ("LTRe, ", "Index ") for factory in FACTORIES)}
     | {f"trained {a} searched {b}" for a in FACTORIES for b in FACTORIES},
     "45_training_time": {"ANCE", "LTRe"},

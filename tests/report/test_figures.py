@@ -223,19 +223,20 @@ def test_figures_can_be_written(tmp_path):
 
 
 def timed():
-    names = ["BM25", "LTRe -> BERT small, 30", "LTRe -> BERT small, 10"]
+    names = ["BM25", "LTRe -> small cross-encoder, 30", "LTRe -> small cross-encoder, 10"]
     columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37]}
     return pd.DataFrame({"system": names, **columns, "median": [60.0, 150, 80], "p95": [90.0, 200, 100]})
 
 
 def test_a_tradeoff_joins_the_depths_of_a_family():
-    families = {f"LTRe -> BERT small, {depth}": ("LTRe -> BERT small", str(depth)) for depth in (10, 30)}
+    family = "LTRe -> small cross-encoder"
+    families = {f"{family}, {depth}": (family, str(depth)) for depth in (10, 30)}
     found = figures.tradeoff(timed(), families)
     (axis,) = found.axes
     assert axis.get_xscale() == "log" and "ms" in axis.get_xlabel() and "95th percentile" in axis.get_xlabel()
     assert axis.get_ylabel() == "RR@10 (points of 100), 95 % interval"
     # What stands alone is named beside its point.
-    assert [text.get_text() for text in found.legends[0].get_texts()] == ["LTRe -> BERT small"]
+    assert [text.get_text() for text in found.legends[0].get_texts()] == [family]
     assert [text.get_text() for text in axis.texts] == ["BM25", "10", "30"]
     bars = axis.containers[1]
     assert bars.lines[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower

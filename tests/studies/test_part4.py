@@ -87,7 +87,7 @@ def test_the_same_chain_on_two_pages_is_trained_once():
     assert chains["44_compressed_index"]["LTRe, Exact"].settings == told["LTRe (BM25 Neg)"]
     for system in chains["45_training_time"].values():
         assert replace(system, stages=system.stages[:-1]).settings == told["BM25 Neg"]
-    late = chains["43_two_stage"]["ColBERT"].reader
+    late = chains["43_two_stage"]["late interaction"].reader
     assert late.start.settings == told["In-batch"]
 
 
@@ -164,8 +164,21 @@ def test_two_stages_read_at_every_depth():
     readers = {name: system for name, system in names["systems"].items() if name in names["families"]}
     assert len(readers) == 2 * 2 * 2 and {system.depth for system in readers.values()} == {3, 6}
     layers = {names["families"][name][0]: system.reader.stage.layers for name, system in readers.items()}
-    assert layers == {f"{first} -> BERT {size}": count for first in ("BM25", "LTRe")
-                      for size, count in (("small", 1), ("large", 3))}  # fmt: skip
+    assert layers == {f"{first} -> {size} cross-encoder": count for first in ("BM25", "LTRe")
+                      for size, count in (("small", 1), ("larger", 3))}  # fmt: skip
+
+
+def test_a_reader_without_layers_of_its_own_has_those_of_its_start():
+    names = part4_pages.declared("43_two_stage", depths=[3], layers=2, small=0, large=0)
+    readers = {name: names["systems"][name].reader for name in names["families"]}
+    assert set(readers) == {f"{first} -> small cross-encoder, 3" for first in ("BM25", "LTRe")}
+    assert all(reader.stage.layers is None and reader.start.stages[-1].layers == 2 for reader in readers.values())
+
+
+def test_where_the_query_encoder_alone_is_trained_no_documents_are_encoded_anew():
+    ltre = part4_pages.declared("43_two_stage", trains="query")["firsts"]["LTRe"]
+    assert [stage.negatives for stage in ltre.stages[-2:]] == ["bm25", "retrieved"]
+    assert all(stage.trains == "query" for stage in ltre.stages[-2:])
 
 
 # --- parameters and collections --------------------------------------------------------------------
