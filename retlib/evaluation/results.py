@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ class Results:
     def __init__(
         self,
         rows: pd.DataFrame | None = None,
-        queries: dict[tuple[str, str, str], pd.DataFrame] | None = None,
-        tables: dict[str, pd.DataFrame] | None = None,
+        queries: MutableMapping[tuple[str, str, str], pd.DataFrame] | None = None,
+        tables: MutableMapping[str, pd.DataFrame] | None = None,
     ) -> None:
         self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
         # Added to the frame when it is asked for: one by one, each would copy all before it.
@@ -70,8 +70,8 @@ class Results:
         # What was made of a frame, with the frame: verdicts ask for the same thousands of times.
         self._made: dict[object, tuple[pd.DataFrame, Any]] = {}
         self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
-        self.queries = queries or {}
-        self.tables = tables or {}
+        self.queries = {} if queries is None else queries
+        self.tables = {} if tables is None else tables
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -267,18 +267,55 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Read what `save` wrote; `DataError` if a file is unreadable, or is not what was written."""
-        try:
+        """Read what `save` wrote; `DataError` if a file is unreadable, or is not what was written.
+
+        All files are checked. Values by query and tables are read when they are asked for: a page needs few.
+        """
+        with _readable(folder):
             if wrong := cache.damaged(folder):
                 raise ValueError(f"changed since they were written: {', '.join(wrong)}")
             rows = pd.read_parquet(folder / "rows.parquet")
-            queries = {_parts(path): pd.read_parquet(path) for path in sorted(folder.glob("queries/*.parquet"))}
-            tables = {_parts(path)[0]: pd.read_parquet(path) for path in sorted(folder.glob("tables/*.parquet"))}
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
-            ) from error
-        return cls(rows, queries, tables)
+            queries = {_parts(path): path for path in sorted(folder.glob("queries/*.parquet"))}
+            tables = {_parts(path)[0]: path for path in sorted(folder.glob("tables/*.parquet"))}
+        return cls(rows, _Files(queries), _Files(tables))
+
+
+class _Files(MutableMapping):
+    """Frames by name, each read from its file when it is asked for."""
+
+    def __init__(self, files: Mapping[Any, Path]) -> None:
+        self._known: dict[Any, Path | pd.DataFrame] = dict(files)
+
+    def __getitem__(self, name: Any) -> pd.DataFrame:
+        if isinstance(found := self._known[name], Path):
+            with _readable(found.parents[1]):
+                self._known[name] = found = pd.read_parquet(found)
+        return found
+
+    def __setitem__(self, name: Any, frame: pd.DataFrame) -> None:
+        self._known[name] = frame
+
+    def __delitem__(self, name: Any) -> None:
+        del self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Errors of reading are those of the folder."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        wrong = f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
+        raise DataError(wrong) from error
 
 
 def _from_checkpoint(settings: Mapping) -> bool:

@@ -202,6 +202,15 @@ def test_a_flipped_bit_is_an_error_that_names_the_file(tmp_path):
             Results.read(tmp_path / "11")
 
 
+def test_values_by_query_are_read_when_they_are_asked_for(tmp_path):
+    some().save(tmp_path / "11")
+    read = Results.read(tmp_path / "11")
+    (tmp_path / "11" / "queries" / "quora.test.AP@100.parquet").unlink()
+    assert KEY in read.queries and len(read.queries) == len(some().queries)
+    with pytest.raises(DataError, match=f"{tmp_path / '11'}: .*cannot be read"):
+        read.per_query(*KEY, "DE")
+
+
 def test_what_a_killed_save_left_goes_with_the_next(tmp_path):
     (tmp_path / ".11.killed" / "fresh").mkdir(parents=True)
     some().save(tmp_path / "11")
