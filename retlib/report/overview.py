@@ -110,6 +110,8 @@ def unsettled(ledger: pd.DataFrame) -> str:
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["as_tested"][ledger["verdict"].isin(DECIDED)].astype(bool)
+    contradicted = ledger[ledger["verdict"] == CONTRADICTED]
+    behind = sum("BM25" in decisive(row).names[1:] for row in contradicted.itertuples())
     said = [
         f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
         f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "
@@ -119,7 +121,9 @@ def unsettled(ledger: pd.DataFrame) -> str:
         "data, or no outcome that could speak against them." if len(untested) else "",
         "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
         "chapter says why, as far as we know."
-        if (ledger["verdict"] == CONTRADICTED).any() else "",
+        if len(contradicted) else "",
+        f"In {behind} ✗ BM25 is ahead of what the claim puts above it: one finding, told {behind} times."
+        if behind > 1 else "",
         small(ledger),
         f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
         "as a direction where it gives a size: their lines quote the claim after “Of”, and then say what was tested."

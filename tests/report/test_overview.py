@@ -217,10 +217,10 @@ def test_the_first_page_tells_of_bm25_and_of_what_a_public_encoder_changes(ledge
     monkeypatch.setattr(results, "rows", lambda *_: pd.DataFrame())
     leads = {
         "the best list": pd.DataFrame({"sign": [">"], "slight": [False]}, index=["d"]),
-        "another": pd.DataFrame({"sign": []}),
+        "no list": pd.DataFrame({"sign": []}),
     }
     told = overview.told(ledger, ledger[:1], "laptop", None, leads)
-    assert "- the best list: of 1 collection ahead on 1 (d)" in told and "another" not in told
+    assert "- the best list: of 1 collection ahead on 1 (d)" in told and "no list" not in told
     assert "Of 4 claims that are tested 1 rest on a stand-in" in told and "From a public encoder 1 claims" in told
     before = ledger.assign(verdict=[claims.NOT_TESTED, *ledger["verdict"][1:]])
     page = BeautifulSoup(overview.listed(ledger, before).data, "html.parser")
@@ -239,7 +239,11 @@ def test_the_first_page_says_why_claims_are_open(ledger):
     assert "Of the 2 that are inconclusive 1 has a comparison that is significant against them before" in said
     assert "the other 1 has at least one that is not significant" in said
     assert "Of the 2 that are not tested 1 compare systems" in said and "for 1 there was no data" in said
-    assert "in another form" not in said
+    assert "in another form" not in said and "one finding" not in said
+    behind = [replace(evidence(-3.0), names=["DE", name]) for name in ("BM25", "BM25", "DE2")]
+    lost = told.head(3).assign(verdict=claims.CONTRADICTED, evidence=[[each] for each in behind])
+    assert "In 2 ✗ BM25 is ahead of what the claim puts above it" in overview.unsettled(lost)
+    assert "one finding" not in overview.unsettled(lost[1:])
     narrower = told.assign(
         verdict=claims.HOLDS, as_tested=["", "less than half", "", ""], evidence=[[evidence(3.0)]] * 4
     )
