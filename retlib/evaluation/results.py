@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,8 +71,8 @@ class Results:
         # What was made of a frame, with the frame: verdicts ask for the same thousands of times.
         self._made: dict[object, tuple[pd.DataFrame, Any]] = {}
         self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
-        self.queries = {} if queries is None else queries
-        self.tables = {} if tables is None else tables
+        self.queries = queries or {}
+        self.tables = tables or {}
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -280,32 +281,14 @@ class Results:
         return cls(rows, _Files(queries), _Files(tables))
 
 
-class _Files(MutableMapping):
+class _Files(UserDict):
     """Frames by name, each read from its file when it is asked for."""
 
-    def __init__(self, files: Mapping[Any, Path]) -> None:
-        self._known: dict[Any, Path | pd.DataFrame] = dict(files)
-
     def __getitem__(self, name: Any) -> pd.DataFrame:
-        if isinstance(found := self._known[name], Path):
+        if isinstance(found := self.data[name], Path):
             with _readable(found.parents[1]):
-                self._known[name] = found = pd.read_parquet(found)
+                self.data[name] = found = pd.read_parquet(found)
         return found
-
-    def __setitem__(self, name: Any, frame: pd.DataFrame) -> None:
-        self._known[name] = frame
-
-    def __delitem__(self, name: Any) -> None:
-        del self._known[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._known
-
-    def __iter__(self) -> Iterator:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 @contextmanager

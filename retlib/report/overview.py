@@ -111,7 +111,7 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["as_tested"][ledger["verdict"].isin(DECIDED)].astype(bool)
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
-    behind = sum("BM25" in decisive(row).names[1:] for row in contradicted.itertuples())
+    behind = sum(bool({*rivals.BM25} & {*decisive(row).names[1:]}) for row in contradicted.itertuples())
     said = [
         f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
         f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "

@@ -303,7 +303,7 @@ METHODS = ["Rand Neg", "BM25 Neg", "NCE Neg", "BM25 + Rand Neg", "Async ANN (sho
 DENSE = ["Rand Neg", "NCE Neg", "BM25 Neg", "BM25 + Rand Neg", "BM25 -> Rand", "BM25 -> NCE Neg", "BM25 -> BM25 + Rand"]
 DENSE += ["ANCE", "LTRe (BM25 Neg)", "LTRe (ANCE)"]
 READ = [f"{first} -> {size} cross-encoder, {depth}" for first in ("BM25", "LTRe") for size in ("small", "larger")
-         for depth in (10, 30)]  # fmt: skip
+        for depth in (10, 30)]  # fmt: skip
 SYSTEMS = {
     "41_training_dynamics": {"Warm-up", *METHODS, *(f"{name}, AdamW" for name in METHODS)},
     "42_first_stage": {"BM25", "BM25+RM3", "In-batch", *DENSE, *(f"{name}, rerank" for name in DENSE)},
