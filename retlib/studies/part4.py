@@ -41,9 +41,6 @@ RULES: dict[str, Rule] = {
     "zero_shot": some_of(collection_name),
     "documents": POSITIVE,
     "questions": POSITIVE,
-    "warm_steps": POSITIVE,
-    "warm_batch": number(2, whole=True),
-    "warm_rate": RATE,
     "token_dropout": number(0, 0.9),
     "batch": number(2, whole=True),
     "steps": POSITIVE,
@@ -56,6 +53,9 @@ RULES: dict[str, Rule] = {
     "query_loss": one_of([name for name in losses.names() if not losses.get(name).one_positive]),
     "optimizer": one_of(OPTIMIZERS),
 }
+# Of chapters in which in-batch negatives train first; of those in which others begin where pre-training ends.
+WARM: dict[str, Rule] = {"warm_steps": POSITIVE, "warm_batch": number(2, whole=True), "warm_rate": RATE}
+RATES: dict[str, Rule] = {"nce_rate": RATE, "ann_rate": RATE}
 # Of chapters that may start from a public encoder.
 STARTS: dict[str, Rule] = {"checkpoint": name_or_none, "trains": one_of(TRAINS)}
 
