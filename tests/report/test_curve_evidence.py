@@ -301,7 +301,7 @@ ZHAN = [name for name in BOUND["claims"] if CLAIMS["paper"][name] == "zhan2020"]
 FACTORIES = [f"OPQ{n},IVF1,PQ{n}" for n in (2, 3, 6, 12, 24)] + ["Exact"]
 METHODS = ["Rand Neg", "BM25 Neg", "NCE Neg", "BM25 + Rand Neg", "Async ANN (short)", "Async ANN (long)", "LTRe"]
 DENSE = ["Rand Neg", "NCE Neg", "BM25 Neg", "BM25 + Rand Neg", "BM25 -> Rand", "BM25 -> NCE Neg", "BM25 -> BM25 + Rand"]
-DENSE += ["ANCE", "LTRe (BM25 Neg)", "LTRe (ANCE)"]
+DENSE += ["ANCE", "LTRe (BM25 Neg)", "LTRe (ANCE)", "LTRe (In-batch)"]
 READ = [f"{first} -> {size} cross-encoder, {depth}" for first in ("BM25", "LTRe") for size in ("small", "larger")
         for depth in (10, 30)]  # fmt: skip
 SYSTEMS = {
