@@ -56,6 +56,13 @@ def recorded(name):
     return [path for each in read for path in (ROOT / "data" / "reference" / each).rglob("*.parquet")]
 
 
+onstart:
+    # Until a notebook ends there is nothing to decide. A limit to how many jobs start in a second makes Snakemake look at
+    # every input of what waits once a second, and once more for each notebook that has ended: a third of a core.
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
+
+
 rule book:
     input:
         PAGES,
@@ -103,11 +110,14 @@ rule pages:
     params:
         profile=PROFILE,
         repository=os.environ.get("RETLIB_REPOSITORY", ""),  # which the pages read, too
+    threads: workflow.cores or 1
     shell:
-        # Built aside and then published as a whole: a failed build leaves the last good book in place.
+        # Built aside and then published as a whole: a failed build leaves the last good book in place. By two processes for
+        # each core: pages differ in size, and one process only waits for those that write.
         """
         rm -rf pages
-        RETLIB_PROFILE={params.profile:q} {PYTHON.parent}/jupyter-book build {ROOT:q} \
+        export RETLIB_PROFILE={params.profile:q} RETLIB_PAGE_PROCESSES=$((2 * {threads}))
+        {PYTHON.parent}/jupyter-book build {ROOT:q} \
             --path-output pages -W -n --keep-going > {log:q} 2>&1
         rm -rf html.new && cp -R pages/_build/html html.new && rm -rf html && mv html.new html
         """

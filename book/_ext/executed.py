@@ -204,11 +204,31 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
         copy_asset_file(script.locate(), Path(app.outdir) / "_static")
 
 
+# They do not say that pages may be read side by side. The one numbers sections when all are read, the other is of LaTeX
+SILENT = ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex")
+
+
+def read_side_by_side(app: Sphinx, *_: object) -> None:
+    """Let as many processes read pages as were asked for."""
+    for name in app.extensions.keys() & SILENT:
+        app.extensions[name].parallel_read_safe = True
+
+
+def show_own_code(app: Sphinx, env: BuildEnvironment) -> None:
+    """Leave out the sources of other packages, which a build by several processes would show."""
+    sources = getattr(env, "_viewcode_modules", {})
+    for name in [name for name in sources if not name.startswith("retlib")]:
+        del sources[name]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the extension."""
+    app.parallel = int(os.environ.get("RETLIB_PAGE_PROCESSES", app.parallel))  # jupyter-book has no option for it
     app.connect("builder-inited", know_templates)
     app.connect("builder-inited", find_copies)
     app.connect("env-get-outdated", find_changed)
+    app.connect("env-before-read-docs", read_side_by_side)
+    app.connect("env-updated", show_own_code)
     app.connect("source-read", read_copy)
     app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
