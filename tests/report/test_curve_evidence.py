@@ -313,7 +313,14 @@ SYSTEMS = {
     "45_training_time": {"ANCE", "LTRe"},
 }
 MEASURES = {"RR@10", "R@100", "nDCG@10", "R@200", "overlap BM25", "overlap stale"}
-MEASURES |= {"latency ms", "index bytes", "search share", "queries to best", "seconds to ANCE's best"}
+MEASURES |= {
+    "latency ms",
+    "index bytes",
+    "search share",
+    "queries to best",
+    "seconds to ANCE's best",
+    "RR@10 at its best",
+}
 
 
 def comparisons(name):
