@@ -344,15 +344,19 @@ SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
 
 
 def record(experiment: Experiment, targets: Sequence[Target], moments: pd.DataFrame) -> None:
-    """The times of both, and how good each gets, at the largest size that has every seed, under what is tested on."""
+    """How good both get, at the largest size that has every seed, and how long it takes them, under what is tested on.
+
+    Where ANCE is best before its first step there are no times: there was nothing to reach.
+    """
     found, best = to_best(moments), moments.groupby(["documents", "seed", "system"])["score"].max()
     seeds = found.groupby("documents")["seed"].nunique()
-    mine = found[(found["documents"] == seeds[seeds == seeds.max()].index.max()) & (found["outcome"] != NO_GAIN)]
-    for row in mine.to_dict("records"):
+    for row in found[found["documents"] == seeds[seeds == seeds.max()].index.max()].to_dict("records"):
         for target, system in product(targets, (ANCE, LTRE)):
             details = {"candidates": row["documents"], "seconds": row[system], "steps": row[f"{system} steps"]}
-            score = best[row["documents"], row["seed"], system]
-            for measure, value in ((SECONDS, row[system]), (BEST, score)):
+            measured = {BEST: best[row["documents"], row["seed"], system]}
+            if row["outcome"] != NO_GAIN:
+                measured[SECONDS] = row[system]
+            for measure, value in measured.items():
                 experiment.record(system, target.test.name, measure, value, row["seed"], "dev", **details)
 
 

@@ -74,12 +74,14 @@ def test_device_is_asked_for_by_name(monkeypatch):
         runtime.device()
 
 
-def test_autocast_rounds_products_to_bfloat16_alone():
+@pytest.mark.parametrize("able", [True, False])
+def test_autocast_rounds_products_alone_where_the_processor_can(able, monkeypatch):
+    monkeypatch.setattr(runtime, "has_bfloat16", lambda: able)
     left, right = torch.full((1, 1), 1 + 2**-10), torch.ones(1, 1)
     with runtime.autocast("float32"):
         assert (left @ right).dtype == torch.float32
     with runtime.autocast("bfloat16", torch.device("cpu")):
-        assert (left @ right).dtype == torch.bfloat16
+        assert (left @ right).dtype == (torch.bfloat16 if able else torch.float32)
         assert (left + right).dtype == torch.float32
     with pytest.raises(SettingError, match="precision = 'half'.*bfloat16, float32"):
         runtime.autocast("half")

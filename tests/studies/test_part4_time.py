@@ -288,10 +288,26 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
     made, targets = desk(), [SimpleNamespace(test=SimpleNamespace(name=name)) for name in ("here", "there")]
     part4_time.record(made, targets, pd.concat(parts))
     rows = made.results.rows
-    assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200} and set(rows["seed"]) == {0}
-    told = {(measure, system): set(part["value"]) for (measure, system), part in rows.groupby(["measure", "system"])}
-    assert told == {(SECONDS, ANCE): {200}, (SECONDS, LTRE): {4}, (BEST, ANCE): {0.4}, (BEST, LTRE): {0.5}}
+    assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200}
+    assert set(rows.loc[rows["measure"] == SECONDS, "seed"]) == {0} and set(rows["seed"]) == {0, 1}
+    told = {key: set(part["value"]) for key, part in rows.groupby(["measure", "system", "seed"])}
+    assert told == {
+        (SECONDS, ANCE, 0): {200},
+        (SECONDS, LTRE, 0): {4},
+        (BEST, ANCE, 0): {0.4},
+        (BEST, LTRE, 0): {0.5},
+        (BEST, ANCE, 1): {0.1},
+        (BEST, LTRE, 1): {0.5},
+    }
     assert set(rows["collection"]) == {"here", "there"}
+
+
+def test_where_ance_improved_with_no_seed_there_are_no_times():
+    made, targets = desk(), [SimpleNamespace(test=SimpleNamespace(name="here"))]
+    part4_time.record(made, targets, pd.concat([history(ANCE, [0.1, 0.0], [0, 9]), history(LTRE, [0.1, 0.3], [1, 2])]))
+    rows = made.results.rows
+    assert dict(zip(rows["system"], rows["value"], strict=True)) == {ANCE: 0.1, LTRE: 0.3}
+    assert set(rows["measure"]) == {BEST}
 
 
 def test_tables_are_in_points_and_hours():

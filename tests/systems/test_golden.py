@@ -35,6 +35,9 @@ from retlib.training.optimizers import OPTIMIZERS
 
 CURVES = Path(__file__).with_name("golden.json")
 CLOSE = 1e-4
+# Processors add in another order. Where weights begin at zero, Adam's first steps have the sign of gradients as small
+# as that difference: this curve differs by up to 6e-4 between sets of instructions, the others by up to 9e-5.
+FROM_ZERO = {"layers on embeddings"}
 # A curve has the loss of every step. In float32, which every processor has.
 HOW = {"steps": 10, "evaluations": 10, "batch_size": 8, "learning_rate": 0.003, "precision": "float32"}
 
@@ -154,7 +157,7 @@ def test_ten_steps_are_what_they_were(name):
     known = json.loads(CURVES.read_text())
     again = "write the curves anew: PYTHONPATH=tests python tests/systems/test_golden.py"
     assert name in known, f"{name!r} has no golden curve yet; {again}"
-    assert curve(name) == pytest.approx(known[name], abs=CLOSE), (
+    assert curve(name) == pytest.approx(known[name], abs=CLOSE * (10 if name in FROM_ZERO else 1)), (
         f"ten steps of {name!r} are no longer what they were. If that is meant, raise VERSION in "
         f"retlib/systems/system.py, so that what is trained already is trained again, and {again}"
     )
