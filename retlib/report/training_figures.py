@@ -32,7 +32,11 @@ AFTER = {"marker": "o", "color": COLOURS[0], "markersize": 8, "linestyle": "none
 
 
 def dynamics(
-    curves: pd.DataFrame, start: str = "", methods: Mapping[str, str] | None = None, windows: int = 10
+    curves: pd.DataFrame,
+    start: str = "",
+    methods: Mapping[str, str] | None = None,
+    epoch: float = np.inf,
+    windows: int = 10,
 ) -> Figure:
     """Training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
@@ -45,6 +49,9 @@ def dynamics(
         A system of the curves that stands still: what is averaged is shown less its values, on the same questions.
     methods : mapping, optional
         System to its method. Systems of one method have one colour and marker; all but the first, dashed lines.
+    epoch : float
+        Steps of a pass over the questions. Where one ends stands a dotted line: beyond the first, a training meets
+        questions that it has learned from.
     windows : int
         Parts of the training, equally long, over which a curve is averaged, except `WITH_REFRESHES`. Lines are the
         mean over seeds; with several, bands are one standard error to either side.
@@ -65,6 +72,9 @@ def dynamics(
         above = f" above {start}" if start and measure != WITH_REFRESHES else ""
         axis.set(ylabel=f"points of 100{above}")
         axis.set_title(f"({'abcd'[place]}) {name}", fontsize=10)
+        for passed in range(1, int(curves["step"].max() // epoch) + 1):
+            label = "" if passed > 1 else "a pass over the questions ends"
+            axis.axvline(passed * epoch, color="grey", linestyle=":", linewidth=1, label=label)
     for axis in axes[-1]:
         axis.set_xlabel("training step")
     legend(figure, axes.flat, 4)

@@ -964,10 +964,13 @@ def test_codes_divide_the_dimension_that_the_notebooks_of_part_four_share(profil
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_notebooks_that_begin_where_pretraining_ends_share_what_they_train(profile):
-    names = {*part4.RULES, "ann_rate"}
-    pages = ("42_first_stage", "44_compressed_index", "45_training_time")
-    first, *others = ({name: given(profile)[page][name] for name in names} for page in pages)
-    assert all(other == first for other in others)
+    first, compressed, timed = (
+        {name: given(profile)[page][name] for name in (*part4.RULES, "ann_rate")}
+        for page in ("42_first_stage", "44_compressed_index", "45_training_time")
+    )
+    assert timed == first
+    # What is compared there differs in the index alone, and may train for a shorter time.
+    assert compressed | {"query_steps": first["query_steps"]} == first
 
 
 # Part three

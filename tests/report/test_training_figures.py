@@ -57,6 +57,13 @@ def test_dynamics_averages_parts_of_a_training_but_not_what_a_refresh_makes_jump
     assert len(refreshed.get_ydata()) == 40 and refreshed.get_ydata().max() == pytest.approx(40)
 
 
+def test_the_end_of_every_pass_over_the_questions_is_marked():
+    found = figures.dynamics(training(systems=["LTRe"]), epoch=15.5)
+    assert [line.get_xdata()[0] for line in found.axes[0].get_lines()[1:]] == [15.5, 31.0]
+    assert legend(found) == ["LTRe", "a pass over the questions ends"]
+    assert len(figures.dynamics(training(systems=["LTRe"]), epoch=41).axes[3].get_lines()) == 1
+
+
 def test_one_seed_has_no_band():
     found = figures.dynamics(training().query("seed == 0"), windows=40)
     (line, *_), (band, *_) = found.axes[0].get_lines(), found.axes[0].collections
