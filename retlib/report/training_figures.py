@@ -60,6 +60,7 @@ def dynamics(
     named = {system: (methods or {}).get(system, system) for system in dict.fromkeys(curves["system"])}
     named.pop(start, None)
     styles, drawn = line_styles(named.values()), set()
+    last = curves["step"].max() if len(curves) else 0
     for system, method in named.items():
         style = styles[method] | ({"linestyle": "--"} if method in drawn else {})
         drawn.add(method)
@@ -72,7 +73,7 @@ def dynamics(
         above = f" above {start}" if start and measure != WITH_REFRESHES else ""
         axis.set(ylabel=f"points of 100{above}")
         axis.set_title(f"({'abcd'[place]}) {name}", fontsize=10)
-        for passed in range(1, int(curves["step"].max() // epoch) + 1):
+        for passed in range(1, int(last // epoch) + 1):
             label = "" if passed > 1 else "a pass over the questions ends"
             axis.axvline(passed * epoch, color="grey", linestyle=":", linewidth=1, label=label)
     for axis in axes[-1]:

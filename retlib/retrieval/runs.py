@@ -52,7 +52,7 @@ def digest(run: pd.DataFrame) -> str:
 def places(run: pd.DataFrame) -> np.ndarray:
     """The place of each result in its query's list, from 0; the order of the run is taken as it stands."""
     ids = run["query_id"]
-    first = np.flatnonzero((ids != ids.shift()).to_numpy())
+    first = np.flatnonzero((ids != ids.shift()).to_numpy(bool, na_value=True))
     if not ids.iloc[first].is_unique:  # a query's results stand apart
         return run.groupby("query_id", sort=False).cumcount().to_numpy()
     # To compare neighbours takes a quarter of the time that hashing millions of ids does.

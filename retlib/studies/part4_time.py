@@ -346,7 +346,8 @@ SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
 def record(experiment: Experiment, targets: Sequence[Target], moments: pd.DataFrame) -> None:
     """How good both get, at the largest size that has every seed, and how long it takes them, under what is tested on.
 
-    Where ANCE is best before its first step there are no times: there was nothing to reach.
+    Where ANCE is best before its first step there are no times: there was nothing to reach. Seconds and steps of every
+    row are those until ANCE's best.
     """
     found, best = to_best(moments), moments.groupby(["documents", "seed", "system"])["score"].max()
     seeds = found.groupby("documents")["seed"].nunique()
