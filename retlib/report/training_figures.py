@@ -140,13 +140,17 @@ def _as_map(axis: Axes) -> None:
 
 
 def _look_at(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, around: float) -> None:
-    """Enlarge the path, at least so much around it, and the nearest goal if it leaves the path in sight."""
+    """Enlarge the path, at least so much around it, and the nearest goal; an arrow shows the way to one far off."""
     here, there = path.to_numpy(), (goals if len(goals) else path).to_numpy()
     nearest = there[((there - here[-1]) ** 2).sum(axis=1).argmin()]
     reach = max(3 * np.ptp(here, axis=0).max(), 2 * around)
     seen = np.vstack([here, np.clip(nearest, here.min(axis=0) - reach, here.max(axis=0) + reach)])
     middle, half = (seen.max(axis=0) + seen.min(axis=0)) / 2, max(around, 0.7 * np.ptp(seen, axis=0).max())
     axis.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
+    way = nearest - middle
+    if np.abs(way).max() > half:
+        tip, tail = (middle + way * share * half / np.abs(way).max() for share in (0.97, 0.75))
+        axis.annotate("\N{BLACK STAR}", tip, tail, ha="center", va="center", arrowprops={"arrowstyle": "->"})
 
 
 def paths(places: pd.DataFrame) -> Figure:
@@ -178,6 +182,7 @@ def paths(places: pd.DataFrame) -> Figure:
         _look_at(axis, path, goals, 0.01 * np.ptp(documents[["x", "y"]], axis=0).max())
         mark = {"boxstyle": "circle,pad=0.2", "facecolor": colour, "edgecolor": "white"}
         style = {"color": "white", "weight": "bold", "ha": "center", "va": "center", "fontsize": 9, "bbox": mark}
+        whole.plot(path["x"], path["y"], color=colour, linewidth=1)
         whole.text(*path.iloc[-1], str(place + 1), **style)
     _as_map(whole)
     whole.set_title("all documents", fontsize=9)

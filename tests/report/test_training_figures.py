@@ -148,9 +148,11 @@ def test_a_path_is_enlarged_with_the_nearest_relevant_document():
     whole, first, second = figures.paths(moving()).axes
     low, high = first.get_xlim()
     assert low < 1 and 4 < high < 10 and whole.get_xlim()[1] > 99
-    # What is far away would make the path a dot; what has no relevant document is shown all the same.
-    far = moving().replace({"x": {4.0: 80.0}})
-    assert all(axis.get_xlim()[1] - axis.get_xlim()[0] < 20 for axis in figures.paths(far).axes[1:])
+    # What is far away would make the path a dot: an arrow points at it, and not where nothing is relevant.
+    panels = figures.paths(moving().replace({"x": {4.0: 80.0}})).axes[1:]
+    assert all(axis.get_xlim()[1] - axis.get_xlim()[0] < 20 for axis in panels)
+    (arrow,) = panels[0].texts
+    assert 3 < arrow.xyann[0] < arrow.xy[0] < panels[0].get_xlim()[1] and not panels[1].texts and not first.texts
     assert second.get_xlim()[0] < 5 and second.get_xlim()[1] > 6
 
 
