@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from retlib.core.errors import require
 
@@ -60,17 +61,19 @@ class Lamb(torch.optim.Optimizer):
     def _move(self, weights: Tensor, group: dict) -> None:
         state = self.state[weights]
         if not state:
-            state |= {"step": 0, "mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
-        state["step"] += 1
-        first, second = group["betas"]
-        state["mean"].lerp_(weights.grad, 1 - first)
-        state["square"].mul_(second).addcmul_(weights.grad, weights.grad, value=1 - second)
-        square = (state["square"] / (1 - second ** state["step"])).sqrt_().add_(group["eps"])
-        move = (state["mean"] / (1 - first ** state["step"])).div_(square).add_(weights, alpha=group["weight_decay"])
+            state |= {name: torch.zeros_like(weights) for name in ("mean", "square")}
+            state["step"] = torch.zeros((), device=weights.device)
+        mean, square, step = ([state[name]] for name in ("mean", "square", "step"))
+        settings = {"eps": group["eps"], "weight_decay": group["weight_decay"], "amsgrad": False, "maximize": False}
+        settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
+        # At a rate of 1 AdamW takes r off the weights, in a single pass over memory.
+        ahead = weights.clone()
+        adamw([ahead], [weights.grad], mean, square, [], step, lr=1.0, fused=True, **settings)
+        move = ahead.sub_(weights)
         length, size = weights.norm(), move.norm()
         # A tensor on the weights' device: to look at it here would make a GPU wait.
         ratio = torch.where((length > 0) & (size > 0), length / size, 1.0)
-        weights.sub_(move.mul_(ratio), alpha=group["lr"])
+        weights.addcmul_(move, ratio, value=group["lr"])
 
 
 def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
