@@ -123,7 +123,9 @@ def _swing(records: Records, spec: Mapping) -> list[Evidence]:
     found, sides = compare(_pseudovalues(a), _pseudovalues(b)), [max(0.0, _mean(side)) ** 0.5 for side in (a, b)]
     note = f"swings that repeat every {every} steps, root mean square; the effect is A² - B²"
     label = records.label(versus(spec), spec["data"])
-    return [Evidence.of(label, found, sides, above(found), note, one_seed=found.seeds == 1, counted="cycles")]
+    # Squared points: of a swing of a point, 1.
+    more = {"one_seed": found.seeds == 1, "p_none": none(found, spec), "counted": "cycles"}
+    return [Evidence.of(label, found, sides, above(found), note, **more)]
 
 
 def _pseudovalues(products: pd.DataFrame) -> pd.DataFrame:

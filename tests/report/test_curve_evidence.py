@@ -237,6 +237,14 @@ def test_noise_swings_in_no_step_however_large():
     assert judge("swing", made, "A", "B")[0].p_for > 0.05
 
 
+def test_a_swing_of_less_than_a_point_is_no_effect():
+    level, wave = np.full(12 * EVERY, 50.0), np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
+    assert swing_of(level, level, noise=0.5).p_none < 0.05
+    # Of a wave whose root mean square is a point, and of what much noise hides, it cannot be said.
+    assert swing_of(level + 2**0.5 * wave, level, noise=0.5).p_none > 0.05
+    assert swing_of(level, level, noise=9.0).p_none > 0.05
+
+
 def test_a_swing_needs_cycles():
     with pytest.raises(DataError, match="five whole cycles of 20 steps"):
         swing_of(teeth(3), teeth(3))
