@@ -120,9 +120,9 @@ def _swing(records: Records, spec: Mapping) -> list[Evidence]:
     shared = a.index.intersection(b.index)
     require(len(shared) > 2, f"a swing needs five whole cycles of {every} steps", DataError)
     a, b = a.loc[shared], b.loc[shared]
-    found, sides = compare(_pseudovalues(a), _pseudovalues(b)), [max(0.0, _mean(side)) ** 0.5 for side in (a, b)]
-    note = f"swings that repeat every {every} steps, root mean square; the effect is A² - B²"
-    label = records.label(versus(spec), spec["data"])
+    found, sides = compare(_pseudovalues(a), _pseudovalues(b)), (_mean(a), _mean(b))
+    note = f"mean squares of what repeats every {every} steps"
+    label = records.label(f"squared swings of {versus(spec)}", spec["data"])
     # Squared points: of a swing of a point, 1.
     more = {"one_seed": found.seeds == 1, "p_none": none(found, spec), "counted": "cycles"}
     return [Evidence.of(label, found, sides, above(found), note, **more)]

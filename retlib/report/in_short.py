@@ -284,9 +284,10 @@ def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[
 
 
 def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> str:
-    """Which of several systems, in their order, is the first that stays within a point of one of them everywhere."""
+    """Of several systems, in their order, the first from which on all stay within a point of one of them everywhere."""
     others = [name for name in systems if name != like and {name, like} <= {*values}]
-    return next((name for name in others if (values[like] - values[name] <= WORTH).all()), "")
+    stays = [bool((values[like] - values[name] <= WORTH).all()) for name in others]
+    return next((name for place, name in enumerate(others) if all(stays[place:])), "")
 
 
 def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], lacking: Sequence[str]) -> str:
@@ -295,7 +296,8 @@ def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], la
         tried = " that were tried" * bool(lacking)
         return f"**None of these{tried} stays within {WORTH:g} point of {like} on every collection.**\n"
     most = digits.text(max(0.0, *(digits.gap(*pair) for pair in pairs)))
-    return f"**{name} is the first of these that stays within {WORTH:g} point of {like}: at most {most} behind.**\n"
+    told = f"**{name} is the first of these from which on all stay within {WORTH:g} point of {like}"
+    return f"{told}: it is at most {most} behind.**\n"
 
 
 def _tested(sure: Sequence[str], count: int) -> str:

@@ -26,7 +26,6 @@ from retlib.report.claims import (
     SIGNS,
     STAND_IN,
     SUBSET,
-    bindings,
     came_out,
     decisive,
     leans_against,
@@ -34,13 +33,12 @@ from retlib.report.claims import (
     papers,
     papers_table,
     small,
-    tested_in,
     to_decide,
 )
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled, verdict_patches
 from retlib.report.records import setting
-from retlib.report.tables import as_page, claim_cell, data_sets, link, stated
+from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, stated
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
@@ -305,7 +303,7 @@ def table(ledger: pd.DataFrame) -> HTML:
         "claim": _statement,
         "what decided, or why it is not tested": _deciding,
         "seeds": lambda row: row.seeds or "",
-        "tested in": _chapters,
+        "tested in": chapter_links,
     }
     rows = [{name: cell(row) for name, cell in columns.items()} for row in ledger.itertuples()]
     page = as_page(pd.DataFrame(rows, columns=list(columns)), markup=["claim", "tested in"])
@@ -327,12 +325,6 @@ def _deciding(row: Any) -> str:
     """The comparison that a verdict hangs on, and how many there are; or the reason."""
     several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
     return row.reason or "\n".join([row.said, lines([decisive(row)])[0] + several, *to_decide(row)])
-
-
-def _chapters(row: Any) -> str:
-    """Links to the notebooks whose rows test a claim."""
-    bound = bindings()["claims"].get(row.claim, {})
-    return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bound))
 
 
 def inconsistencies(paper: str) -> HTML:

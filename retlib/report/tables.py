@@ -15,7 +15,8 @@ from IPython.display import HTML
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, holm, is_score
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, conditions, decisive, lines, to_decide
+from retlib.report.claims import SIGNS, bindings, conditions, decisive, lines, tested_in, to_decide
+from retlib.report.evidence import LEVEL
 from retlib.report.records import called, part_of
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
@@ -160,7 +161,8 @@ def plus_minus(found: Comparison) -> str:
 
 def p_text(value: float) -> str:
     """A p-value as pages show it."""
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    # What rounds to the level and is below it says so.
+    return "< 0.001" if value < 0.001 else f"< {LEVEL}" if LEVEL - 0.0005 <= value < LEVEL else f"{value:.3f}"
 
 
 def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
@@ -220,7 +222,7 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts as a page shows them: sign, claim, what its comparisons say or why there is none; the last two HTML."""
+    """Verdicts as a page shows them: sign, claim, what its comparisons say or why there is none. Three are HTML."""
     rows = [
         {
             "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
@@ -229,6 +231,7 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
             "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
             "seeds": row.seeds or "",
             "data": row.fidelity,
+            "tested in": chapter_links(row),
         }
         for row in verdicts.itertuples()
     ]
@@ -246,6 +249,11 @@ def _evidence_cell(row: Any) -> str:
 def stated(row: Any, statement: str) -> str:
     """HTML: what a claim says; where another thing is tested, that, of what the paper says."""
     return f"Of <em>{statement}</em>: {escape(row.as_tested)}" if row.as_tested else statement
+
+
+def chapter_links(row: Any) -> str:
+    """HTML: links to the notebooks whose rows test a claim."""
+    return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bindings()["claims"].get(row.claim, {})))
 
 
 def claim_cell(row: Any, statement: str) -> str:

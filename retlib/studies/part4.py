@@ -326,13 +326,13 @@ def index_table(
 
 
 def nearest(table: pd.DataFrame, part: int) -> str:
-    """Which index of `index_table` keeps nearest to the part-th of a vector's bytes, as a sentence."""
+    """Which index of `index_table` keeps nearest to the part-th of a vector's bytes that the paper's largest keeps."""
     table = table.dropna(subset="MB")  # what was not searched has no size
     kept = table["bytes a document"]
     row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
     code, whole = row["bytes a document"], kept.max()
     told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code} of {whole}"
-    return f"{told}: of these indexes the nearest to 1/{part}."
+    return f"{told}: of these indexes the nearest to the paper's largest, which keeps 1/{part}."
 
 
 def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:
