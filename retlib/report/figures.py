@@ -395,7 +395,10 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
                 f"{told} (for it above x1)", (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8
             )
     axis.axvline(0, color="0.4", linewidth=0.8)
-    labels = [fill(f"{SIGNS[row.verdict]}  {row.statement}", LABEL) for row in verdicts.itertuples()]
+    labels = [
+        fill(f"{SIGNS[row.verdict]}  {row.statement}{' *' * bool(row.as_tested)}", LABEL)
+        for row in verdicts.itertuples()
+    ]
     axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4))
     told = "effect in the claim's direction, with 95 % interval (points of 100; beyond 1 logarithmic)"
     axis.set_xlabel(told)
@@ -406,7 +409,8 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.set_xscale("symlog", linthresh=1)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="y", visible=False)
-    figure.legend(handles=verdict_patches(verdicts), loc="outside lower center", ncols=6, frameon=False)
+    other = [Patch(alpha=0, label="* in another form")] * bool(verdicts["as_tested"].any())
+    figure.legend(handles=[*verdict_patches(verdicts), *other], loc="outside lower center", ncols=7, frameon=False)
     return figure
 
 

@@ -131,10 +131,10 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
             {"statement": "c over d", "verdict": "contradicted", "evidence": evidence[1:]},
             {"statement": "d over e", "verdict": "inconclusive", "evidence": evidence[:1]},
         ]
-    )
+    ).assign(as_tested=["as said", "", "", ""])
     found = figures.ledger(verdicts)
     (axis,) = found.axes
-    assert texts(axis) == ["✓  a over b", "·  b over c", "✗  c over d", "~  d over e"]
+    assert texts(axis) == ["✓  a over b *", "·  b over c", "✗  c over d", "~  d over e"]
     assert "95 % interval" in axis.get_xlabel()
     bars = [tuple(line.get_xdata()) for line in axis.get_lines() if len(line.get_xdata()) == 2]
     assert sorted(bars[:4]) == [(-3, -1), (-3, -1), (4, 6), (4, 6)]
@@ -144,6 +144,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
         "✗ contradicted",
         "~ inconclusive",
         "· not tested",
+        "* in another form",
     }
 
 
