@@ -346,7 +346,7 @@ def expected(system: str, read: Sequence[str] = ()) -> str:
     for start in table["start"].unique():
         others = elsewhere(table, "", start)
         if system in others:
-            whose = f"From {start or 'random weights'} *{system}*"
+            whose = f"From {start or 'random weights'} *{system}* stood"
             said.append(f"{whose}, on {_expected(others, system)}.")
             fresh = others.drop(index=[name for name in read if name in others.index])
             if 1 < len(fresh) < len(others):
@@ -358,7 +358,7 @@ def _expected(others: pd.DataFrame, system: str) -> str:
     gain, ends = others[system], _of_a_further_corpus(others, RIVAL).loc[system]
     few, most, low, high = (f"{each:+.1f}" for each in (gain.min(), gain.max(), *ends))
     return (
-        f"{len(gain)} corpora whose labels were hidden: {few} to {most} points of {CHOSEN_BY} above {RIVAL}, "
+        f"{len(gain)} corpora whose labels were hidden, {few} to {most} points of {CHOSEN_BY} above {RIVAL}, "
         f"mean {gain.mean():+.1f}; 95 % prediction interval for one more corpus {low} to {high}"
     )
 

@@ -162,7 +162,7 @@ def test_what_may_be_expected_is_the_interval_of_one_more_corpus(monkeypatch):
     monkeypatch.setattr(your_corpus, "with_recorded", lambda own: table)
     half = 12.706 * np.sqrt(3)  # as above
     said, other = your_corpus.expected("s").split("\n\n")
-    assert said.startswith("From x *s*, on 2 corpora") and "+7.0 to +9.0 points" in said and "mean +8.0;" in said
+    assert said.startswith("From x *s* stood, on 2 corpora") and "+7.0 to +9.0 points" in said and "mean +8.0;" in said
     assert (
         f"95 % prediction interval for one more corpus {8 - half:+.1f} to {8 + half:+.1f}" in said
         and "random weights" in other
