@@ -250,3 +250,10 @@ def test_a_table_for_a_paper_has_the_best_in_bold_and_no_letter_that_latex_reads
     ]  # fmt: skip
     with pytest.raises(DataError, match="none of these rows is a score"):
         tables.latex(rows[rows["measure"] == "ms"])
+
+
+@pytest.mark.parametrize(
+    ("p", "told"), [(0.0004, "< 0.001"), (0.0123, "0.012"), (0.0494, "0.049"), (0.0497, "< 0.05"), (0.05, "0.050")]
+)
+def test_a_p_value_below_the_level_does_not_look_like_it(p, told):
+    assert tables.p_text(p) == told
