@@ -121,7 +121,7 @@ def _swing(records: Records, spec: Mapping) -> list[Evidence]:
     require(len(shared) > 2, f"a swing needs five whole cycles of {every} steps", DataError)
     a, b = a.loc[shared], b.loc[shared]
     found, sides = compare(_pseudovalues(a), _pseudovalues(b)), (_mean(a), _mean(b))
-    note = f"mean squares of what repeats every {every} steps"
+    note = f"what repeats every {every} steps, squared: an estimate, which noise can put below 0"
     label = records.label(f"squared swings of {versus(spec)}", spec["data"])
     # Squared points: of a swing of a point, 1.
     more = {"one_seed": found.seeds == 1, "p_none": none(found, spec), "counted": "cycles"}

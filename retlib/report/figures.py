@@ -409,7 +409,7 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     axis.set_xscale("symlog", linthresh=1)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="y", visible=False)
-    other = [Patch(alpha=0, label="* in another form")] * bool(verdicts["as_tested"].any())
+    other = [Patch(alpha=0, label="* as tested: in the table")] * bool(verdicts["as_tested"].any())
     figure.legend(handles=[*verdict_patches(verdicts), *other], loc="outside lower center", ncols=7, frameon=False)
     return figure
 

@@ -294,7 +294,8 @@ def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], la
     """A sentence on what `_enough` found, and how far it is behind at most; others may not be recorded."""
     if not name:
         tried = " that were tried" * bool(lacking)
-        return f"**None of these{tried} stays within {WORTH:g} point of {like} on every collection.**\n"
+        told = f"**There is none of these{tried} from which on all stay within {WORTH:g} point of {like}"
+        return f"{told} on every collection.**\n"
     most = digits.text(max(0.0, *(digits.gap(*pair) for pair in pairs)))
     told = f"**{name} is the first of these from which on all stay within {WORTH:g} point of {like}"
     return f"{told}: it is at most {most} behind.**\n"

@@ -182,7 +182,7 @@ def paths(places: pd.DataFrame) -> Figure:
         _look_at(axis, path, goals, 0.01 * np.ptp(documents[["x", "y"]], axis=0).max())
         mark = {"boxstyle": "circle,pad=0.2", "facecolor": colour, "edgecolor": "white"}
         style = {"color": "white", "weight": "bold", "ha": "center", "va": "center", "fontsize": 9, "bbox": mark}
-        whole.plot(path["x"], path["y"], color=colour, linewidth=1)
+        whole.plot(path["x"], path["y"], color=colour, linewidth=1)  # so that the map reaches to the number
         whole.text(*path.iloc[-1], str(place + 1), **style)
     _as_map(whole)
     whole.set_title("all documents", fontsize=9)

@@ -43,7 +43,9 @@ class Lamb(torch.optim.Optimizer):
     ) -> None:
         require(lr >= 0 and eps >= 0 and weight_decay >= 0, "lr, eps and weight_decay must not be negative")
         require(all(0 <= beta < 1 for beta in betas), f"betas = {betas} must be from 0 to below 1")
-        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        # `fused` tells torch to load `step` onto the device of the weights.
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
+        super().__init__(parameters, defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> float | None:
@@ -64,12 +66,12 @@ class Lamb(torch.optim.Optimizer):
             state |= {name: torch.zeros_like(weights) for name in ("mean", "square")}
             state["step"] = torch.zeros((), device=weights.device)
         mean, square, step = ([state[name]] for name in ("mean", "square", "step"))
-        settings = {"eps": group["eps"], "weight_decay": group["weight_decay"], "amsgrad": False, "maximize": False}
+        settings = {"eps": group["eps"], "weight_decay": 0.0, "amsgrad": False, "maximize": False}
         settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
-        # At a rate of 1 AdamW takes r off the weights, in a single pass over memory.
-        ahead = weights.clone()
-        adamw([ahead], [weights.grad], mean, square, [], step, lr=1.0, fused=True, **settings)
-        move = ahead.sub_(weights)
+        # From 0, at a rate of 1, AdamW moves by Adam's part of -r, in a single pass over memory.
+        move = torch.zeros_like(weights)
+        adamw([move], [weights.grad], mean, square, [], step, lr=1.0, fused=True, **settings)
+        move.sub_(weights, alpha=group["weight_decay"])
         length, size = weights.norm(), move.norm()
         # A tensor on the weights' device: to look at it here would make a GPU wait.
         ratio = torch.where((length > 0) & (size > 0), length / size, 1.0)

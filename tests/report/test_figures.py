@@ -144,7 +144,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
         "✗ contradicted",
         "~ inconclusive",
         "· not tested",
-        "* in another form",
+        "* as tested: in the table",
     }
 
 
