@@ -1,7 +1,7 @@
 """Optimizers by name: each is a function of a module and a learning rate.
 
-Most modules need one optimizer; those with sparse gradients two. Their state is tensors and
-integers, so that a checkpoint of `retlib.training.trainer` holds all of it.
+Most modules need one optimizer; those with sparse gradients two. Their state is tensors, so
+that a checkpoint of `retlib.training.trainer` holds all of it.
 """
 
 from __future__ import annotations
