@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import Comparison
+from retlib.evaluation.measures import Comparison, is_score
 from retlib.report.evidence import Evidence, above
 from retlib.report.records import Records, named
 
@@ -51,7 +51,8 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
     if len(logs) == 1:
         more |= {"values": (value, limit), "says": f"{measure} of {names[0]} is {{}}, asked {side} {{}}"}
     else:
-        shown = [_geometric(np.exp(each[ratio.index])) for each in logs]
+        points = 100 if is_score(measure.split()[0]) else 1
+        shown = [points * _geometric(np.exp(each[ratio.index])) for each in logs]
         more["values"] = shown if side == "above" else shown[::-1]
     return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), **more)]
 

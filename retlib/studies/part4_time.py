@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, product
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from retlib.retrieval.index import Index
 from retlib.studies.experiment import Experiment
 from retlib.systems.ranking import encode_corpus, encoding_seconds
 from retlib.systems.stages import DEV, Stage, Training
-from retlib.systems.system import System, Target, fit, stage_seed
+from retlib.systems.system import System, fit, stage_seed
 from retlib.training import trainer
 from retlib.training.dynamics import CUT, reciprocal_rank
 
@@ -343,22 +343,24 @@ def _compared(
 SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
 
 
-def record(experiment: Experiment, targets: Sequence[Target], moments: pd.DataFrame) -> None:
-    """How good both get, at the largest size that has every seed, and how long it takes them, under what is tested on.
+def record(experiment: Experiment, train: Collection | None, moments: pd.DataFrame) -> None:
+    """How good both get on validation questions of what trains them, and how long it takes, where every seed was run.
 
-    Where ANCE is best before its first step there are no times: there was nothing to reach. Seconds and steps of every
-    row are those until ANCE's best.
+    That is at the largest such size of the corpus. Where ANCE is best before its first step there are no times: there
+    was nothing to reach. Seconds and steps of every row are those until ANCE's best. Nothing is recorded without data.
     """
+    if train is None:
+        return
     found, best = to_best(moments), moments.groupby(["documents", "seed", "system"])["score"].max()
     seeds = found.groupby("documents")["seed"].nunique()
     for row in found[found["documents"] == seeds[seeds == seeds.max()].index.max()].to_dict("records"):
-        for target, system in product(targets, (ANCE, LTRE)):
+        for system in (ANCE, LTRE):
             details = {"candidates": row["documents"], "seconds": row[system], "steps": row[f"{system} steps"]}
             measured = {BEST: best[row["documents"], row["seed"], system]}
             if row["outcome"] != NO_GAIN:
                 measured[SECONDS] = row[system]
             for measure, value in measured.items():
-                experiment.record(system, target.test.name, measure, value, row["seed"], "dev", **details)
+                experiment.record(system, train.name, measure, value, row["seed"], "dev", **details)
 
 
 def table(moments: pd.DataFrame) -> pd.DataFrame:

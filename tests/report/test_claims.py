@@ -937,7 +937,7 @@ def ranked_collections(notebook, profile):
     chosen = given(profile)[notebook]
     if notebook == "43_two_stage":  # one alone answers in two stages
         return [chosen["tested"]]
-    if notebook == "41_training_dynamics":  # the questions of all train, together
+    if notebook in ("41_training_dynamics", "45_training_time"):  # on questions of all that trains, together
         return [", ".join(chosen["collections"])]
     return chosen["collections"] + chosen["zero_shot"]
 

@@ -263,17 +263,17 @@ def test_neither_level_nor_trend_is_a_swing(level, slope, seed):
 # Recorded numbers of two systems
 
 
-def numbers(**systems):
+def numbers(measure="ms", **systems):
     made = Results()
     for name, values in systems.items():
         for seed, value in enumerate(values):
-            made.add_row(experiment="x", system=name, collection="toy", split="test", measure="ms", value=value,
+            made.add_row(experiment="x", system=name, collection="toy", split="test", measure=measure, value=value,
                          seed=seed, profile="quick")  # fmt: skip
     return made
 
 
 def quotient(made, **limit):
-    spec = {"pair": ["x:A", "x:B"], "measure": "ms", "data": "D", **limit}
+    spec = {"pair": ["x:A", "x:B"], "measure": made.rows["measure"].iloc[0], "data": "D", **limit}
     (found,) = SEED_TESTS["quotient"](records(made), spec)
     return found
 
@@ -288,6 +288,12 @@ def test_a_quotient_is_judged_on_the_logarithm():
     assert below.p_for == pytest.approx(found.p_against) and below.label == "ms: 2 x B / A"
     assert below.effect == pytest.approx(-found.effect)
     assert quotient(numbers(A=[1, 2, 1], B=[3, 2, 2]), below=1).label == "ms: B / A"
+
+
+def test_a_quotient_of_scores_shows_points():
+    found = quotient(numbers("RR@10 at its best", A=[0.5, 0.4], B=[0.25, 0.25]), above=1)
+    assert found.text.startswith("44.7 against 25, x1.79")
+    assert quotient(numbers(A=[0.5, 0.4], B=[0.25, 0.25]), above=1).text.startswith("0.447 against 0.25")
 
 
 def test_a_quotient_is_over_the_repetitions_that_both_have():

@@ -285,8 +285,8 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
     for size, seed, best in [(100, 0, 0.4), (100, 1, 0.4), (200, 0, 0.4), (200, 1, 0.0), (400, 0, 0.4)]:
         parts.append(history(ANCE, [0.1, best], [0, size], size, seed))
         parts.append(history(LTRE, [0.1, 0.5], [size / 100, size / 50], size, seed))
-    made, targets = desk(), [SimpleNamespace(test=SimpleNamespace(name=name)) for name in ("here", "there")]
-    part4_time.record(made, targets, pd.concat(parts))
+    made = desk()
+    part4_time.record(made, SimpleNamespace(name="here, there"), pd.concat(parts))
     rows = made.results.rows
     assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200}
     assert set(rows.loc[rows["measure"] == SECONDS, "seed"]) == {0} and set(rows["seed"]) == {0, 1}
@@ -299,12 +299,14 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
         (BEST, ANCE, 1): {0.1},
         (BEST, LTRE, 1): {0.5},
     }
-    assert set(rows["collection"]) == {"here", "there"}
+    assert set(rows["collection"]) == {"here, there"}
 
 
 def test_where_ance_improved_with_no_seed_there_are_no_times():
-    made, targets = desk(), [SimpleNamespace(test=SimpleNamespace(name="here"))]
-    part4_time.record(made, targets, pd.concat([history(ANCE, [0.1, 0.0], [0, 9]), history(LTRE, [0.1, 0.3], [1, 2])]))
+    made, watched = desk(), pd.concat([history(ANCE, [0.1, 0.0], [0, 9]), history(LTRE, [0.1, 0.3], [1, 2])])
+    part4_time.record(made, None, watched)
+    assert made.results.rows.empty  # a page of recorded rows has no data
+    part4_time.record(made, SimpleNamespace(name="here"), watched)
     rows = made.results.rows
     assert dict(zip(rows["system"], rows["value"], strict=True)) == {ANCE: 0.1, LTRE: 0.3}
     assert set(rows["measure"]) == {BEST}
