@@ -181,15 +181,24 @@ class Results:
         """`between_seeds` of the systems that have the same seeds; empty where there are no two."""
         where = collections, measure
         if where not in self._variances:
-            first, *others = ([*self.systems(name, "test", measure)] for name in collections)
-            means = {}
-            for system in (each for each in first if all(each in other for other in others)):
-                values = [self.per_query(name, "test", measure, system) for name in collections]
-                means[system] = pd.concat([each.mean() for each in values], axis=1, join="inner").mean(axis=1) * 100
-            most = max((len(each) for each in means.values()), default=0)
-            together = pd.DataFrame({name: each for name, each in means.items() if len(each) == most}).T.dropna(axis=1)
+            # A system or a seed that one of the collections lacks has no value in the sum.
+            together = sum(self._seed_means(name, measure) for name in collections) / len(collections)
+            seeds = together.notna().sum(axis=1)
+            together = together[seeds == seeds.max()].dropna(axis=1)
             self._variances[where] = between_seeds(together) if min(together.shape) > 1 else ()
         return self._variances[where]
+
+    def _seed_means(self, collection: str, measure: str) -> pd.DataFrame:
+        """Means over test questions in points of a hundred: index system, a column a seed."""
+
+        def means(frame: pd.DataFrame) -> pd.DataFrame:
+            found = 100 * frame.filter(like=_SEPARATOR).mean()
+            return found.set_axis(
+                pd.MultiIndex.from_tuples(each.rsplit(_SEPARATOR, 1) for each in found.index)
+            ).unstack()
+
+        frame = self.queries.get((collection, "test", measure))
+        return pd.DataFrame() if frame is None else self.once(("means", collection, measure), frame, means)
 
     def compared(self, collection: str, measure: str, a: str, b: str | None = None, on: str = "") -> Comparison:
         """One system minus another over the test questions and the seeds that both have, in points of a hundred.

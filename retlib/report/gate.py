@@ -87,26 +87,27 @@ class Ending(NamedTuple):
     start: float
     kept: float
 
-    @classmethod
-    def of(cls, curves: pd.DataFrame) -> Ending:
-        """That of a system's lines of the table ``learning``."""
-        last = curves["step"] > (1 - END) * curves.groupby("seed")["step"].transform("max")
-        rise = _best(curves[last]) - _best(curves[~last])
-        first = curves[curves["step"] == 0]
-        kept = _best(curves[curves["kept"] & curves["seed"].isin(first["seed"])])
-        return cls(int(curves["step"].max()), rise.mean(), first["score"].mean(), kept.mean())
 
-
-def _best(curves: pd.DataFrame) -> pd.Series:
-    return curves.groupby("seed")["score"].max()
+def endings(curves: pd.DataFrame) -> dict[tuple[str, str], Ending]:
+    """How all trainings of a table ``learning`` ended: system and collection to that."""
+    keys = ["system", "collection", "seed"]
+    last = curves["step"] > (1 - END) * curves.groupby(keys)["step"].transform("max")
+    parts = {"last": last, "before": ~last, "start": curves["step"] == 0, "kept": curves["kept"]}
+    best = pd.DataFrame({name: curves[part].groupby(keys)["score"].max() for name, part in parts.items()})
+    best["kept"] = best["kept"].where(best["start"].notna())
+    best.insert(0, "rise", best.pop("last") - best.pop("before"))
+    means, steps = best.groupby(keys[:2]).mean(), curves.groupby(keys[:2])["step"].max()
+    return {
+        place: Ending(int(steps[place]), *scores) for place, scores in zip(means.index, means.to_numpy(), strict=True)
+    }
 
 
 def ending(records: Records, system: str, data_set: str) -> Ending | None:
     """How the trainings of a system ended on the collection of a data set; None where no learning curve is recorded."""
     found, name = records.of(system)
-    place = name, records.collection(data_set)
-    curves = found.lines(*place, "learning")
-    return found.once(("ending", *place), curves, Ending.of) if len(curves) else None
+    curves = found.tables.get("learning")
+    known = {} if curves is None else found.once("endings", curves, endings)
+    return known.get((name, records.collection(data_set)))
 
 
 def failing(name: str, end: Ending, large: float) -> str:

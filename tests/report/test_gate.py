@@ -7,7 +7,7 @@ import pytest
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
 from retlib.report.evidence import Evidence
-from retlib.report.gate import GATED, Ending, failing, gated, too_deep
+from retlib.report.gate import GATED, endings, failing, gated, too_deep
 from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": name.lower()}} for name in "DE"}
@@ -37,12 +37,14 @@ def through(*learning, trained=("A", "B"), ratio=False, effect=2.0, condition=Fa
 
 def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():
     ended = lines("A", [10, 50, 70, 60, 65, 71])  # step 80 of 100 ends the first four fifths
-    assert Ending.of(ended) == (100, 71 - 70, 10, 71)
-    assert Ending.of(ended[:5]) == (80, 65 - 70, 10, pytest.approx(np.nan, nan_ok=True))  # stopped at step 80
+    assert endings(ended)["A", "d"] == (100, 71 - 70, 10, 71)
+    assert endings(ended[:5])["A", "d"] == (80, 65 - 70, 10, pytest.approx(np.nan, nan_ok=True))  # stopped at step 80
     later = ended.assign(step=[0, 50, 60, 70, 90, 100], score=[10, 50, 40, 30, 71, 68])
-    assert Ending.of(later).rise == 71 - 50  # the best, which need not be the last
+    assert endings(later)["A", "d"].rise == 71 - 50  # the best, which need not be the last
     stopped = lines("A", [10, 50, 70, 60, 65]).assign(seed=1)
-    assert Ending.of(pd.concat([ended, stopped])).rise == (1 - 5) / 2  # of each seed by its own last step
+    both = endings(pd.concat([ended, stopped, lines("B", REST), lines("A", REST, collection="e")]))
+    assert both["A", "d"].rise == (1 - 5) / 2  # of each seed by its own last step
+    assert both["B", "d"] == both["A", "e"] == (100, 0, 40, 65)
 
 
 def test_systems_at_rest_pass():
@@ -133,7 +135,7 @@ def test_a_system_below_its_own_start_is_no_system():
     assert through(lines("A", falls), lines("B", REST)).closed == ""  # the best are the start's
     assert through(lines("A", dips, kept=5), lines("B", REST)).closed == ""  # within the noise
     without_start = lines("A", falls, kept=5).query("step > 0")
-    assert failing("A", Ending.of(without_start), 2.0) == ""
+    assert failing("A", endings(without_start)["A", "d"], 2.0) == ""
 
 
 def test_a_curve_on_another_collection_is_not_this_one():
