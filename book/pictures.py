@@ -1,6 +1,7 @@
-"""Draws the pictures of methods that the pages show: `python book/pictures.py` writes them into `_static/pictures`.
+"""Draws the pictures that the pages show: `python book/pictures.py` writes them into `_static/pictures`.
 
-Each function below draws one, under its own name. They are schemes: no number in them was measured.
+Each function below draws one, under its own name. They are schemes of methods, in which no number was measured; the
+last is the README's, of the published verdicts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from retlib.report import claims, overview
 
 FOLDER = Path(__file__).parent / "_static" / "pictures"
 # Roles, in the colours of the book's figures.
@@ -246,7 +249,12 @@ def compression() -> Figure:
     return figure
 
 
-PICTURES = (encoders, losses, tasks, generation, negatives, two_stages, compression)
+def verdicts() -> Figure:
+    """A tile for each claim: the first page's figure of the published rows."""
+    return overview.matrix(claims.ledger("laptop", "reference"))
+
+
+PICTURES = (encoders, losses, tasks, generation, negatives, two_stages, compression, verdicts)
 
 
 def main(folder: Path = FOLDER) -> None:

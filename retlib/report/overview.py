@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
@@ -235,9 +236,11 @@ def matrix(ledger: pd.DataFrame) -> Figure:
             continue
         for column, claim in enumerate(line.itertuples()):
             colour = COLOURS[claim.verdict]
+            # Tints and no transparency, which browsers take for that of the hatches, too.
+            pale, middle = (1 - share * (1 - np.array(to_rgb(colour))) for share in (0.2, 0.5))
             tile = FancyBboxPatch(
                 (column + 0.08, -row - 0.42), 0.84, 0.84, boxstyle="round,pad=0,rounding_size=0.12",
-                hatch="////" if claim.fidelity == STAND_IN else None, facecolor=f"{colour}30", edgecolor=f"{colour}60",
+                hatch="////" if claim.fidelity == STAND_IN else None, facecolor=pale, edgecolor=middle,
             )  # fmt: skip
             axis.add_patch(tile)
             axis.text(
