@@ -54,7 +54,7 @@ def gated(records: Records, spec: Mapping, each: Evidence, condition: bool) -> E
     large = float("inf") if condition else large
     for system, data_set in used(spec):
         if end := ending(records, system, data_set):
-            found.append(failing(named(system)[1], end, large))
+            found.append(failing(named(system)[1], records.on(data_set), end, large))
         elif len(records.by_seed(system, data_set, "steps")):  # it was trained by the loop that watches validation
             each = replace(each, no_curve=True)
     return replace(each, closed=next(filter(None, found), ""))
@@ -110,10 +110,10 @@ def ending(records: Records, system: str, data_set: str) -> Ending | None:
     return known.get((name, records.collection(data_set)))
 
 
-def failing(name: str, end: Ending, large: float) -> str:
+def failing(name: str, where: str, end: Ending, large: float) -> str:
     """What is wrong with a system whose trainings ended so, given what is a large rise; "" if nothing is."""
     if end.rise > large:
         rose = f"{name} rose by {end.rise:.1f} points in the last fifth of {end.steps} steps"
-        return f"still learning: {rose}; more than {end.steps} steps are needed"
-    below = f"below its own start: {name} has {end.kept:.1f} points on validation, and began with {end.start:.1f}"
-    return below if end.kept < end.start - NOISE else ""
+        return f"still learning on {where}: {rose}; more than {end.steps} steps are needed"
+    below = f"{name} has {end.kept:.1f} points on validation, and began with {end.start:.1f}"
+    return f"below its own start on {where}: {below}" if end.kept < end.start - NOISE else ""

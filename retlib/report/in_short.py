@@ -45,6 +45,7 @@ SHOWN = 6
 CHOSEN = {"best": "the best of what is trained", "worst": "the worst"}
 # Lines of values of a box where they are in sight; systems that a sentence names as the best.
 TOLD, NAMED = 5, 2
+POINTS = "points of 100"
 SIGNIFICANT = "significant"
 MEANT = (
     "*Significant* is p < 0.05 in a paired test over questions, and over seeds where there are several, after Holm's "
@@ -172,7 +173,7 @@ class Shown:
         seeds = several if count > 1 else ", one seed" * (count == 1 and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
-        return f"{self.heading or self.measure}{of}{best} ({self.unit or 'points of 100'}{seeds}{among}):\n"
+        return f"{self.heading or self.measure}{of}{best} ({self.unit or POINTS}{seeds}{among}):\n"
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,9 @@ class _Digits:
         return cls(unit, 2 if any(abs(pair.iloc[0] - pair.iloc[1]) < WORTH for pair in pairs) else 1)
 
     def text(self, value: float) -> str:
-        """A value; in another unit than points in three digits, or whole."""
+        """A value; where `unit` is given in three digits, or whole, and of points in two places at most."""
         if self.unit:
+            value = round(value, 2) if self.unit == POINTS else value
             return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
         return f"{value:.{self.places}f}"
 

@@ -248,7 +248,7 @@ def _evidence_cell(row: Any) -> str:
 
 def stated(row: Any, statement: str) -> str:
     """HTML: what a claim says; where another thing is tested, that, of what the paper says."""
-    return f"Of <em>{statement}</em>: {escape(row.as_tested)}" if row.as_tested else statement
+    return f"<em>{statement}</em>; as tested: {escape(row.as_tested)}" if row.as_tested else statement
 
 
 def chapter_links(row: Any) -> str:

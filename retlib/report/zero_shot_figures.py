@@ -91,9 +91,10 @@ def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
         bars = [part["value"] - part["low"], part["high"] - part["value"]]
         marks = {**style, "linestyle": "none", "markersize": 6, "capsize": 3}
         axis.errorbar(part["loss"], part["value"], yerr=bars, label=system, **marks)
-    for row in table.drop_duplicates("generator").itertuples():
-        place = {"xycoords": axis.get_xaxis_transform(), "xytext": (0, 4), "textcoords": "offset points"}
-        axis.annotate(row.generator, (row.loss, 0), ha="center", fontsize=9, **place)
+    for place, row in enumerate(table.drop_duplicates("generator").sort_values("loss").itertuples()):
+        # Neighbours may have nearly one loss: every second name stands a line higher.
+        where = {"xycoords": axis.get_xaxis_transform(), "xytext": (0, 4 + 11 * (place % 2))}
+        axis.annotate(row.generator, (row.loss, 0), ha="center", fontsize=9, textcoords="offset points", **where)
     for (name, value), pattern in zip(levels.items(), (":", "--", "-."), strict=False):
         axis.axhline(value, color="0.4", linestyle=pattern, linewidth=1, label=name)
     axis.invert_xaxis()

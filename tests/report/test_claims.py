@@ -514,7 +514,7 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     kept.save(results.own_folder("quick", "11"))
     found = verdict_on(book, bound)
     assert found["verdict"] == NOT_TESTED and found["said"] == ""
-    assert found["reason"].startswith("still learning: A rose by 20.0 points in the last fifth of 100 steps")
+    assert found["reason"].startswith("still learning on quora: A rose by 20.0 points in the last fifth of 100 steps")
     assert verdict_on(book, bound | {"floor": False})["verdict"] == HOLDS
 
 

@@ -55,13 +55,13 @@ def test_systems_at_rest_pass():
 def test_a_system_that_still_learns_closes_a_comparison_of_a_smaller_effect():
     rising = [40, 60, 64, 65, 66, 69]  # 3 points in the last fifth
     found = through(lines("A", rising, rising), lines("B", REST, REST))
-    said = "still learning: A rose by 3.0 points in the last fifth of 100 steps; more than 100 steps are needed"
+    said = "still learning on d: A rose by 3.0 points in the last fifth of 100 steps; more than 100 steps are needed"
     assert found.closed == said
     assert through(lines("A", rising, rising)[::-1], lines("B", REST, REST)).closed == said
     # Of trainings of 100 and 80 steps the mean of 3 and 10.
     shorter = through(lines("A", rising, [40, 60, 64, 65, 75]), lines("B", REST)).closed
     assert shorter == said.replace("3.0", "6.5")
-    assert through(lines("A", REST), lines("B", rising)).closed.startswith("still learning: B rose")
+    assert through(lines("A", REST), lines("B", rising)).closed.startswith("still learning on d: B rose")
     # Seeds are averaged: 3 and 0 are 1.5, less than the effect of 2.
     assert through(lines("A", rising, REST), lines("B", REST, REST)).closed == ""
 
@@ -131,11 +131,11 @@ def test_tests_of_courses_times_and_sizes_ask_for_the_gate_themselves(test):
 def test_a_system_below_its_own_start_is_no_system():
     falls, dips = [60, 50, 50, 50, 50, 50], [60, 59, 59, 59, 59, 59]
     found = through(lines("A", falls, falls, kept=5), lines("B", REST))  # the last weights are kept
-    assert found.closed == "below its own start: A has 50.0 points on validation, and began with 60.0"
+    assert found.closed == "below its own start on d: A has 50.0 points on validation, and began with 60.0"
     assert through(lines("A", falls), lines("B", REST)).closed == ""  # the best are the start's
     assert through(lines("A", dips, kept=5), lines("B", REST)).closed == ""  # within the noise
     without_start = lines("A", falls, kept=5).query("step > 0")
-    assert failing("A", endings(without_start)["A", "d"], 2.0) == ""
+    assert failing("A", "d", endings(without_start)["A", "d"], 2.0) == ""
 
 
 def test_a_curve_on_another_collection_is_not_this_one():
