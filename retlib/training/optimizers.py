@@ -41,24 +41,17 @@ class Lamb(torch.optim.Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
     ) -> None:
-        require(lr >= 0 and eps >= 0 and weight_decay >= 0, "lr, eps and weight_decay must not be negative")
-        require(all(0 <= beta < 1 for beta in betas), f"betas = {betas} must be from 0 to below 1")
         # `fused` tells torch to load `step` onto the device of the weights.
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
         super().__init__(parameters, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None) -> float | None:
-        """Move every weight that has a gradient; returns the loss of `closure`, if there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self) -> None:
+        """Move every weight that has a gradient."""
         for group in self.param_groups:
             for weights in group["params"]:
                 if weights.grad is not None:
                     self._move(weights, group)
-        return loss
 
     def _move(self, weights: Tensor, group: dict) -> None:
         state = self.state[weights]
