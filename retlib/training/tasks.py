@@ -42,13 +42,7 @@ class Task(ABC):
         """The loss of a batch, a scalar."""
 
     def backward(self, batch: Any, autocast: Autocast) -> float:
-        """Add the gradient of a batch's loss to the parameters; returns the loss.
-
-        Parameters
-        ----------
-        autocast : callable
-            Makes the context in which the forward pass runs.
-        """
+        """Add the gradient of a batch's loss to the parameters; returns the loss."""
         with autocast():
             loss = self.loss(batch)
         loss.backward()

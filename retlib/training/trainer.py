@@ -166,7 +166,7 @@ def train(
                 checkpoint.save(loop)
                 saved = time.perf_counter()
     if schedule.keep == "best":
-        loop.restore_best()
+        _set_weights(task.module, loop.best)
     loop.history.parts = {part: round(taken, 3) for part, taken in task.parts.items()}
     if checkpoint and parallel.rank() == 0:
         checkpoint.remove()
@@ -255,10 +255,6 @@ class _Loop:
             self.history.best_step = self.step
             self.best = {name: tensor.clone() for name, tensor in _weights(self.task.module).items()}
 
-    def restore_best(self) -> None:
-        """Give the module its best weights."""
-        _set_weights(self.task.module, self.best)
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -270,8 +266,8 @@ class Checkpoint:
     def _tensors(self) -> Path:
         return self.folder / "checkpoint.safetensors"
 
-    @staticmethod
-    def _flat(loop: _Loop) -> tuple[dict[str, Tensor], dict]:
+    def save(self, loop: _Loop) -> None:
+        """Write the state; a kill while it is written leaves the one before."""
         tensors = {f"module/{k}": v for k, v in _weights(loop.task.module).items()}
         tensors |= {f"best/{k}": v for k, v in loop.best.items()}
         tensors |= {f"task/{k}": v for k, v in loop.task.state().items()}
@@ -282,18 +278,8 @@ class Checkpoint:
                 for name, value in state.items():
                     place = tensors if isinstance(value, Tensor) else numbers
                     place[f"optimizer/{i}/{parameter}/{name}"] = value
-        return tensors, numbers
-
-    def save(self, loop: _Loop) -> None:
-        """Write the state; a kill while it is written leaves the one before."""
-        tensors, numbers = self._flat(loop)
         # One file holds everything, so that no kill can pair new weights with an old step.
-        meta = {
-            "step": loop.step,
-            "seconds": loop.seconds,
-            "history": asdict(loop.history),
-            "numbers": numbers,
-        }
+        meta = {"step": loop.step, "seconds": loop.seconds, "history": asdict(loop.history), "numbers": numbers}
         on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
         cache.put(self._tensors, lambda partial: save_file(on_cpu, partial, metadata={"state": json.dumps(meta)}))
 
