@@ -18,7 +18,7 @@ from retlib.data import passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Corpus
-from retlib.data.pairs import Pairs
+from retlib.data.pairs import Pairs, PairSource
 from retlib.data.splits import hash_position, split_by_position
 from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
@@ -41,6 +41,17 @@ def _trains_both(training: Training) -> None:
     """Whether both encoders are trained; `SettingError` where these data have no documents that are encoded before."""
     data = " and ".join(map(repr, training.stage.parts))
     require(training.stage.trains == "both", f"{data}: only a collection's queries can train the query encoder alone")
+
+
+def _over_pairs(training: Training, module: DualEncoder, source: PairSource, unseen: Pairs) -> tuple[Task, Validate]:
+    """A task over pairs, and precision@1 within rows of unseen ones."""
+    stage, student = training.stage, training.student
+
+    def validate() -> float:
+        encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
+        return measures.rows_precision(*encoded, unseen.groups)
+
+    return training.task(module, Inputs(source, stage.batch_size, training.seed)), validate
 
 
 # --- pre-training ----------------------------------------------------------------------------------
@@ -82,14 +93,9 @@ class Pretraining(TrainingData):
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         """The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs."""
         _trains_both(training)
-        source, stage, student = self._source(training), training.stage, training.student
-        unseen = source.draw(0, min(UNSEEN, stage.seen or UNSEEN), training.seed + OTHER_SEED)
-
-        def validate() -> float:
-            encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
-            return measures.rows_precision(*encoded, unseen.groups)
-
-        return training.task(module, Inputs(source, stage.batch_size, training.seed)), validate
+        source = self._source(training)
+        unseen = source.draw(0, min(UNSEEN, training.stage.seen or UNSEEN), training.seed + OTHER_SEED)
+        return _over_pairs(training, module, source, unseen)
 
     def _source(self, training: Training) -> PretrainingPairs:
         made, tokenizer = training.student.architecture, training.student.tokenizer
@@ -255,16 +261,9 @@ class LabelledPairs(TrainingData):
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         _trains_both(training)
-        stage, student, collection = training.stage, training.student, self.of or training.target
-        tokenized = training.tokenized(collection)
-        source = _pairs(tokenized, "train", None if stage.negatives == "labelled" else 1)
-        dev = _pairs(tokenized, "dev", 1)
-
-        def validate() -> float:
-            encoded = student.encode_queries(dev.queries), student.encode_documents(dev.documents)
-            return measures.rows_precision(*encoded, dev.groups)
-
-        return training.task(module, Inputs(source, stage.batch_size, training.seed)), validate
+        tokenized = training.student.reads(self.of or training.target)
+        source = _pairs(tokenized, "train", None if training.stage.negatives == "labelled" else 1)
+        return _over_pairs(training, module, source, _pairs(tokenized, "dev", 1))
 
 
 def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pairs:
