@@ -174,7 +174,7 @@ def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) 
 def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) -> pd.DataFrame:
     training = Training(stage, start, collection, seed)
     (collection,) = stage.parts[0].collections(collection)
-    tokenized, student = training.tokenized(collection), training.student
+    tokenized, student = training.student.reads(collection), training.student
     searched = Searched(
         lambda: student.encode_documents(tokenized.documents),
         lambda vectors: indexes.build(stage.index, vectors, stage.search),

@@ -139,7 +139,7 @@ class PairTraining(Training):
 
         Of at most `QUERIES` validation queries, no more than training sees.
         """
-        tokenized, most = self.tokenized(collection), self.stage.seen or QUERIES
+        tokenized, most = self.student.reads(collection), self.stage.seen or QUERIES
         labelled, lists = tokenized.labelled("dev"), bm25_lists(tokenized, "dev", LISTED)
         chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[: min(QUERIES, most)])
         lists = lists[chosen, :CANDIDATES]

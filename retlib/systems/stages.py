@@ -19,7 +19,7 @@ from torch import nn
 from retlib.core import runtime
 from retlib.core.errors import require, require_one_of, require_positive
 from retlib.data.collection import Collection
-from retlib.data.pairs import take
+from retlib.data.pairs import LabelledQueries, take
 from retlib.data.text import TokenTable
 from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
@@ -224,22 +224,16 @@ class Training:
         """What encodes where negatives are searched for."""
         return self.student
 
-    def tokenized(self, collection: Collection) -> TokenizedCollection:
-        """A collection as the student reads it."""
-        return self.student.reads(collection)
-
-    def documents(self, tokenized: TokenizedCollection) -> TokenTable | np.ndarray:
-        """Texts of the documents, or their encodings, where these stay as they are."""
-        return encode_corpus(self.start, tokenized) if self.stage.trains == "query" else tokenized.documents
+    def labelled(self, tokenized: TokenizedCollection, split: str) -> LabelledQueries:
+        """A split's queries with texts of the documents, or with their encodings, where these stay as they are."""
+        return tokenized.labelled(split, encode_corpus(self.start, tokenized) if self.stage.trains == "query" else None)
 
     def inputs(self, collection: Collection) -> Inputs:
         """What a sampler is made of, over a collection's training queries."""
         if collection.fingerprint not in self._inputs:
-            tokenized = self.tokenized(collection)
-            documents = self.documents(tokenized)
-            source = tokenized.labelled("train", None if isinstance(documents, TokenTable) else documents)
+            tokenized = self.student.reads(collection)
             self._inputs[collection.fingerprint] = Inputs(
-                source,
+                self.labelled(tokenized, "train"),
                 self.stage.batch_size,
                 self.seed,
                 self.searching.encode_queries,
@@ -269,14 +263,13 @@ class Training:
         The reciprocal rank of the first relevant document among those of all validation queries and `POOL` others.
         Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
         """
-        tokenized, student = self.tokenized(collection), self.student
-        documents = self.documents(tokenized)
-        labelled = tokenized.labelled("dev", None if isinstance(documents, TokenTable) else documents)
+        student = self.student
+        labelled = self.labelled(student.reads(collection), "dev")
         chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[:DEV])
         own = np.unique(labelled.relevant.take(chosen).ids)
-        others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(documents)), own))
+        others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(labelled.documents)), own))
         rows = np.concatenate([own, others[:POOL]])
-        queries, pool = labelled.queries.take(chosen), take(documents, rows)
+        queries, pool = labelled.queries.take(chosen), take(labelled.documents, rows)
         hits = labelled.hits(chosen, np.broadcast_to(rows, (len(chosen), len(rows))))  # (B, P)
 
         def validate() -> float:

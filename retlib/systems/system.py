@@ -261,7 +261,7 @@ def _watched(training: Training) -> tuple[Inputs, Callable]:
     found = training.stage.parts[0].collections(training.target)
     alone = training.stage.trains == "query" and len(found) == 1
     require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
-    return training.inputs(found[0]), training.tokenized(found[0]).query_rows
+    return training.inputs(found[0]), training.student.reads(found[0]).query_rows
 
 
 def observe(system: System, stage: Stage, target: Collection, seed: int, watching: Watching) -> list[dict]:

@@ -238,7 +238,7 @@ def test_a_model_that_tells_nothing_apart_is_not_the_best(collection, value):
 def test_validation_is_the_reciprocal_rank_of_the_first_relevant_document(collection):
     training = Training(LABELS, Retriever.fresh(SMALL, UNITS, 0), collection, 0)
     training.student = Scripted(collection, lambda count: -np.arange(count, dtype=float))
-    tokenized = training.tokenized(collection)
+    tokenized = training.start.reads(collection)
     _, relevant = tokenized.relevant("dev")
     own = np.unique(relevant.ids)
     # The pool begins with the queries' own documents, in the order of their rows, and scores fall.
