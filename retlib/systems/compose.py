@@ -21,7 +21,7 @@ from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems.ranking import Answer, encode_corpus, one_by_one, reorder
+from retlib.systems.ranking import Answer, encode_corpus, one_by_one
 from retlib.systems.system import System, Target, fit
 
 # Results of each list that are fused, however few are asked for.
@@ -150,7 +150,8 @@ class Reordered(Ranks):
     Parameters
     ----------
     depth : int
-        Results that are put into another order; what lies deeper is left out.
+        Results that are put into another order; what lies deeper is left out, unlike in
+        `retlib.retrieval.runs.reordered`.
     """
 
     first: Ranks
@@ -167,7 +168,15 @@ class Reordered(Ranks):
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         run = self.first.run(target, seed, split, depth)
-        return reorder(fit(self.system, target.trains, seed), target.test, run, self.depth)
+        head = run[runs.places(run) < self.depth]
+        ids, documents = pd.Index(head["query_id"].unique()), target.test.documents.index
+        rows = runs.lists(head, ids, documents)[1]
+        retriever = fit(self.system, target.trains, seed)
+        tokenized = retriever.reads(target.test)
+        encoded, vectors = retriever.encode_queries(tokenized.query_rows(ids)), encode_corpus(retriever, tokenized)
+        # Query by query: all vectors at once would be as many as the run is long.
+        scores = [index.inner_products(vectors[row], query) for row, query in zip(rows, encoded, strict=True)]
+        return runs.make_run(ids, documents, np.array(scores), rows)
 
     def cost(self, target: Target, seed: int) -> Cost:
         return self.system.cost(target, seed)

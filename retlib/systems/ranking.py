@@ -120,14 +120,6 @@ def rank(
     return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")
 
 
-def answering(
-    retriever: Retriever, collection: Collection, index: str = EXACT, search: Mapping[str, float] | None = None
-) -> Answer:
-    """What answers any question."""
-    found = indexed(retriever, retriever.reads(collection), index, search)
-    return one_by_one(lambda text, k: found.search(retriever.encode_queries(retriever.tokenize([text])), k))
-
-
 def one_by_one(search: Answer) -> Answer:
     """What answers one question, of a search for several: its scores and rows are (1, k)."""
 
@@ -136,21 +128,6 @@ def one_by_one(search: Answer) -> Answer:
         return scores[0], rows[0]
 
     return answer
-
-
-def reorder(retriever: Retriever, collection: Collection, run: pd.DataFrame, depth: int = 100) -> pd.DataFrame:
-    """The first documents of another system's run, in the retriever's order (Zhan 2020, Table 1, "Rerank").
-
-    What lies deeper is left out, unlike in `retlib.retrieval.runs.reordered`.
-    """
-    tokenized = retriever.reads(collection)
-    documents, vectors = collection.documents.index, encode_corpus(retriever, tokenized)
-    head = run[runs.places(run) < depth]
-    ids = pd.Index(head["query_id"].unique())
-    encoded, rows = retriever.encode_queries(tokenized.query_rows(ids)), runs.lists(head, ids, documents)[1]
-    # Query by query: all vectors at once would be as many as the run is long.
-    scores = np.array([indexes.inner_products(vectors[row], query) for row, query in zip(rows, encoded, strict=True)])
-    return runs.make_run(ids, documents, scores, rows)
 
 
 def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.ndarray:

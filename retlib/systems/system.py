@@ -32,7 +32,7 @@ from retlib.models import checkpoints
 from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
 from retlib.retrieval.index import EXACT
-from retlib.systems.ranking import Answer, answering, rank
+from retlib.systems.ranking import Answer, indexed, one_by_one, rank
 from retlib.systems.stages import Stage, Training
 from retlib.training import trainer
 from retlib.training.dynamics import Watching
@@ -141,7 +141,9 @@ class System:
 
     def answer(self, target: Target, seed: int) -> Answer:
         """What answers any question."""
-        return answering(fit(self, target.trains, seed), target.test, self.index, self.search)
+        retriever = fit(self, target.trains, seed)
+        found = indexed(retriever, retriever.reads(target.test), self.index, self.search)
+        return one_by_one(lambda text, k: found.search(retriever.encode_queries(retriever.tokenize([text])), k))
 
 
 @lru_cache(maxsize=8)
