@@ -88,8 +88,6 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test:
 
     Parameters
     ----------
-    name : str
-        Of the collection.
     generated : DataFrame
         Columns `passage_id` and `query`, as `retlib.systems.query_generation.generate` returns them.
     documents : DataFrame

@@ -97,7 +97,11 @@ class QueryGenerator:
 
     def start(self) -> Generator:
         """What learns from labels: random weights but for given embeddings, or a checkpoint."""
-        return _start(self)
+        wordpiece = None if self.architecture.checkpoint else self.articles.tokenizer
+        fresh = Generator.fresh(self.architecture, wordpiece, self.seed)
+        if self.embeddings:
+            fresh.take_embeddings(fit_retriever(self.embeddings, self.learns_from, self.seed))
+        return fresh
 
     def fit(self) -> Generator:
         """The generator, trained or found trained."""
@@ -134,21 +138,11 @@ class QueryGenerator:
         return passages.of_passages(generate(self.fit(), passages.sentences(texts), how, self.seed))
 
 
-@lru_cache(maxsize=1)  # what others start from may be large
-def _start(made: QueryGenerator) -> Generator:
-    wordpiece = None if made.architecture.checkpoint else made.articles.tokenizer
-    fresh = Generator.fresh(made.architecture, wordpiece, made.seed)
-    if made.embeddings:
-        fresh.take_embeddings(fit_retriever(made.embeddings, made.learns_from, made.seed))
-    return fresh
-
-
 @lru_cache(maxsize=4)  # asked for with every system and seed
 def _fitted(made: QueryGenerator) -> Generator:
-    require(
-        made.learns_from is not None, "a generator needs labels to learn from: learning_from(collection)", DataError
-    )
-    return fit(_start(made), labelled_pairs(made.learns_from), made.training, made.seed)
+    wrong = "a generator needs labels to learn from: learning_from(collection)"
+    require(made.learns_from is not None, wrong, DataError)
+    return fit(made.start(), labelled_pairs(made.learns_from), made.training, made.seed)
 
 
 # --- training --------------------------------------------------------------------------------------
