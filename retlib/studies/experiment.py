@@ -102,13 +102,6 @@ def _hidden() -> set[str]:
     return set(shell.user_ns_hidden) if shell else set()
 
 
-def show_tables_whole() -> None:
-    """Pages show the papers' words and tables whole, without row numbers, which name nothing."""
-    shell = get_ipython()
-    if shell:
-        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, tables.as_html)
-
-
 @dataclass(eq=False)
 class Outcome:
     """What a system produced on one collection with one seed.
@@ -158,7 +151,8 @@ class Experiment:
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
         runtime.set_threads()
         runtime.note.cache_clear()  # a page that runs again says it again
-        show_tables_whole()
+        if shell := get_ipython():  # tables are shown whole, without row numbers, which name nothing
+            shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, tables.as_html)
         self.environment = runtime.environment() if self.live else {}
         if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
             self.environment["given"] = results.as_json(self.parameters)
@@ -176,9 +170,7 @@ class Experiment:
 
     def load(self, name: str) -> Collection | None:
         """A collection; None on a reference page, which needs no data."""
-        if not self.live:
-            return None
-        return datasets.load(name)
+        return datasets.load(name) if self.live else None
 
     def measure(
         self,
@@ -186,22 +178,21 @@ class Experiment:
         collection: Collection | None,
         seed: int,
         make: Callable[[], Outcome] | Outcome,
-        split: str = "test",
         measures: Iterable[str] = ("AP@100",),
     ) -> None:
-        """Run a system on a split of a collection, evaluate it and record it, values by query included.
+        """Run a system on a collection's test queries, evaluate it and record it, values by query included.
 
         `make` gives the outcome, and its time is recorded; or it is the outcome, whose time is not known.
         """
         if not self.live:
             return
-        queries, qrels = held_out(collection, split)
+        queries, qrels = held_out(collection, "test")
         with runtime.Stopwatch() as watch:
             outcome = make() if callable(make) else make
         wall = round(watch.seconds, 3) if callable(make) else None
         values = evaluate(outcome.run, qrels, list(measures))
         clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
-        self.results.add_queries(collection.name, split, system, seed, values, clusters)
+        self.results.add_queries(collection.name, "test", system, seed, values, clusters)
         self.learned(system, collection.name, seed, outcome.cost)
         details = {
             "parameters": results.as_json(outcome.parameters),
@@ -213,7 +204,7 @@ class Experiment:
             "data": results.as_json({"fingerprint": collection.fingerprint, **collection.provenance}),
         }
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
-            self.record(system, collection.name, str(measure), value, seed, split, **details)
+            self.record(system, collection.name, str(measure), value, seed, **details)
 
     def learned(self, system: str, collection: str, seed: int, cost: Cost) -> None:
         """Record in the table `learning` what validation saw of a training's last stage, if there was a training.

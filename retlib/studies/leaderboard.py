@@ -16,6 +16,7 @@ from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
 from retlib.report import tables
+from retlib.report.evidence import LEVEL
 from retlib.report.figures import COLOURS, legend, line_style, styled
 from retlib.studies import part3, part4, study
 from retlib.systems.compose import Ranks
@@ -143,9 +144,7 @@ def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, Quer
     return pd.DataFrame(rows)
 
 
-def grid(
-    results: Results, collection: str, systems: Mapping[str, Mapping[str, str]], measure: str = CHOSEN_BY
-) -> pd.DataFrame:
+def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
     """Systems as a table.
 
     Parameters
@@ -159,23 +158,23 @@ def grid(
         Text such as ``41.3 ± 0.8``: points of 100 over questions and seeds with half of the 95 % interval;
         empty where there is no such system.
     """
-    known = set(results.systems(collection, "test", measure))
+    known = set(results.systems(collection, "test", CHOSEN_BY))
 
     def cell(system: str) -> str:
         if system not in known:
             return ""
-        return tables.plus_minus(results.compared(collection, measure, system))
+        return tables.plus_minus(results.compared(collection, CHOSEN_BY, system))
 
     rows = {row: {column: cell(system) for column, system in columns.items()} for row, columns in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 
 
-def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], rival: str, level: float = 0.05) -> str:
+def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], rival: str) -> str:
     """How many systems of each kind are significantly ahead of a rival, and behind: from `tables.against`."""
     said = []
     for kind, systems in kinds.items():
         part = gains[gains["system"].isin(systems)]
-        sure = part[part["p"] < level]
+        sure = part[part["p"] < LEVEL]
         ahead, behind = (sure["effect"] > 0).sum(), (sure["effect"] < 0).sum()
         top = part.loc[part["effect"].idxmax()]
         said.append(
@@ -186,7 +185,7 @@ def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], riva
     return " ".join(said)
 
 
-def costs(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.DataFrame:
+def costs(results: Results, collection: str) -> pd.DataFrame:
     """Quality and training time of every system that was trained.
 
     Returns
@@ -194,7 +193,8 @@ def costs(results: Results, collection: str, measure: str = CHOSEN_BY) -> pd.Dat
     DataFrame
         Columns `system`, `value` (points of 100) and `seconds`, means over seeds; in the order of recording.
     """
-    found = results.means(collection)[[measure, "seconds"]].dropna().rename(columns={measure: "value"}).reset_index()
+    means = results.means(collection)[[CHOSEN_BY, "seconds"]].dropna()
+    found = means.rename(columns={CHOSEN_BY: "value"}).reset_index()
     return found.assign(value=100 * found["value"])
 
 
@@ -210,7 +210,6 @@ def training_time(
     panels: Mapping[str, Mapping[str, Mapping[str, str]]],
     apart: Iterable[str],
     level: tuple[str, float],
-    measure: str = CHOSEN_BY,
 ) -> Figure:
     """Quality over training time, each panel on axes of its own; the steps are the best at equal time of what it shows.
 
@@ -246,7 +245,7 @@ def training_time(
         axis.set(xscale="log", xlabel="seconds of training", title=title)
     for name, place in numbers.items():
         axes[0].plot([], [], " ", label=f"{place}: {name}")
-    axes[0].set_ylabel(f"{measure} (points of 100)")
+    axes[0].set_ylabel(f"{CHOSEN_BY} (points of 100)")
     legend(figure, axes, 3)
     return figure
 

@@ -89,9 +89,9 @@ def pools(task: Collection | None) -> list[Target]:
     return [] if task is None else [Target(task), Target(task.candidates("test"), task)]
 
 
-def cluster_sizes(task: Collection, split: str = "test") -> pd.DataFrame:
-    """How many queries have how many relevant documents: `collection`, `relevant`, `queries`."""
-    relevant = task.judgments(split).query("relevance > 0").groupby("query_id").size()
+def cluster_sizes(task: Collection) -> pd.DataFrame:
+    """How many test queries have how many relevant documents: `collection`, `relevant`, `queries`."""
+    relevant = task.judgments("test").query("relevance > 0").groupby("query_id").size()
     counts = relevant.value_counts().sort_index()
     return pd.DataFrame({"collection": task.name, "relevant": counts.index, "queries": counts.to_numpy()})
 

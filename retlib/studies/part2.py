@@ -197,14 +197,14 @@ def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def closest(table: pd.DataFrame, printed: Mapping[str, float], measure: str = "R@1") -> pd.DataFrame:
-    """For each printed number, the settings of `bm25_table` that come closest on its first collection."""
+def closest(table: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame:
+    """For each printed R@1, the settings of `bm25_table` that come closest on its first collection."""
     mine = table[table["collection"] == table["collection"].iloc[0]]
     rows = []
     for source, value in printed.items():
-        best = mine.loc[(mine[measure] - value).abs().idxmin()]
-        gives = round(float(best[measure]), 2)
-        rows.append({"printed in": source, measure: value, "closest here": best["settings"], "gives": gives})
+        best = mine.loc[(mine["R@1"] - value).abs().idxmin()]
+        gives = round(float(best["R@1"]), 2)
+        rows.append({"printed in": source, "R@1": value, "closest here": best["settings"], "gives": gives})
     return pd.DataFrame(rows)
 
 
@@ -304,16 +304,15 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
     return pairs
 
 
-def statistics(pairs: PretrainingPairs, sample: int = 10_000, seed: int = 0) -> pd.DataFrame:
+def statistics(pairs: PretrainingPairs, sample: int = 10_000) -> pd.DataFrame:
     """Sizes of the pre-training tasks, as Chang 2020, Table 1 gives them.
 
     Parameters
     ----------
     pairs : PretrainingPairs
         Each of its tasks is a row.
-    sample, seed : int
-        How many pairs of each task the averages are taken over (not more than it has
-        queries), and the seed of their choice.
+    sample : int
+        How many pairs of each task the averages are taken over (not more than it has queries).
 
     Returns
     -------
@@ -324,7 +323,7 @@ def statistics(pairs: PretrainingPairs, sample: int = 10_000, seed: int = 0) -> 
     """
     rows = {}
     for name, task in zip(pairs.tasks, pairs.mixture.tasks, strict=True):
-        drawn = replace(pairs, tasks=(name,)).draw(0, sample, seed)
+        drawn = replace(pairs, tasks=(name,)).draw(0, sample, seed=0)
         query, document = drawn.queries.lengths.mean(), drawn.documents.lengths.mean()
         rows[name] = (task.pairs * (query + document), task.pairs, query, document)
     columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]

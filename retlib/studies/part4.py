@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import product
 from typing import Any, NamedTuple
@@ -263,7 +263,7 @@ def _projected(vectors: np.ndarray) -> np.ndarray:
 
 def record_sizes(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
     """How large each system's index is over all training documents, under every collection that is tested on."""
-    for seed, (name, system) in _jobs(experiment, systems.items()):
+    for seed, (name, system) in _jobs(experiment, systems):
         train = targets[0].trains
         retriever = fit(system, train, seed)
         size = indexed(retriever, retriever.reads(train), system.index, system.search).size_bytes
@@ -272,7 +272,7 @@ def record_sizes(experiment: Experiment, systems: Mapping[str, System], targets:
 
 def record_costs(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
     """What the last training of each system takes, under every collection that is tested on."""
-    for seed, (name, system) in _jobs(experiment, systems.items()):
+    for seed, (name, system) in _jobs(experiment, systems):
         history = fit(system, targets[0].trains, seed).history
         parts = history.timed
         numbers = {
@@ -285,8 +285,8 @@ def record_costs(experiment: Experiment, systems: Mapping[str, System], targets:
         _record(experiment, name, targets, numbers, seed)
 
 
-def _jobs(experiment: Experiment, of: Iterable) -> list[tuple]:
-    return list(product(experiment.parameters["seeds"], of)) if experiment.live else []
+def _jobs(experiment: Experiment, systems: Mapping[str, System]) -> list[tuple]:
+    return list(product(experiment.parameters["seeds"], systems.items())) if experiment.live else []
 
 
 def _record(
@@ -345,10 +345,8 @@ def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:
     return found.round(2)
 
 
-def matrix(
-    experiment: Experiment, collection: str, names: Mapping[tuple[str, str], str], measure: str = "nDCG@10"
-) -> pd.DataFrame:
-    """Table 4: `trained`, `searched` and the mean `value` over seeds, in points; `names` of systems by their pairs."""
+def matrix(experiment: Experiment, collection: str, names: Mapping[tuple[str, str], str]) -> pd.DataFrame:
+    """Table 4, nDCG@10: `trained`, `searched`, the mean `value` over seeds in points; `names` of systems by pairs."""
     mean = experiment.results.means(collection)
-    found = [(*pair, 100 * mean.at[name, measure]) for pair, name in names.items()]
+    found = [(*pair, 100 * mean.at[name, "nDCG@10"]) for pair, name in names.items()]
     return pd.DataFrame(found, columns=["trained", "searched", "value"])

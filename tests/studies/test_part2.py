@@ -290,7 +290,6 @@ def test_the_closest_settings_are_found_on_the_first_collection(table):
     assert found["printed in"].tolist() == ["Paper A", "Paper B", "Paper C", "Paper D"]
     assert found["R@1"].tolist() == [70, 26, 100, 49] and found["gives"].tolist() == [75, 25, 75, 50]
     assert found["closest here"].tolist() == [STEMMED, ALONE, STEMMED, LUCENE]  # the first of equals
-    assert part2.closest(table, {"Paper": 26}, "R@5")["gives"].tolist() == [50]
 
 
 def test_the_papers_numbers_are_found_by_share():
