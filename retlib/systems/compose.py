@@ -95,13 +95,7 @@ def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: in
 
 @dataclass(frozen=True, eq=False)
 class Fused(Ranks):
-    """Several systems' lists as one, by their scores; see `retlib.retrieval.runs.combined`.
-
-    Parameters
-    ----------
-    weights : tuple of float
-        Of their lists.
-    """
+    """Several systems' lists as one, by their weighted scores; see `retlib.retrieval.runs.combined`."""
 
     systems: tuple[Ranks, ...]
     weights: tuple[float, ...]

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,13 @@ from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.data.text import TokenTable
-from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.pair_models import PAIR_MODELS, PairModel
 from retlib.models.retriever import Retriever
 from retlib.retrieval import runs
-from retlib.retrieval.index import Index
 from retlib.retrieval.late_index import TokenIndex
 from retlib.systems.compose import Ranks
-from retlib.systems.ranking import Answer, bm25_lists, indexed, one_by_one
+from retlib.systems.ranking import Answer, bm25_lists, one_by_one
 from retlib.systems.stages import Stage, Training, Validate
 from retlib.systems.system import System, Target, fit, stage_seed, train_stage
 from retlib.training.inputs import Inputs
@@ -126,10 +123,6 @@ class PairTraining(Training):
     def searching(self) -> Retriever:
         """The start, which stays as it is."""
         return self.start
-
-    def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
-        """Gives the index of the documents as the start encodes them."""
-        return lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search)
 
     def task(self, module: Any, inputs: Inputs) -> PairTask:
         return PairTask(module, self.sampler(inputs), self.stage.loss)

@@ -148,8 +148,6 @@ class Stage(Schedule):
 
     def seeded(self, seed: int) -> Stage:
         """The stage of a chain of this seed; see `TrainingData.seeded`."""
-        if isinstance(self.data, TrainingData):
-            return replace(self, data=self.data.seeded(seed))
         return replace(self, data=[part.seeded(seed) for part in self.parts])
 
     def __str__(self) -> str:
@@ -244,7 +242,7 @@ class Training:
 
     def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
         """Gives the index of the documents: that of the start, or one made with the weights of the moment."""
-        if self.stage.trains == "query":  # negatives that need no index do not wait for one
+        if self.stage.trains == "query" or self.searching is self.start:  # what needs no index does not wait for one
             return cache(lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search))
         encode = self.student.encode_documents
         return lambda: indexes.build(self.stage.index, encode(tokenized.documents), self.stage.search)
