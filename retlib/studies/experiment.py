@@ -84,7 +84,9 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     """
     plain = (str, int, float, bool, list, dict, type(None))
     given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
-    ours = {k: v for k, v in given.items() if k not in _hidden() and not k.isupper()}
+    shell = get_ipython()
+    hidden = set(shell.user_ns_hidden) if shell else set()  # what IPython itself puts into a notebook's globals
+    ours = {k: v for k, v in given.items() if k not in hidden and not k.isupper()}
     for name in [] if "_parameters_checked" in namespace else sorted(set(ours) - set(rules)):
         near = get_close_matches(name, rules, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -94,12 +96,6 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     for name, rule in rules.items():
         rule(name, given[name])
     return {name: given[name] for name in rules}
-
-
-def _hidden() -> set[str]:
-    """Names that IPython itself puts into a notebook's globals."""
-    shell = get_ipython()
-    return set(shell.user_ns_hidden) if shell else set()
 
 
 @dataclass(eq=False)
