@@ -35,11 +35,9 @@ class _Group(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
-        except RetlibError as error:
-            click.echo(f"error: {error}", err=True)
-            sys.exit(2)
-        except OSError as error:  # a full disk, a folder that cannot be written
-            if error.filename is None:
+        except (RetlibError, OSError) as error:
+            # Of the system's errors those of a file: a full disk, a folder that cannot be written.
+            if isinstance(error, OSError) and error.filename is None:
                 raise
             click.echo(f"error: {error}", err=True)
             sys.exit(2)

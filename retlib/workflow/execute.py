@@ -41,7 +41,6 @@ def execute(
 
     Parameters
     ----------
-    parameters : mapping
     name : str, optional
         The copy's, if it is not the notebook's.
     words : mapping, optional

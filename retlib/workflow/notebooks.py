@@ -65,7 +65,10 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
         If the profile, or a notebook, key or parameter in it, is unknown.
     """
     require_one_of("PROFILE", profile, profiles(root))
-    entries, book = _read(root / "notebooks" / "profiles" / f"{profile}.yaml"), pages(root)
+    path, book = root / "notebooks" / "profiles" / f"{profile}.yaml", pages(root)
+    entries = read_yaml(path)
+    require(isinstance(entries, dict | None), f"{path} must map notebooks to their settings", DataError)
+    entries = entries or {}
     others = entries.pop("others", None)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
@@ -149,12 +152,6 @@ def reference_plan(root: Path, name: str) -> Plan | None:
 def _drawn(chosen: Plan) -> Plan:
     """The plan that draws a page from recorded rows."""
     return replace(chosen, parameters={**chosen.parameters, "source": "reference"})
-
-
-def _read(path: Path) -> dict[str, dict]:
-    entries = read_yaml(path)
-    require(isinstance(entries, dict | None), f"{path} must map notebooks to their settings", DataError)
-    return entries or {}
 
 
 def _plan(
