@@ -78,7 +78,9 @@ class Results:
     def rows(self) -> pd.DataFrame:
         """All rows, in the order in which they were added."""
         if self._added:
-            self._rows, self._added = _merged(self._rows, pd.DataFrame(self._added), KEY), []
+            frames = [frame for frame in (self._rows, pd.DataFrame(self._added)) if len(frame)]
+            self._rows = pd.concat(frames, ignore_index=True).drop_duplicates(KEY, keep="last", ignore_index=True)
+            self._added = []
         return self._rows
 
     def once(self, key: object, frame: pd.DataFrame, make: Callable[[pd.DataFrame], Any]) -> Any:
@@ -229,20 +231,14 @@ class Results:
     ) -> None:
         """Add per-query values, as `retlib.evaluation.measures.evaluate` returns them."""
         for measure, part in values.groupby("measure", sort=False):
-            key = (collection, split, str(measure))
+            key, name = (collection, split, str(measure)), f"{system}{_SEPARATOR}{seed}"
             self._variances.clear()
-            column = part.set_index("query_id")["value"].astype(np.float32).round(5)
+            column = part.set_index("query_id")["value"].astype(np.float32).round(5).rename(name)
             old = self.queries.get(key)
             # Another set of queries is another collection, whatever its name: the old values go.
             if old is None or not old.index.equals(column.index):
                 old = pd.DataFrame({"cluster": clusters.reindex(column.index)})
-            self.queries[key] = pd.concat(
-                [
-                    old.drop(columns=f"{system}{_SEPARATOR}{seed}", errors="ignore"),
-                    column.rename(f"{system}{_SEPARATOR}{seed}"),
-                ],
-                axis=1,
-            )
+            self.queries[key] = pd.concat([old.drop(columns=name, errors="ignore"), column], axis=1)
 
     def add_lines(self, table: str, lines: pd.DataFrame, key: list[str]) -> None:
         """Add lines to a table in the place of all that have the key of one of them."""
@@ -343,13 +339,6 @@ def _seeds_of_systems(frame: pd.DataFrame) -> dict[str, list[int]]:
     for name, seed in pairs:
         found[name].append(int(seed))
     return {name: sorted(seeds) for name, seeds in found.items()}
-
-
-def _merged(old: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> pd.DataFrame:
-    frames = [frame for frame in (old, new) if len(frame)]
-    if not frames:
-        return new
-    return pd.concat(frames, ignore_index=True).drop_duplicates(key, keep="last", ignore_index=True)
 
 
 def own_folder(profile: str, experiment: str, parameters: Mapping | None = None) -> Path:
