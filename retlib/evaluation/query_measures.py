@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pandas as pd
@@ -85,12 +84,6 @@ def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
 
 def _distinct(own: np.ndarray, grams: list[list[tuple[str, ...]]]) -> float:
     """The mean over passages of their different n-grams over all of theirs."""
-
-    def ratios() -> Iterator[float]:
-        for rows in pd.Series(grams).groupby(own):
-            found = [gram for query in rows[1] for gram in query]
-            if found:
-                yield len(set(found)) / len(found)
-
-    found = list(ratios())
-    return float(np.mean(found)) if found else float("nan")
+    passages = [list(chain.from_iterable(queries)) for _, queries in pd.Series(grams).groupby(own)]
+    ratios = [len(set(found)) / len(found) for found in passages if found]
+    return float(np.mean(ratios)) if ratios else float("nan")
