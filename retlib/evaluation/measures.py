@@ -131,9 +131,9 @@ class Comparison:
         half = special.stdtrit(self.freedom, 0.5 + level / 2) * self.error
         return self.effect - half, self.effect + half
 
-    def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p-value of the hypothesis that the effect is `null`."""
-        return float(2 * special.stdtr(self.freedom, -abs(self._t(null))))
+    def p_value(self) -> float:
+        """Two-sided p-value of the hypothesis that there is no effect."""
+        return float(2 * special.stdtr(self.freedom, -abs(self._t(0.0))))
 
     def p_greater(self, null: float = 0.0) -> float:
         """One-sided p-value of the hypothesis that the effect is at most `null`."""
@@ -322,8 +322,7 @@ def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarra
     groups : array, shape (n,)
         See `precision_at_1`.
     """
-    starts = range(0, len(queries), size)
-    blocks = [slice(start, start + size) for start in starts]
+    blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
     hits = [precision_at_1(queries[b] @ documents[b].T, groups[b]) * len(groups[b]) for b in blocks]
     return sum(hits) / len(queries)
 
