@@ -54,18 +54,12 @@ class TokenVectors(nn.Module):
         self.encoder = encoder
         ids = np.unique(np.linspace(0, len(wordpiece) - 1, SAMPLED).astype(np.int32))
         with torch.no_grad():
-            alone = self._headed(TokenTable(ids, np.arange(len(ids) + 1)))  # (tokens, d)
+            alone = encoder.project(encoder.states(TokenTable(ids, np.arange(len(ids) + 1))))  # (tokens, d)
         self.length = nn.Parameter(alone.square().sum(1).mean().sqrt())
-
-    def _headed(self, table: TokenTable) -> Tensor:
-        states = self.encoder.states(table)
-        # What ranks stays exact where the layers ran in bfloat16.
-        with torch.autocast(states.device.type, enabled=False):
-            return self.encoder.head(states.float())
 
     def vectors(self, table: TokenTable) -> Tensor:
         """The vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32."""
-        return self._headed(table) / self.length
+        return self.encoder.project(self.encoder.states(table)) / self.length
 
 
 @PAIR_MODELS.register("cross-encoder")
