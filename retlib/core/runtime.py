@@ -61,9 +61,9 @@ def threads() -> int:
     return int(value)
 
 
-def set_threads(count: int | None = None) -> int:
-    """Give every numerical library of this process the same number of threads; returns it."""
-    count = count or threads()
+def set_threads() -> int:
+    """Give every numerical library of this process as many threads as `threads` says; returns how many."""
+    count = threads()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
     # Tokenizers fork warnings and their threads are of no use beside ours.
@@ -117,7 +117,7 @@ def device():
     return torch.device(name)
 
 
-def autocast(precision: str, on=None):
+def autocast(precision: str):
     """The context in which matrix products run at `precision` ("float32" or "bfloat16").
 
     A processor that only emulates bfloat16 is slower with it than without, up to several
@@ -126,7 +126,7 @@ def autocast(precision: str, on=None):
     import torch
 
     require_one_of("precision", precision, PRECISIONS)
-    kind = (on or device()).type
+    kind = device().type
     if precision == "float32" or (kind == "cpu" and not has_bfloat16()):
         return contextlib.nullcontext()
     return torch.autocast(kind, dtype=torch.bfloat16)

@@ -38,7 +38,8 @@ def test_every_library_gets_the_same_threads(monkeypatch):
         assert torch.get_num_threads() == 2
         assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "2"
     finally:
-        runtime.set_threads(1)
+        monkeypatch.setenv("RETLIB_THREADS", "1")
+        runtime.set_threads()
     assert torch.get_num_threads() == 1
 
 
@@ -77,10 +78,11 @@ def test_device_is_asked_for_by_name(monkeypatch):
 @pytest.mark.parametrize("able", [True, False])
 def test_autocast_rounds_products_alone_where_the_processor_can(able, monkeypatch):
     monkeypatch.setattr(runtime, "has_bfloat16", lambda: able)
+    monkeypatch.setenv("RETLIB_DEVICE", "cpu")
     left, right = torch.full((1, 1), 1 + 2**-10), torch.ones(1, 1)
     with runtime.autocast("float32"):
         assert (left @ right).dtype == torch.float32
-    with runtime.autocast("bfloat16", torch.device("cpu")):
+    with runtime.autocast("bfloat16"):
         assert (left @ right).dtype == (torch.bfloat16 if able else torch.float32)
         assert (left + right).dtype == torch.float32
     with pytest.raises(SettingError, match="precision = 'half'.*bfloat16, float32"):
