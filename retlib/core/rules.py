@@ -51,9 +51,9 @@ def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
     return check
 
 
-def form(needed: Mapping[str, Rule], others: Mapping[str, Rule] | None = None) -> Rule:
+def form(needed: Mapping[str, Rule], others: Mapping[str, Rule]) -> Rule:
     """A mapping with keys that it needs and others that it may have, whose values each pass the rule of their key."""
-    known = {**needed, **(others or {})}
+    known = {**needed, **others}
 
     def check(name: str, value: Any) -> None:
         keys = f" with the keys {', '.join(needed)}" if needed else ""
