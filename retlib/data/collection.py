@@ -114,7 +114,9 @@ class Collection:
 
     def __post_init__(self) -> None:
         for frame_name, columns in COLUMNS.items():
-            self._check_columns(frame_name, columns)
+            frame = getattr(self, frame_name)
+            missing = [] if frame is None else [column for column in columns if column not in frame]
+            self._check(not missing, f"{frame_name} lacks the column(s) {missing}")
         for frame_name in ("documents", "queries"):
             index = getattr(self, frame_name).index
             repeated = index[index.duplicated()]
@@ -134,13 +136,6 @@ class Collection:
 
     def _check(self, condition: bool, message: str) -> None:
         require(condition, f"collection {self.name!r}: {message}", DataError)
-
-    def _check_columns(self, frame_name: str, columns: tuple[str, ...]) -> None:
-        frame = getattr(self, frame_name)
-        if frame is None:
-            return
-        missing = [column for column in columns if column not in frame.columns]
-        self._check(not missing, f"{frame_name} lacks the column(s) {missing}")
 
     def _check_known(self, frame_name: str, column: str, index: pd.Index) -> None:
         values = getattr(self, frame_name)[column]
