@@ -58,11 +58,12 @@ class TokenizedCollection:
     document_length: int | None
 
     @classmethod
+    @lru_cache(maxsize=12)  # a study asks for the same one for every system and seed
     def of(
         cls, collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
     ) -> TokenizedCollection:
         """A collection as so many tokens of its queries and documents; the last few are kept."""
-        return _tokenized(collection, tokenizer, query_length, document_length)
+        return cls(collection, tokenizer, query_length, document_length)
 
     @cached_property
     def queries(self) -> TokenTable:
@@ -148,9 +149,6 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> 
     """Texts as token rows, cut at a length."""
     table = tokenizer.encode(texts)
     return table if length is None else concatenate([table.segment], length)
-
-
-_tokenized = lru_cache(maxsize=12)(TokenizedCollection)  # a study asks for the same one for every system and seed
 
 
 def _two_parts(first: pd.Series, second: pd.Series, wordpiece: WordPiece, length: int) -> TokenTable:
