@@ -63,10 +63,8 @@ class Pairs:
 
     def take(self, rows: np.ndarray) -> Pairs:
         """The given pairs, in the given order."""
-        labels, groups, log_shares = (
-            None if values is None else values[rows] for values in (self.labels, self.groups, self.log_shares)
-        )
-        return Pairs(self.queries.take(rows), self.documents.take(rows), labels, groups, log_shares)
+        others = (None if values is None else values[rows] for values in (self.labels, self.groups, self.log_shares))
+        return Pairs(self.queries.take(rows), self.documents.take(rows), *others)
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
         """The pairs of a training step: shuffled epochs, see `rows_of_step`."""
