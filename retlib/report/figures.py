@@ -17,6 +17,7 @@ from matplotlib.ticker import LogLocator
 
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS
+from retlib.report.evidence import LEVEL
 from retlib.report.records import called
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
@@ -207,8 +208,8 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
     return figure
 
 
-def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.05) -> Figure:
-    """Every system against every other: row minus column, in points; bold where p < `level` after Holm.
+def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100") -> Figure:
+    """Every system against every other: row minus column, in points; bold where p < `LEVEL` after Holm.
 
     Below it the smallest true difference that a test would have seen in four of five repetitions, one-sided at 5 %.
 
@@ -225,7 +226,7 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100", level: float = 0.0
     for pair in pairs.itertuples():
         i, j = place[pair.a], place[pair.b]
         effects[i, j], effects[j, i] = pair.effect, -pair.effect
-        significant[i, j] = significant[j, i] = pair.p < level
+        significant[i, j] = significant[j, i] = pair.p < LEVEL
     side = 0.46 * len(names) + 1.9
     figure, (axis,) = styled(side + 1.0, side)
     image = differences(axis, effects, significant)
@@ -243,7 +244,6 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
 
     Parameters
     ----------
-    collections : iterable of str
     measures : sequence of str
         R@k, for rising k.
     """

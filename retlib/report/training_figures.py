@@ -256,8 +256,9 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
         left.set_title("ANCE is nowhere better than its start: no time to compare", fontsize=9)
     left.margins(x=0.1, y=0.1)
     _stacks(right, parts)
-    figure.legend(*_named(left), loc="outside lower left", ncols=2, fontsize=8, frameon=False)
-    figure.legend(*_named(right), loc="outside lower right", ncols=3, fontsize=8, frameon=False)
+    for axis, side, columns in ((left, "left", 2), (right, "right", 3)):
+        named = axis.get_legend_handles_labels()
+        figure.legend(*named, loc=f"outside lower {side}", ncols=columns, fontsize=8, frameon=False)
     return figure
 
 
@@ -286,7 +287,3 @@ def _stacks(axis: Axes, parts: pd.DataFrame) -> None:
     axis.set_xticks(places, labels, fontsize=8)
     axis.set(ylabel="seconds, mean over seeds", xlabel="system, documents")
     axis.grid(axis="x", visible=False)
-
-
-def _named(axis: Axes) -> tuple[list, list]:
-    return axis.get_legend_handles_labels()

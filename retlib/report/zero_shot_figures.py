@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from retlib.report.evidence import LEVEL
 from retlib.report.figures import curves, differences, legend, line_styles, styled
 
 
-def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float = 0.05) -> Figure:
-    """Systems (rows) minus a rival on every collection (columns); bold where p < `level`.
+def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
+    """Systems (rows) minus a rival on every collection (columns); bold where p < `LEVEL`.
 
     Parameters
     ----------
@@ -25,7 +26,7 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25", level: float =
     p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
     longest = max(map(len, systems))
     figure, (axis,) = styled(0.62 * len(names) + 1.4 + 0.075 * longest, 0.3 * len(systems) + 2.2)
-    image = differences(axis, effects, p_values < level)
+    image = differences(axis, effects, p_values < LEVEL)
     axis.set_aspect("auto")
     axis.set(xticks=range(len(names)), yticks=range(len(systems)), yticklabels=systems)
     axis.set_xticklabels(names, rotation=30, ha="right")
@@ -55,8 +56,7 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
         axis.set_yticklabels(targets if axis is axes[0] else [])
         axis.title.set_fontsize(10)
         axis.margins(x=0.12)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(kinds), fontsize=9, frameon=False)
+    legend(figure, axes, len(kinds))
     return figure
 
 
