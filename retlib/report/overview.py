@@ -184,9 +184,8 @@ def scale(profile: str, source: str | None) -> str:
     trained = rows.dropna(subset=["seconds"]) if len(rows) else rows
     if trained.empty:
         return ""
-    weights = trained["parameters"].dropna().map(json.loads).map(_weights).dropna()
-    minutes = trained["seconds"].astype(float) / 60
-    layers = trained["parameters"].dropna().map(json.loads).map(_layers).dropna()
+    settings, minutes = trained["parameters"].dropna().map(json.loads), trained["seconds"].astype(float) / 60
+    weights, layers = settings.map(_weights).dropna(), settings.map(_layers).dropna()
     sizes = [f"up to about {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
     spread = " to ".join(f"{each:.0f}" for each in sorted({layers.min(), layers.max()}))
     size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
@@ -301,7 +300,7 @@ def table(ledger: pd.DataFrame) -> HTML:
     """Every claim: its verdict, what decided it, and links to its row among the verdicts and to what tests it."""
     columns = {
         "verdict": lambda row: f"{SIGNS[row.verdict]} {row.verdict}",
-        "part": _part,
+        "part": lambda row: papers()[row.paper].part,
         "data": lambda row: row.fidelity,
         "claim": _statement,
         "what decided, or why it is not tested": _deciding,
@@ -312,10 +311,6 @@ def table(ledger: pd.DataFrame) -> HTML:
     page = as_page(pd.DataFrame(rows, columns=list(columns)), markup=["claim", "tested in"])
     # What the book's tables.js gives a choice of.
     return HTML(f'<div data-filters="verdict,part,data">{page.data}</div>')
-
-
-def _part(row: Any) -> str:
-    return papers()[row.paper].part
 
 
 def _statement(row: Any) -> str:
