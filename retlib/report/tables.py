@@ -62,12 +62,12 @@ def means(
     return table, sorted({*rows["system"][cost > 0]})
 
 
-def shown(table: pd.DataFrame, measure: str = "AP@100") -> pd.DataFrame:
-    """The table that `scores` returns, as a page shows it."""
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The table that `scores` returns of AP@100, as a page shows it."""
     text = {
-        f"{measure} ours": table[measure].map("{:.1f}".format),
+        "AP@100 ours": table["AP@100"].map("{:.1f}".format),
         "95 % interval": [f"{low:.1f} to {high:.1f}" for low, high in zip(table["low"], table["high"], strict=True)],
-        f"{measure} paper": ["" if pd.isna(value) else f"{value:.1f}" for value in table["paper"]],
+        "AP@100 paper": ["" if pd.isna(value) else f"{value:.1f}" for value in table["paper"]],
     }
     return pd.DataFrame({**text, "seeds": table["seeds"], "queries": table["queries"]}, index=table.index)
 
@@ -107,9 +107,7 @@ def recalls(
 
 def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.DataFrame:
     """Quality and time of a question: `system`, `value`, `low`, `high` (points of 100), `median` and `p95` (ms)."""
-    rows = results.rows[results.rows["collection"] == collection]
-    times = rows.pivot_table(index="system", columns="measure", values="value", sort=False)
-    found = []
+    times, found = results.means(collection), []
     for system, row in times[times["latency ms"].notna()].iterrows():
         quality = results.compared(collection, measure, str(system))
         found.append((system, quality.effect, *quality.interval(), row["latency ms"], row["latency p95 ms"]))
@@ -341,7 +339,6 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
 
     Parameters
     ----------
-    table : DataFrame
     anchors : sequence of str
         Names of its rows, so that other pages can link to them.
     markup : sequence of str
