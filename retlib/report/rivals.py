@@ -110,7 +110,6 @@ def standing(found: pd.DataFrame) -> str:
 
 def shown(leads: Mapping[str, pd.DataFrame]) -> HTML:
     """What `against_bm25` returns, a line for each collection."""
-    table = pd.DataFrame({who: found["told"] for who, found in leads.items()}).fillna("")
-    order = list(dict.fromkeys(name for found in leads.values() for name in found.index))
-    table = table.reindex(order).rename_axis("collection").reset_index()
+    table = pd.concat({who: found["told"] for who, found in leads.items()}, axis=1).fillna("")
+    table = table.rename_axis("collection").reset_index()
     return as_page(table, markup=table.columns[1:])
