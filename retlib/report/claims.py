@@ -374,14 +374,11 @@ def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
 
 def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
     """A ledger for printing: evidence as text, one line a claim; of its comparisons the first so many, or all."""
-    shown_of = {name: verdicts[name].map(lambda found: [each.told for each in found]) for name in ("evidence", "given")}
-    texts = [
-        first_few([*found, *(f"given {text}" for text in given)], shown)
-        for found, given in zip(shown_of["evidence"], shown_of["given"], strict=True)
-    ]
-    said = (verdicts["reason"] + verdicts["said"]).tolist()  # it has one of them
-    asked = [[f"as tested: {each}"] if each else [] for each in verdicts["as_tested"]]
-    evidence = ["; ".join([what, *several, *more]) for what, several, more in zip(said, texts, asked, strict=True)]
+    evidence = []
+    for row in verdicts.itertuples():
+        told = [*(each.told for each in row.evidence), *(f"given {each.told}" for each in row.given)]
+        asked = [f"as tested: {row.as_tested}"] * bool(row.as_tested)
+        evidence.append("; ".join([row.reason + row.said, *first_few(told, shown), *asked]))  # it has one of the two
     return verdicts[["claim", "tier", "verdict", "p", "seeds", "fidelity"]].assign(evidence=evidence)
 
 
