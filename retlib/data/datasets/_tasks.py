@@ -127,13 +127,12 @@ def asked(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
         rows += [(text_id(question.text), question.text, passage_id) for question in passage.questions]
     judged = pd.DataFrame(rows, columns=["query_id", "text", "cluster"]).drop_duplicates(["query_id", "cluster"])
     queries = _split(_placed(judged.drop_duplicates("query_id").set_index("query_id")))
-    qrels = judged[["query_id", "cluster"]].set_axis(["query_id", "doc_id"], axis=1).assign(relevance=1)
+    qrels = judged.drop(columns="text").rename(columns={"cluster": "doc_id"}).assign(relevance=1).reset_index(drop=True)
     documents = pd.DataFrame.from_dict(
         {passage_id: (passage.text, passage.title, passage.article) for passage_id, passage in kept.items()},
         orient="index",
         columns=["text", "title", "article"],
     )
-    qrels = qrels.reset_index(drop=True)
     return Collection(name, documents.rename_axis("doc_id"), queries, qrels, provenance=provenance(dataset))
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ir_datasets.datasets.base import Dataset
 
 Ids = Mapping[str, Sequence[str]]  # split (train, dev or test) to the ids of what is in it
+# What parts of a data set are called, and the splits that they are; the first of a split counts.
+PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "test": "test"}
 
 
 @register("antique")
@@ -108,11 +110,10 @@ def splits(one: str) -> dict[str, list[str]]:
         For an unknown id.
     """
     found = {}
-    for split, parts in (("train", ("train",)), ("dev", ("dev", "validation", "valid")), ("test", ("test",))):
-        for part in parts:
-            with suppress(SettingError):
-                _dataset(f"{one}/{part}")
-                found.setdefault(split, [f"{one}/{part}"])
+    for part, split in PARTS.items():
+        with suppress(SettingError):
+            _dataset(f"{one}/{part}")
+            found.setdefault(split, [f"{one}/{part}"])
     _dataset(one)
     return found or {"test": [one]}
 
