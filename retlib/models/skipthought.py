@@ -18,12 +18,12 @@ from retlib.models.retriever import ENCODERS, Architecture
 
 
 def _padded(table: TokenTable, on: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids (rows, longest) with zeros behind, and how many tokens of each row count."""
+    """Token ids (rows, longest) with zeros behind, and which of them are tokens."""
     place = np.arange(max(1, table.lengths.max(initial=0)))
     inside = place[None, :] < table.lengths[:, None]
     ids = np.zeros(inside.shape, dtype=np.int64)
     ids[inside] = table.ids
-    return torch.from_numpy(ids).to(on), torch.from_numpy(table.lengths).to(on)
+    return torch.from_numpy(ids).to(on), torch.from_numpy(inside).to(on)
 
 
 class SkipThoughtEncoder(nn.Module):
@@ -36,9 +36,9 @@ class SkipThoughtEncoder(nn.Module):
 
     def forward(self, table: TokenTable) -> Tensor:
         """Sentence vectors, shape (rows, dimension)."""
-        ids, counts = _padded(table, self.embedding.weight.device)
+        ids, inside = _padded(table, self.embedding.weight.device)
         states, _ = self.gru(self.embedding(ids))  # (rows, longest, dimension)
-        return states[torch.arange(len(ids), device=ids.device), counts - 1]
+        return states[torch.arange(len(ids), device=ids.device), inside.sum(dim=1) - 1]
 
 
 @ENCODERS.register("skip-thought")
@@ -64,11 +64,10 @@ class SkipThought(nn.Module):
         return (self._decode(self.before, state, previous) + self._decode(self.after, state, following)) / 2
 
     def _decode(self, decoder: nn.GRU, state: Tensor, target: TokenTable) -> Tensor:
-        ids, counts = _padded(target, state.device)
+        ids, inside = _padded(target, state.device)
         # The first word is guessed from the state alone, each other from the words before it.
         given = F.pad(self.encoder.embedding(ids[:, :-1]), (0, 0, 1, 0))
         hidden, _ = decoder(given, state[None].contiguous())  # (rows, longest, dimension)
-        inside = torch.arange(ids.shape[1], device=ids.device)[None, :] < counts[:, None]
         # Sampled softmax: the words of the batch are the classes, a small part of the vocabulary.
         classes, labels = torch.unique(ids[inside], return_inverse=True)
         return F.cross_entropy(hidden[inside] @ self.output(classes).T, labels)
