@@ -93,7 +93,11 @@ class TokenizedCollection:
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         if parts and isinstance(self.tokenizer, WordPiece):
             first, second = (frame[part].iloc[rows] for part in parts)
-            return _two_parts(first, second, self.tokenizer, self.document_length or WHOLE)
+            # A passage stands behind each of its sentences, and is tokenized once.
+            places, distinct = pd.factorize(np.asarray(second, dtype=object))
+            behind, separator = self.tokenizer.encode(distinct).take(places), constant(self.tokenizer.sep, len(places))
+            segments = [self.tokenizer.encode(first).segment, separator, behind.segment]
+            return concatenate(segments, self.document_length or WHOLE)
         return tokenize(texts(self.collection, rows), self.tokenizer, self.document_length)
 
     @cached_property
@@ -149,10 +153,3 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> 
     """Texts as token rows, cut at a length."""
     table = tokenizer.encode(texts)
     return table if length is None else concatenate([table.segment], length)
-
-
-def _two_parts(first: pd.Series, second: pd.Series, wordpiece: WordPiece, length: int) -> TokenTable:
-    # A passage stands behind each of its sentences, and is tokenized once.
-    places, distinct = pd.factorize(np.asarray(second, dtype=object))
-    behind = wordpiece.encode(distinct).take(places)
-    return concatenate([wordpiece.encode(first).segment, constant(wordpiece.sep, len(places)), behind.segment], length)
