@@ -89,11 +89,10 @@ class Results:
             self._made[key] = frame, make(frame)
         return self._made[key][1]
 
-    def lines(self, system: str, collection: str, table: str = "") -> pd.DataFrame:
-        """The rows of a system on a collection, or its lines of a table; none where there are none, or no table."""
-        frame = self.tables.get(table, self.rows[:0]) if table else self.rows
-        parts = self.once(("lines", table), frame, lambda each: dict(iter(each.groupby(["system", "collection"]))))
-        return parts.get((system, collection), frame[:0])
+    def lines(self, system: str, collection: str) -> pd.DataFrame:
+        """The rows of a system on a collection; none where there are none."""
+        parts = self.once("lines", self.rows, lambda rows: dict(iter(rows.groupby(["system", "collection"]))))
+        return parts.get((system, collection), self.rows[:0])
 
     def means(self, collection: str) -> pd.DataFrame:
         """Means over seeds on a collection: index system, in the order of recording; a column a measure, and `seconds`.
