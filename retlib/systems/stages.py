@@ -109,7 +109,7 @@ class Stage(Schedule):
     Raises
     ------
     SettingError
-        If a name or an option is not known, or if the negatives or the loss do not fit.
+        If there are no data, if a name or an option is not known, or if the negatives or the loss do not fit.
     """
 
     data: TrainingData | Sequence[TrainingData]
@@ -128,6 +128,7 @@ class Stage(Schedule):
         if self.scale is not None:
             require_positive(self, "scale")
             object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
+        require(len(self.parts) > 0, "data is empty: a stage trains on labels, generated queries or text")
         require_one_of("trains", self.trains, TRAINS)
         wrong = f"token_dropout = {self.token_dropout} is a share, from 0 to below 1"
         require(0 <= self.token_dropout < 1, wrong)

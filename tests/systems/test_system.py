@@ -125,6 +125,8 @@ def test_names_and_options_that_do_not_fit_are_named():
         replace(LABELS, negatives="bm52")
     with pytest.raises(SettingError, match="Valid: depth, n"):
         replace(LABELS, negatives="bm25", options={"k": 1})
+    with pytest.raises(SettingError, match="data is empty"):
+        Stage(data=[], steps=1)
     with pytest.raises(SettingError, match="query encoder alone"):
         replace(LTRE, trains="both")
     with pytest.raises(SettingError, match="one positive"):
