@@ -175,6 +175,11 @@ class Collection:
         """The qrels of one split's queries."""
         return self.qrels[self.qrels["query_id"].isin(self.split(split).index)]
 
+    def relevant(self, split: str | None = None) -> pd.DataFrame:
+        """The qrels that say relevant, of one split's queries or of all."""
+        judged = self.qrels if split is None else self.judgments(split)
+        return judged[judged["relevance"] > 0]
+
     def labelled(self, split: str, label: int | None = 1) -> pd.DataFrame:
         """The labelled pairs of one split; `label` None gives both kinds."""
         if self.pairs is None:
@@ -209,8 +214,7 @@ class Collection:
 
     def statistics(self, split: str = "test") -> pd.DataFrame:
         """Sizes of the task as Gillick 2018, Table 1 gives them, in one row."""
-        judged = self.judgments(split)
-        relevant = judged[judged["relevance"] > 0].groupby("query_id").size()
+        relevant = self.relevant(split).groupby("query_id").size()
         count = {"collection": self.name}
         if self.pairs is not None:
             count["positive training pairs"] = len(self.labelled("train"))

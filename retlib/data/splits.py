@@ -147,7 +147,7 @@ def subsample(collection: Collection, documents: int, queries: int | None = None
     names, is_test = collection.documents.index, collection.queries["split"] == "test"
     wholes = collection.documents.get("passage", pd.Series(names, names))  # document to what stays whole
     test = sorted(collection.queries.index[is_test], key=hash_position)[:queries]
-    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    relevant = collection.relevant()
     is_tested = relevant["query_id"].isin(collection.queries.index[is_test])
     needed = set(wholes[relevant["doc_id"][relevant["query_id"].isin(test)]])
     asked = set() if queries is None else set(wholes[relevant["doc_id"][~is_tested]])
@@ -171,7 +171,7 @@ def answered_within(collection: Collection, part: Collection) -> Collection:
     tell smaller differences apart.
     """
     kept = collection.documents.index.isin(part.documents.index)
-    relevant = collection.qrels[collection.qrels["relevance"] > 0]
+    relevant = collection.relevant()
     lost = relevant["query_id"][~relevant["doc_id"].isin(part.documents.index)]
     tested = (collection.queries["split"] == "test") & collection.queries.index.isin(relevant["query_id"])
     asked = tested & ~collection.queries.index.isin(lost)

@@ -112,8 +112,7 @@ class TokenizedCollection:
 
     def relevant(self, split: str) -> tuple[pd.Index, TokenTable]:
         """The ids of a split's queries, and rows of their relevant documents; queries without any are left out."""
-        queries, qrels = self.collection.split(split).index, self.collection.judgments(split)
-        qrels = qrels[qrels["relevance"] > 0]
+        queries, qrels = self.collection.split(split).index, self.collection.relevant(split)
         query = queries.get_indexer(qrels["query_id"])
         row = self.collection.documents.index.get_indexer(qrels["doc_id"])
         counts = np.bincount(query, minlength=len(queries))

@@ -190,9 +190,8 @@ class SearchDemo:
         return pd.DataFrame(rows, columns=[*FIRST])
 
     def _relevant(self, question: str) -> set[str]:
-        queries, qrels = self.collection.queries, self.collection.qrels
-        same = qrels["query_id"].isin(queries.index[queries["text"] == question])
-        return set(qrels["doc_id"][same & (qrels["relevance"] > 0)])
+        queries, relevant = self.collection.queries, self.collection.relevant()
+        return set(relevant["doc_id"][relevant["query_id"].isin(queries.index[queries["text"] == question])])
 
 
 def demo_of(corpus: str, system: str = "") -> SearchDemo:

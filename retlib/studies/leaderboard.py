@@ -71,8 +71,7 @@ def check(collection: Collection) -> Collection:
     DataError
         If one has none.
     """
-    judged = collection.qrels["query_id"][collection.qrels["relevance"] > 0]
-    splits = set(collection.queries["split"][judged.unique()])
+    splits = set(collection.queries["split"][collection.relevant()["query_id"].unique()])
     for split in ("train", "dev", "test"):
         wrong = f"{collection.name!r} has no {split} questions with a relevant document; a leaderboard needs them"
         require(split in splits, wrong, DataError)
@@ -83,7 +82,8 @@ def as_items(collection: Collection) -> Collection:
     """The labels as pairs of items, as Gillick's encoders are trained: a question is an item as a document is."""
     whole = Labels().collection(collection)
     asked = whole.queries[whole.queries["split"] != "test"]
-    judged = whole.qrels[(whole.qrels["relevance"] > 0) & whole.qrels["query_id"].isin(asked.index)]
+    judged = whole.relevant()
+    judged = judged[judged["query_id"].isin(asked.index)]
     found = asked.loc[judged["query_id"], ["text", "split"]].assign(cluster=judged["doc_id"].array)
     ids = ASKED + judged["query_id"] + "?" + judged["doc_id"]
     queries = found.set_axis(pd.Index(ids, name="query_id"))

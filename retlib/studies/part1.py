@@ -91,7 +91,7 @@ def pools(task: Collection | None) -> list[Target]:
 
 def cluster_sizes(task: Collection) -> pd.DataFrame:
     """How many test queries have how many relevant documents: `collection`, `relevant`, `queries`."""
-    relevant = task.judgments("test").query("relevance > 0").groupby("query_id").size()
+    relevant = task.relevant("test").groupby("query_id").size()
     counts = relevant.value_counts().sort_index()
     return pd.DataFrame({"collection": task.name, "relevant": counts.index, "queries": counts.to_numpy()})
 

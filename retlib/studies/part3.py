@@ -166,7 +166,7 @@ def labelled(targets: Iterable[Target]) -> list[str]:
 def has_labels(collection: Collection) -> bool:
     """Whether a collection has judged queries beside those of its test."""
     others = collection.queries.index[collection.queries["split"] != "test"]
-    relevant = collection.qrels["query_id"][collection.qrels["relevance"] > 0]
+    relevant = collection.relevant()["query_id"]
     return relevant[relevant.isin(others)].nunique() > 1
 
 
@@ -239,8 +239,8 @@ class Panel:
     @property
     def real(self) -> pd.DataFrame:
         """The real queries of the passages, in the form of generated ones."""
-        qrels = self.target.qrels
-        asked = qrels[(qrels["relevance"] > 0) & qrels["doc_id"].isin(self.texts.index)]
+        asked = self.target.relevant()
+        asked = asked[asked["doc_id"].isin(self.texts.index)]
         queries = self.target.queries["text"][asked["query_id"]].to_numpy()
         return pd.DataFrame({"passage_id": asked["doc_id"].to_numpy(), "query": queries})
 
@@ -255,7 +255,7 @@ def panels(
 
 def sampled(target: Collection, count: int) -> pd.Series:
     """The texts of so many passages of a target that real queries ask for, by a hash of their ids."""
-    relevant = target.qrels["doc_id"][target.qrels["relevance"] > 0].unique()
+    relevant = target.relevant()["doc_id"].unique()
     return target.documents["text"][sorted(relevant, key=hash_position)[:count]]
 
 

@@ -109,7 +109,7 @@ def sizes(targets: Sequence[Target]) -> pd.DataFrame:
     """What trains, in the first row, and what is tested on: documents, questions, judgments."""
     rows = []
     for name, part in (("training", targets[0].trains), *((each.test.name, each.test) for each in targets)):
-        judged = part.judgments("test").query("relevance > 0").groupby("query_id").size().mean()
+        judged = part.relevant("test").groupby("query_id").size().mean()
         words = part.documents["text"].str.split().str.len().mean()
         rows.append(
             {
@@ -131,9 +131,7 @@ def followed(targets: Sequence[Target], count: int) -> tuple[str, ...]:
     """The ids of some training queries, the same whenever asked: the first in the order of a hash."""
     if not targets:
         return ()
-    train = targets[0].trains
-    qrels = train.judgments("train")
-    ids = qrels["query_id"][qrels["relevance"] > 0].unique()
+    ids = targets[0].trains.relevant("train")["query_id"].unique()
     return tuple(sorted(ids, key=hash_position)[:count])
 
 

@@ -106,8 +106,7 @@ class Corpus(NamedTuple):
 
     def trains(self, collection: Collection) -> bool:
         """Whether a collection has questions to train on, beside those that judge."""
-        judged = collection.judgments("train")
-        several = judged["query_id"][judged["relevance"] > 0].nunique() > 1
+        several = collection.relevant("train")["query_id"].nunique() > 1
         return several and (collection is self.asked or self.labelled)
 
 
@@ -127,8 +126,7 @@ def corpus(name: str, writer: QueryGenerator, asked: int, hidden: bool, seed: in
     whole = datasets.load(name)
     written = writer.seeded(seed).queries(passages.sample(whole.documents, asked))
     generated = synthetic(question_set(whole.name, True), written, whole.documents, JUDGE)
-    judged = whole.judgments("test")
-    return Corpus(whole, generated, not hidden and bool((judged["relevance"] > 0).any()))
+    return Corpus(whole, generated, not hidden and len(whole.relevant("test")) > 0)
 
 
 def pretrains(tasks: Sequence[str], pages: Articles) -> list[str]:

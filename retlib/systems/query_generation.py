@@ -159,8 +159,7 @@ def labelled_pairs(collection: Collection) -> pd.DataFrame:
         are dev for a tenth of them, chosen by a hash; the collection's own split of the queries is not this one.
     """
     documents = collection.documents
-    judged = pd.concat([collection.judgments(split) for split in ("train", "dev")])
-    judged = judged[judged["relevance"] > 0]
+    judged = pd.concat([collection.relevant(split) for split in ("train", "dev")])
     found = documents.loc[judged["doc_id"]]
     together = found["article"] if "article" in found else found.index.to_series()
     held_out = [hash_position(str(name)) < HELD_OUT for name in together]

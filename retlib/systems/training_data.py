@@ -207,7 +207,7 @@ class Labels(CollectionQueries):
 def _with_dev(collection: Collection) -> Collection:
     """A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids."""
     queries = collection.queries
-    judged = queries["split"][collection.qrels["query_id"][collection.qrels["relevance"] > 0].unique()]
+    judged = queries["split"][collection.relevant()["query_id"].unique()]
     count = int(judged.isin(("train", "dev")).sum())
     require(count > 1, f"collection {collection.name!r} has {count} labelled queries to train on", DataError)
     if "dev" in set(judged):
@@ -223,14 +223,12 @@ def _few(collection: Collection, share: float) -> Collection:
     """A share of the training and of the validation queries that have a relevant document, by a hash of their ids."""
     if share == 1:
         return collection
-    qrels = collection.qrels
-    judged = collection.queries.loc[qrels["query_id"][qrels["relevance"] > 0].unique()]
+    judged = collection.queries.loc[collection.relevant()["query_id"].unique()]
     chosen: set[str] = set(collection.split("test").index)
     for _, names in judged[judged["split"] != "test"].groupby("split").groups.items():
         order = sorted(names, key=hash_position)
         chosen |= set(order[: max(FEWEST, round(share * len(order)))])
-    queries = collection.queries[collection.queries.index.isin(chosen)]
-    return replace(collection, queries=queries, qrels=qrels[qrels["query_id"].isin(chosen)])
+    return collection.part(queries=collection.queries.index.isin(chosen))
 
 
 @dataclass(frozen=True, eq=False)
