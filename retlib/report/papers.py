@@ -35,7 +35,8 @@ SIZES = {
 }
 UNKNOWN = float("nan")
 NOTHING = {
-    "ours": UNKNOWN, "half": UNKNOWN, "seeds": 0, "queries": 0, "candidates": UNKNOWN, "collection": "", "fidelity": "",
+    "ours": UNKNOWN, "half": UNKNOWN, "seeds": 0, "queries": 0, "candidates": UNKNOWN,
+    "system": "", "collection": "", "fidelity": "",
 }  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def numbers(paper: str, profile: str, source: str | None = None) -> pd.DataFrame
         The columns of `printed` for all artefacts that have numbers; `theirs`, the paper's number as text,
         and `ours` with `half` of its 95 % interval (none where nothing is recorded per query), both in
         points of a hundred if the number is a measure and in the paper's unit otherwise; `seeds`,
-        `queries`, `candidates`, `collection` and `fidelity` of ours.
+        `queries`, `candidates`, `system`, `collection` and `fidelity` of ours.
     """
     lines, matched = printed(paper), counterparts(paper)
     lines = lines[lines.groupby("artefact")["value"].transform(lambda values: (values != "").any())]
@@ -167,7 +168,7 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
     candidates = mine.get("candidates", pd.Series(dtype=float)).max() if len(parts) == 1 else UNKNOWN
     return {
         "ours": joined.effect, "half": (high - low) / 2, "seeds": joined.seeds, "queries": joined.queries,
-        "candidates": candidates, "collection": known, "fidelity": joint_fidelity(here),
+        "candidates": candidates, "system": wanted.system, "collection": known, "fidelity": joint_fidelity(here),
     }  # fmt: skip
 
 
@@ -249,9 +250,11 @@ def page(found: pd.DataFrame, artefact: str) -> HTML:
 def table(found: pd.DataFrame, artefact: str) -> pd.DataFrame:
     """One of the paper's tables: "theirs | ours ± half of the 95 % interval", theirs alone without ours."""
     mine = found[found["artefact"] == artefact]
+    here = (mine["collection"] + " (" + mine["fidelity"] + ")").where(mine["collection"] != "", "")
     mine = mine.assign(
         both=[_both(line.theirs, line.ours, line.half) for line in mine.itertuples()],
-        head=mine["place"].map(_heads(mine)),
+        head=_beside(mine["place"], here),
+        row=_beside(mine["row"], mine["system"]),
         metric=[line.metric if line.unit in POINTS else f"{line.metric} ({line.unit})" for line in mine.itertuples()],
     )
     index = ["head", "row"]
@@ -272,14 +275,10 @@ def _both(theirs: str, ours: float, half: float) -> str:
     return f"{theirs or '–'} | {text}"
 
 
-def _heads(mine: pd.DataFrame) -> dict[str, str]:
-    """Place to how a table names it: with the collections that stand for it."""
-    heads = {}
-    for place, part in mine.groupby("place"):
-        used = part[part["collection"] != ""].drop_duplicates("collection")
-        here = " / ".join(f"{line.collection} ({line.fidelity})" for line in used.itertuples())
-        heads[place] = f"{place}\nours: {here}" if here else place
-    return heads
+def _beside(theirs: pd.Series, ours: pd.Series) -> pd.Series:
+    """Names of the paper as a table has them: each with all that stands for it here."""
+    here = theirs.map(ours.groupby(theirs).agg(lambda names: " / ".join(filter(None, names.unique()))))
+    return theirs + ("\nours: " + here).where((here != "") & (here != theirs), "")
 
 
 def against(found: pd.DataFrame) -> Figure:
