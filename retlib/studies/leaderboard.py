@@ -144,6 +144,17 @@ def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, Quer
     return pd.DataFrame(rows)
 
 
+def limits(trials: pd.DataFrame) -> dict[str, list[str]]:
+    """The systems whose best trial of `tune` is at an end of what was tried, and those of which none was better."""
+    ends, alike = "At an edge of what was tried", "No setting better than another"
+    found: dict[str, list[str]] = {ends: [], alike: []}
+    for (_, system), part in trials.groupby(["collection", "system"], sort=False):
+        equal = part[CHOSEN_BY].nunique() == 1
+        if len(part) > 1 and (equal or part["chosen"].iloc[[0, -1]].any()):
+            found[alike if equal else ends].append(system)
+    return {said: list(dict.fromkeys(names)) for said, names in found.items()}
+
+
 def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
     """Systems as a table.
 

@@ -197,7 +197,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     Returns
     -------
     Path
-        Of the folder, from the build folder.
+        Of the folder; from the repository's, if it is within.
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
     shown = Path(whole).name if ":" in whole else whole  # a card is passed on, and a path is this machine's
@@ -210,7 +210,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     _beir.write(corpus.asked, folder / "questions")
     runs.write_trec(system.run(judge, seed), folder / "run.txt", "retlib")
     runs.write_qrels(judge.test.judgments("test"), folder / "qrels.txt")
-    return folder.relative_to(runtime.build_dir())
+    return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder
 
 
 # --- from recorded rows ----------------------------------------------------------------------------
@@ -434,15 +434,15 @@ def in_words(corpus: str, table: pd.DataFrame, others: pd.DataFrame | None) -> s
     """What `recommended` says, as sentences for a page, and who says it."""
     if table.empty:
         return f"**{corpus}**: too few questions to compare on."
+    if others is not None and not len(others):
+        why = "generated questions do not tell which system is best, and no labelled corpus was asked from this start"
+        return f"**{corpus}**: nothing to recommend, since {why}. Some dozens of questions of people would."
     first, near = table.iloc[0], table.index[table["advice"] == NEAR]
     said = f"**{corpus}**: take **{first.name}**"
     if first.name != RIVAL:
         rival = table.loc[RIVAL]
         said += f", {CHOSEN_BY} {first['gain']:+.1f} [{-rival['high']:+.1f}, {-rival['low']:+.1f}] against {RIVAL}"
         if others is not None:
-            who = "generated questions say, alone"
-            if len(others):
-                ahead, corpora = (others[first.name] > 0).sum(), "corpora" if len(others) > 1 else "corpus"
-                who = f"the labels of {len(others)} other {corpora} say, on {ahead} of which it is ahead"
-            said += f", as {who}"
+            ahead, corpora = (others[first.name] > 0).sum(), "corpora" if len(others) > 1 else "corpus"
+            said += f", as the labels of {len(others)} other {corpora} say, on {ahead} of which it is ahead"
     return f"{said}." + (f" As good, as far as can be told: {', '.join(near)}." if len(near) else "")

@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -70,6 +71,14 @@ def test_exact_search_on_real_numbers(k):
     expected_scores, expected = slow_search(VECTORS, QUERIES, k)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
     np.testing.assert_array_equal(rows[:, :10], expected[:, :10])
+
+
+def test_exact_search_finds_the_same_on_several_threads(monkeypatch):
+    alone = index.build("Exact", VECTORS).search(QUERIES, 20)
+    monkeypatch.setenv("RETLIB_THREADS", "2")
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # as where a training searches between two steps
+        found = index.build("Exact", VECTORS).search(QUERIES, 20)
+    assert all(np.array_equal(one, other) for one, other in zip(found, alone, strict=True))
 
 
 def test_exact_search_finds_what_faiss_finds():

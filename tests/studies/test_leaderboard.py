@@ -171,3 +171,11 @@ def test_chains_ahead_of_a_rival_are_counted_alone_and_fused():
         and "*b* on here, is 1.0 points ahead." in alone
     )
     assert fused.startswith("2 chains fused with BM25 1 are significantly ahead") and "and 0 behind" in fused
+
+
+def test_what_is_at_an_edge_of_its_trials_or_alike_in_all_is_told():
+    tried = {"low": [3, 2, 1], "high": [1, 2, 3], "within": [1, 3, 2], "alike": [2, 2, 2], "once": [1]}
+    rows = [("c", name, value, place == values.index(max(values))) for name, values in tried.items()
+            for place, value in enumerate(values)]  # fmt: skip
+    trials = pd.DataFrame(rows, columns=["collection", "system", leaderboard.CHOSEN_BY, "chosen"])
+    assert list(leaderboard.limits(trials).values()) == [["low", "high"], ["alike"]]
