@@ -148,11 +148,13 @@ def limits(trials: pd.DataFrame) -> dict[str, list[str]]:
     """The systems whose best trial of `tune` is at an end of what was tried, and those of which none was better."""
     ends, alike = "At an edge of what was tried", "No setting better than another"
     found: dict[str, list[str]] = {ends: [], alike: []}
-    for (_, system), part in trials.groupby(["collection", "system"], sort=False):
-        equal = part[CHOSEN_BY].nunique() == 1
-        if len(part) > 1 and (equal or part["chosen"].iloc[[0, -1]].any()):
-            found[alike if equal else ends].append(system)
-    return {said: list(dict.fromkeys(names)) for said, names in found.items()}
+    for (collection, system), part in trials.groupby(["collection", "system"], sort=False):
+        name = system if trials["collection"].nunique() == 1 else f"{system} on {collection}"
+        if len(part) > 1 and part[CHOSEN_BY].nunique() == 1:
+            found[alike].append(name)
+        elif len(part) > 2 and part["chosen"].iloc[[0, -1]].any():  # of two each is at an edge
+            found[ends].append(name)
+    return found
 
 
 def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:

@@ -394,7 +394,7 @@ def recommended(results: Results, collection: str, others: pd.DataFrame | None =
     others : DataFrame, optional
         As `elsewhere` returns it, where generated questions judge: a system's gain is its mean on these other corpora,
         and the intervals are those of a further corpus. Without a corpus that has the systems, generated questions
-        order them, and nothing can be told apart.
+        order them, and nothing is recommended.
 
     Returns
     -------
@@ -408,6 +408,8 @@ def recommended(results: Results, collection: str, others: pd.DataFrame | None =
     if others is not None and len(others):
         table["gain"] = others.mean().reindex(table.index)
     table = table.sort_values("gain", ascending=False, kind="stable")
+    if others is not None and not len(others):
+        return table.assign(low=np.nan, high=np.nan, advice=UNKNOWN)
     first = table.index[0]
     if others is None:
         ends = gains(results, collection, first).loc[table.index, ["low", "high"]]

@@ -105,7 +105,9 @@ def test_a_corpus_of_every_shape_goes_through_without_an_edit(tmp_path, shape):
     (advice,) = names["advice"].values()
     judged = names["data"].set_index("questions")["judges"]
     assert judged["own"] == (shape in ("one question", "numeric ids, half of them asked"))
-    assert len(advice) == 0 or list(advice["advice"]).count(BEST) == 1
+    # No labelled corpus was asked from random weights: what generated questions judge recommends nothing.
+    best = 0 if names["judges"].iloc[0] else 1
+    assert len(advice) == 0 or list(advice["advice"]).count(BEST) == best
     assert len(names["experiment"].results.rows) > 0
 
 
@@ -138,7 +140,9 @@ def test_where_no_labelled_corpus_tells_nothing_can_be_told_apart():
     assert your_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
     none = pd.DataFrame({"BM25": []})
     unknown = your_corpus.recommended(results, "mine", none)
-    assert unknown["advice"].tolist() == [BEST, NEAR] and unknown.loc["BM25", "high"] == np.inf
+    assert set(unknown["advice"]) == {UNKNOWN} and unknown[["low", "high"]].isna().all(axis=None)
+    one = pd.DataFrame({"BM25": [0.0], "best": [9.0]}, index=["a"])  # the difference on one corpus has no spread
+    assert your_corpus.recommended(results, "mine", one).loc["BM25", "high"] == np.inf
     assert your_corpus.in_words("mine", unknown, none).startswith("**mine**: nothing to recommend")
 
 
