@@ -197,7 +197,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     Returns
     -------
     Path
-        Of the folder; from the repository's, if it is within.
+        Of the folder, from the one in which the build folder is: a page has no path of this machine.
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
     shown = Path(whole).name if ":" in whole else whole  # a card is passed on, and a path is this machine's
@@ -210,7 +210,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     _beir.write(corpus.asked, folder / "questions")
     runs.write_trec(system.run(judge, seed), folder / "run.txt", "retlib")
     runs.write_qrels(judge.test.judgments("test"), folder / "qrels.txt")
-    return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder
+    return folder.relative_to(runtime.build_dir().parent)
 
 
 # --- from recorded rows ----------------------------------------------------------------------------
