@@ -175,17 +175,16 @@ class Results:
         if not weights:
             return []
         factors = sum(weight**2 for weight in weights), sum(weights) ** 2
-        parts = zip(factors, self._between_seeds(tuple(collections), measure), strict=False)
+        parts = zip(factors, self._between_seeds(tuple(collections), measure, seeds), strict=False)
         return [(factor * variance / seeds, freedom) for factor, (variance, freedom) in parts]
 
-    def _between_seeds(self, collections: tuple[str, ...], measure: str) -> tuple[tuple[float, int], ...]:
-        """`between_seeds` of the systems that have the same seeds; empty where there are no two."""
-        where = collections, measure
+    def _between_seeds(self, collections: tuple[str, ...], measure: str, count: int) -> tuple[tuple[float, int], ...]:
+        """`between_seeds` of the systems that have as many seeds, over those that all have; empty where no two have."""
+        where = collections, measure, count
         if where not in self._variances:
             # A system or a seed that one of the collections lacks has no value in the sum.
             together = sum(self._seed_means(name, measure) for name in collections) / len(collections)
-            seeds = together.notna().sum(axis=1)
-            together = together[seeds == seeds.max()].dropna(axis=1)
+            together = together[together.notna().sum(axis=1) >= count].dropna(axis=1)
             self._variances[where] = between_seeds(together) if min(together.shape) > 1 else ()
         return self._variances[where]
 

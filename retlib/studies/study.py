@@ -45,13 +45,20 @@ class Study:
     measures: Sequence[str]
     depth: int = 1000
 
-    def run(self, experiment: Experiment, only: Mapping[str, Sequence[str]] | None = None) -> None:
+    def run(
+        self,
+        experiment: Experiment,
+        only: Mapping[str, Sequence[str]] | None = None,
+        further_seeds: Sequence[int] = (),
+    ) -> None:
         """Record every system on every target with every seed; what is trained is found again.
 
         Parameters
         ----------
         only : mapping, optional
             System to the names of the tests that it is recorded on, where these are not all.
+        further_seeds : sequence of int
+            Beside the experiment's, for systems that are cheaper than the chapter's others.
         """
         if not experiment.live:
             if names := changed(self.systems, experiment.results.rows):
@@ -65,7 +72,7 @@ class Study:
             return
         targets = [_target(each) for each in self.targets]
         # Seed by seed, so that a study that is stopped has whole seeds. What is not trained has none.
-        seeds = experiment.parameters["seeds"]
+        seeds = list(dict.fromkeys([*experiment.parameters["seeds"], *further_seeds]))
         jobs = [
             (seed if system.trained else 0, name, target)
             for place, (seed, (name, system), target) in enumerate(product(seeds, self.systems.items(), targets))
