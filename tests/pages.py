@@ -24,7 +24,7 @@ def declared(page, parameters, load=None):
     code = [notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "code"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", load or (lambda name: pytest.fail(f"{name} is loaded")))
-        patch.setattr(Study, "run", lambda self, _, only=None: studies.append((self, only or {})))
+        patch.setattr(Study, "run", lambda self, _, only=None, further_seeds=(): studies.append((self, only or {})))
         if load:
             patch.setattr(Experiment, "table", MagicMock())
         for text in code:

@@ -351,3 +351,21 @@ def test_systems_are_compared_in_points_alone_in_pairs_and_across_collections():
         expected = pytest.approx((effect, variance, freedom), rel=1e-3, abs=1e-3)
         assert (found.effect, found.error**2, found.freedom) == expected, given
     assert made.pooled([(1, "A")], ["nowhere"], "AP@100", 3) == []
+
+
+def test_what_seeds_change_is_taken_from_systems_with_as_many():
+    """Two more systems with five seeds tell of the first three what all tell, and of five what they tell alone."""
+    made, noise = Results(), 100 * (0.5 + np.random.default_rng(1).normal(0, 0.02, (4, 5)))
+    for number, count in enumerate((3, 3, 5, 5)):
+        for seed in range(count):
+            numbers = [noise[number, seed] / 100] * 3
+            made.add_queries("quora", "test", f"S{number}", seed, values(numbers), CLUSTERS)
+            made.add_row(**row(f"S{number}", seed, steps=10))
+    noise = pd.DataFrame(noise)
+    for seeds, means in ((3, noise.iloc[:, :3]), (5, noise.iloc[2:])):
+        (alone, freedom), (shared, blocks) = between_seeds(means)
+        expected = [(alone / seeds, freedom), (shared / seeds, blocks)]
+        found = made.pooled([(1, "S2")], ["quora"], "AP@100", seeds)
+        assert np.array(found) == pytest.approx(np.array(expected), rel=1e-3)
+    assert made.compared("quora", "AP@100", "S0", "S2").seeds == 3
+    assert made.compared("quora", "AP@100", "S2", "S3").seeds == 5
