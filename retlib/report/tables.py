@@ -157,6 +157,11 @@ def plus_minus(found: Comparison) -> str:
     return f"{found.effect:.1f} ± {(high - low) / 2:.1f}"
 
 
+def about(value: float) -> str:
+    """A number in two digits, as ``1,400`` or ``0.12``; "" if there is none."""
+    return "" if pd.isna(value) else f"{float(f'{value:.2g}'):,g}"
+
+
 def p_text(value: float) -> str:
     """A p-value as pages show it."""
     # What rounds to the level and is below it says so.

@@ -195,6 +195,44 @@ def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) 
     return pd.DataFrame(rows, columns=[*names, "memory (GB)", "price"])
 
 
+def against_printed(
+    printed: Iterable[tuple[str, str, str, str, int, str]], flops: pd.Series, peaks: Mapping[str, float], gpu: float
+) -> pd.DataFrame:
+    """What papers say that trainings took, beside their work by the formula.
+
+    Parameters
+    ----------
+    printed : iterable of tuple
+        Paper, artefact and row of a printed time (its unit days or hours); the line of `flops` that it is; how many
+        machines, and of which kind.
+    flops : Series
+        Of one training of each line.
+    peaks : mapping
+        Kind of machine to its TFLOP/s.
+    gpu : float
+        TFLOP/s that a training reaches on the GPU to compare with.
+    """
+    rows = []
+    for paper, artefact, row, line, count, kind in printed:
+        table = claims.reported(paper, artefact)
+        times = table[(table["row"] == row) & table["metric"].str.lower().str.contains("time")]
+        (found,) = times.to_dict("records")
+        hours = float(found["value"]) * (24 if found["unit"] == "days" else 1)
+        work = flops[line] / 1e12 / 3600  # at 1 TFLOP/s, in hours
+        rows.append(
+            (
+                claims.papers()[paper].name,
+                row,
+                f"{count} {kind}",
+                hours,
+                work / (hours * count * peaks[kind]),
+                work / gpu,
+            )
+        )
+    names = ["paper", "training", "machines", "hours, as printed", "share of their peak", "hours on the GPU"]
+    return pd.DataFrame(rows, columns=names)
+
+
 def by_chapter(costs: pd.DataFrame) -> pd.DataFrame:
     """Of each chapter (the index) how many trainings, their hours and price, and its dearest line on a GPU.
 

@@ -154,3 +154,13 @@ def test_what_has_become_of_every_setting():
     assert len(found) == len(claims.papers_table("settings"))
     assert set(found["how"]) == {*paper_scale.HOW.values(), "not stated"}
     assert (found["instead"][found["how"] == "not done here"] != "").all()
+
+
+def test_what_papers_say_that_trainings_took_is_set_beside_the_formula():
+    """By hand: 60 hours of 32 chips at 123 TFLOP/s are 8.5e20 operations at their peak."""
+    printed = [("chang2020", "text-4.1", "Transformer | ICT+BFS+WLP", "a line", 32, "chip")]
+    flops = pd.Series({"a line": 0.25 * 60 * 3600 * 32 * 123e12, "another": 1.0})
+    (found,) = paper_scale.against_printed(printed, flops, {"chip": 123}, 123).to_dict("records")
+    assert found["hours, as printed"] == 60 and found["machines"] == "32 chip"
+    assert found["share of their peak"] == pytest.approx(0.25)
+    assert found["hours on the GPU"] == pytest.approx(0.25 * 60 * 32)
