@@ -117,7 +117,8 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
                 "you have": each.have, "you may try": each.tries, "its name": _named(rows, each.system, each.measure),
                 "the rows": _said(gains["effect"], sure), "against": _named(rows, each.rival, each.measure),
                 "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",
-                "median difference": f"{gains['effect'].median():+.1f} {each.measure}", "chapter": each.chapter[:2],
+                "median difference": f"{gains['effect'].median():+.1f} {each.measure}",
+                "trained on": _labels(rows, each), "chapter": each.chapter[:2],
             })  # fmt: skip
     return pd.DataFrame(found)
 
@@ -156,6 +157,14 @@ def _named(rows: Results, system: str, measure: str) -> str:
     begins = system in rows.learned() and not rows.trained(system, measure)
     alone = rows.kinds().get(system) == results.ALONE
     return f"{system} (the public encoder, untrained)" if begins and alone else system
+
+
+def _labels(rows: Results, advice: Advice) -> str:
+    """On how many labelled questions a chapter trains a system, if it trains all on the same ones, and says so."""
+    data = rows.tables.get("data", pd.DataFrame(columns=["collection", "train questions"]))
+    joint = data[data["collection"] == "training"] if "collection" in data else data[:0]
+    trained = len(joint) and rows.trained(advice.system, advice.measure)
+    return f"{joint['train questions'].iloc[0]:,} questions" if trained else ""
 
 
 def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:
