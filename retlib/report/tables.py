@@ -342,6 +342,8 @@ def _cell(value: Any) -> str:
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
     """A table for a page: text wraps, line breaks count, markup and formulas in it are shown as text.
 
+    Collections are called as `retlib.report.records.called` does.
+
     Parameters
     ----------
     anchors : sequence of str
@@ -349,6 +351,8 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     markup : sequence of str
         Columns whose values are HTML already.
     """
+    places = {name: table[name].map(called) for name in ("collection", "corpus", "target") if name in table}
+    table = table.assign(**places)
     cells = {name: table[name].map(_broken if name in markup else _as_text) for name in table}
     safe = table.assign(**cells).rename(columns=_as_text)
     html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")

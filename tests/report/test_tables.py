@@ -257,3 +257,8 @@ def test_a_table_for_a_paper_has_the_best_in_bold_and_no_letter_that_latex_reads
 )
 def test_a_p_value_below_the_level_does_not_look_like_it(p, told):
     assert tables.p_text(p) == told
+
+
+def test_a_page_calls_collections_by_their_names():
+    page = tables.as_page(pd.DataFrame({"collection": ["squad-passages", "mine"], "system": "nfcorpus"})).data
+    assert "<td>SQuAD passages</td>" in page and "<td>mine</td>" in page and "<td>nfcorpus</td>" in page
