@@ -156,7 +156,7 @@ def _named(rows: Results, system: str, measure: str) -> str:
     """A system's name; of a public encoder as it is, that."""
     begins = system in rows.learned() and not rows.trained(system, measure)
     alone = rows.kinds().get(system) == results.ALONE
-    return f"{system} (the public encoder, untrained)" if begins and alone else system
+    return f"{system} (as it is public, without a step of training)" if begins and alone else system
 
 
 def _labels(rows: Results, advice: Advice) -> str:

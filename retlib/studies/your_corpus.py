@@ -405,10 +405,11 @@ def recommended(results: Results, collection: str, others: pd.DataFrame | None =
     table = gains(results, collection)
     if table.empty:
         return table.assign(advice="")
-    if others is not None and len(others):
+    told = others is None or len(others) > 0
+    if others is not None and told:
         table["gain"] = others.mean().reindex(table.index)
     table = table.sort_values("gain", ascending=False, kind="stable")
-    if others is not None and not len(others):
+    if not told:
         return table.assign(low=np.nan, high=np.nan, advice=UNKNOWN)
     first = table.index[0]
     if others is None:
@@ -436,10 +437,10 @@ def in_words(corpus: str, table: pd.DataFrame, others: pd.DataFrame | None) -> s
     """What `recommended` says, as sentences for a page, and who says it."""
     if table.empty:
         return f"**{corpus}**: too few questions to compare on."
-    if others is not None and not len(others):
+    first, near = table.iloc[0], table.index[table["advice"] == NEAR]
+    if first["advice"] != BEST:
         why = "generated questions do not tell which system is best, and no labelled corpus was asked from this start"
         return f"**{corpus}**: nothing to recommend, since {why}. Some dozens of questions of people would."
-    first, near = table.iloc[0], table.index[table["advice"] == NEAR]
     said = f"**{corpus}**: take **{first.name}**"
     if first.name != RIVAL:
         rival = table.loc[RIVAL]

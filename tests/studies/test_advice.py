@@ -78,8 +78,8 @@ def test_what_is_a_point_behind_elsewhere_is_not_only_ahead(monkeypatch):
     assert (mixed, ahead) == (advice.MIXED, advice.AHEAD)
     table = advice.borne_out([every])
     assert (
-        table.loc[0, "its name"] == "A (the public encoder, untrained)"
-        and table.loc[0, "against"] == "B (the public encoder, untrained)"
+        table.loc[0, "its name"] == "A (as it is public, without a step of training)"
+        and table.loc[0, "against"] == "B (as it is public, without a step of training)"
     )
 
 
