@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
+from matplotlib.transforms import Bbox
 
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS
@@ -313,7 +314,19 @@ def tradeoff(
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
     legend(figure, [axis], 3)
+    _apart(axis)
     return figure
+
+
+def _apart(axis: Axes) -> None:
+    """Raise the texts of points that would stand on one another, the lowest first, until none does."""
+    axis.figure.canvas.draw()
+    placed: list[Bbox] = []
+    for text in sorted(axis.texts, key=lambda each: each.get_window_extent().y0):
+        while any(text.get_window_extent().overlaps(other) for other in placed):
+            x, y = text.xyann
+            text.xyann = x, y + 1
+        placed.append(text.get_window_extent())
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:

@@ -1,5 +1,7 @@
 """Figures say what they show: labelled axes, a line or a point for what is given."""
 
+from itertools import combinations
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -249,6 +251,15 @@ def test_a_tradeoff_joins_the_depths_of_a_family():
 def test_a_system_without_a_family_is_one_of_its_own():
     (axis,) = figures.tradeoff(timed()).axes
     assert [text.get_text() for text in axis.texts] == timed()["system"].tolist()
+
+
+def test_names_of_points_that_lie_on_one_another_do_not():
+    points = pd.concat([timed().assign(system=timed()["system"] + f", {each}", median=60 + each) for each in range(3)])
+    (axis,) = figures.tradeoff(points).axes
+    places = [text.get_window_extent() for text in axis.texts]
+    assert not any(one.overlaps(other) for one, other in combinations(places, 2))
+    upward = [text.xyann[1] for text in axis.texts]
+    assert min(upward) == 6 < max(upward)
 
 
 def test_no_two_names_of_a_figure_look_alike():
