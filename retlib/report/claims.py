@@ -416,14 +416,15 @@ def small(verdicts: pd.DataFrame) -> str:
     few = sum(abs(each.effect) < WORTH for each in found)
     told = "Where a claim has no margin, ✓ and ✗ say on which side its effect lies, not how large it is"
     rest = f"{few} {'rests' if few == 1 else 'rest'}" if few else "none rests"
-    return f"{told}: of {len(found)} here {rest} on an effect of less than a point." if found else ""
+    which = f"of {len(found)} such verdict{'s' * (len(found) > 1)} {rest} on an effect of less than a point"
+    return f"{told}: {which}." if found else ""
 
 
 def without_curve(verdicts: pd.DataFrame) -> str:
     """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
     bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
     which = "; ".join(bare["statement"])
-    said = "Of some systems no learning curve was recorded, so that nobody checked whether their training was finished"
+    said = "Of some systems no learning curve was recorded, so that the gate does not know whether their training ended"
     return f"{said}: {which}." if which else ""
 
 

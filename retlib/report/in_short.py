@@ -299,8 +299,8 @@ def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], la
         told = f"**There is none of these{tried} from which on all stay within {WORTH:g} point of {like}"
         return f"{told} on every collection.**\n"
     most = digits.text(max(0.0, *(digits.gap(*pair) for pair in pairs)))
-    told = f"**{name} is the first of these from which on all stay within {WORTH:g} point of {like}"
-    return f"{told}: it is at most {most} behind.**\n"
+    told = f"**The smallest of these that stays, like all larger ones, within {WORTH:g} point of {like}"
+    return f"{told} on every collection is {name}: it is at most {most} behind.**\n"
 
 
 def _tested(sure: Sequence[str], count: int) -> str:
@@ -325,7 +325,8 @@ def _counted(claims: pd.DataFrame) -> list[str]:
     tested = claims[claims["verdict"] != NOT_TESTED]
     seeds, data = sorted(set(tested["seeds"])), [FIDELITY[each] for each in sorted(set(tested["fidelity"]))]
     several = " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]])))
-    scale = f" (seeds: {several}; on {' or '.join(data)})" if seeds else ""
+    shared = ", a comparison with another chapter over those that both have" if len(seeds) > 1 else ""
+    scale = f" (seeds: {several}{shared}; on {' or '.join(data)})" if seeds else ""
     return [f"Of the {len(claims)} claims that rest on this chapter {found}{scale}.\n"]
 
 

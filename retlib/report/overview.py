@@ -43,7 +43,7 @@ from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, 
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
-PLACES = "contradictions within the paper"
+PLACES = "contradictions in the paper, or with another of the four"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
@@ -125,7 +125,8 @@ def unsettled(ledger: pd.DataFrame) -> str:
         if behind > 1 else "",
         small(ledger),
         f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
-        "as a direction where it gives a size: their lines quote the claim after “Of”, and then say what was tested."
+        "as a direction where it gives a size: their lines have the claim in italics, and after “as tested” what "
+        "was tested."
         if narrower.any() else "",
     ]  # fmt: skip
     return " ".join(filter(None, said))

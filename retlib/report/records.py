@@ -74,7 +74,8 @@ BINDINGS = rules.form(
 def called(collection: str) -> str:
     """A collection, or several that were trained on together, in words: ``bindings.yaml`` has names and endings."""
     names, (name, words) = bindings().get("names", {}), _parted(collection)
-    return ", ".join([*(names.get(each, each) for each in name.split(", ")), *words])
+    *others, last = (names.get(each, each) for each in name.split(", "))
+    return ", ".join([f"{', '.join(others)} and {last} together" if others else last, *words])
 
 
 def part_of(collection: str) -> str:

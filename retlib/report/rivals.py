@@ -48,9 +48,9 @@ def against_bm25(
     """
     places = {
         "a chapter's best retriever trained from random weights, alone": (profile, source, results.ALONE),
-        "its best list of one and BM25, fused": (profile, source, results.FUSED),
+        "its best fusion of such a retriever with BM25": (profile, source, results.FUSED),
         "a chapter's best from a public encoder, alone": (beside, "reference", results.ALONE),
-        "its best list of one of these and BM25, fused": (beside, "reference", results.FUSED),
+        "its best fusion of such an encoder with BM25": (beside, "reference", results.FUSED),
     }
     return {who: leads(*where, measures, kind) for who, (*where, kind) in places.items()}
 

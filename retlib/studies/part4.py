@@ -116,7 +116,7 @@ def sizes(targets: Sequence[Target]) -> pd.DataFrame:
                 "collection": name,
                 "documents": len(part.documents),
                 **{f"{split} questions": len(part.split(split)) for split in ("train", "dev", "test")},
-                "relevant/question": round(float(judged), 2),
+                "relevant/test question": round(float(judged), 2),
                 "words/document": round(float(words), 1),
                 "fingerprint": part.fingerprint[:12],
             }

@@ -375,7 +375,10 @@ def spread(moments: pd.DataFrame) -> pd.DataFrame:
     """How many times as long ANCE takes to its best, in seconds and in steps: medians, and the range over seeds."""
     found = to_best(moments)
     found = found[found["outcome"] != NO_GAIN]
-    ratios = {"in seconds": found["ratio"], "in steps": found[f"{ANCE} steps"] / found[f"{LTRE} steps"].clip(lower=1)}
+    ratios = {
+        "ANCE / LTRe, seconds": found["ratio"],
+        "ANCE / LTRe, steps": found[f"{ANCE} steps"] / found[f"{LTRE} steps"].clip(lower=1),
+    }
     rows = found.assign(**ratios).astype(dict.fromkeys(ratios, float)).groupby("documents")
     table = rows[[*ratios]].agg(
         lambda each: f"{each.median():.1f} ({f'{each.min():.1f} to {each.max():.1f}' if len(each) > 1 else 'one seed'})"

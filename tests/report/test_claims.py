@@ -505,7 +505,7 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     found = verdict_on(book, bound)
     assert found["verdict"] == HOLDS and found["evidence"][0].no_curve
     assert claims.without_curve(pd.DataFrame([found])).endswith(
-        "nobody checked whether their training was finished: It is so."
+        "the gate does not know whether their training ended: It is so."
     )
     assert claims.without_curve(pd.DataFrame([{**found, "evidence": []}])) == ""
     kept = results.load("11", "quick")
@@ -1119,8 +1119,8 @@ def test_how_many_signs_are_of_an_effect_below_a_point(book):
     write_claims(book, {name: {"test": "greater", "each": each} for name, each in bound.items()})
     table = claims.verdicts("paper", "quick")
     assert table["verdict"].tolist() == [HOLDS, HOLDS, CONTRADICTED, HOLDS]
-    assert claims.small(table).endswith(": of 3 here 2 rest on an effect of less than a point.")
-    assert claims.small(table[1:2]).endswith(": of 1 here none rests on an effect of less than a point.")
+    assert claims.small(table).endswith(": of 3 such verdicts 2 rest on an effect of less than a point.")
+    assert claims.small(table[1:2]).endswith(": of 1 such verdict none rests on an effect of less than a point.")
     assert claims.small(table[:0]) == ""
 
 
@@ -1130,7 +1130,7 @@ def test_how_many_signs_are_of_an_effect_below_a_point(book):
         ("natural-questions-0.01+added", "Natural Questions sentences, 1 % of the labels, more candidates"),
         ("squad, whole", "SQuAD sentences, all candidates and questions"),
         ("quora", "Quora"),
-        ("squad-passages, nfcorpus", "SQuAD passages, NFCorpus"),
+        ("squad-passages, nfcorpus", "SQuAD passages and NFCorpus together"),
         ("one-of-mine", "one-of-mine"),
     ],
 )

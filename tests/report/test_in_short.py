@@ -275,11 +275,11 @@ def test_a_box_says_what_is_enough(monkeypatch):
     found = on("xy", small=[0.40, 0.60], middle=[0.492, 0.61], large=[0.495, 0.60], whole=[0.5, 0.6])
     asked = {"systems": ["small", "middle", "large", "whole"], "near": "whole"}
     # On x the smallest loses ten points and the next 0.8.
-    told = "**middle is the first of these from which on all stay within 1 point of whole: it is at most 0.80 behind.**"
+    told = "within 1 point of whole on every collection is middle: it is at most 0.80 behind.**"
     assert told in answers(monkeypatch, found, **asked)
     # What stays, and is followed by what does not, may be luck.
     order = ["middle", "small", "large", "whole"]
-    assert "**large is the first" in answers(monkeypatch, found, systems=order, near="whole")
+    assert "on every collection is large: " in answers(monkeypatch, found, systems=order, near="whole")
     few = {**asked, "systems": ["small", "whole"]}
     told = "**There is none of these from which on all stay within 1 point of whole on every collection.**"
     assert told in answers(monkeypatch, found, **few)
