@@ -94,7 +94,8 @@ def test_each_system_of_table_1_has_the_stages_of_its_name():
     systems = part4_pages.declared("42_first_stage")["systems"]
     chains = {name: [stage.negatives for stage in system.stages[1:]] for name, system in systems.items()}
     assert chains == {
-        "Pre-trained": [], "In-batch": ["in-batch"], "Rand Neg": ["random"], "NCE Neg": ["hardest-in-batch"], "BM25 Neg": ["bm25"],
+        "Pre-trained": [],
+        "In-batch": ["in-batch"], "Rand Neg": ["random"], "NCE Neg": ["hardest-in-batch"], "BM25 Neg": ["bm25"],
         "BM25 + Rand Neg": ["bm25+random"], "BM25 -> Rand": ["bm25", "random"],
         "BM25 -> NCE Neg": ["bm25", "hardest-in-batch"], "BM25 -> BM25 + Rand": ["bm25", "bm25+random"],
         "ANCE": ["bm25", "ann"], "LTRe (BM25 Neg)": ["bm25", "retrieved"], "LTRe (ANCE)": ["bm25", "ann", "retrieved"],
