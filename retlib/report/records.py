@@ -74,8 +74,10 @@ BINDINGS = rules.form(
 def called(collection: str) -> str:
     """A collection, or several that were trained on together, in words: ``bindings.yaml`` has names and endings."""
     names, (name, words) = bindings().get("names", {}), _parted(collection)
-    *others, last = (names.get(each, each) for each in name.split(", "))
-    return ", ".join([f"{', '.join(others)} and {last} together" if others else last, *words])
+    parts = name.split(", ")
+    *others, last = (names.get(each, each) for each in parts)
+    together = others and {*parts} <= {*names}
+    return ", ".join([f"{', '.join(others)} and {last} together" if together else ", ".join([*others, last]), *words])
 
 
 def part_of(collection: str) -> str:

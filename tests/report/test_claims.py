@@ -1131,6 +1131,7 @@ def test_how_many_signs_are_of_an_effect_below_a_point(book):
         ("squad, whole", "SQuAD sentences, all candidates and questions"),
         ("quora", "Quora"),
         ("squad-passages, nfcorpus", "SQuAD passages and NFCorpus together"),
+        ("nfcorpus, generated questions", "NFCorpus, generated questions"),
         ("one-of-mine", "one-of-mine"),
     ],
 )
