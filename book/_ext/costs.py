@@ -34,15 +34,16 @@ HEAD = (
 
 def costs(profile: str) -> list[tuple[str, ...]]:
     """A row for each chapter that needs data: as `HEAD` has it; what no published row tells stays empty."""
-    root, found = runtime.root(), []
+    root, found, trained = runtime.root(), [], []
     sizes = catalogue.table().set_index("name")["size"].str.removesuffix(" MB")
     for name, entry in notebook_files.read_yaml(root / "notebooks" / "profiles" / f"{profile}.yaml").items():
         if isinstance(entry, dict) and (needs := entry.get("needs")):
             megabytes = sum(float(sizes[each]) for each in needs)
-            recorded = results.load(name, profile, "reference")
+            if recorded := results.load(name, profile, "reference"):
+                trained.append(recorded.rows)
             found.append((f"{{doc}}`../notebooks/{name}`", ", ".join(needs), f"{megabytes:.0f}", *_trained(recorded)))
-    hours = sum(float(row[-1]) for row in found if row[-1])
-    return [*found, ("all of these, at least", *[""] * (len(HEAD) - 2), f"{hours:.0f}")]
+    every = _together(pd.concat(trained)) if trained else 0
+    return [*found, ("all of these", *[""] * (len(HEAD) - 2), f"{every / 3600:.0f}")]
 
 
 def _trained(recorded: results.Results | None) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def _together(rows: pd.DataFrame) -> float:
     that is trained for several collections counts once.
     """
     quickest: dict[tuple[str, ...], float] = {}
-    known = rows.reindex(columns=["parameters", "seed", "seconds"]).dropna()
+    known = rows.reindex(columns=["parameters", "seed", "seconds"]).dropna().query("seconds > 0")
     for told, seed, seconds in known.itertuples(index=False):
         settings = json.loads(told)
         settings = settings.get("reader", settings)

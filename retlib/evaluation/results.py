@@ -157,7 +157,7 @@ class Results:
     def pooled(
         self, terms: Iterable[tuple[float, str]], collections: Sequence[str], measure: str, seeds: int
     ) -> list[tuple[float, float]]:
-        """The variance over seeds of a weighted sum of systems, from all trained systems of the experiment.
+        """The variance over seeds of a weighted sum of systems, from all trained ones of the experiment with as many.
 
         For `retlib.evaluation.measures.average`: the two parts that `retlib.evaluation.measures.between_seeds` finds,
         each with its weight, over the number of seeds; points of a hundred.

@@ -323,10 +323,12 @@ def _apart(axis: Axes) -> None:
     axis.figure.canvas.draw()
     placed: list[Bbox] = []
     for text in sorted(axis.texts, key=lambda each: each.get_window_extent().y0):
-        while any(text.get_window_extent().overlaps(other) for other in placed):
+        box = text.get_window_extent()
+        while under := [other.y1 for other in placed if box.overlaps(other)]:
+            rise = max(under) - box.y0 + 1  # pixels
             x, y = text.xyann
-            text.xyann = x, y + 1
-        placed.append(text.get_window_extent())
+            text.xyann, box = (x, y + rise * 72 / axis.figure.dpi), box.translated(0, rise)
+        placed.append(box)
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:

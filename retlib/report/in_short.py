@@ -168,9 +168,10 @@ class Shown:
         mine = found.rows[found.rows["measure"] == self.measure]
         sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
         among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
-        count = mine.groupby("system")["seed"].nunique().max()
-        several = f", {'geometric ' * bool(self.unit)}means over {count} seeds"
-        seeds = several if count > 1 else ", one seed" * (count == 1 and not self.unit)
+        counts = mine[mine["system"].isin(self.systems) | bool(self._chosen)].groupby("system")["seed"].nunique()
+        several = _span(counts[counts > 1], str) if (counts > 1).any() else ""
+        several = f", {'geometric ' * bool(self.unit)}means over {several} seeds" * bool(several)
+        seeds = several or ", one seed" * (len(counts) > 0 and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
         return f"{self.heading or self.measure}{of}{best} ({self.unit or POINTS}{seeds}{among}):\n"
@@ -325,8 +326,7 @@ def _counted(claims: pd.DataFrame) -> list[str]:
     tested = claims[claims["verdict"] != NOT_TESTED]
     seeds, data = sorted(set(tested["seeds"])), [FIDELITY[each] for each in sorted(set(tested["fidelity"]))]
     several = " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]])))
-    shared = ", a comparison with another chapter over those that both have" if len(seeds) > 1 else ""
-    scale = f" (seeds: {several}{shared}; on {' or '.join(data)})" if seeds else ""
+    scale = f" (seeds: {several}; on {' or '.join(data)})" if seeds else ""
     return [f"Of the {len(claims)} claims that rest on this chapter {found}{scale}.\n"]
 
 

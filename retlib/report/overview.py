@@ -108,7 +108,8 @@ def unsettled(ledger: pd.DataFrame) -> str:
     against = sum(map(leans_against, opened.itertuples()))
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
-    narrower = ledger["as_tested"][ledger["verdict"].isin(DECIDED)].astype(bool)
+    notes = ledger["as_tested"][ledger["verdict"].isin(DECIDED)]
+    narrower = notes.astype(bool) & ~notes.str.startswith("as said")
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
     behind = sum(bool({*rivals.BM25} & {*decisive(row).names[1:]}) for row in contradicted.itertuples())
     said = [

@@ -159,7 +159,8 @@ def plus_minus(found: Comparison) -> str:
 
 def about(value: float) -> str:
     """A number in two digits, as ``1,400`` or ``0.12``; "" if there is none."""
-    return "" if pd.isna(value) else f"{float(f'{value:.2g}'):,g}"
+    rounded = float(f"{value:.2g}")
+    return "" if pd.isna(value) else f"{rounded:,.0f}" if abs(rounded) >= 10 else f"{rounded:g}"
 
 
 def p_text(value: float) -> str:
@@ -351,8 +352,8 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     markup : sequence of str
         Columns whose values are HTML already.
     """
-    places = {name: table[name].map(called) for name in ("collection", "corpus", "target") if name in table}
-    table = table.assign(**places)
+    places = [name for name in ("collection", "corpus", "target") if name in table]
+    table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
     cells = {name: table[name].map(_broken if name in markup else _as_text) for name in table}
     safe = table.assign(**cells).rename(columns=_as_text)
     html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")

@@ -196,40 +196,29 @@ def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) 
 
 
 def against_printed(
-    printed: Iterable[tuple[str, str, str, str, int, str]], flops: pd.Series, peaks: Mapping[str, float], gpu: float
+    printed: Iterable[tuple[str, str, str, str, Work, int, str]], peaks: Mapping[str, float], gpu: float
 ) -> pd.DataFrame:
     """What papers say that trainings took, beside their work by the formula.
 
     Parameters
     ----------
     printed : iterable of tuple
-        Paper, artefact and row of a printed time (its unit days or hours); the line of `flops` that it is; how many
+        Paper, artefact, row and metric of a printed time (its unit days or hours); the work that it is of; how many
         machines, and of which kind.
-    flops : Series
-        Of one training of each line.
     peaks : mapping
         Kind of machine to its TFLOP/s.
     gpu : float
         TFLOP/s that a training reaches on the GPU to compare with.
     """
     rows = []
-    for paper, artefact, row, line, count, kind in printed:
+    for paper, artefact, row, metric, of, count, kind in printed:
         table = claims.reported(paper, artefact)
-        times = table[(table["row"] == row) & table["metric"].str.lower().str.contains("time")]
-        (found,) = times.to_dict("records")
+        (found,) = table[(table["row"] == row) & (table["metric"] == metric)].to_dict("records")
         hours = float(found["value"]) * (24 if found["unit"] == "days" else 1)
-        work = flops[line] / 1e12 / 3600  # at 1 TFLOP/s, in hours
-        rows.append(
-            (
-                claims.papers()[paper].name,
-                row,
-                f"{count} {kind}",
-                hours,
-                work / (hours * count * peaks[kind]),
-                work / gpu,
-            )
-        )
-    names = ["paper", "training", "machines", "hours, as printed", "share of their peak", "hours on the GPU"]
+        work = of.flops / 1e12 / 3600  # at 1 TFLOP/s, in hours
+        reached = work / (hours * count * peaks[kind])
+        rows.append((claims.papers()[paper].name, row, metric, f"{count} {kind}", hours, reached, work / gpu))
+    names = ["paper", "row", "time", "machines", "hours, as printed", "share of their peak", "hours on the GPU"]
     return pd.DataFrame(rows, columns=names)
 
 

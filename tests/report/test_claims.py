@@ -505,7 +505,7 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     found = verdict_on(book, bound)
     assert found["verdict"] == HOLDS and found["evidence"][0].no_curve
     assert claims.without_curve(pd.DataFrame([found])).endswith(
-        "the gate does not know whether their training ended: It is so."
+        "the gate does not know whether they still learned: It is so."
     )
     assert claims.without_curve(pd.DataFrame([{**found, "evidence": []}])) == ""
     kept = results.load("11", "quick")

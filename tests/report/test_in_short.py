@@ -70,10 +70,10 @@ def test_a_chapter_without_claims_tells_what_its_rows_have(nothing):
 def test_what_is_trained_is_told_before_what_is_not(nothing):
     found = recorded(BM25=[0.5], RM3=[0.9])
     found.add_row(
-        experiment="e", system="A", collection="c", split="test", measure="RR@10", value=0.4, seed=0, seconds=3.0
+        experiment="e", system="ANCE", collection="c", split="test", measure="RR@10", value=0.4, seed=0, seconds=3.0
     )
     box = in_short.box(lambda: nothing, lambda _, profile=None: found, "42_first_stage")
-    assert "*c*: A **40.0**; BM25 **50.0**" in box and "best and worst of what is trained" in box
+    assert "*c*: ANCE **40.0**; BM25 **50.0**" in box and "best and worst of what is trained" in box
 
 
 def test_values_of_a_table_are_told_in_their_unit(nothing):

@@ -1,6 +1,7 @@
 """Studies: settings that validation chooses, learning curves, and which systems a parameter names."""
 
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from retlib.evaluation.measures import evaluate
 from retlib.evaluation.results import as_json
 from retlib.retrieval.lexical import BM25, TfIdf
 from retlib.studies.part1 import bag_of_words, pairs
-from retlib.studies.study import best, changed, chosen, learning_curves, names_of, some_names, tune
+from retlib.studies.study import Study, best, changed, chosen, learning_curves, names_of, some_names, tune
 from retlib.systems.compose import Lexical
 from retlib.systems.system import System, Target, fit
 from retlib.training import trainer
@@ -138,3 +139,11 @@ def test_a_setting_that_came_later_is_off_in_rows_from_before():
         rows["parameters"] = rows["parameters"].str.replace(later, "")
     assert changed({"bag": BAG}, rows) == []
     assert changed({"bag": BAG.with_last(options={"corrected": True})}, rows) == ["bag"]
+
+
+def test_some_systems_are_recorded_with_further_seeds(toy):
+    seen = []
+    desk = MagicMock(live=True, parameters={"seeds": [0]})
+    desk.measure = lambda name, test, seed, make, measures: seen.append((name, seed))
+    Study({"bag": BAG, "BM25": Lexical(BM25())}, [toy], ["AP@100"]).run(desk, further_seeds=[1, 0])
+    assert seen == [("bag", 0), ("BM25", 0), ("bag", 1)]

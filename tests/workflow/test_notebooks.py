@@ -375,3 +375,9 @@ def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_m
     assert notebooks.resources("x", "laptop") == notebooks.resources("x", "mine") == {"mem_mb": 12_000, "runtime": 120}
     least = {"mem_mb": notebooks.LEAST_MEMORY, "runtime": notebooks.LEAST_MINUTES}
     assert notebooks.resources("no rows", "laptop") == least
+
+
+def test_other_seeds_take_the_place_of_further_ones_too():
+    given = notebooks.plan(ROOT, "laptop")["33_ablations"].parameters
+    asked = notebooks.plan(ROOT, "laptop", seeds=[0])["33_ablations"].parameters
+    assert given["further_seeds"] and (asked["seeds"], asked["further_seeds"]) == ([0], [])

@@ -47,4 +47,5 @@ def test_a_page_is_drawn_from_published_rows(profile, name, monkeypatch, shell):
 @pytest.mark.parametrize(("profile", "name"), RECORDED, ids=map(" ".join, RECORDED))
 def test_a_profile_says_the_seeds_of_its_published_rows(profile, name):
     rows = pd.read_parquet(results.reference_folder(profile, name) / "rows.parquet", columns=["seed"])
-    assert set(rows["seed"]) <= set(plan(ROOT, profile)[name].parameters["seeds"])
+    parameters = plan(ROOT, profile)[name].parameters
+    assert set(rows["seed"]) <= {*parameters["seeds"], *parameters.get("further_seeds", ())}
