@@ -35,6 +35,7 @@ from retlib.report.claims import (
     tested_in,
 )
 from retlib.report.evidence import WORTH
+from retlib.report.gate import NOISE, endings
 from retlib.report.records import called
 from retlib.report.tables import means, stated
 
@@ -86,7 +87,8 @@ def box(
         values += listed if answers else []
     found += [MEANT] * any(SIGNIFICANT in each for each in found)
     folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
-    lines = [*found, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
+    short = _short_of_steps(rows(chapter)) if shows else []
+    lines = [*found, *short, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
 
 
@@ -313,6 +315,21 @@ def _tested(sure: Sequence[str], count: int) -> str:
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
     """The least and the greatest, or one where they look alike."""
     return " to ".join(dict.fromkeys(map(text, (min(values), max(values)))))
+
+
+def _short_of_steps(found: Results | None) -> list[str]:
+    """A line on the retrievers that still learned when their steps ended, as the gate has it; where not on all."""
+    curves = None if found is None else found.tables.get("learning")
+    ends = {} if curves is None else endings(curves)
+    kinds = found.kinds() if ends else {}
+    alone = dict.fromkeys(system for system, _ in ends if kinds.get(system, ALONE) == ALONE)
+    told = []
+    for name in alone:
+        rises = {place: end.rise > NOISE for (system, place), end in ends.items() if system == name}
+        where = " and ".join(called(place) for place, rising in rises.items() if rising)
+        told += [f"*{name}*" + f" ({where})" * (not all(rises.values()))] if where else []
+    said = "Still learning when their steps ended, by validation, so that more steps would raise them"
+    return [f"{said}: {'; '.join(told)}.\n"] if told else []
 
 
 def _counted(claims: pd.DataFrame) -> list[str]:

@@ -298,3 +298,17 @@ def test_a_box_says_among_how_many_documents(monkeypatch):
 def test_times_are_told_by_geometric_means(monkeypatch):
     box = answers(monkeypatch, recorded(slow=[1.0, 4.0], quick=[1.0, 1.0]), systems=["slow", "quick"], unit="seconds")
     assert "slow **2**; quick **1**" in box and "geometric means over 2 seeds" in box
+
+
+def test_a_box_says_who_still_learned(monkeypatch):
+    """The best of the last fifth of a hundred steps against the best before: a rise of 2.0, and one of 0.5."""
+    found = on("xy", A=[0.5, 0.6], B=[0.4, 0.5], C=[0.4, 0.5])
+    curves = {("A", "x"): 52.0, ("A", "y"): 50.5, ("B", "x"): 52.0, ("B", "y"): 52.0, ("C", "x"): 50.5}
+    lines = [
+        (*where, 0, step, score) for where, end in curves.items() for step, score in ((0, 40.0), (80, 50.0), (100, end))
+    ]
+    table = pd.DataFrame(lines, columns=["system", "collection", "seed", "step", "score"])
+    assert "Still learning" not in answers(monkeypatch, found, systems=["A", "B"])
+    found.tables["learning"] = table.assign(kept=table["step"] == 100)
+    box = answers(monkeypatch, found, systems=["A", "B"])
+    assert "Still learning when their steps ended" in box and "raise them: *A* (x); *B*.\n" in box
