@@ -47,6 +47,8 @@ PLACES = "contradictions in the paper, or with another of the four"
 DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
+# Points of the figure of effects that have a number, and a line below it.
+FURTHEST = 6
 # Tiles in a row, as many as a phone shows at once.
 ABREAST = 15
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
@@ -91,9 +93,10 @@ def told(
     where = link("#" + BESIDE, "each collection")
     head = f"Against BM25, of words or of stems, the better that is recorded; each by one measure ({where} names it):\n"
     sentences = [
+        unsettled(ledger),
         "\n".join([head, *against]) if against else "",
         scale(profile, source),
-        unsettled(ledger),
+        power(ledger),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
         "the others on a subset of it." if len(rest) else "",
         f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'which')})."
@@ -103,7 +106,7 @@ def told(
 
 
 def unsettled(ledger: pd.DataFrame) -> str:
-    """Why claims are open, and what it means that one is contradicted: sentences, "" where every claim holds."""
+    """Why claims are open, and what it means that one is contradicted: paragraphs, "" where every claim holds."""
     opened = ledger[ledger["verdict"] == INCONCLUSIVE]
     against = sum(map(leans_against, opened.itertuples()))
     untested = ledger[ledger["verdict"] == NOT_TESTED]
@@ -112,13 +115,19 @@ def unsettled(ledger: pd.DataFrame) -> str:
     narrower = notes.astype(bool) & ~notes.str.startswith("as said")
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
     behind = sum(bool({*rivals.BM25} & {*decisive(row).names[1:]}) for row in contradicted.itertuples())
-    said = [
+    why = [
         f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
         f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "
-        "one that is not significant." if len(opened) else "",
+        "one that is not significant."
+        if len(opened)
+        else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that were still improving when their "
         f"training ended, or that are not as good as the claim presupposes; for {len(untested) - unfit} there was no "
-        "data, or no outcome that could speak against them." if len(untested) else "",
+        "data, or no outcome that could speak against them."
+        if len(untested)
+        else "",
+    ]
+    what = [
         "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
         "chapter says why, as far as we know."
         if len(contradicted) else "",
@@ -130,7 +139,19 @@ def unsettled(ledger: pd.DataFrame) -> str:
         "was tested."
         if narrower.any() else "",
     ]  # fmt: skip
-    return " ".join(filter(None, said))
+    return "\n\n".join(filter(None, (" ".join(filter(None, said)) for said in (why, what))))
+
+
+def power(ledger: pd.DataFrame) -> str:
+    """How comparisons are tested, and how small a difference half of them would have seen: a sentence, or ""."""
+    found = [each for row in ledger.itertuples() for each in row.evidence if not each.ratio and not each.step]
+    seen = pd.Series([each.smallest for each in found], dtype=float).dropna()
+    return (
+        "Each comparison is a paired t-test over questions and seeds, corrected over its paper (Holm). Before the "
+        f"correction half of the {len(seen)} in points would have seen a true difference of {seen.median():.1f} points "
+        "or less in four of five repetitions."
+        if len(seen) else ""
+    )  # fmt: skip
 
 
 def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
@@ -272,30 +293,64 @@ def paper_effect(values: str) -> float:
 def effects(ledger: pd.DataFrame) -> Figure:
     """The papers' effects against ours: for each claim that one system is better than another, the mean A - B.
 
-    Both in points of 100 of the claim's measure, means over the comparisons that the claim makes in points.
-    Claims about counts are left out, and those that are not tested.
+    The numbers are those of `furthest`.
     """
-    said, tables = papers_table("claims").set_index("id"), papers_table("tables")
     figure, (axis,) = styled(6.4, 5.2)
-    shown = ledger[ledger["claim"].map(said["direction"]).str.fullmatch("A > B") & (ledger["verdict"] != NOT_TESTED)]
-    shown = shown[~shown["claim"].map(said["metric"]).str.startswith("#")]
-    fractions = set(tables["paper"][tables["unit"] == "fraction"])  # papers that give measures between 0 and 1
+    shown = _both(ledger)
     for verdict, part in shown.groupby("verdict"):
-        theirs = part["claim"].map(said["paper_values"]).map(paper_effect)
-        theirs *= np.where(part["paper"].isin(fractions), 100, 1)
-        ours = part["evidence"].map(lambda found: np.mean([each.a - each.b for each in found if not each.ratio]))
-        axis.scatter(theirs, ours, s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
+        axis.scatter(part["theirs"], part["ours"], s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
     axis.axhline(0, color="0.4", linewidth=0.8)
-    axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--")
+    axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--", label="as large as in the paper")
     axis.set_xscale("symlog", linthresh=1)
     axis.set_yscale("symlog", linthresh=1)
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_formatter("{x:g}")
     axis.set(xlabel="A minus B in the paper (points of 100)", ylabel="A minus B here (points of 100)")
-    where = {"xycoords": "axes fraction", "ha": "right", "color": "0.4", "fontsize": 8}
-    axis.annotate("as large as in the paper", (0.97, 0.9), **where)
     axis.legend(frameon=False)
+    axis.autoscale_view()
+    points = axis.transData.transform(shown[["theirs", "ours"]])
+    for number, row in enumerate(_furthest(shown).itertuples(), start=1):
+        # Away from the nearest of the others.
+        away = axis.transData.transform((row.theirs, row.ours)) - points
+        away = away[away.any(axis=1)]
+        near = away[np.hypot(*away.T).argmin()] if len(away) else np.ones(2)
+        at = 10 * near / np.hypot(*near)
+        axis.annotate(
+            str(number), (row.theirs, row.ours), at, textcoords="offset points", ha="center", va="center", fontsize=9
+        )
     return figure
+
+
+def furthest(ledger: pd.DataFrame) -> HTML:
+    """The claims whose effects here fall furthest below the paper's, by their numbers in the figure of `effects`."""
+    lines = []
+    for row in _furthest(_both(ledger)).itertuples():
+        claim = link(f"{papers()[row.paper].pages['verdicts']}.html#{row.claim}", row.statement)
+        said = f"{row.ours:+.1f} points here, {row.theirs:+.1f} in the paper"
+        lines.append(f"<li>{SIGNS[row.verdict]} {claim}: {said}</li>")
+    return HTML(f"<ol>{''.join(lines)}</ol>")
+
+
+def _both(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Claims that A is better than B, with the mean A - B `theirs` and `ours`, in points of 100 of their measure.
+
+    Means over the comparisons that a claim makes in points. Claims about counts are left out, and those that are not
+    tested, and those of which the paper prints no such numbers.
+    """
+    said, tables = papers_table("claims").set_index("id"), papers_table("tables")
+    shown = ledger[ledger["claim"].map(said["direction"]).str.fullmatch("A > B") & (ledger["verdict"] != NOT_TESTED)]
+    shown = shown[~shown["claim"].map(said["metric"]).str.startswith("#")]
+    fractions = set(tables["paper"][tables["unit"] == "fraction"])  # papers that give measures between 0 and 1
+    theirs = shown["claim"].map(said["paper_values"]).map(paper_effect)
+    theirs *= np.where(shown["paper"].isin(fractions), 100, 1)
+    ours = shown["evidence"].map(lambda found: np.mean([each.a - each.b for each in found if not each.ratio]))
+    return shown.assign(theirs=theirs, ours=ours).dropna(subset=["theirs", "ours"])
+
+
+def _furthest(shown: pd.DataFrame) -> pd.DataFrame:
+    """Of `_both` the claims whose effect here is furthest below the paper's."""
+    order = (shown["ours"] - shown["theirs"]).sort_values(kind="stable").index
+    return shown.loc[order].head(FURTHEST)
 
 
 def table(ledger: pd.DataFrame) -> HTML:

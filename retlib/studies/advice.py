@@ -14,6 +14,7 @@ from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.report.evidence import LEVEL, WORTH
+from retlib.report.records import called
 
 # What the rows say of an advice.
 AHEAD, BEHIND, MIXED, UNSEEN = "ahead", "behind", "mixed", "no difference seen"
@@ -162,9 +163,14 @@ def _named(rows: Results, system: str, measure: str) -> str:
 def _labels(rows: Results, advice: Advice) -> str:
     """On how many labelled questions a chapter trains a system, if it trains all on the same ones, and says so."""
     data = rows.tables.get("data", pd.DataFrame(columns=["collection", "train questions"]))
-    joint = data[data["collection"] == "training"] if "collection" in data else data[:0]
-    trained = len(joint) and rows.trained(advice.system, advice.measure)
-    return f"{joint['train questions'].iloc[0]:,} questions" if trained else ""
+    known = data.set_index("collection")["train questions"] if "collection" in data else pd.Series(dtype=int)
+    if "training" not in known or not rows.trained(advice.system, advice.measure):
+        return ""
+    each = known.drop("training")[
+        lambda counts: (counts > 0) & (counts.cumsum() <= known["training"])
+    ]  # what trains is first
+    parts = ", ".join(f"{called(name)} {count:,}" for name, count in each.items())
+    return f"{known['training']:,} questions" + f" ({parts})" * (len(each) > 1)
 
 
 def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:

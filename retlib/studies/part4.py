@@ -19,7 +19,6 @@ from retlib.data.splits import answered_within, hash_position, subsample, union
 from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index
-from retlib.retrieval.index import EXACT
 from retlib.studies.experiment import ENCODER, Experiment, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import TRAINS, Stage
@@ -260,12 +259,13 @@ def _projected(vectors: np.ndarray) -> np.ndarray:
 
 
 def record_sizes(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
-    """How large each system's index is over all training documents, under every collection that is tested on."""
+    """How large each system's index is over all training documents, and the code of one, under every collection."""
     for seed, (name, system) in _jobs(experiment, systems):
         train = targets[0].trains
         retriever = fit(system, train, seed)
-        size = indexed(retriever, retriever.reads(train), system.index, system.search).size_bytes
-        _record(experiment, name, targets, {"index bytes": size}, seed)
+        made = indexed(retriever, retriever.reads(train), system.index, system.search)
+        sizes = {"index bytes": made.size_bytes, "bytes a document": index.vector_bytes(system.index, made.dimension)}
+        _record(experiment, name, targets, sizes, seed)
 
 
 def record_costs(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
@@ -294,9 +294,7 @@ def _record(
         experiment.record(name, target.test.name, measure, value, seed)
 
 
-def index_table(
-    experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]], documents: int
-) -> pd.DataFrame:
+def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
     """Table 3 of the paper with our numbers, means over seeds; beside each index the bytes that it keeps of a document.
 
     Parameters
@@ -304,16 +302,13 @@ def index_table(
     rows : mapping
         Factory to the names of two systems: searched through this index before training, and trained with it, which
         may be missing.
-    documents : int
-        In an index.
     """
     mean, found = experiment.results.means(collection).reindex(name for pair in rows.values() for name in pair), []
-    vector = round(mean.at[rows[EXACT][0], "index bytes"] / documents)
     for factory, (before, after) in rows.items():
         found.append(
             {
                 "index": factory,
-                "bytes a document": index.vector_bytes(factory, vector // 4),
+                "bytes a document": mean.at[before, "bytes a document"],
                 "MB": mean.at[before, "index bytes"] / 1e6,
                 "RR@10 before training": 100 * mean.at[before, "RR@10"],
                 **{f"{measure} trained": 100 * mean.at[after, measure] for measure in MEASURES[:3]},
@@ -329,7 +324,7 @@ def nearest(table: pd.DataFrame, part: int) -> str:
     kept = table["bytes a document"]
     row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
     code, whole = row["bytes a document"], kept.max()
-    told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code} of {whole}"
+    told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code:.0f} of {whole:.0f}"
     return f"{told}: of these indexes the nearest to the paper's largest, which keeps 1/{part}."
 
 

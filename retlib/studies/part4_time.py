@@ -341,6 +341,7 @@ def _compared(
 # --- on the page -----------------------------------------------------------------------------------
 
 SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
+RATIOS = "ANCE / LTRe, seconds", "ANCE / LTRe, steps"
 
 
 def record(experiment: Experiment, train: Collection | None, moments: pd.DataFrame) -> None:
@@ -371,20 +372,28 @@ def table(moments: pd.DataFrame) -> pd.DataFrame:
     return found.round({"RR@10 of ANCE's best": 2, "ANCE seconds": 1, "LTRe seconds": 1, "ratio": 2})
 
 
+def ratios(moments: pd.DataFrame) -> pd.DataFrame:
+    """How many times as long ANCE takes to its best: medians over seeds, a line for each size and what is counted."""
+    middle = _ratios(moments).groupby("documents")[[*RATIOS]].median()
+    return middle.rename_axis(columns="counted").stack().rename("times").reset_index()
+
+
 def spread(moments: pd.DataFrame) -> pd.DataFrame:
     """How many times as long ANCE takes to its best, in seconds and in steps: medians, and the range over seeds."""
-    found = to_best(moments)
-    found = found[found["outcome"] != NO_GAIN]
-    ratios = {
-        "ANCE / LTRe, seconds": found["ratio"],
-        "ANCE / LTRe, steps": found[f"{ANCE} steps"] / found[f"{LTRE} steps"].clip(lower=1),
-    }
-    rows = found.assign(**ratios).astype(dict.fromkeys(ratios, float)).groupby("documents")
-    table = rows[[*ratios]].agg(
+    rows = _ratios(moments).groupby("documents")
+    table = rows[[*RATIOS]].agg(
         lambda each: f"{each.median():.1f} ({f'{each.min():.1f} to {each.max():.1f}' if len(each) > 1 else 'one seed'})"
     )
     never = rows["outcome"].agg(lambda each: f"{(each == NEVER).sum()} of {len(each)}")
     return table.assign(**{"seeds in which LTRe is never as good": never})
+
+
+def _ratios(moments: pd.DataFrame) -> pd.DataFrame:
+    """`to_best` where there is something to reach, with the ratios of seconds and of steps."""
+    found = to_best(moments)
+    found = found[found["outcome"] != NO_GAIN]
+    steps = found[f"{ANCE} steps"] / found[f"{LTRE} steps"].clip(lower=1)
+    return found.assign(**dict(zip(RATIOS, (found["ratio"], steps), strict=True))).astype(dict.fromkeys(RATIOS, float))
 
 
 def projected(moments: pd.DataFrame) -> pd.DataFrame:

@@ -377,9 +377,9 @@ def agreement(table: pd.DataFrame) -> str:
             r, spread, error = generated.corrwith(labels), labels.std(), (generated - labels).std()
             said.append(
                 f"From {start or 'random weights'}, over {len(labels)} corpora, the gain of a system by generated "
-                f"questions and that by labels go together by r = {r.min():.2f} to {r.max():.2f}; from corpus to "
-                f"corpus the second differs by {spread.median():.1f} points (standard deviation, the median system), "
-                f"the error of the first by {error.median():.1f}."
+                f"questions and that by labels correlate by {r.min():.2f} to {r.max():.2f} (1 if they agreed); "
+                f"from corpus to corpus the second differs by {spread.median():.1f} points (standard deviation, the "
+                f"median system), the error of the first by {error.median():.1f}."
             )
     return "\n\n".join(said)
 

@@ -98,6 +98,26 @@ def test_effects_are_drawn_where_both_sides_have_them(ledger):
     assert points == {(2.1, 7.0), (2.35, -11.0), (18.03, 2.0), (6.62, 4.0)}
 
 
+def test_what_falls_furthest_below_its_paper_has_a_number_and_a_line(ledger):
+    # Here minus the paper: -13.35, -2.62, 4.9, and -16.03 (the points of the test before).
+    page = BeautifulSoup(overview.furthest(ledger).data, "html.parser")
+    lines = [line.text for line in page.select("ol > li")]
+    assert [line.split(": ")[-1] for line in lines][:2] == [
+        "+2.0 points here, +18.0 in the paper", "-11.0 points here, +2.3 in the paper"
+    ]  # fmt: skip
+    axis = overview.effects(ledger).axes[0]
+    numbered = {each.get_text(): tuple(np.round(each.xy, 2)) for each in axis.texts}
+    assert numbered["1"] == (18.03, 2.0) and numbered["2"] == (2.35, -11.0) and len(numbered) == len(lines)
+
+
+def test_half_of_the_comparisons_see_what_the_page_says(ledger):
+    small = [replace(evidence(1.0), smallest=size) for size in (1.0, 2.0, 9.0)]
+    left_out = [replace(small[0], smallest=50.0, ratio=True), replace(small[0], smallest=50.0, step="step")]
+    ledger["evidence"] = [[*small, *left_out]] + [[]] * (len(ledger) - 1)
+    assert "half of the 3 in points would have seen a true difference of 2.0 points" in overview.power(ledger)
+    assert overview.power(ledger[1:]) == ""
+
+
 def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
     page = BeautifulSoup(overview.table(ledger).data, "html.parser")
     rows = page.select("tbody tr")

@@ -66,6 +66,17 @@ def test_advice_is_what_the_rows_bear_out(monkeypatch):
     assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
 
 
+def test_labels_are_counted_of_the_collections_that_train(monkeypatch):
+    rows = recorded(A={"a": 0.6}, B={"a": 0.5})
+    rows.rows["steps"] = 5
+    counts = {"training": 4480, "bioasq": 1250, "insuranceqa": 3230, "nfcorpus": 99}  # the last is tested alone
+    rows.tables["data"] = pd.DataFrame(counts.items(), columns=["collection", "train questions"])
+    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
+    monkeypatch.setattr(advice, "_gain", lambda rows, name, _: (9.0, 0.001))
+    found = advice.borne_out([Advice("h", "t", "11_here", "p", "A", "B", "RR@10")])
+    assert found["trained on"].tolist() == ["4,480 questions (BioASQ 1,250, InsuranceQA 3,230)"]
+
+
 def test_what_is_a_point_behind_elsewhere_is_not_only_ahead(monkeypatch):
     rows = recorded(A={"a": 0.6, "b": 0.48, "c": 0.5}, B={"a": 0.5, "b": 0.5, "c": 0.5})
     monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
