@@ -55,7 +55,9 @@ def _trained(recorded: results.Results | None) -> tuple[str, ...]:
     counts = str(rows["system"].nunique()), str(rows["seed"].nunique())
     together = _together(rows)
     costliest = rows.groupby(["system", "collection"])["seconds"].mean().max()
-    return *counts, f"{costliest / 60:.0f}", f"{together / 3600:.1f}" if together else ""
+    minutes = f"{costliest / 60:.0f}" if costliest >= 30 else "< 1"
+    hours = f"{together / 3600:.1f}" if together >= 180 else "< 0.1" if together else ""
+    return *counts, minutes, hours
 
 
 def _together(rows: pd.DataFrame) -> float:

@@ -6,8 +6,11 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const table of document.querySelectorAll("table.wrapped")) {
     nameCells(table);
   }
-  for (const table of document.querySelectorAll("table, figure img, .highlight pre")) {
-    fade(table.closest(".output, .pst-scrollable-table-container, figure, pre"));
+  for (const cell of document.querySelectorAll(".bd-article table td")) {
+    cell.classList.toggle("number", /^[-+−±<>~≈×x\d.,e\s%]{1,16}$/.test(cell.textContent));
+  }
+  for (const wide of document.querySelectorAll("table, figure img, p > img, .highlight pre, div.math mjx-container")) {
+    fade(wide.closest(".output, .pst-scrollable-table-container, figure, pre, div.math, p"));
   }
 });
 
@@ -22,9 +25,13 @@ function fade(place) {
   }
 }
 
-// Each cell says the name of its column, which a narrow page shows beside it.
+// Each cell says the name of its column, lines of which are parted by semicolons, and a narrow page shows it beside it.
 function nameCells(table) {
-  const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+  const heads = [...table.tHead.rows[0].cells].map((cell) => {
+    const copy = cell.cloneNode(true);
+    copy.querySelectorAll("br").forEach((line) => line.replaceWith("; "));
+    return copy.textContent.trim();
+  });
   for (const row of table.tBodies[0].rows) {
     heads.forEach((name, place) => name && (row.cells[place].dataset.name = name));
   }

@@ -128,7 +128,8 @@ def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
     for i, j in np.argwhere(~np.isnan(effects)):
         weight = "bold" if bold[i, j] else "normal"
         colour = "white" if abs(effects[i, j]) > 0.55 * bound else "black"
-        axis.text(j, i, f"{effects[i, j]:+.1f}", ha="center", va="center", fontsize=8, weight=weight, color=colour)
+        told = f"{effects[i, j]:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+        axis.text(j, i, told, ha="center", va="center", fontsize=8, weight=weight, color=colour)
     axis.grid(visible=False)
     return image
 
@@ -203,7 +204,7 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
     figure, (axis,) = styled()
     for name, style in line_styles(table[by]).items():
         part = table[table[by] == name]
-        axis.plot(part[x], part[y], markersize=4, label=name, **{**style, "linestyle": "none"})
+        axis.plot(part[x], part[y], markersize=4, label=called(name), **{**style, "linestyle": "none"})
     axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
     axis.legend(fontsize=9, frameon=False)
     return figure
@@ -236,7 +237,7 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100") -> Figure:
     axis.set_title(", ".join(map(called, pairs["collection"].unique())), fontsize=10)
     told = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
     axis.set_xlabel(f"Smallest difference seen with 80 % power: {told}, median of {len(pairs)} pairs", fontsize=8)
-    figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7)
+    figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7, extend="both")
     return figure
 
 
@@ -272,7 +273,7 @@ def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
     figure, axes = styled(3.6 * len(values) + 1.6, 3.2, len(values))
     for axis, (name, share) in zip(axes, values.items(), strict=True):
         axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
-        axis.set(xlabel=xlabel, ylabel=ylabel, title=name, yscale="log", xlim=(0, 1))
+        axis.set(xlabel=xlabel, ylabel=ylabel, title=called(name), yscale="log", xlim=(0, 1))
     return figure
 
 
@@ -293,16 +294,17 @@ def tradeoff(
     figure, (axis,) = styled(7.5, 5.2)
     families = families or {}
     family = table["system"].map(lambda name: families.get(name, (name,))[0])
+    crowded = family.nunique() > LEGEND  # names at so many points would stand on others: the legend has them
     for place, (name, style) in enumerate(line_styles(family).items()):
         part = table[family == name].sort_values("median")
         latency = [np.zeros(len(part)), part["p95"] - part["median"]]
         quality = [part["value"] - part["low"], part["high"] - part["value"]]
-        label = name if name not in set(table["system"]) else None
+        label = name if crowded or name not in set(table["system"]) else None
         axis.errorbar(
             part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
             label=label, **style,
         )  # fmt: skip
-        for row in part.itertuples():
+        for row in () if crowded else part.itertuples():
             # A name stands above its bar, which leads to the right; of depths, neighbours stand above and below.
             beside = ("right", (-6, 6 if place % 2 else -12)) if row.system in families else ("left", (6, 6))
             text, (side, where) = families.get(row.system, (name, name))[1], beside
@@ -407,8 +409,9 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
         if row.evidence and not drawn:
             told = ", ".join(each.shown(each.effect) for each in row.evidence)
             axis.annotate(
-                f"{told} (for it above x1)", (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8
-            )
+                f"{told} (for it above x1)", (0.98, place), xycoords=("axes fraction", "data"), va="center", ha="right",
+                fontsize=8,
+            )  # fmt: skip
     axis.axvline(0, color="0.4", linewidth=0.8)
     labels = [
         fill(f"{SIGNS[row.verdict]}  {row.statement}{' *' * bool(row.as_tested)}", LABEL)

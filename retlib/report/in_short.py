@@ -50,7 +50,8 @@ POINTS = "points of 100"
 SIGNIFICANT = "significant"
 MEANT = (
     "*Significant* is p < 0.05 in a paired test over questions, and over seeds where there are several, after Holm's "
-    "correction over collections and, for the best or the worst, Bonferroni's over what it was chosen from.\n"
+    "correction over collections and, for the best or the worst, Bonferroni's over what it was chosen from. Figures "
+    "of all pairs correct over more, and verdicts over their paper: there it may not be.\n"
 )
 
 
@@ -88,7 +89,7 @@ def box(
     found += [MEANT] * any(SIGNIFICANT in each for each in found)
     folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
     short = _short_of_steps(rows(chapter)) if shows else []
-    lines = [*found, *short, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
+    lines = [*found, *short, *_why(mine, said.get("why", {})), *folded, *_counted(mine), *_decided(mine)]
     return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
 
 
@@ -171,7 +172,8 @@ class Shown:
         sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
         among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
         counts = mine[mine["system"].isin(self.systems) | bool(self._chosen)].groupby("system")["seed"].nunique()
-        several = _span(counts[counts > 1], str) if (counts > 1).any() else ""
+        varied = mine.groupby(["system", "collection"])["value"].nunique().gt(1).any()  # bytes are those of every seed
+        several = _span(counts[counts > 1], str) if varied and (counts > 1).any() else ""
         several = f", {'geometric ' * bool(self.unit)}means over {several} seeds" * bool(several)
         seeds = several or ", one seed" * (len(counts) > 0 and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
@@ -328,7 +330,7 @@ def _short_of_steps(found: Results | None) -> list[str]:
         rises = {place: end.rise > NOISE for (system, place), end in ends.items() if system == name}
         where = " and ".join(called(place) for place, rising in rises.items() if rising)
         told += [f"*{name}*" + f" ({where})" * (not all(rises.values()))] if where else []
-    said = "Still learning when their steps ended, by validation, so that more steps would raise them"
+    said = "Still learning when their steps ended, by validation, so that more steps may raise them"
     return [f"{said}: {'; '.join(told)}.\n"] if told else []
 
 

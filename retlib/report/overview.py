@@ -399,7 +399,7 @@ def open_counts(ledger: pd.DataFrame) -> pd.DataFrame:
 def bars(table: pd.DataFrame) -> Figure:
     """The `open_counts` of each paper, a bar for each kind but what holds."""
     figure, (axis,) = styled(7.6, 4.2)
-    kinds = {PLACES: "0.35", **{verdict: COLOURS[verdict] for verdict in OPEN}}
+    kinds = {PLACES: "0.35", **{verdict: COLOURS[verdict] for verdict in OPEN if table[verdict].any()}}
     for i, (kind, colour) in enumerate(kinds.items()):
         label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
         drawn = axis.barh(np.arange(len(table)) + 0.13 * i, table[kind], height=0.12, color=colour, label=label)

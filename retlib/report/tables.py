@@ -202,8 +202,16 @@ def smallest(pairs: Mapping[str, pd.DataFrame], rival: str = "BM25") -> pd.DataF
     for name, each in pairs.items():
         apart = (each["a"] == rival) | (each["b"] == rival)
         middle = each.groupby(apart.map({True: f"against {rival}", False: "between the others"}))["smallest"].median()
-        rows[name] = middle.round(1)
+        rows[called(name)] = middle.round(1)
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
+
+
+def bracketed(tests: pd.DataFrame, effect: str, places: int = 1) -> pd.DataFrame:
+    """`every_pair` or `against` as a page shows it: effect and interval in a column of that name, and p as text."""
+    text = f"{{:+.{places}f}} [{{:+.{places}f}}, {{:+.{places}f}}]".format
+    told = [text(*line) for line in tests[["effect", "low", "high"]].itertuples(index=False)]
+    shown = tests.drop(columns=["low", "high"]).assign(effect=told, p=tests["p"].map(p_text))
+    return shown.rename(columns={"effect": f"{effect}, 95 % interval", "p": "p (Holm)"})
 
 
 def against(results: Results, collections: Sequence[str], measure: str, rival: str = "BM25") -> pd.DataFrame:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from retlib.report.evidence import LEVEL
 from retlib.report.figures import curves, differences, legend, line_styles, styled
+from retlib.report.records import called
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
@@ -29,8 +30,8 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
     image = differences(axis, effects, p_values < LEVEL)
     axis.set_aspect("auto")
     axis.set(xticks=range(len(names)), yticks=range(len(systems)), yticklabels=systems)
-    axis.set_xticklabels(names, rotation=30, ha="right")
-    figure.colorbar(image, ax=axis, label=f"points of {measure} above {rival}")
+    axis.set_xticklabels([called(name) for name in names], rotation=30, ha="right")
+    figure.colorbar(image, ax=axis, label=f"points of {measure} above {rival}", extend="both")
     return figure
 
 
@@ -53,7 +54,7 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
             offset = 0.12 * ((len(kinds) - 1) / 2 - number)
             axis.plot(values, places + offset, markersize=7, label=kind, **{**style, "linestyle": "none"})
         axis.set(yticks=places, ylim=(-0.6, len(targets) - 0.4), title=fill(title, 16))
-        axis.set_yticklabels(targets if axis is axes[0] else [])
+        axis.set_yticklabels([called(target) for target in targets] if axis is axes[0] else [])
         axis.title.set_fontsize(10)
         axis.margins(x=0.12)
     legend(figure, axes, len(kinds))

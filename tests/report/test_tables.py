@@ -252,6 +252,17 @@ def test_a_table_for_a_paper_has_the_best_in_bold_and_no_letter_that_latex_reads
         tables.latex(rows[rows["measure"] == "ms"])
 
 
+def test_a_difference_stands_with_its_interval_in_one_column():
+    tests = pd.DataFrame(
+        {"system": ["a", "b"], "effect": [1.25, -0.04], "low": [0.5, -2.0], "high": [2.0, 1.9], "p": [0.0001, 0.7]}
+    )
+    shown = tables.bracketed(tests, "gain (points)")
+    assert shown.to_dict("list") == {
+        "system": ["a", "b"], "gain (points), 95 % interval": ["+1.2 [+0.5, +2.0]", "-0.0 [-2.0, +1.9]"],
+        "p (Holm)": ["< 0.001", "0.700"],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("p", "told"), [(0.0004, "< 0.001"), (0.0123, "0.012"), (0.0494, "0.049"), (0.0497, "< 0.05"), (0.05, "0.050")]
 )
