@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from retlib.core.errors import DataError
@@ -428,6 +430,19 @@ def test_tables_are_built_once_in_another_process(empty_cache, monkeypatch, smok
     again = pydocs.tables("smoke")
     for name in smoke:
         assert built[name].equals(again[name]) and built[name].equals(smoke[name])
+
+
+def test_a_collection_is_made_once_and_read_as_it_was(empty_cache, monkeypatch):
+    made = pydocs.similar("pydocs-smoke-b", "smoke", "b")
+    first = cached.collection("pydocs-smoke-b", "smoke", lambda: made)
+    again = cached.collection("pydocs-smoke-b", "smoke", lambda: pytest.fail("made twice"))
+    for each in (first, again):
+        assert each.fingerprint == made.fingerprint and each.provenance == made.provenance
+        for part in ("documents", "queries", "qrels", "pairs"):
+            pd.testing.assert_frame_equal(getattr(each, part), getattr(made, part), check_dtype=False)
+        assert each.links is None
+    other = cached.collection("pydocs-smoke-c", "smoke", lambda: replace(made, name="pydocs-smoke-c"))
+    assert other.name == "pydocs-smoke-c"
 
 
 def test_a_failed_build_says_so_and_leaves_no_tables(empty_cache, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from retlib.data.collection import Article, Collection
 from retlib.data.datasets import register, register_articles, register_text
 from retlib.data.datasets._tasks import Passage, answering, candidates, sentence_spans
 from retlib.data.datasets.pydocs.build import MIN_WORDS, last_name
-from retlib.data.datasets.pydocs.cached import sentences, tables, versions
+from retlib.data.datasets.pydocs.cached import collection, sentences, tables, versions
 from retlib.data.datasets.pydocs.lines import key
 from retlib.data.datasets.pydocs.site import SLICES
 from retlib.data.splits import hash_position, retrieval_task, split_by_cluster
@@ -44,7 +45,9 @@ def _sliced(registrar: Callable, name: str) -> Callable:
 
     def decorate(make: Callable) -> Callable:
         for slice_name, full in (("all", name), ("smoke", f"{name}-smoke")):
-            registrar(full)(lambda full=full, slice_name=slice_name: make(full, slice_name))
+            made = partial(make, full, slice_name)
+            kept = partial(collection, full, slice_name, made) if registrar is register else made
+            registrar(full)(lambda kept=kept: kept())  # a function of this module, which so is known to read it
         return make
 
     return decorate
@@ -81,7 +84,7 @@ def prose(name: str, slice_name: str) -> Iterator[str]:
 @register("pydocs")
 def load_pydocs() -> Collection:
     """Passages of all packages, and the descriptions that pages give of other pages."""
-    return described("pydocs", "all")
+    return collection("pydocs", "all", lambda: described("pydocs", "all"))
 
 
 def described(name: str, slice_name: str) -> Collection:
@@ -285,7 +288,7 @@ for _name, _part in {
     "pydocs-smoke": ("smoke",),
     **{f"pydocs-smoke-{group}": ("smoke", group) for group in GROUPS["smoke"]},
 }.items():
-    register(_name)(lambda name=_name, part=_part: similar(name, *part))
+    register(_name)(lambda name=_name, part=_part: collection(name, part[0], lambda: similar(name, *part)))
 
 
 def _group(path: str, slice_name: str) -> str:
