@@ -37,8 +37,9 @@ PLACES = {
     "Siamese": 0, "Two-Tower": 1,
     "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
 }  # fmt: skip
-# Characters of a line of a claim beside a figure, and of a panel's title.
-LABEL, TITLE = 64, 40
+# Characters of a line of a claim above its bars, and of a panel's title.
+LABEL, TITLE = 104, 40
+NARROWER = "\u00a0*"  # of a claim that is tested in another form
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
 VERDICT_COLOURS = {
     "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
@@ -396,39 +397,42 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     verdicts : DataFrame
         As `retlib.report.claims.verdicts` returns it.
     """
-    count = len(verdicts)
-    figure, (axis,) = styled(9.5, 0.42 * count + 1.4)
-    for place, row in zip(range(count)[::-1], verdicts.itertuples(), strict=True):
-        colour = VERDICT_COLOURS[row.verdict]
-        axis.axhspan(place - 0.45, place + 0.45, color=colour, alpha=0.10, linewidth=0)
-        drawn = [each for each in row.evidence if not each.ratio]
-        offsets = np.linspace(0.25, -0.25, len(drawn)) if len(drawn) > 1 else [0.0]
+    # Each claim stands above its bars, so that a narrow page that shows a part of the figure has both.
+    claims = [f"{SIGNS[row.verdict]}  {row.statement}{NARROWER * bool(row.as_tested)}" for row in verdicts.itertuples()]
+    labels = [fill(claim, LABEL) for claim in claims]
+    bars = [[each for each in row.evidence if not each.ratio] for row in verdicts.itertuples()]
+    # Inches, of bars and of the lines above them.
+    room = [
+        max(0.2 * bool(row.evidence), 0.07 * len(drawn)) for row, drawn in zip(verdicts.itertuples(), bars, strict=True)
+    ]
+    heights = [0.16 * (label.count("\n") + 1) + space + 0.12 for label, space in zip(labels, room, strict=True)]
+    figure, (axis,) = styled(7.2, sum(heights) + 1.5)
+    foot = sum(heights) - np.cumsum(heights)
+    for place, height, label, drawn, space, row in zip(
+        foot, heights, labels, bars, room, verdicts.itertuples(), strict=True
+    ):
+        colour, middle = VERDICT_COLOURS[row.verdict], place + 0.04 + space / 2
+        axis.axhspan(place + 0.02, place + height - 0.02, color=colour, alpha=0.10, linewidth=0)
+        where = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
+        axis.annotate(label, (0.008, place + height - 0.05), va="top", **where).set_in_layout(False)
+        axis.vlines(0, place + 0.02, place + space + 0.08, color="0.4", linewidth=0.8)
+        offsets = np.linspace(0.4, -0.4, len(drawn)) * space if len(drawn) > 1 else [0.0]
         for offset, each in zip(offsets, drawn, strict=False):
-            axis.plot([each.low, each.high], [place + offset] * 2, color=colour, linewidth=1.5)
-            axis.plot(each.effect, place + offset, "o", color=colour, markersize=4)
+            axis.plot([each.low, each.high], [middle + offset] * 2, color=colour, linewidth=1.5)
+            axis.plot(each.effect, middle + offset, "o", color=colour, markersize=4)
         if row.evidence and not drawn:
             told = ", ".join(each.shown(each.effect) for each in row.evidence)
-            axis.annotate(
-                f"{told} (for it above x1)", (0.98, place), xycoords=("axes fraction", "data"), va="center", ha="right",
-                fontsize=8,
-            )  # fmt: skip
-    axis.axvline(0, color="0.4", linewidth=0.8)
-    labels = [
-        fill(f"{SIGNS[row.verdict]}  {row.statement}{' *' * bool(row.as_tested)}", LABEL)
-        for row in verdicts.itertuples()
-    ]
-    axis.set(yticks=range(count)[::-1], ylim=(-0.6, count - 0.4))
+            axis.annotate(f"{told} (for it above x1)", (0.98, middle), va="center", ha="right", **where)
+    axis.set(yticks=[], ylim=(0, sum(heights)))
     told = "effect in the claim's direction, with 95 % interval (points of 100; beyond 1 logarithmic)"
-    axis.set_xlabel(told)
+    axis.set_xlabel(told, fontsize=9)
     # Above, too: a reader of the first of many claims does not see the foot.
-    axis.set_title(told, fontsize=axis.xaxis.label.get_size())
+    axis.set_title(told, fontsize=9)
     axis.tick_params(top=True, labeltop=True)
-    axis.set_yticklabels(labels, fontsize=8)
     axis.set_xscale("symlog", linthresh=1)
     axis.xaxis.set_major_formatter("{x:g}")
-    axis.grid(axis="y", visible=False)
     other = [Patch(alpha=0, label="* as tested: in the table")] * bool(verdicts["as_tested"].any())
-    figure.legend(handles=[*verdict_patches(verdicts), *other], loc="outside lower center", ncols=7, frameon=False)
+    figure.legend(handles=[*verdict_patches(verdicts), *other], loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 

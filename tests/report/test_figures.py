@@ -136,7 +136,16 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
     ).assign(as_tested=["as said", "", "", ""])
     found = figures.ledger(verdicts)
     (axis,) = found.axes
-    assert texts(axis) == ["✓  a over b *", "·  b over c", "✗  c over d", "~  d over e"]
+    assert [text.get_text() for text in axis.texts] == [
+        "✓  a over b\u00a0*",
+        "·  b over c",
+        "✗  c over d",
+        "~  d over e",
+    ]
+    tops = [text.xy[1] for text in axis.texts]
+    assert tops == sorted(tops, reverse=True)  # in the order of the paper, each above its own bars
+    upper, lower = (line.get_ydata()[0] for line in axis.get_lines()[:4:2])
+    assert tops[0] > upper > lower > tops[1]
     assert "95 % interval" in axis.get_xlabel()
     bars = [tuple(line.get_xdata()) for line in axis.get_lines() if len(line.get_xdata()) == 2]
     assert sorted(bars[:4]) == [(-3, -1), (-3, -1), (4, 6), (4, 6)]
