@@ -40,7 +40,7 @@ SIGNS = {HOLDS: "✓", CONTRADICTED: "✗", NO_EFFECT: "≈", INCONCLUSIVE: "~",
 # Where one seed points that would be a verdict with several.
 POINTS = {HOLDS: "for", INCONCLUSIVE: "open", CONTRADICTED: "against", NO_EFFECT: "no effect"}
 # What a binding says of its claim, and not of each comparison.
-OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough", "as_tested", "numbers")
+OF_THE_CLAIM = ("each", "given", "not_tested", "one_is_enough", "as_tested", "remark", "numbers")
 SUBSET, STAND_IN = "subset", "stand-in"
 FIDELITY = {SUBSET: "a subset of the paper's data", STAND_IN: "a stand-in for the paper's data"}
 
@@ -166,13 +166,16 @@ class Gathered:
     reason : str
         Why there is no evidence; "" where there is.
     as_tested : str
-        What is tested, where that is not what the paper says; else "".
+        What is tested, where that is not what the paper says, or what a reader must know of it; else "".
+    narrower : bool
+        Whether it is not what the paper says.
     """
 
     evidence: Sequence[Evidence] = ()
     given: Sequence[Evidence] = ()
     reason: str = ""
     as_tested: str = ""
+    narrower: bool = False
 
 
 def gather(paper: str, profile: str, source: str | None = None) -> dict[str, Gathered]:
@@ -189,14 +192,15 @@ def gather(paper: str, profile: str, source: str | None = None) -> dict[str, Gat
         for spec in (spec for part in ("each", "given") for spec in asked(claim, part)):
             require_one_of(f"test of {claim_id}", spec["test"], TESTS)
         numbers = {name: of("").number(*place) for name, place in claim.get("numbers", {}).items()}
-        tested = claim.get("as_tested", "").format(**numbers)
+        remark = f"as said; {claim['remark']}" if "remark" in claim else ""
+        tested = {"as_tested": claim.get("as_tested", remark).format(**numbers), "narrower": "as_tested" in claim}
         try:
             require(not (reason := untested(claim, profile)), reason, DataError)
             _on_enough(claim, of(""))
             found = [_all_found(claim, part, of) for part in ("each", "given")]
-            gathered[claim_id] = Gathered(*found, as_tested=tested)
+            gathered[claim_id] = Gathered(*found, **tested)
         except DataError as error:
-            gathered[claim_id] = Gathered(reason=str(error), as_tested=tested)
+            gathered[claim_id] = Gathered(reason=str(error), **tested)
     return gathered
 
 
@@ -238,8 +242,9 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     -------
     DataFrame
         A row for each claim, in the order of claims.csv: `paper`, `claim`, `tier`, `statement`, `as_tested`,
-        `verdict`, `said` (how many comparisons speak for it and against it), `p` (Holm-corrected within the paper),
-        `seeds`, `fidelity` (`subset` or `stand-in`, of the data to the paper's), `evidence` (a list of `Evidence`),
+        `narrower` (whether that is another form of the claim), `verdict`, `said` (how many comparisons speak for it
+        and against it), `p` (Holm-corrected within the paper), `seeds`, `fidelity` (`subset` or `stand-in`, of the
+        data to the paper's), `evidence` (a list of `Evidence`),
         `given` (the same of its conditions), `reason` (why it is not tested).
     """
     bound, gathered = bindings(), gather(paper, profile, source)
@@ -268,7 +273,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
         rows.append(
             {
                 "paper": paper, "claim": claim.id, "tier": claim.tier, "statement": claim.statement,
-                "as_tested": known.as_tested, "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
+                "as_tested": known.as_tested, "narrower": known.narrower,
+                "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
                 # What is not trained, such as BM25, has one seed for all.
                 "seeds": min((each.seeds for each in mine if each.seeds > 1 or each.one_seed), default=int(bool(mine))),
                 "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "given": list(given),

@@ -111,8 +111,7 @@ def unsettled(ledger: pd.DataFrame) -> str:
     against = sum(map(leans_against, opened.itertuples()))
     untested = ledger[ledger["verdict"] == NOT_TESTED]
     unfit = sum(map(bool, untested["evidence"]))
-    notes = ledger["as_tested"][ledger["verdict"].isin(DECIDED)]
-    narrower = notes.astype(bool) & ~notes.str.startswith("as said")
+    narrower = ledger["narrower"][ledger["verdict"].isin(DECIDED)]
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
     behind = sum(bool({*rivals.BM25} & {*decisive(row).names[1:]}) for row in contradicted.itertuples())
     why = [

@@ -58,7 +58,7 @@ _CLAIM = {
     **dict.fromkeys(("each", "given"), rules.each_of(_comparison)),
     "not_tested": _reason,
     "one_is_enough": _FLAG,
-    "as_tested": rules.text,
+    **dict.fromkeys(("as_tested", "remark"), rules.text),  # another form of the claim; or what to know of its test
     "numbers": rules.mapping_of(None, rules.row_of(rules.text, rules.text, rules.text)),
 }
 _PLACE = rules.form({"collection": rules.text, "fidelity": rules.one_of(("subset", "stand-in"))}, {"why": rules.text})

@@ -1043,7 +1043,8 @@ def test_what_is_tested_is_said_with_the_numbers_of_the_rows():
 @pytest.mark.parametrize("name", BOUND["claims"])
 def test_what_is_said_of_a_claim_names_what_its_binding_has(name):
     claim = BOUND["claims"][name]
-    named = re.findall(r"{(\w+)}", claim.get("as_tested", ""))
+    assert not {"as_tested", "remark"} <= set(claim)
+    named = re.findall(r"{(\w+)}", claim.get("as_tested", claim.get("remark", "")))
     assert set(named) == set(claim.get("numbers", {}))
     assert {tuple(place[1:]) for place in claim.get("numbers", {}).values()} <= set(claims.compared(claim))
     for spec in asked(name):

@@ -265,8 +265,9 @@ def test_the_first_page_says_why_claims_are_open(ledger):
     assert "In 2 ✗ BM25 is ahead of what the claim puts above it" in overview.unsettled(lost)
     assert "one finding" not in overview.unsettled(lost[1:])
     narrower = told.assign(
-        verdict=claims.HOLDS, as_tested=["", "less than half", "", ""], evidence=[[evidence(3.0)]] * 4
-    )
+        verdict=claims.HOLDS, as_tested=["", "less than half", "as said; here", ""],
+        narrower=[False, True, False, False], evidence=[[evidence(3.0)]] * 4,
+    )  # fmt: skip
     assert "Of the 4 that are decided 1 were tested in another form" in overview.unsettled(narrower)
     told = overview.answer(narrower).data
     assert "<em><a " in told and "</em>; as tested: less than half (" in told
