@@ -37,8 +37,8 @@ PLACES = {
     "Siamese": 0, "Two-Tower": 1,
     "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
 }  # fmt: skip
-# Characters of a line of a claim above its bars, and of a panel's title.
-LABEL, TITLE = 104, 40
+# Characters of a line of a claim above its bars, of a panel's title, and of a system's name beside its point.
+LABEL, TITLE, NAME = 104, 40, 26
 NARROWER = "\u00a0*"  # of a claim that is tested in another form
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
 VERDICT_COLOURS = {
@@ -145,8 +145,11 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     """
     alike = len({tuple(table.index) for table in tables.values()}) == 1
     rows = max(len(table) for table in tables.values())
-    figure, axes = panels(list(tables), 4.0, 0.26 * rows + 0.9, sharey=alike)
-    for axis, table in zip(axes, tables.values(), strict=True):
+    # Long names are broken, so that a narrow page that shows a part of the figure has points beside them.
+    names = [[fill(in_words(name), NAME) for name in table.index] for table in tables.values()]
+    broken = any("\n" in name for each in names for name in each)
+    figure, axes = panels(list(tables), 4.0, (0.34 if broken else 0.26) * rows + 0.9, sharey=alike)
+    for axis, table, labels in zip(axes, tables.values(), names, strict=True):
         places = np.arange(len(table))[::-1]
         errors = [table[measure] - table["low"], table["high"] - table[measure]]
         axis.errorbar(
@@ -155,7 +158,8 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
         if table["paper"].notna().any():
             theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
             axis.plot(table["paper"].astype(float), places, "D", **theirs)
-        axis.set(yticks=places, yticklabels=map(in_words, table.index), xlabel=f"{measure} (points of 100)")
+        axis.set(yticks=places, xlabel=f"{measure} (points of 100)")
+        axis.set_yticklabels(labels, fontsize=8)
         axis.grid(axis="y", visible=False)
     legend(figure, axes, 2)
     return figure
