@@ -162,8 +162,8 @@ def _named(rows: Results, system: str, measure: str) -> str:
 
 def _labels(rows: Results, advice: Advice) -> str:
     """On how many labelled questions a chapter trains a system, if it trains all on the same ones, and says so."""
-    data = rows.tables.get("data", pd.DataFrame(columns=["collection", "train questions"]))
-    known = data.set_index("collection")["train questions"] if "collection" in data else pd.Series(dtype=int)
+    data = rows.tables.get("data", pd.DataFrame())
+    known = data.set_index("collection")["train questions"] if {"collection", "train questions"} <= {*data} else {}
     if "training" not in known or not rows.trained(advice.system, advice.measure):
         return ""
     each = known.drop("training")[
