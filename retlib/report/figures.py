@@ -39,7 +39,7 @@ PLACES = {
 }  # fmt: skip
 # Characters of a line of a claim above its bars, of a panel's title, and of a system's name beside its point.
 LABEL, TITLE, NAME = 104, 40, 26
-NARROWER = "\u00a0*"  # of a claim that is tested in another form
+NOTED = "\u00a0*"  # of a claim of whose test there is something to know
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
 VERDICT_COLOURS = {
     "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
@@ -309,7 +309,7 @@ def tradeoff(
             part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
             label=label, **style,
         )  # fmt: skip
-        for row in () if crowded else part.itertuples():
+        for row in part[part["system"].isin(families) | (not crowded)].itertuples():
             # A name stands above its bar, which leads to the right; of depths, neighbours stand above and below.
             beside = ("right", (-6, 6 if place % 2 else -12)) if row.system in families else ("left", (6, 6))
             text, (side, where) = families.get(row.system, (name, name))[1], beside
@@ -402,7 +402,7 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
         As `retlib.report.claims.verdicts` returns it.
     """
     # Each claim stands above its bars, so that a narrow page that shows a part of the figure has both.
-    claims = [f"{SIGNS[row.verdict]}  {row.statement}{NARROWER * bool(row.as_tested)}" for row in verdicts.itertuples()]
+    claims = [f"{SIGNS[row.verdict]}  {row.statement}{NOTED * bool(row.as_tested)}" for row in verdicts.itertuples()]
     labels = [fill(claim, LABEL) for claim in claims]
     bars = [[each for each in row.evidence if not each.ratio] for row in verdicts.itertuples()]
     # Inches, of bars and of the lines above them.

@@ -51,7 +51,7 @@ SIGNIFICANT = "significant"
 MEANT = (
     "*Significant* is p < 0.05 in a paired test over questions, and over seeds where there are several, after Holm's "
     "correction over collections and, for the best or the worst, Bonferroni's over what it was chosen from. Figures "
-    "of all pairs correct over more, and verdicts over their paper: there it may not be.\n"
+    "of all pairs correct over more, and verdicts over their paper, so that less is significant there.\n"
 )
 
 
@@ -89,7 +89,7 @@ def box(
     found += [MEANT] * any(SIGNIFICANT in each for each in found)
     folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
     short = _short_of_steps(rows(chapter)) if shows else []
-    lines = [*found, *short, *_why(mine, said.get("why", {})), *folded, *_counted(mine), *_decided(mine)]
+    lines = [*found, *short, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
 
 
@@ -155,7 +155,7 @@ class Shown:
 
     def _values(self, found: Results | None) -> tuple[pd.DataFrame, list[str]]:
         """A row for each collection, or line of a table, a column for each system; and the systems that train."""
-        if self.table and found is not None:
+        if self.table and found is not None and self.table[0] in found.tables:
             name, lines, columns = self.table
             table = found.tables[name]
             mine = table if self._chosen else table[table[columns].isin(self.systems)]
@@ -175,7 +175,7 @@ class Shown:
         varied = mine.groupby(["system", "collection"])["value"].nunique().gt(1).any()  # bytes are those of every seed
         several = _span(counts[counts > 1], str) if varied and (counts > 1).any() else ""
         several = f", {'geometric ' * bool(self.unit)}means over {several} seeds" * bool(several)
-        seeds = several or ", one seed" * (len(counts) > 0 and not self.unit)
+        seeds = several or ", one seed" * (counts.tolist() == [1] * len(counts) != [] and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
         return f"{self.heading or self.measure}{of}{best} ({self.unit or POINTS}{seeds}{among}):\n"

@@ -142,13 +142,14 @@ def unsettled(ledger: pd.DataFrame) -> str:
 
 
 def power(ledger: pd.DataFrame) -> str:
-    """How comparisons are tested, and how small a difference half of them would have seen: a sentence, or ""."""
+    """How comparisons over questions are tested, and how small a difference half of them would have seen, or ""."""
     found = [each for row in ledger.itertuples() for each in row.evidence if not each.ratio and not each.step]
+    found = [each for each in found if each.counted == "questions" and not each.closed]
     seen = pd.Series([each.smallest for each in found], dtype=float).dropna()
     return (
-        "Each comparison is a paired t-test over questions and seeds, corrected over its paper (Holm). Before the "
-        f"correction half of the {len(seen)} in points would have seen a true difference of {seen.median():.1f} points "
-        "or less in four of five repetitions."
+        "Most comparisons are paired t-tests over questions and seeds, corrected over their paper (Holm). Before the "
+        f"correction half of these {len(seen)} would have seen a true difference of {seen.median():.1f} points or less "
+        "in four of five repetitions."
         if len(seen) else ""
     )  # fmt: skip
 
@@ -343,13 +344,13 @@ def _both(ledger: pd.DataFrame) -> pd.DataFrame:
     theirs = shown["claim"].map(said["paper_values"]).map(paper_effect)
     theirs *= np.where(shown["paper"].isin(fractions), 100, 1)
     ours = shown["evidence"].map(lambda found: np.mean([each.a - each.b for each in found if not each.ratio]))
-    return shown.assign(theirs=theirs, ours=ours).dropna(subset=["theirs", "ours"])
+    return shown.assign(theirs=theirs.astype(float), ours=ours.astype(float)).dropna(subset=["theirs", "ours"])
 
 
 def _furthest(shown: pd.DataFrame) -> pd.DataFrame:
     """Of `_both` the claims whose effect here is furthest below the paper's."""
-    order = (shown["ours"] - shown["theirs"]).sort_values(kind="stable").index
-    return shown.loc[order].head(FURTHEST)
+    gaps = (shown["ours"] - shown["theirs"]).sort_values(kind="stable")
+    return shown.loc[gaps.index[gaps < 0]].head(FURTHEST)
 
 
 def table(ledger: pd.DataFrame) -> HTML:

@@ -93,12 +93,12 @@ def recalls(
         it gives one.
     """
     known = {measure: results.systems(collection, "test", measure) for measure in measures}
-    table = pd.DataFrame(index=pd.Index(known[measures[0]], name="system"))
+    table = pd.DataFrame("", index=pd.Index(known[measures[0]], name="system"), columns=[*measures])
     for measure in measures:
         for system in table.index:
             ours = plus_minus(results.compared(collection, measure, system)) if system in known[measure] else ""
             theirs = (reported or {}).get((system, measure))
-            table.loc[system, measure] = ours if theirs is None else f"{ours} | {theirs:.1f}"
+            table.loc[system, measure] = ours if theirs is None else f"{ours} | {theirs:.1f}".strip()
     return table
 
 

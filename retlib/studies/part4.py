@@ -308,7 +308,7 @@ def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tupl
         found.append(
             {
                 "index": factory,
-                "bytes a document": mean.at[before, "bytes a document"],
+                "bytes a document": round(mean.at[before, "bytes a document"]),
                 "MB": mean.at[before, "index bytes"] / 1e6,
                 "RR@10 before training": 100 * mean.at[before, "RR@10"],
                 **{f"{measure} trained": 100 * mean.at[after, measure] for measure in MEASURES[:3]},
@@ -324,7 +324,7 @@ def nearest(table: pd.DataFrame, part: int) -> str:
     kept = table["bytes a document"]
     row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
     code, whole = row["bytes a document"], kept.max()
-    told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code:.0f} of {whole:.0f}"
+    told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code} of {whole}"
     return f"{told}: of these indexes the nearest to the paper's largest, which keeps 1/{part}."
 
 

@@ -373,8 +373,8 @@ def table(moments: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratios(moments: pd.DataFrame) -> pd.DataFrame:
-    """How many times as long ANCE takes to its best: medians over seeds, a line for each size and what is counted."""
-    middle = _ratios(moments).groupby("documents")[[*RATIOS]].median()
+    """How many times as much ANCE takes to its best: geometric means, a line for each size and what is counted."""
+    middle = np.exp(np.log(_ratios(moments).set_index("documents")[[*RATIOS]]).groupby("documents").mean())
     return middle.rename_axis(columns="counted").stack().rename("times").reset_index()
 
 

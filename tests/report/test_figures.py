@@ -269,8 +269,11 @@ def test_names_of_points_that_lie_on_one_another_do_not():
     assert not any(one.overlaps(other) for one, other in combinations(places, 2))
     upward = [text.xyann[1] for text in axis.texts]
     assert min(upward) == 6 < max(upward)
-    many = figures.tradeoff(pd.concat(points))  # nine, which the legend names
+    every = pd.concat(points)
+    many = figures.tradeoff(every)  # nine, which the legend names
     assert not many.axes[0].texts and len(many.legends[0].get_texts()) == 9
+    many = figures.tradeoff(every, {every["system"].iloc[0]: ("a family", "10")})
+    assert [text.get_text() for text in many.axes[0].texts] == ["10"]
 
 
 def test_no_two_names_of_a_figure_look_alike():

@@ -107,14 +107,17 @@ def test_what_falls_furthest_below_its_paper_has_a_number_and_a_line(ledger):
     ]  # fmt: skip
     axis = overview.effects(ledger).axes[0]
     numbered = {each.get_text(): tuple(np.round(each.xy, 2)) for each in axis.texts}
-    assert numbered["1"] == (18.03, 2.0) and numbered["2"] == (2.35, -11.0) and len(numbered) == len(lines)
+    assert numbered["1"] == (18.03, 2.0) and numbered["2"] == (2.35, -11.0) and len(numbered) == len(lines) == 3
+    untested = ledger.assign(verdict=claims.NOT_TESTED)
+    assert not overview.effects(untested).axes[0].texts and "<li>" not in overview.furthest(untested).data
 
 
 def test_half_of_the_comparisons_see_what_the_page_says(ledger):
     small = [replace(evidence(1.0), smallest=size) for size in (1.0, 2.0, 9.0)]
-    left_out = [replace(small[0], smallest=50.0, ratio=True), replace(small[0], smallest=50.0, step="step")]
+    others = ({"ratio": True}, {"step": "step"}, {"counted": "cycles"}, {"closed": "still learning"})
+    left_out = [replace(small[0], smallest=50.0, **each) for each in others]
     ledger["evidence"] = [[*small, *left_out]] + [[]] * (len(ledger) - 1)
-    assert "half of the 3 in points would have seen a true difference of 2.0 points" in overview.power(ledger)
+    assert "half of these 3 would have seen a true difference of 2.0 points" in overview.power(ledger)
     assert overview.power(ledger[1:]) == ""
 
 

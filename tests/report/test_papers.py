@@ -299,7 +299,8 @@ def test_each_papers_contradictions_and_outcomes_are_counted(ledger):
     assert table[overview.PLACES].sum() == len(claims.papers_table("inconsistencies"))
     assert table.loc["gillick2018", [CONTRADICTED, INCONCLUSIVE]].tolist() == [1, 1]
     assert table.drop(columns=overview.PLACES).to_numpy().sum() == len(ledger)
-    assert len(overview.bars(table).axes[0].patches) == (1 + len(overview.OPEN)) * len(claims.papers())
+    kinds = 1 + table[[*overview.OPEN]].any().sum()  # and what no claim came out as has no bar
+    assert len(overview.bars(table).axes[0].patches) == kinds * len(claims.papers()) and kinds < 1 + len(overview.OPEN)
 
 
 @pytest.mark.parametrize("paper", claims.papers())

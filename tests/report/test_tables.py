@@ -86,8 +86,9 @@ def test_a_recall_that_is_not_recorded_is_left_empty(recorded):
     frame = pd.DataFrame({"query_id": QUERIES, "measure": "R@5", "value": np.linspace(0, 1, 30)})
     recorded.add_queries("toy", "test", "DE", 0, frame, ALONE)
     found = tables.recalls(recorded, "toy", ["AP@100", "R@5", "R@50"], {("BM25", "R@5"): 58})
-    assert found["R@5"][["BM25", "TF-IDF"]].tolist() == [" | 58.0", ""] and found["R@5"]["DE"].startswith("50.0 ± ")
+    assert found["R@5"][["BM25", "TF-IDF"]].tolist() == ["| 58.0", ""] and found["R@5"]["DE"].startswith("50.0 ± ")
     assert (found["AP@100"] != "").all() and (found["R@50"] == "").all()
+    assert tables.recalls(recorded, "nowhere", ["AP@100"]).columns.tolist() == ["AP@100"]
     # The systems are those of the first measure.
     assert tables.recalls(recorded, "toy", ["R@5", "AP@100"]).index.tolist() == ["DE"]
 

@@ -83,6 +83,7 @@ def test_what_is_a_point_behind_elsewhere_is_not_only_ahead(monkeypatch):
     monkeypatch.setattr(advice, "_gain", lambda rows, name, _: {"a": (9.0, 0.001), "b": (-2.0, 0.5), "c": (0, 1)}[name])
     rows.rows["parameters"] = json.dumps({"checkpoint": "mini"})
     every = Advice("h", "t", "11_here", "p", "A", "B", "RR@10")
+    rows.tables["data"] = pd.DataFrame({"collection": ["training"], "passages": [7]})  # says nothing of questions
     assert advice.borne_out([every])["trained on"].tolist() == [""]
     rows.tables["data"] = pd.DataFrame({"collection": ["training", "a"], "train questions": [4480, 0]})
     (mixed, ahead) = advice.borne_out([every, every._replace(collections=("a", "c"))])["the rows"]

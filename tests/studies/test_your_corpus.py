@@ -191,7 +191,7 @@ def test_it_is_said_how_generated_questions_and_labels_go_together():
     table = pd.DataFrame({"start": "", "corpus": list("abc"), "system": "s", "by labels": labels})
     table["by generated questions"] = generated
     said = your_corpus.agreement(table)
-    assert "From random weights, over 3 corpora" in said and "r = 1.00 to 1.00" in said
+    assert "From random weights, over 3 corpora" in said and "correlate by 1.00 to 1.00" in said
     assert "differs by 1.0 points" in said and "the error of the first by 9.0." in said
     assert your_corpus.agreement(table[:2]) == ""
     assert "From x, over 3" in your_corpus.agreement(pd.concat([table[:2], table.assign(start="x")]))

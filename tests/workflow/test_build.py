@@ -61,7 +61,7 @@ CLAIMS_PAGE = Path("notebooks", "03_claims.html")
 def test_the_first_page_answers_and_another_has_all_claims(pages):
     first = pages[Path(redirection(pages[Path("index.html")]))]
     text = first.select_one("article").text
-    assert f"Of {CLAIMS} claims" in text and first.select("#what-holds .answer li")
+    assert f"Of {CLAIMS} claims" in text and first.select("#paper-by-paper .answer li")
     # Nothing that a reader does not need: no parameters, no code, no printed objects.
     assert "Experiment" not in text and not first.select(".cell_input")
     assert len(pages[CLAIMS_PAGE].select("#the-table tbody tr")) == CLAIMS

@@ -20,8 +20,10 @@ import pandas as pd
 from retlib.core import runtime
 from retlib.core.cache import artefact
 from retlib.core.errors import DataError
+from retlib.data import collection as collections
 from retlib.data import splits, text
 from retlib.data.collection import COLUMNS, Collection
+from retlib.data.datasets import _tasks
 from retlib.data.datasets.pydocs.build import STEPS, TABLES
 from retlib.data.datasets.pydocs.site import SLICES
 
@@ -56,7 +58,9 @@ def collection(name: str, slice_name: str, make: Callable[[], Collection]) -> Co
                 frame.to_parquet(folder / f"{part}.parquet")
         (folder / "provenance.json").write_text(json.dumps(dict(made.provenance)), encoding="utf-8")
 
-    folder = artefact("collection", VERSION, {"collection": name, **_address(slice_name)}, save)
+    made_by = [hashlib.sha256(Path(each.__file__).read_bytes()).hexdigest() for each in (_tasks, collections, splits)]
+    settings = {"collection": name, "made by": made_by, **_address(slice_name)}
+    folder = artefact("collection", VERSION, settings, save)
     frames = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
     return Collection(name, **frames, provenance=json.loads((folder / "provenance.json").read_text(encoding="utf-8")))
 
@@ -74,7 +78,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 def _address(slice_name: str) -> dict:
     """What the tables depend on: the installed versions, and the code that reads them."""
     digest = hashlib.sha256()
-    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(text.__file__), Path(splits.__file__)):
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(text.__file__)):
         digest.update(source.read_bytes())
     return {"slice": slice_name, "versions": versions(SLICES[slice_name]), "python": platform.python_version(),
             "sources": digest.hexdigest()}  # fmt: skip
