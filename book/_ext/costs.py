@@ -43,7 +43,7 @@ def costs(profile: str) -> list[tuple[str, ...]]:
                 trained.append(recorded.rows)
             found.append((f"{{doc}}`../notebooks/{name}`", ", ".join(needs), f"{megabytes:.0f}", *_trained(recorded)))
     every = _together(pd.concat(trained)) if trained else 0
-    return [*found, ("all of these", *[""] * (len(HEAD) - 2), f"{every / 3600:.0f}")]
+    return [*found, ("all of these, what several share once", *[""] * (len(HEAD) - 2), f"{every / 3600:.0f}")]
 
 
 def _trained(recorded: results.Results | None) -> tuple[str, ...]:

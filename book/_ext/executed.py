@@ -174,14 +174,14 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
         title["source"] = "".join(title["source"]).replace("# ", f"# {number[0]} · ", 1)
     notes = "\n\n".join(_notes(executed))
     if notes or app.boxes[page]:
-        top = f":::{{warning}}\n{notes}\n:::\n\n" * bool(notes) + app.boxes[page]
+        top = app.boxes[page] + f"\n\n:::{{warning}}\n{notes}\n:::\n" * bool(notes)
         cell = {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": top}
         executed["cells"].insert(1, cell)
     content[0] = json.dumps(executed)
 
 
 def _notes(executed: dict) -> list[str]:
-    """What `retlib.core.runtime.note` said, which a reader should know before the rest."""
+    """What `retlib.core.runtime.note` said, which a reader should know before the rest of the page."""
     outputs = (each for cell in executed["cells"] for each in cell.get("outputs", []))
     html = "".join("".join(each.get("data", {}).get("text/html", "")) for each in outputs)
     return list(dict.fromkeys(NOTE.findall(html)))

@@ -151,7 +151,7 @@ def progress(iterable: Iterable | None = None, **options):
 
 @cache
 def note(text: str) -> None:
-    """Show a sentence, once in a process: on a page, of which the book repeats it on top; else among the errors."""
+    """Show a sentence, once in a process: on a page, whose top repeats it in the book; else among the errors."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         from IPython.display import HTML, display
 

@@ -132,31 +132,39 @@ class Evidence:
         unit = Comparison(0.0, 1.0, self.freedom, 0, 0)
         return self.smallest * unit.smallest(level=level) / unit.smallest()
 
+    def times(self, beyond: float, level: float) -> float:
+        """How many times as much data shows, at a level, an effect that is so far beyond the margin; else infinity."""
+        return math.ceil((self.smallest_at(level) / beyond) ** 2) if beyond > 0 else math.inf
+
     def takes(self, beyond: float, level: float) -> str:
         """What it takes to see, at a level, an effect that is so far beyond the margin; "" of one that is not."""
-        if beyond <= 0:
-            return ""
-        times = math.ceil((self.smallest_at(level) / beyond) ** 2)
-        if times == 1:
-            return "would be seen"
+        times = self.times(beyond, level)
+        if times in (1, math.inf):
+            return "would be seen" * (times == 1)
         more = f"about {times} times" if times <= FAR else f"more than {FAR} times"
         return f"takes {' and '.join(f'{more} as many {each}' for each in (self.counted, 'seeds') if each)}"
 
+    @property
+    def wanted(self) -> float:
+        """How far the effect that is to be seen is beyond the margin: the paper's; ours, where it prints none."""
+        if self.alike:
+            return self.margin
+        effect = self.effect if self.paper is None else math.log(self.paper) if self.ratio else self.paper
+        return effect - self.margin
+
     def decides(self, level: float) -> str:
-        """How small an effect shows at a level, and what it takes to see the paper's; ours, where it prints none."""
+        """How small an effect shows at a level, and what it takes to see the one that is `wanted`."""
         small = self.smallest_at(level)
         if self.alike:
             return f"effects within {self.margin - small:.2f} of 0 show" if small < self.margin else "none can show"
-        effect, whose = (self.effect, "here") if self.paper is None else (self.paper, "the paper's")
-        effect = math.log(effect) if self.ratio and self.paper is not None else effect
-        takes = self.takes(effect - self.margin, level)
+        takes, whose = self.takes(self.wanted, level), "here" if self.paper is None else "the paper's"
         beyond = "is within the margin" if self.margin > 0 else "points the other way"
         more = (
-            f"; one as large as {whose} {takes}"
+            f"one as large as {whose} {takes}"
             if takes
-            else f"; that {'here' if self.paper is None else 'of the paper'} {beyond}"
+            else f"that {'here' * (self.paper is None) or 'of the paper'} {beyond}"
         )
-        return f"effects show from {self.shown(self.margin + small)} on{more}"
+        return f"effects show from {self.shown(self.margin + small)} on; {more}"
 
     @property
     def text(self) -> str:

@@ -37,8 +37,8 @@ PLACES = {
     "Siamese": 0, "Two-Tower": 1,
     "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
 }  # fmt: skip
-# Characters of a line of a claim above its bars, of a panel's title, and of a system's name beside its point.
-LABEL, TITLE, NAME = 104, 40, 26
+LABEL, TITLE = 104, 40  # characters of a line of a claim above its bars, and of a panel's title
+ROW = 0.36  # inches of a row with its name above what is drawn in it
 NOTED = "\u00a0*"  # of a claim of whose test there is something to know
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
 VERDICT_COLOURS = {
@@ -89,6 +89,22 @@ def style_axis(axis: Axes) -> None:
     """Give an axis the book's looks."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)
+
+
+def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
+    """Write the names of rows, from the top, each above what is drawn in its row; returns where to draw that.
+
+    A narrow page that shows a part of the figure has both.
+    """
+    tops = np.arange(len(names))[::-1] + 0.5
+    for top, name in zip(tops, names, strict=True):
+        where = {"xycoords": ("axes fraction", "data"), "va": "top", "fontsize": 8}
+        axis.annotate(in_words(name), (0.008, top - 0.06), **where).set_in_layout(False)
+    for top in tops[::2]:
+        axis.axhspan(top - 1, top, color="0.5", alpha=0.07, linewidth=0)
+    axis.set(yticks=[], ylim=(-0.5, len(names) - 0.5))
+    axis.grid(axis="y", visible=False)
+    return tops - 0.72
 
 
 def panels(titles: Sequence[str], width: float, height: float, columns: int = 2, **options: bool) -> tuple:
@@ -143,14 +159,9 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     tables : mapping
         Collection to a table as `retlib.report.tables.scores` returns it.
     """
-    alike = len({tuple(table.index) for table in tables.values()}) == 1
-    rows = max(len(table) for table in tables.values())
-    # Long names are broken, so that a narrow page that shows a part of the figure has points beside them.
-    names = [[fill(in_words(name), NAME) for name in table.index] for table in tables.values()]
-    broken = any("\n" in name for each in names for name in each)
-    figure, axes = panels(list(tables), 4.0, (0.34 if broken else 0.26) * rows + 0.9, sharey=alike)
-    for axis, table, labels in zip(axes, tables.values(), names, strict=True):
-        places = np.arange(len(table))[::-1]
+    figure, axes = panels(list(tables), 4.0, ROW * max(len(table) for table in tables.values()) + 0.9)
+    for axis, table in zip(axes, tables.values(), strict=True):
+        places = name_rows(axis, table.index)
         errors = [table[measure] - table["low"], table["high"] - table[measure]]
         axis.errorbar(
             table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
@@ -158,9 +169,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
         if table["paper"].notna().any():
             theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
             axis.plot(table["paper"].astype(float), places, "D", **theirs)
-        axis.set(yticks=places, xlabel=f"{measure} (points of 100)")
-        axis.set_yticklabels(labels, fontsize=8)
-        axis.grid(axis="y", visible=False)
+        axis.set_xlabel(f"{measure} (points of 100)")
     legend(figure, axes, 2)
     return figure
 
@@ -374,21 +383,19 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
         Collection to a table as `retlib.report.per_query.outcomes` returns it, drawn in its order from
         top to bottom. Ties are a number at the right.
     """
-    figure, axes = panels(list(tables), 5.2, 0.3 * max(len(table) for table in tables.values()) + 1.4)
+    figure, axes = panels(list(tables), 5.2, ROW * max(len(table) for table in tables.values()) + 1.4)
     for axis, table in zip(axes, tables.values(), strict=True):
-        places = np.arange(len(table))[::-1]
+        places = name_rows(axis, table["system"])
         hatched = {"hatch": "///", "edgecolor": "white", "linewidth": 0}
-        axis.barh(places, -table["losses"], height=0.7, label="losses", color=COLOURS[1], **hatched)
-        axis.barh(places, table["wins"], height=0.7, label="wins", color=COLOURS[0])
+        axis.barh(places, -table["losses"], height=0.4, label="losses", color=COLOURS[1], **hatched)
+        axis.barh(places, table["wins"], height=0.4, label="wins", color=COLOURS[0])
         for place, ties in zip(places, table["ties"], strict=True):
             # At the right edge of the panel, whatever the lengths of bars.
             axis.text(1.02, place, f"{ties} ties", transform=axis.get_yaxis_transform(), va="center", fontsize=8)
         bound = 1.05 * max(1, table[["wins", "losses"]].to_numpy().max(initial=0))
         axis.axvline(0, color="0.2", linewidth=0.8)
-        axis.set(xlim=(-bound, bound), yticks=places, yticklabels=table["system"])
-        axis.set_xlabel(f"queries worse | better than {rival} ({measure})")
+        axis.set(xlim=(-bound, bound), xlabel=f"queries worse | better than {rival} ({measure})")
         axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-        axis.grid(axis="y", visible=False)
     legend(figure, axes, 2, 8)
     return figure
 

@@ -49,9 +49,7 @@ TOLD, NAMED = 5, 2
 POINTS = "points of 100"
 SIGNIFICANT = "significant"
 MEANT = (
-    "*Significant* is p < 0.05 in a paired test over questions, and over seeds where there are several, after Holm's "
-    "correction over collections and, for the best or the worst, Bonferroni's over what it was chosen from. Figures "
-    "of all pairs correct over more, and verdicts over their paper, so that less is significant there.\n"
+    "*Significant* is p < 0.05 in a paired test after correction, as [How to read](../book/how-to-read.md) has it.\n"
 )
 
 
@@ -81,7 +79,7 @@ def box(
     shows, earlier = [Shown(**each) for each in said.get("shows", ())], any(EARLIER in each for each in notes)
     if earlier:
         shows = [replace(each, answers=(), near="") for each in shows]
-    found, values = ["No answer is drawn from these rows; the warning above says why.\n"] * earlier, []
+    found, values = ["No answer is drawn from these rows; the warning below says why.\n"] * earlier, []
     for each in shows:
         answers, listed = each.told(rows, chapter)
         found += answers or listed

@@ -31,6 +31,7 @@ from retlib.report.claims import (
     decisive,
     leans_against,
     lines,
+    needed,
     papers,
     papers_table,
     small,
@@ -49,6 +50,8 @@ DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 TOLD = 2
 # Points of the figure of effects that have a number, and a line below it.
 FURTHEST = 6
+# So many times as much data as here could still be gathered.
+SOME = 10
 # Tiles in a row, as many as a phone shows at once.
 ABREAST = 15
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
@@ -99,7 +102,7 @@ def told(
         power(ledger),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
         "the others on a subset of it." if len(rest) else "",
-        f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'which')})."
+        f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'each')})."
         if len(tested) else "",
     ]  # fmt: skip
     return "\n\n".join(filter(None, sentences))
@@ -113,17 +116,21 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["narrower"][ledger["verdict"].isin(DECIDED)]
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
-    behind = sum(bool({*rivals.BM25} & {*decisive(row).names[1:]}) for row in contradicted.itertuples())
+    behind = _behind_bm25(ledger).sum()
     why = [
         f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
         f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "
         "one that is not significant."
         if len(opened)
         else "",
+        _takes(opened) if len(opened) else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that were still improving when their "
         f"training ended, or that are not as good as the claim presupposes; for {len(untested) - unfit} there was no "
         "data, or no outcome that could speak against them."
         if len(untested)
+        else "",
+        f"What each would take stands in {link('03_claims.html', 'the table of all claims')}."
+        if len(opened) + len(untested)
         else "",
     ]
     what = [
@@ -138,7 +145,41 @@ def unsettled(ledger: pd.DataFrame) -> str:
         "was tested."
         if narrower.any() else "",
     ]  # fmt: skip
-    return "\n\n".join(filter(None, (" ".join(filter(None, said)) for said in (why, what))))
+    return "\n\n".join(filter(None, ["\n".join(f"- {each}" for each in why if each), " ".join(filter(None, what))]))
+
+
+def _takes(opened: pd.DataFrame) -> str:
+    """What would decide claims that are inconclusive: a sentence on how many of them take how much more data."""
+    times = np.array([needed(row) for row in opened.itertuples()])
+    kinds = {
+        f"would take up to {SOME} times as many questions and seeds": (times > 1) & (times <= SOME),
+        "more than that": (times > SOME) & (times < np.inf),
+        "none more, so that the effect is smaller here than in the paper": times == 1,
+        "cannot be made to hold by more data, since the effect that is asked for points the other way": times == np.inf,
+    }
+    counts = [f"{of.sum()} {how}" for how, of in kinds.items() if of.any()]
+    return (
+        f"To see an effect as large as the paper prints, or as large as here where it prints none, {', '.join(counts)}."
+    )
+
+
+def compared(ledger: pd.DataFrame) -> str:
+    """How the papers stand beside each other: sentences (HTML) on what holds of what is decided; "" of one paper."""
+    names = {key: paper.name for key, paper in papers().items()}
+    decided = ledger[ledger["verdict"].isin(DECIDED)]
+    share = (decided["verdict"] == HOLDS).groupby(decided["paper"]).agg(["sum", "size", "mean"])
+    share = share.sort_values("mean", ascending=False, kind="stable")
+    told = [f"{names[paper]} holds in {row['sum']:.0f} of {row['size']:.0f}" for paper, row in share.iterrows()]
+    lost = ledger[_behind_bm25(ledger)]["paper"].map(names).value_counts()
+    which = ", ".join(f"{count} of {name}" for name, count in lost.items())
+    also = f" ✗ because BM25 is ahead: {which}." if len(lost) else ""
+    return f"<p>Of what is decided {', '.join(told)}.{also}</p>" if len(share) > 1 else ""
+
+
+def _behind_bm25(ledger: pd.DataFrame) -> np.ndarray:
+    """Which claims are contradicted by BM25 that is ahead of what they put above it."""
+    lost = [bool({*rivals.BM25} & {*decisive(row).names[1:]}) if row.evidence else False for row in ledger.itertuples()]
+    return np.array(lost, dtype=bool) & (ledger["verdict"] == CONTRADICTED).to_numpy()
 
 
 def power(ledger: pd.DataFrame) -> str:
@@ -147,9 +188,9 @@ def power(ledger: pd.DataFrame) -> str:
     found = [each for each in found if each.counted == "questions" and not each.closed]
     seen = pd.Series([each.smallest for each in found], dtype=float).dropna()
     return (
-        "Most comparisons are paired t-tests over questions and seeds, corrected over their paper (Holm). Before the "
-        f"correction half of these {len(seen)} would have seen a true difference of {seen.median():.1f} points or less "
-        "in four of five repetitions."
+        f"There are {len(seen)} comparisons of measures, by paired t-tests over questions and seeds, corrected over "
+        f"their paper (Holm). Half of them are exact enough to find a true difference of {seen.median():.1f} points "
+        "four times out of five, before the correction."
         if len(seen) else ""
     )  # fmt: skip
 
@@ -192,7 +233,7 @@ def answer(ledger: pd.DataFrame) -> HTML:
         which = link(f"{page}.html", f"{more} more that {'are' if more > 1 else 'is'} decided")
         lines += [f"<li>and {which}</li>"] if more else []
         parts.append(f"<h4>{title}</h4>\n<p>{counted(mine)}</p>\n<ul>{''.join(lines)}</ul>")
-    return HTML('<div class="answer">' + "\n".join(parts) + "</div>")
+    return HTML('<div class="answer">' + "\n".join([compared(ledger), *parts]) + "</div>")
 
 
 def counted(ledger: pd.DataFrame) -> str:

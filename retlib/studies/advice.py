@@ -148,7 +148,8 @@ def scale(chapter: str, profile: str, encoder: str, documents: int) -> str:
         said += (
             f" An encoder of {shape} read {line.ours:.0f} texts of at most 128 tokens a second in the benchmark of "
             f"chapter 62 ({line.device}, {line.threads} threads): {documents:,} documents take "
-            f"{documents / line.ours / 60:.0f} minutes at that rate, and longer ones more."
+            f"{documents / line.ours / 60:.0f} minutes at that rate, and longer ones more. An older processor may take "
+            "several times as long."
         )
     return said
 

@@ -117,7 +117,8 @@ def test_half_of_the_comparisons_see_what_the_page_says(ledger):
     others = ({"ratio": True}, {"step": "step"}, {"counted": "cycles"}, {"closed": "still learning"})
     left_out = [replace(small[0], smallest=50.0, **each) for each in others]
     ledger["evidence"] = [[*small, *left_out]] + [[]] * (len(ledger) - 1)
-    assert "half of these 3 would have seen a true difference of 2.0 points" in overview.power(ledger)
+    said = overview.power(ledger)
+    assert "There are 3 comparisons" in said and "a true difference of 2.0 points four times out of five" in said
     assert overview.power(ledger[1:]) == ""
 
 
@@ -218,7 +219,8 @@ def test_what_results_were_made_on(tmp_path, monkeypatch):
 def test_the_answer_counts_all_and_names_what_is_decided(ledger):
     page = BeautifulSoup(overview.answer(ledger).data, "html.parser")
     assert "2 ✓ hold" in BeautifulSoup(overview.counted(ledger), "html.parser").text
-    known = [line.text for line in page.find_all("p")]
+    beside, *known = [line.text for line in page.find_all("p")]
+    assert "Zhan 2020 holds in 1 of 1, Gillick 2018 holds in 1 of 2." in beside
     assert "1 ✓ holds, 1 ✗ is contradicted" in known[0] and "is contradicted" not in "".join(known[1:])
     assert len(page.find_all("h4")) == len(claims.papers())
     named = [line.text for line in page.find_all("li")]
@@ -274,6 +276,28 @@ def test_the_first_page_says_why_claims_are_open(ledger):
     assert "Of the 4 that are decided 1 were tested in another form" in overview.unsettled(narrower)
     told = overview.answer(narrower).data
     assert "<em><a " in told and "</em>; as tested: less than half (" in told
+
+
+def test_the_first_page_says_how_much_more_data_would_decide(ledger):
+    # Effects of 1.5 points are seen four times out of five, and how small an effect is goes by the root of the data.
+    effects = (1.0, 0.2, 3.0, -1.0)
+    found = [[replace(evidence(effect), p_for=0.3)] for effect in effects]
+    opened = ledger.head(4).assign(verdict=claims.INCONCLUSIVE, evidence=found)
+    assert list(map(claims.needed, opened.itertuples())) == [3, 57, 1, np.inf]
+    said = overview.unsettled(opened)
+    for told in ("1 would take up to 10 times", "1 more than that", "1 none more", "1 cannot be made to hold"):
+        assert told in said
+    # Where the paper prints an effect it is that which is to be seen.
+    paper = opened.head(2).assign(evidence=[[replace(each, paper=4.0)] for (each,) in found[:2]])
+    assert "2 none more" in overview.unsettled(paper)
+
+
+def test_the_papers_stand_beside_each_other(ledger):
+    assert overview.compared(ledger[ledger["paper"] == "gillick2018"]) == ""
+    (lost,) = ledger.index[ledger["verdict"] == claims.CONTRADICTED]
+    ledger.at[lost, "evidence"] = [replace(evidence(-11.0), names=["DE", "BM25"])]
+    said = overview.compared(ledger)
+    assert "because BM25 is ahead: 1 of Gillick 2018." in said
 
 
 def test_the_scale_is_that_of_the_rows(monkeypatch):
