@@ -181,7 +181,7 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
 
 
 def _notes(executed: dict) -> list[str]:
-    """What `retlib.core.runtime.note` said, which a reader should know before the rest of the page."""
+    """What `retlib.core.runtime.note` said, which the page repeats below its answer."""
     outputs = (each for cell in executed["cells"] for each in cell.get("outputs", []))
     html = "".join("".join(each.get("data", {}).get("text/html", "")) for each in outputs)
     return list(dict.fromkeys(NOTE.findall(html)))

@@ -399,37 +399,30 @@ def leans_against(row: Any) -> bool:
     return row.verdict == INCONCLUSIVE and any(each.p_against < LEVEL for each in row.evidence)
 
 
-def needed(row: Any) -> float:
-    """How many times as many questions and seeds decide an inconclusive claim; infinity where more do not.
+def data_needed(row: Any) -> float:
+    """How many times as much data makes an inconclusive claim hold; infinity where none is known to.
 
-    That is if the effect is as large as the paper prints, or as large as here where it prints none.
+    That is if the effect of every comparison is as large as the paper prints, or as large as here where it prints none;
+    of what is to be alike, if it is 0.
     """
-    each, beyond, level = _open(row)
-    return each.times(beyond, level)
+    lacking = (each for each in row.evidence if not each.closed and each.p_for >= each.levels[0])
+    return max((each.times(each.wanted, each.levels[0]) for each in lacking), default=1.0)
 
 
 def to_decide(row: Any) -> list[str]:
     """Of a claim that is inconclusive: how small an effect shows, and what it takes to see the paper's, or ours."""
     if row.verdict != INCONCLUSIVE:
         return []
-    each, beyond, level = _open(row)
     if leans_against(row):
-        takes = each.takes(beyond, level)
+        each = min(row.evidence, key=lambda each: each.p_against)
+        beyond = abs(each.effect) - each.margin if each.alike else each.margin - each.effect
+        # Of what is to be alike both sides are paid for; a step that falls says little of a line.
+        takes = "" if each.step else each.takes(beyond, each.levels[1] / (1 + each.alike))
         told = f"{each.label} speaks against the claim before correction over the paper, and not after it"
         return [f"to decide: {told}" + (f"; for that, one as large as here {takes}" if takes else "")]
+    each = decisive(row)
     which = f" {each.label}:" * (len(row.evidence) > 1)
-    return [f"to decide:{which} after correction over the paper {each.decides(level)}"]
-
-
-def _open(row: Any) -> tuple[Evidence, float, float]:
-    """What keeps a claim open, how far beyond its margin the effect is that would decide, and the level for that."""
-    if not leans_against(row):
-        each = decisive(row)
-        return each, each.wanted, each.levels[0]
-    each = min(row.evidence, key=lambda each: each.p_against)
-    beyond = abs(each.effect) - each.margin if each.alike else each.margin - each.effect
-    # Of what is to be alike both sides are paid for; a step that falls says little of a line.
-    return each, 0.0 if each.step else beyond, each.levels[1] / (1 + each.alike)
+    return [f"to decide:{which} after correction over the paper {each.decides(each.levels[0])}"]
 
 
 def small(verdicts: pd.DataFrame) -> str:

@@ -134,7 +134,7 @@ class Evidence:
 
     def times(self, beyond: float, level: float) -> float:
         """How many times as much data shows, at a level, an effect that is so far beyond the margin; else infinity."""
-        return math.ceil((self.smallest_at(level) / beyond) ** 2) if beyond > 0 else math.inf
+        return max(1, math.ceil((self.smallest_at(level) / beyond) ** 2)) if beyond > 0 else math.inf
 
     def takes(self, beyond: float, level: float) -> str:
         """What it takes to see, at a level, an effect that is so far beyond the margin; "" of one that is not."""
@@ -146,7 +146,10 @@ class Evidence:
 
     @property
     def wanted(self) -> float:
-        """How far the effect that is to be seen is beyond the margin: the paper's; ours, where it prints none."""
+        """How far the effect that is to be seen is beyond the margin: the paper's; ours, where it prints none.
+
+        Of what is to be alike the margin itself: how far a true effect of 0 is within it.
+        """
         if self.alike:
             return self.margin
         effect = self.effect if self.paper is None else math.log(self.paper) if self.ratio else self.paper
@@ -158,7 +161,8 @@ class Evidence:
         if self.alike:
             return f"effects within {self.margin - small:.2f} of 0 show" if small < self.margin else "none can show"
         takes, whose = self.takes(self.wanted, level), "here" if self.paper is None else "the paper's"
-        beyond = "is within the margin" if self.margin > 0 else "points the other way"
+        beyond = "is within the margin" if self.wanted + self.margin > 0 else "points the other way"
+        beyond = "is just the margin" if self.margin and not self.wanted else beyond
         more = (
             f"one as large as {whose} {takes}"
             if takes

@@ -92,14 +92,17 @@ def style_axis(axis: Axes) -> None:
 
 
 def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
-    """Write the names of rows, from the top, each above what is drawn in its row; returns where to draw that.
+    """Write the names of rows, from the top, each above what is drawn in its row, so that a narrow page shows both.
 
-    A narrow page that shows a part of the figure has both.
+    Returns
+    -------
+    ndarray, shape (names,)
+        The heights at which to draw the rows.
     """
     tops = np.arange(len(names))[::-1] + 0.5
     for top, name in zip(tops, names, strict=True):
         where = {"xycoords": ("axes fraction", "data"), "va": "top", "fontsize": 8}
-        axis.annotate(in_words(name), (0.008, top - 0.06), **where).set_in_layout(False)
+        axis.annotate(name, (0.008, top - 0.06), **where).set_in_layout(False)
     for top in tops[::2]:
         axis.axhspan(top - 1, top, color="0.5", alpha=0.07, linewidth=0)
     axis.set(yticks=[], ylim=(-0.5, len(names) - 0.5))
@@ -161,7 +164,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     """
     figure, axes = panels(list(tables), 4.0, ROW * max(len(table) for table in tables.values()) + 0.9)
     for axis, table in zip(axes, tables.values(), strict=True):
-        places = name_rows(axis, table.index)
+        places = name_rows(axis, [in_words(name) for name in table.index])
         errors = [table[measure] - table["low"], table["high"] - table[measure]]
         axis.errorbar(
             table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
@@ -385,7 +388,7 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
     """
     figure, axes = panels(list(tables), 5.2, ROW * max(len(table) for table in tables.values()) + 1.4)
     for axis, table in zip(axes, tables.values(), strict=True):
-        places = name_rows(axis, table["system"])
+        places = name_rows(axis, [in_words(name) for name in table["system"]])
         hatched = {"hatch": "///", "edgecolor": "white", "linewidth": 0}
         axis.barh(places, -table["losses"], height=0.4, label="losses", color=COLOURS[1], **hatched)
         axis.barh(places, table["wins"], height=0.4, label="wins", color=COLOURS[0])

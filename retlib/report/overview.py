@@ -28,10 +28,10 @@ from retlib.report.claims import (
     STAND_IN,
     SUBSET,
     came_out,
+    data_needed,
     decisive,
     leans_against,
     lines,
-    needed,
     papers,
     papers_table,
     small,
@@ -102,7 +102,7 @@ def told(
         power(ledger),
         f"Of {len(rest)} claims that are tested {(rest == STAND_IN).sum()} rest on a stand-in for the paper's data, "
         "the others on a subset of it." if len(rest) else "",
-        f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'each')})."
+        f"From a public encoder {len(tested)} claims are tested: {counted(tested)} ({link('#' + PUBLIC, 'which')})."
         if len(tested) else "",
     ]  # fmt: skip
     return "\n\n".join(filter(None, sentences))
@@ -116,29 +116,28 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["narrower"][ledger["verdict"].isin(DECIDED)]
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
-    behind = _behind_bm25(ledger).sum()
+    behind = ledger.loc[_behind_bm25(ledger), "paper"].map({key: paper.name for key, paper in papers().items()})
+    whose = ", ".join(f"{count} of {name}" for name, count in behind.value_counts().items())
     why = [
         f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
         f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "
         "one that is not significant."
         if len(opened)
         else "",
-        _takes(opened) if len(opened) else "",
+        _takes(opened[[not leans_against(row) for row in opened.itertuples()]]) if len(opened) else "",
         f"Of the {len(untested)} that are not tested {unfit} compare systems that were still improving when their "
         f"training ended, or that are not as good as the claim presupposes; for {len(untested) - unfit} there was no "
         "data, or no outcome that could speak against them."
         if len(untested)
-        else "",
-        f"What each would take stands in {link('03_claims.html', 'the table of all claims')}."
-        if len(opened) + len(untested)
         else "",
     ]
     what = [
         "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
         "chapter says why, as far as we know."
         if len(contradicted) else "",
-        f"In {behind} ✗ BM25 is ahead of what the claim puts above it: one finding, told {behind} times."
-        if behind > 1 else "",
+        f"In {len(behind)} ✗ BM25 is ahead of what the claim puts above it: one finding, told {len(behind)} times "
+        f"({whose})."
+        if len(behind) > 1 else "",
         small(ledger),
         f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
         "as a direction where it gives a size: their lines have the claim in italics, and after “as tested” what "
@@ -149,31 +148,27 @@ def unsettled(ledger: pd.DataFrame) -> str:
 
 
 def _takes(opened: pd.DataFrame) -> str:
-    """What would decide claims that are inconclusive: a sentence on how many of them take how much more data."""
-    times = np.array([needed(row) for row in opened.itertuples()])
+    """What would decide claims that nothing speaks against: a sentence on how many of them take how much more data."""
+    times = np.array([data_needed(row) for row in opened.itertuples()])
     kinds = {
-        f"would take up to {SOME} times as many questions and seeds": (times > 1) & (times <= SOME),
-        "more than that": (times > SOME) & (times < np.inf),
-        "none more, so that the effect is smaller here than in the paper": times == 1,
-        "cannot be made to hold by more data, since the effect that is asked for points the other way": times == np.inf,
+        f"show it with up to {SOME} times as much data": (times > 1) & (times <= SOME),
+        "with more": (times > SOME) & (times < np.inf),
+        "should have shown it already, so that it is probably smaller here": times == 1,
+        "may never show it, as it is not beyond what the claim asks": times == np.inf,
     }
     counts = [f"{of.sum()} {how}" for how, of in kinds.items() if of.any()]
-    return (
-        f"To see an effect as large as the paper prints, or as large as here where it prints none, {', '.join(counts)}."
+    told = "If the effect is as large as the paper prints, or as here where it prints none, of these"
+    return f"{told} {'; '.join(counts)}." if counts else ""
+
+
+def beside_each_other(ledger: pd.DataFrame) -> str:
+    """How many of its decided claims hold, of each paper: a sentence (HTML), the best first; "" of one paper."""
+    holds = ledger.loc[ledger["verdict"].isin(DECIDED), "verdict"] == HOLDS
+    share = (
+        holds.groupby(ledger["paper"]).agg(["sum", "size", "mean"]).sort_values("mean", ascending=False, kind="stable")
     )
-
-
-def compared(ledger: pd.DataFrame) -> str:
-    """How the papers stand beside each other: sentences (HTML) on what holds of what is decided; "" of one paper."""
-    names = {key: paper.name for key, paper in papers().items()}
-    decided = ledger[ledger["verdict"].isin(DECIDED)]
-    share = (decided["verdict"] == HOLDS).groupby(decided["paper"]).agg(["sum", "size", "mean"])
-    share = share.sort_values("mean", ascending=False, kind="stable")
-    told = [f"{names[paper]} holds in {row['sum']:.0f} of {row['size']:.0f}" for paper, row in share.iterrows()]
-    lost = ledger[_behind_bm25(ledger)]["paper"].map(names).value_counts()
-    which = ", ".join(f"{count} of {name}" for name, count in lost.items())
-    also = f" ✗ because BM25 is ahead: {which}." if len(lost) else ""
-    return f"<p>Of what is decided {', '.join(told)}.{also}</p>" if len(share) > 1 else ""
+    told = [f"{papers()[paper].name} {row['sum']:.0f} of {row['size']:.0f}" for paper, row in share.iterrows()]
+    return f"<p>Of the claims that are decided these hold: {', '.join(told)}.</p>" if len(share) > 1 else ""
 
 
 def _behind_bm25(ledger: pd.DataFrame) -> np.ndarray:
@@ -185,12 +180,13 @@ def _behind_bm25(ledger: pd.DataFrame) -> np.ndarray:
 def power(ledger: pd.DataFrame) -> str:
     """How comparisons over questions are tested, and how small a difference half of them would have seen, or ""."""
     found = [each for row in ledger.itertuples() for each in row.evidence if not each.ratio and not each.step]
+    every = ledger["evidence"].map(len).sum()
     found = [each for each in found if each.counted == "questions" and not each.closed]
     seen = pd.Series([each.smallest for each in found], dtype=float).dropna()
     return (
-        f"There are {len(seen)} comparisons of measures, by paired t-tests over questions and seeds, corrected over "
-        f"their paper (Holm). Half of them are exact enough to find a true difference of {seen.median():.1f} points "
-        "four times out of five, before the correction."
+        f"Of {every} comparisons {len(seen)} are of measures over questions: paired t-tests over questions and seeds, "
+        f"corrected over their paper (Holm). Half of them are exact enough to find a true difference of "
+        f"{seen.median():.1f} points four times out of five, before the correction."
         if len(seen) else ""
     )  # fmt: skip
 
@@ -233,7 +229,7 @@ def answer(ledger: pd.DataFrame) -> HTML:
         which = link(f"{page}.html", f"{more} more that {'are' if more > 1 else 'is'} decided")
         lines += [f"<li>and {which}</li>"] if more else []
         parts.append(f"<h4>{title}</h4>\n<p>{counted(mine)}</p>\n<ul>{''.join(lines)}</ul>")
-    return HTML('<div class="answer">' + "\n".join([compared(ledger), *parts]) + "</div>")
+    return HTML('<div class="answer">' + "\n".join([beside_each_other(ledger), *parts]) + "</div>")
 
 
 def counted(ledger: pd.DataFrame) -> str:

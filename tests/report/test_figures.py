@@ -42,6 +42,12 @@ def test_intervals_have_a_panel_for_each_collection():
     # Each name stands above its own points, and below those of the row before.
     names, points = [text.xy[1] for text in left.texts], left.get_lines()[0].get_ydata()
     assert names[0] > points[0] > names[1] > points[1] and not left.get_yticks().size
+    # The longest that the book has is not cut, and does not reach the next panel.
+    longest = scores([None, None]).rename({"DE": "ICT+BFS+WLP > GQ > labels > LTRe + BM25, read 10"})
+    long = figures.intervals({"quora": longest, "toy": longest})
+    long.canvas.draw()
+    for axis in long.axes:
+        assert all(text.get_window_extent().x1 < axis.bbox.x1 for text in axis.texts)
     # Ours and the paper's on the left, ours alone on the right.
     assert {text.get_text() for text in found.legends[0].get_texts()} == {
         "ours, 95 % interval",

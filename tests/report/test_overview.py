@@ -118,7 +118,10 @@ def test_half_of_the_comparisons_see_what_the_page_says(ledger):
     left_out = [replace(small[0], smallest=50.0, **each) for each in others]
     ledger["evidence"] = [[*small, *left_out]] + [[]] * (len(ledger) - 1)
     said = overview.power(ledger)
-    assert "There are 3 comparisons" in said and "a true difference of 2.0 points four times out of five" in said
+    assert (
+        "Of 7 comparisons 3 are of measures over questions" in said
+        and "a true difference of 2.0 points four times out of five" in said
+    )
     assert overview.power(ledger[1:]) == ""
 
 
@@ -220,7 +223,7 @@ def test_the_answer_counts_all_and_names_what_is_decided(ledger):
     page = BeautifulSoup(overview.answer(ledger).data, "html.parser")
     assert "2 ✓ hold" in BeautifulSoup(overview.counted(ledger), "html.parser").text
     beside, *known = [line.text for line in page.find_all("p")]
-    assert "Zhan 2020 holds in 1 of 1, Gillick 2018 holds in 1 of 2." in beside
+    assert "Zhan 2020 1 of 1" in beside
     assert "1 ✓ holds, 1 ✗ is contradicted" in known[0] and "is contradicted" not in "".join(known[1:])
     assert len(page.find_all("h4")) == len(claims.papers())
     named = [line.text for line in page.find_all("li")]
@@ -268,6 +271,7 @@ def test_the_first_page_says_why_claims_are_open(ledger):
     behind = [replace(evidence(-3.0), names=["DE", name]) for name in ("BM25", "BM25", "DE2")]
     lost = told.head(3).assign(verdict=claims.CONTRADICTED, evidence=[[each] for each in behind])
     assert "In 2 ✗ BM25 is ahead of what the claim puts above it" in overview.unsettled(lost)
+    assert "told 2 times (2 of Gillick 2018)" in overview.unsettled(lost)
     assert "one finding" not in overview.unsettled(lost[1:])
     narrower = told.assign(
         verdict=claims.HOLDS, as_tested=["", "less than half", "as said; here", ""],
@@ -280,24 +284,31 @@ def test_the_first_page_says_why_claims_are_open(ledger):
 
 def test_the_first_page_says_how_much_more_data_would_decide(ledger):
     # Effects of 1.5 points are seen four times out of five, and how small an effect is goes by the root of the data.
-    effects = (1.0, 0.2, 3.0, -1.0)
-    found = [[replace(evidence(effect), p_for=0.3)] for effect in effects]
-    opened = ledger.head(4).assign(verdict=claims.INCONCLUSIVE, evidence=found)
-    assert list(map(claims.needed, opened.itertuples())) == [3, 57, 1, np.inf]
+    some, more, known, other_way = (replace(evidence(effect), p_for=0.3) for effect in (1.0, 0.2, 3.0, -1.0))
+    opened = ledger.head(4).assign(verdict=claims.INCONCLUSIVE, evidence=[[some], [more], [known], [other_way]])
+    assert list(map(claims.data_needed, opened.itertuples())) == [3, 57, 1, np.inf]
     said = overview.unsettled(opened)
-    for told in ("1 would take up to 10 times", "1 more than that", "1 none more", "1 cannot be made to hold"):
+    for told in ("1 show it with up to 10 times", "1 with more", "1 should have shown it", "1 may never"):
         assert told in said
-    # Where the paper prints an effect it is that which is to be seen.
-    paper = opened.head(2).assign(evidence=[[replace(each, paper=4.0)] for (each,) in found[:2]])
-    assert "2 none more" in overview.unsettled(paper)
+    kinds = {
+        3: [some, known],  # all of them have to be seen
+        57: [some, more],
+        1: [known, replace(other_way, closed="still learning")],
+        4: [replace(more, paper=0.75)],  # where the paper prints an effect it is that which is to be seen
+        9: [replace(known, ratio=True, smallest=np.log(8), effect=np.log(2))],
+        2: [replace(other_way, alike=True, margin=1.1)],  # an effect of 0 within the margin
+    }
+    for times, found in kinds.items():
+        (row,) = opened.head(1).assign(evidence=[found]).itertuples()
+        assert claims.data_needed(row) == times
+    leaning = opened.head(1).assign(evidence=[[some, replace(other_way, p_against=0.01)]])
+    assert "times as much data" not in overview.unsettled(leaning)
 
 
 def test_the_papers_stand_beside_each_other(ledger):
-    assert overview.compared(ledger[ledger["paper"] == "gillick2018"]) == ""
-    (lost,) = ledger.index[ledger["verdict"] == claims.CONTRADICTED]
-    ledger.at[lost, "evidence"] = [replace(evidence(-11.0), names=["DE", "BM25"])]
-    said = overview.compared(ledger)
-    assert "because BM25 is ahead: 1 of Gillick 2018." in said
+    assert overview.beside_each_other(ledger[ledger["paper"] == "gillick2018"]) == ""
+    said = overview.beside_each_other(ledger)
+    assert "these hold: Zhan 2020 1 of 1, Gillick 2018 1 of 2." in said and "Chang" not in said
 
 
 def test_the_scale_is_that_of_the_rows(monkeypatch):

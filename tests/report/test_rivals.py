@@ -39,10 +39,13 @@ def made(monkeypatch) -> Results:
     return found
 
 
-def test_each_collection_says_who_is_ahead(made):
+def test_each_collection_says_who_is_ahead(made, monkeypatch):
     found = rivals.leads("here", None, {"nothing": Measured("R@1"), "x": Measured("R@1")}, results.ALONE)
     assert found["sign"].to_dict() == {"c": "<", "d": ">", "e": "~"}
-    assert found["told"]["d"] == '<b>60.0 &gt; 30.0</b>\nA; R@1, <a href="x.html">chapter x</a>, one seed'
+    told = '<b>60.0 &gt; 30.0</b>\nA; R@1, <a href="x.html">chapter x</a>, 50 questions, one seed'
+    assert found["told"]["d"] == told
+    monkeypatch.setattr(rivals, "FEW", 50)  # as many are not few
+    assert "questions" not in rivals.leads("here", None, {"x": Measured("R@1")}, results.ALONE)["told"]["d"]
     said = rivals.standing(found)
     assert said == "of 3 collections ahead on 1 (d), behind on 1 (c), neither by more than chance on 1 (e)"
     only = rivals.leads("here", None, {"x": Measured("R@1", ["d", "not there"])}, results.ALONE)
@@ -63,7 +66,7 @@ def test_a_lead_of_less_than_a_point_is_said_to_be_one(made):
         add(made, "f", name, value, noise)
     found = rivals.leads("here", None, {"x": Measured("R@1", ["f", "d"])}, results.ALONE)
     assert found["sign"].to_dict() == {"f": ">", "d": ">"} and found["slight"].to_dict() == {"f": True, "d": False}
-    assert "A; R@1" in found["told"]["f"] and ", by less than a point, one seed" in found["told"]["f"]
+    assert "A; R@1" in found["told"]["f"] and ", by less than a point, 50 questions, one seed" in found["told"]["f"]
     said = "of 2 collections ahead on 2 (f, d; 1 by less than a point), behind on 0, neither by more than chance on 0"
     assert rivals.standing(found) == said
 
