@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+LONGEST = 500  # letters of a value in a message
+
 
 class RetlibError(Exception):
     """Base of every error that a user of retlib can cause and can mend."""
@@ -22,15 +24,24 @@ class DataError(RetlibError):
     """A data file or a collection is absent, damaged or inconsistent."""
 
 
+def shown(value: object) -> str:
+    """A value as a message has it: its representation, cut where it is long, or its kind where it has none."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # of numbers of thousands of digits, of lists within lists without end
+        return f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
 def require_one_of(name: str, value: object, valid: Iterable) -> None:
     """Raise `SettingError` with the list of valid values unless `value` is one of them."""
-    valid = sorted(valid)
+    valid = sorted(valid, key=str)
     if value in valid:
         return
-    near = get_close_matches(str(value), [str(v) for v in valid], n=1)
+    near = get_close_matches(shown(value).strip("'"), [str(v) for v in valid], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(map(str, valid))
-    raise SettingError(f"{name} = {value!r} is not known.{hint} Valid: {listed}.")
+    raise SettingError(f"{name} = {shown(value)} is not known.{hint} Valid: {listed}.")
 
 
 def require_keys(place: str, settings: Mapping, kinds: Mapping[str, type]) -> None:
@@ -38,7 +49,9 @@ def require_keys(place: str, settings: Mapping, kinds: Mapping[str, type]) -> No
     for key, value in settings.items():
         require_one_of(f"a key of {place}", key, kinds)
         wanted = {str: "a name", list: "a list", dict: "a mapping"}[kinds[key]]
-        require(isinstance(value, kinds[key] | None), f"`{key}` of {place} must be {wanted}, not {value!r}", DataError)
+        require(
+            isinstance(value, kinds[key] | None), f"`{key}` of {place} must be {wanted}, not {shown(value)}", DataError
+        )
 
 
 def require_positive(settings: object, *names: str) -> None:

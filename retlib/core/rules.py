@@ -6,15 +6,20 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from retlib.core.errors import require, require_one_of
+from retlib.core.errors import require, require_one_of, shown
 
 Rule = Callable[[str, Any], None]
 
 
-def one_of(valid: Iterable) -> Rule:
-    """A value of a fixed set."""
-    valid = list(valid)
-    return lambda name, value: require_one_of(name, value, valid)
+def one_of(valid: Iterable | Callable[[], Iterable]) -> Rule:
+    """A value of a fixed set; or of one that a function gives once the rules before this one have passed."""
+    known = valid if callable(valid) else lambda every=tuple(valid): every
+    return lambda name, value: require_one_of(name, value, known())
+
+
+def flag(name: str, value: Any) -> None:
+    """A rule: True or False."""
+    require(isinstance(value, bool), f"{name} = {shown(value)} must be True or False")
 
 
 def each_of(rule: Rule) -> Rule:
@@ -22,11 +27,15 @@ def each_of(rule: Rule) -> Rule:
 
     def check(name: str, value: Any) -> None:
         require(
-            isinstance(value, list) and len(value) > 0, f"{name} = {value!r} must be a list with at least one value"
+            isinstance(value, list) and len(value) > 0,
+            f"{name} = {shown(value)} must be a list with at least one value",
         )
         for member in value:
             rule(name, member)
-        require(len({repr(member) for member in value}) == len(value), f"{name} = {value!r} names a value twice")
+        require(
+            all(member not in value[:place] for place, member in enumerate(value)),
+            f"{name} = {shown(value)} names a value twice",
+        )
 
     return check
 
@@ -43,7 +52,7 @@ def mapping_of(keys: Iterable[str] | None, rule: Rule) -> Rule:
     def check(name: str, value: Any) -> None:
         valid = isinstance(value, dict) and (keys is None or set(keys) == set(value))
         wanted = f" with the keys {', '.join(keys)}" if keys else ""
-        require(valid, f"{name} = {value!r} must be a mapping{wanted}")
+        require(valid, f"{name} = {shown(value)} must be a mapping{wanted}")
         for key in value:
             text(f"a key of {name}", key)
             rule(f"{name}[{key!r}]", value[key])
@@ -58,7 +67,7 @@ def form(needed: Mapping[str, Rule], others: Mapping[str, Rule]) -> Rule:
     def check(name: str, value: Any) -> None:
         keys = f" with the keys {', '.join(needed)}" if needed else ""
         valid = isinstance(value, dict) and needed.keys() <= value.keys()
-        require(valid, f"{name} = {value!r} must be a mapping{keys}")
+        require(valid, f"{name} = {shown(value)} must be a mapping{keys}")
         for key in value:
             require_one_of(f"a key of {name}", key, known)
             known[key](f"{name}[{key!r}]", value[key])
@@ -71,7 +80,7 @@ def row_of(*each: Rule) -> Rule:
 
     def check(name: str, value: Any) -> None:
         valid = isinstance(value, list) and len(value) == len(each)
-        require(valid, f"{name} = {value!r} must be a list of {len(each)}")
+        require(valid, f"{name} = {shown(value)} must be a list of {len(each)}")
         for rule, member in zip(each, value, strict=True):
             rule(name, member)
 
@@ -88,7 +97,7 @@ def number(lowest: float, highest: float | None = None, whole: bool = False) -> 
         valid = fits and lowest <= value <= most
         wanted = f"{'a whole number' if whole else 'a number'} of at least {lowest}"
         wanted += f" and at most {most}" if highest is not None or (fits and value > most) else ""
-        require(valid, f"{name} = {value!r} must be {wanted}")
+        require(valid, f"{name} = {shown(value)} must be {wanted}")
 
     return check
 
@@ -98,9 +107,9 @@ POSITIVE, RATE = number(1, whole=True), number(1e-7, 1)
 
 def text(name: str, value: Any) -> None:
     """A rule: a string that is not empty."""
-    require(isinstance(value, str) and value != "", f"{name} = {value!r} must be a string")
+    require(isinstance(value, str) and value != "", f"{name} = {shown(value)} must be a string")
 
 
 def name_or_none(name: str, value: Any) -> None:
     """A rule: a string; an empty one for none."""
-    require(isinstance(value, str), f"{name} = {value!r} must be a name, or empty for none")
+    require(isinstance(value, str), f"{name} = {shown(value)} must be a name, or empty for none")

@@ -14,6 +14,7 @@ The reader's own run lies under the build folder, the published one under
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import shutil
@@ -366,7 +367,7 @@ def load(experiment: str, profile: str, source: str | None = None) -> Results | 
         None where nothing is recorded.
     """
     own = own_folder(profile, experiment)
-    explored = sorted(own.parent.glob(f"{experiment}+*"), key=os.path.getmtime)
+    explored = sorted(own.parent.glob(f"{glob.escape(experiment)}+*"), key=os.path.getmtime)
     folders = {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}
     for name, folder in folders.items():
         if source in (None, name) and folder.is_dir():

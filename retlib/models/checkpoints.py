@@ -83,15 +83,18 @@ def head(place: Path) -> Path | None:
 
 def _modules(place: Path) -> list[tuple[str, Path]]:
     """What an encoder is made of: kinds of sentence-transformers' modules, and their folders."""
-    return [(each["type"].rsplit(".", 1)[-1], place / each["path"]) for each in _read(place / "modules.json") or ()]
+    return [(each["type"].rsplit(".", 1)[-1], place / each["path"]) for each in _read(place / "modules.json", list)]
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, kind: type = dict) -> Any:
     """The content of a file of JSON, empty if there is none."""
     try:
-        return json.loads(path.read_text()) if path.is_file() else {}
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text()) if path.is_file() else kind()
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"no BERT checkpoint {str(path.parent)!r}: its {path.name} cannot be read ({error})") from error
+    wrong = f"no BERT checkpoint {str(path.parent)!r}: its {path.name} holds a {type(found).__name__}"
+    require(isinstance(found, kind), wrong, DataError)
+    return found
 
 
 def described(name: str) -> dict:
@@ -111,6 +114,9 @@ def described(name: str) -> dict:
     config, told, modules = _read(place / CONFIG), _read(whole / "config_sentence_transformers.json"), _modules(place)
     kind = config.get("model_type")
     require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)
+    for size in ("max_position_embeddings", "num_hidden_layers", "hidden_size"):
+        wrong = f"no BERT checkpoint {name!r}: {size} of its {CONFIG} is no whole number above 0"
+        require(isinstance(config.get(size), int) and config[size] > 0, wrong, DataError)
     lower = _read(place / "tokenizer_config.json").get("do_lower_case", True)
     require(lower, f"checkpoint {name!r} keeps capitals, and text is lowercased here", DataError)
     kinds, paths = [each for each, _ in modules], dict(modules)

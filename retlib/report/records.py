@@ -19,7 +19,7 @@ from retlib.evaluation.results import Results
 
 # So many collections are named one by one.
 SPELLED = 2
-_ANY, _FLAG = rules.number(-sys.float_info.max), rules.one_of((True, False))
+_ANY, _FLAG = rules.number(-sys.float_info.max), rules.flag
 _NAMES = rules.mapping_of(None, rules.text)
 
 

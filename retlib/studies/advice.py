@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from retlib.core.errors import DataError, require
+from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
@@ -53,6 +53,7 @@ def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, riv
     gains : DataFrame
         As `retlib.report.tables.against` returns it.
     """
+    require_one_of("measure", measure, found.rows["measure"].unique())
     board = gains[(gains["collection"] == collection) & gains["system"].isin(found.learned())]
     board = board.set_index("system")[["effect", "p"]]
     board.loc[rival] = 0.0, float("nan")

@@ -14,7 +14,7 @@ import torch
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, number, one_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, flag, mapping_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Builder, Split
@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
     "finetuning_batch": number(2, whole=True),
     "finetuning_rate": RATE,
     "token_dropout": number(0, 0.99),
-    "rehearsal": one_of((False, True)),
+    "rehearsal": flag,
 }
 # Those of notebooks that train layers.
 LAYERED: dict[str, Rule] = {

@@ -11,7 +11,20 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, form, mapping_of, name_or_none, number, one_of, some_of
+from retlib.core.rules import (
+    POSITIVE,
+    RATE,
+    Rule,
+    each_of,
+    flag,
+    form,
+    mapping_of,
+    name_or_none,
+    number,
+    one_of,
+    some_of,
+    text,
+)
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection
@@ -53,7 +66,10 @@ def one_generator(name: str, value: Any) -> None:
 
 
 # What of a training's schedule is another.
-_SCHEDULE = form({}, dict.fromkeys(("epochs", "steps", "batch_size", "learning_rate"), number(0)))
+_SCHEDULE = form(
+    {},
+    {"epochs": number(0), "steps": number(0, whole=True), "batch_size": number(2, whole=True), "learning_rate": RATE},
+)
 
 # The parameters of a generator, and of the retriever whose embeddings it begins with.
 GENERATOR: dict[str, Rule] = {
@@ -65,7 +81,7 @@ GENERATOR: dict[str, Rule] = {
     "generator_head": one_of(HEADS),
     "generator_checkpoint": name_or_none,
     "generator_layers": POSITIVE,
-    "generator_embedded": one_of((False, True)),
+    "generator_embedded": flag,
     "generator_epochs": number(0.01),
     "generator_batch": number(2, whole=True),
     "generator_rate": RATE,
@@ -102,6 +118,7 @@ def sizes_of(taken: Iterable[str]) -> Rule:
         two = isinstance(value, dict) and len(value) > 1
         require(two, f"{name} = {value!r} must map two names or more to parameters")
         for size, changed in value.items():
+            text(f"a name of {name}", size)
             require(size not in taken, f"{name}: {size!r} names something else on this page")
             form({}, VARIED)(f"{name}[{size!r}]", changed)
 

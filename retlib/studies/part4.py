@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
-from retlib.core.errors import require, require_one_of
+from retlib.core.errors import SettingError, require, require_one_of
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
@@ -74,7 +74,10 @@ def stage_settings(name: str, value: Any) -> None:
     for label, given in value.items():
         for each in given:
             require_one_of(f"{name}[{label!r}]", each, known)
-        Stage(data=Labels(), steps=1, **given)
+        try:
+            Stage(data=Labels(), steps=1, **given)
+        except (SettingError, TypeError, AttributeError) as error:  # of a value of another kind than a field's
+            raise SettingError(f"{name}[{label!r}]: {error}") from error
 
 
 def architecture(parameters: Mapping[str, Any]) -> Architecture:

@@ -16,7 +16,7 @@ from scipy import special
 from retlib.core import notebook_files, runtime
 from retlib.core.cache import key
 from retlib.core.errors import DataError
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, name_or_none, number, one_of, some_of
+from retlib.core.rules import POSITIVE, RATE, Rule, each_of, flag, name_or_none, number, one_of, some_of
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
@@ -59,7 +59,7 @@ RULES: dict[str, Rule] = {
     **{name: rule for name, rule in part3.COMMON.items() if name not in TARGETED},
     **part4.STARTS,
     "corpora": each_of(collection_name),
-    "hidden": one_of((False, True)),
+    "hidden": flag,
     "language": name_or_none,
     "articles": _articles_or_own,
     "tasks": some_of(one_of(TASKS.names())),

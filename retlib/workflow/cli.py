@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROFILES = notebook_files.profiles(runtime.root())
+LONGEST = 100_000  # minutes of a piece
 WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
@@ -297,7 +298,8 @@ def record(names: tuple[str, ...], profile: str, minutes: float | None) -> None:
     from retlib.workflow import execute as one
     from retlib.workflow import processes
 
-    if minutes:
+    if minutes is not None:
+        require(minutes < LONGEST, f"--minutes is {minutes:g}, and must be below {LONGEST}")  # so that nan is refused
         processes.end_after(60 * minutes)
     one.record(names, profile)
 

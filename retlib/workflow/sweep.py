@@ -89,10 +89,9 @@ def read(path: Path, root: Path) -> Sweep:
     require_one_of("notebook", name, plans)
     plan = plans[name]
     for parameter in [*fixed, *vary]:
-        require_one_of(f"a parameter of {name}", parameter, plan.parameters)
+        require_one_of(f"a parameter of {name}", parameter, {*plan.parameters} - {"profile"})
     for parameter, values in vary.items():
-        wrong = f"vary: {parameter} = {values!r} must be a list of values"
-        require(isinstance(values, list) and len(values) > 0, wrong)
+        rules.each_of(lambda *_: None)(f"vary: {parameter}", values)
         require(parameter not in fixed, f"{parameter} is set and varied")
     wrong = f"{name} cannot be run at profile {profile!r}: its data are not here, only recorded results"
     require(plan.parameters["source"] == "run", wrong, DataError)

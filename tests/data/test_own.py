@@ -192,6 +192,7 @@ def test_a_file_that_changes_is_read_again(beir):
         ({"corpus.jsonl": b"x" * 10_000_000 + b"\xff"}, "corpus.jsonl, line 1", "not UTF-8"),
         ({"queries.jsonl": None}, "mine", "has no queries.jsonl"),
         ({"qrels/valid.tsv": HEAD}, "mine", "has qrels/valid.tsv: splits are train, dev, test"),
+        ({"qrels/test.TSV": HEAD}, "mine", "has qrels/test.TSV: splits are train, dev, test"),
     ],
 )
 def test_what_is_broken_is_said_with_file_and_line(beir, changes, place, problem):
@@ -256,6 +257,18 @@ def test_headings_become_sections_and_links_links(folder):
     assert end.passages == ("End", "All ends here, as it must.", "Back", "Go back now.")
     assert found["deep/notes.txt"].passages == ("# no heading One paragraph of a note.", "Another paragraph.")
     assert found["more.jsonl:1"].title == "First"
+
+
+def test_marks_that_are_no_link_and_no_heading_stay_text(tmp_path):
+    long = "x" * 300_000  # a pattern that is tried from every letter on would not come to an end
+    pages = {
+        "a.md": "# About C# #\n\nSee array[0](see also Smith, page 5) and [b](b.md 'its title').\n",
+        "b.md": f"# {long}{' ' * 100_000}y\n\n[a](b{long}\n",
+    }
+    about, other = datasets.articles(f"folder:{write(tmp_path, pages)}")
+    assert about.title == "About C#" and about.links == ("b.md",)
+    assert about.passages == ("See array[0](see also Smith, page 5) and b.",)
+    assert other.passages == (f"[a](b{long}",) and len(other.title) > 300_000
 
 
 def test_what_pages_leave_open_is_not_lost(tmp_path):

@@ -179,3 +179,20 @@ def test_a_configuration_that_is_no_json_is_named(tmp_path):
     (tmp_path / "modules.json").write_text("[{")
     with pytest.raises(DataError, match="its modules.json cannot be read"):
         Architecture.of_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", '{"model_type": "bert"}', "max_position_embeddings of its config.json is no whole number"),
+        ("config.json", "[1]", "its config.json holds a list"),
+        ("config.json", "[" * 9999, "its config.json cannot be read"),
+        ("modules.json", '{"a": 1}', "its modules.json holds a dict"),
+        ("1_Pooling/config.json", "3", "its config.json holds a int"),
+    ],
+)
+def test_a_damaged_description_is_named(tmp_path, file, content, message):
+    saved(tmp_path)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        checkpoints.described(str(tmp_path))

@@ -132,11 +132,20 @@ def test_a_system_of_ones_own_stands_beside_them():
         ({"A": {"negative": "random"}}, r"further\['A'\] = 'negative' is not known. Did you mean 'negatives'"),
         ({"A": {"negatives": "randm"}}, "negatives = 'randm' is not known. Did you mean 'random'"),
         ({"A": {"negatives": "random", "options": {"m": 4}}}, "an option of 'random' negatives = 'm' is not known"),
+        ({"A": {"negatives": "random", "options": 0}}, r"further\['A'\]: "),
+        ({"A": {"token_dropout": "much"}}, r"further\['A'\]: "),
+        ({"A": {"scale": []}}, r"further\['A'\]: "),
     ],
 )
 def test_an_impossible_system_of_ones_own_is_refused(given, message):
     with pytest.raises(SettingError, match=message):
         part4_pages.declared("42_first_stage", further=given)
+
+
+@pytest.mark.parametrize("given", [["zzz"], "zzz", None, [5, "a"]])
+def test_of_collections_that_are_none_these_are_blamed(given):
+    with pytest.raises(SettingError, match="^collections = "):
+        part4_pages.declared("43_two_stage", collections=given)
 
 
 def test_watched_trainings_differ_in_their_negatives_and_their_optimizer_alone():

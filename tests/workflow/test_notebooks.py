@@ -297,6 +297,12 @@ def test_a_recording_that_is_out_of_time_stops_and_publishes_nothing(toy, record
     assert published_seeds() == [8]
 
 
+@pytest.mark.parametrize("minutes", ["nan", "inf"])
+def test_minutes_that_never_end_or_never_begin_are_refused(recording, minutes):
+    code, said = recording("1_a", "--minutes", minutes)
+    assert code == 2 and f"--minutes is {minutes}" in said
+
+
 def test_nothing_is_recorded_of_a_chapter_that_is_unknown_or_without_its_data(toy, recording):
     toybook.set_profile(toy, "toy", {"1_a": {"needs": ["quora"]}})
     for name, message in (("1_b", "CHAPTER = '1_b' is not known"), ("1_a", "its data are not here")):

@@ -33,7 +33,9 @@ from retlib.data.datasets.catalogue import damaged
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
 LONGEST = 2**31 - 1  # letters of a field of a table
-HEADING, LINK = re.compile(r"#{1,6}\s+(.*?)\s*#*$"), re.compile(r"!?\[([^\[\]]*)\]\(\s*<?([^)\s>]+)[^)]*\)")
+HEADING = re.compile(r"#{1,6}\s+(.*)")
+# A target, and perhaps a title in quotes; what else stands in brackets is text.
+LINK = re.compile(r"""!?\[([^\[\]]*)\]\(\s*<?([^)\s>]+)>?(?:\s+(?:"[^"]*"|'[^']*'))?\s*\)""")
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,10 @@ def _of_beir(name: str, place: str) -> Own:
             return zipped(name, path, inside + file)
 
     splits = [split for split in SPLITS if f"qrels/{split}.tsv" in files]
-    others = [f for f in files if f.startswith("qrels/") and f.endswith(".tsv") and f[6:-4] not in SPLITS]
+    judged = {"qrels/", *(f"qrels/{split}.tsv" for split in SPLITS)}
+    others = [
+        f for f in files if f.startswith("qrels/") and f not in judged and not posixpath.basename(f).startswith(".")
+    ]
     require(not others, f"{name}: {path} has {', '.join(others)}: splits are {', '.join(SPLITS)}", DataError)
     used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
     for file in used:
@@ -261,6 +266,13 @@ def _paragraphs(text: str) -> list[str]:
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
+def _heading(line: str) -> str:
+    """What a heading says: without the marks that may close it, which stand apart."""
+    words = line.rstrip()
+    bare = words.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1].isspace() else words
+
+
 def _marked(text: str, markdown: bool) -> tuple[str, list[list[str]], list[str]]:
     """Title, the paragraphs of each section, and links of a text; only Markdown has headings and links.
 
@@ -271,8 +283,9 @@ def _marked(text: str, markdown: bool) -> tuple[str, list[list[str]], list[str]]
         fenced ^= markdown and line.lstrip().startswith(("```", "~~~"))
         heading = HEADING.match(line) if markdown and not fenced else None
         if heading:
-            sections.append(f"{heading[1]}\n\n" if title else "")
-            title = title or heading[1]
+            words = _heading(heading[1])
+            sections.append(f"{words}\n\n" if title else "")
+            title = title or words
         else:
             links += [target for _, target in LINK.findall(line)] if markdown else []
             sections[-1] += (LINK.sub(r"\1", line) if markdown else line) + "\n"

@@ -1,0 +1,40 @@
+"""What parameters may be, and how a message shows what they are."""
+
+import pytest
+
+from retlib.core import rules
+from retlib.core.errors import SettingError, shown
+
+
+def test_a_long_value_is_cut_and_one_without_a_representation_named_by_its_kind():
+    assert shown([1, "a"]) == "[1, 'a']"
+    assert len(shown("x" * 100_000)) < 600 and shown("x" * 100_000).startswith("'xxx")
+    assert shown(10**5000) == "a int"
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == "a list"
+    with pytest.raises(SettingError, match="n = a int must be a whole number"):
+        rules.number(1, whole=True)("n", 10**5000)
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.0, "True", None])
+def test_a_flag_is_true_or_false_and_no_number(value):
+    rules.flag("hidden", True)
+    with pytest.raises(SettingError, match="hidden = .* must be True or False"):
+        rules.flag("hidden", value)
+
+
+def test_what_is_valid_may_hang_on_what_was_checked_before():
+    known = ["a"]
+    rule = rules.one_of(lambda: known)
+    rule("name", "a")
+    known[:] = ["b", 5]
+    with pytest.raises(SettingError, match="name = 'a' is not known. Valid: 5, b"):
+        rule("name", "a")
+
+
+def test_numbers_that_are_equal_are_named_twice():
+    rules.each_of(rules.number(0))("scales", [1.0, 10.0])
+    with pytest.raises(SettingError, match="names a value twice"):
+        rules.each_of(rules.number(0))("scales", [1.0, 10.0, 1])
