@@ -114,9 +114,9 @@ def described(name: str) -> dict:
     config, told, modules = _read(place / CONFIG), _read(whole / "config_sentence_transformers.json"), _modules(place)
     kind = config.get("model_type")
     require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)
-    for size in ("max_position_embeddings", "num_hidden_layers", "hidden_size"):
-        wrong = f"no BERT checkpoint {name!r}: {size} of its {CONFIG} is no whole number above 0"
-        require(isinstance(config.get(size), int) and config[size] > 0, wrong, DataError)
+    for size, least in {"max_position_embeddings": 1, "num_hidden_layers": 0, "hidden_size": 1}.items():
+        wrong = f"no BERT checkpoint {name!r}: {size} of its {CONFIG} is no whole number of at least {least}"
+        require(isinstance(config.get(size), int) and config[size] >= least, wrong, DataError)
     lower = _read(place / "tokenizer_config.json").get("do_lower_case", True)
     require(lower, f"checkpoint {name!r} keeps capitals, and text is lowercased here", DataError)
     kinds, paths = [each for each, _ in modules], dict(modules)

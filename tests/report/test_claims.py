@@ -526,7 +526,7 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
         ({"each": [{"data": "D"}]}, "must have one of the keys pair, systems, system, terms"),
         ({"each": [pair(system="11:A")]}, "must have one of the keys pair, systems, system, terms"),
         ({"each": [pair(margn=1)]}, "a key of .* = 'margn' is not known. Did you mean 'margin'"),
-        ({"each": [pair(floor="no")]}, "floor.* = 'no' is not known"),
+        ({"each": [pair(floor="no")]}, "floor.* = 'no' must be True or False"),
         ({"each": [{"terms": [[1, "11:A"]]}]}, "must be a list of 3"),
         ({"each": [pair(sides=3)]}, "sides"),
         ({"not_tested": 3}, "not_tested.* = 3 must be a string"),
