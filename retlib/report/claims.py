@@ -26,7 +26,7 @@ from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.report.curve_evidence import TESTS as CURVE_TESTS
-from retlib.report.evidence import LEVEL, WORTH, Evidence, in_points, printed
+from retlib.report.evidence import LEVEL, Evidence, in_points, printed
 from retlib.report.evidence import TESTS as RANKING_TESTS
 from retlib.report.gate import gated
 from retlib.report.records import Records, bindings, called, named, used
@@ -289,6 +289,12 @@ def _left(others: Sequence[float]) -> float:
     return LEVEL / (len(others) + 1 - (holm([*others, 1.0])[:-1] < LEVEL).sum())
 
 
+def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
+    """The first so many texts, or all; and, where some are left out, how many."""
+    count = len(texts) if shown is None else shown
+    return [*texts[:count], *([f"{len(texts) - count} more"] if len(texts) > count else [])]
+
+
 def _decide(
     evidence: Sequence[Evidence],
     given: Sequence[Evidence],
@@ -358,101 +364,3 @@ def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
     for paper in papers_table("claims")["paper"].unique():
         require_one_of("a paper of claims.csv", paper, known)
     return pd.concat([verdicts(paper, profile, source) for paper in known], ignore_index=True)
-
-
-# --- as text -------------------------------------------------------------------------------------------
-
-
-def came_out(verdict: str, several: bool) -> str:
-    """A verdict as a verb, of one claim or of several."""
-    known = {
-        HOLDS: ("holds", "hold"), NO_EFFECT: ("shows no effect", "show no effect"),
-        INDICATION: ("has an indication", "have an indication"),
-    }  # fmt: skip
-    return known.get(verdict, (f"is {verdict}", f"are {verdict}"))[several]
-
-
-def first_few(texts: Sequence[str], shown: int | None) -> list[str]:
-    """The first so many texts, or all; and, where some are left out, how many."""
-    count = len(texts) if shown is None else shown
-    return [*texts[:count], *([f"{len(texts) - count} more"] if len(texts) > count else [])]
-
-
-def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
-    """A ledger for printing: evidence as text, one line a claim; of its comparisons the first so many, or all."""
-    evidence = []
-    for row in verdicts.itertuples():
-        told = [*(each.told for each in row.evidence), *(f"given {each.told}" for each in row.given)]
-        asked = [f"as tested: {row.as_tested}"] * bool(row.as_tested)
-        evidence.append("; ".join([row.reason + row.said, *first_few(told, shown), *asked]))  # it has one of the two
-    return verdicts[["claim", "tier", "verdict", "p", "seeds", "fidelity"]].assign(evidence=evidence)
-
-
-def lines(evidence: Iterable[Evidence]) -> list[str]:
-    """A line for each comparison: what is compared, the values, the effect with its interval, and the note."""
-    notes = [("; ".join(filter(None, (each.note, each.closed))), each) for each in evidence]
-    return [each.told + (f" ({note})" if note else "") for note, each in notes]
-
-
-def leans_against(row: Any) -> bool:
-    """Whether a claim is inconclusive, and a comparison speaks against it before correction over the paper."""
-    return row.verdict == INCONCLUSIVE and any(each.p_against < LEVEL for each in row.evidence)
-
-
-def data_needed(row: Any) -> float:
-    """How many times as much data makes an inconclusive claim hold; infinity where none is known to.
-
-    That is if the effect of every comparison is as large as the paper prints, or as large as here where it prints none;
-    of what is to be alike, if it is 0.
-    """
-    lacking = (each for each in row.evidence if not each.closed and each.p_for >= each.levels[0])
-    return max((each.times(each.wanted, each.levels[0]) for each in lacking), default=1.0)
-
-
-def to_decide(row: Any) -> list[str]:
-    """Of a claim that is inconclusive: how small an effect shows, and what it takes to see the paper's, or ours."""
-    if row.verdict != INCONCLUSIVE:
-        return []
-    if leans_against(row):
-        each = min(row.evidence, key=lambda each: each.p_against)
-        beyond = abs(each.effect) - each.margin if each.alike else each.margin - each.effect
-        # Of what is to be alike both sides are paid for; a step that falls says little of a line.
-        takes = "" if each.step else each.takes(beyond, each.levels[1] / (1 + each.alike))
-        told = f"{each.label} speaks against the claim before correction over the paper, and not after it"
-        return [f"to decide: {told}" + (f"; for that, one as large as here {takes}" if takes else "")]
-    each = decisive(row)
-    which = f" {each.label}:" * (len(row.evidence) > 1)
-    return [f"to decide:{which} after correction over the paper {each.decides(each.levels[0])}"]
-
-
-def small(verdicts: pd.DataFrame) -> str:
-    """A sentence on how many verdicts that say a side are of an effect of less than a point; "" without any such."""
-    decided = verdicts[verdicts["verdict"].isin((HOLDS, CONTRADICTED))]
-    found = [each for each in map(decisive, decided.itertuples()) if not each.margin and not each.ratio]
-    few = sum(abs(each.effect) < WORTH for each in found)
-    told = "Where a claim has no margin, ✓ and ✗ say on which side its effect lies, not how large it is"
-    rest = f"{few} {'rests' if few == 1 else 'rest'}" if few else "none rests"
-    which = f"of {len(found)} such verdict{'s' * (len(found) > 1)} {rest} on an effect of less than a point"
-    return f"{told}: {which}." if found else ""
-
-
-def without_curve(verdicts: pd.DataFrame) -> str:
-    """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
-    bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
-    which = "; ".join(bare["statement"])
-    said = "Of some systems no learning curve was recorded, so that the gate does not know whether they still learned"
-    return f"{said}: {which}." if which else ""
-
-
-def conditions(given: Iterable[Evidence]) -> list[str]:
-    """A line for each condition, as `lines`, marked as one."""
-    return [f"given{'' if seen(each) else ', not seen'}: {line}" for each in given for line in lines([each])]
-
-
-def format_verdict(row: Any) -> str:
-    """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
-    rests = [f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {FIDELITY.get(row.fidelity)}"]
-    said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *lines(row.evidence), *conditions(row.given)]
-    said += to_decide(row)
-    asked = [f"  as tested: {row.as_tested}"] if row.as_tested else []
-    return "\n".join([row.statement, *asked, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])

@@ -29,7 +29,6 @@ from retlib.report.claims import (
     NOT_TESTED,
     SIGNS,
     bindings,
-    came_out,
     decisive,
     papers,
     tested_in,
@@ -38,6 +37,7 @@ from retlib.report.evidence import WORTH
 from retlib.report.gate import NOISE, endings
 from retlib.report.records import called
 from retlib.report.tables import means, stated
+from retlib.report.verdict_text import came_out
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)

@@ -27,31 +27,23 @@ from retlib.report.claims import (
     SIGNS,
     STAND_IN,
     SUBSET,
-    came_out,
-    data_needed,
     decisive,
-    leans_against,
-    lines,
     papers,
     papers_table,
-    small,
-    to_decide,
 )
 from retlib.report.figures import VERDICT_COLOURS as COLOURS
 from retlib.report.figures import styled, verdict_patches
 from retlib.report.records import setting
 from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, stated
+from retlib.report.verdict_text import DECIDED, came_out, lines, power, to_decide, unsettled
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
 PLACES = "contradictions in the paper, or with another of the four"
-DECIDED = (HOLDS, CONTRADICTED, NO_EFFECT)
 # Claims of a verdict and a paper that the first page names.
 TOLD = 2
 # Points of the figure of effects that have a number, and a line below it.
 FURTHEST = 6
-# So many times as much data as here could still be gathered.
-SOME = 10
 # Tiles in a row, as many as a phone shows at once.
 ABREAST = 15
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
@@ -108,59 +100,6 @@ def told(
     return "\n\n".join(filter(None, sentences))
 
 
-def unsettled(ledger: pd.DataFrame) -> str:
-    """Why claims are open, and what it means that one is contradicted: paragraphs, "" where every claim holds."""
-    opened = ledger[ledger["verdict"] == INCONCLUSIVE]
-    against = sum(map(leans_against, opened.itertuples()))
-    untested = ledger[ledger["verdict"] == NOT_TESTED]
-    unfit = sum(map(bool, untested["evidence"]))
-    narrower = ledger["narrower"][ledger["verdict"].isin(DECIDED)]
-    contradicted = ledger[ledger["verdict"] == CONTRADICTED]
-    behind = ledger.loc[_behind_bm25(ledger), "paper"].map({key: paper.name for key, paper in papers().items()})
-    whose = ", ".join(f"{count} of {name}" for name, count in behind.value_counts().items())
-    why = [
-        f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
-        f"before the correction over the paper, and not after it; the other {_have(len(opened) - against)} at least "
-        "one that is not significant."
-        if len(opened)
-        else "",
-        _takes(opened[[not leans_against(row) for row in opened.itertuples()]]) if len(opened) else "",
-        f"Of the {len(untested)} that are not tested {unfit} compare systems that were still improving when their "
-        f"training ended, or that are not as good as the claim presupposes; for {len(untested) - unfit} there was no "
-        "data, or no outcome that could speak against them."
-        if len(untested)
-        else "",
-    ]
-    what = [
-        "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
-        "chapter says why, as far as we know."
-        if len(contradicted) else "",
-        f"In {len(behind)} ✗ BM25 is ahead of what the claim puts above it: one finding, told {len(behind)} times "
-        f"({whose})."
-        if len(behind) > 1 else "",
-        small(ledger),
-        f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
-        "as a direction where it gives a size: their lines have the claim in italics, and after “as tested” what "
-        "was tested."
-        if narrower.any() else "",
-    ]  # fmt: skip
-    return "\n\n".join(filter(None, ["\n".join(f"- {each}" for each in why if each), " ".join(filter(None, what))]))
-
-
-def _takes(opened: pd.DataFrame) -> str:
-    """What would decide claims that nothing speaks against: a sentence on how many of them take how much more data."""
-    times = np.array([data_needed(row) for row in opened.itertuples()])
-    kinds = {
-        f"show it with up to {SOME} times as much data": (times > 1) & (times <= SOME),
-        "with more": (times > SOME) & (times < np.inf),
-        "should have shown it already, so that it is probably smaller here": times == 1,
-        "may never show it, as it is not beyond what the claim asks": times == np.inf,
-    }
-    counts = [f"{of.sum()} {how}" for how, of in kinds.items() if of.any()]
-    told = "If the effect is as large as the paper prints, or as here where it prints none, of these"
-    return f"{told} {'; '.join(counts)}." if counts else ""
-
-
 def beside_each_other(ledger: pd.DataFrame) -> str:
     """How many of its decided claims hold, of each paper: a sentence (HTML), the best first; "" of one paper."""
     holds = ledger.loc[ledger["verdict"].isin(DECIDED), "verdict"] == HOLDS
@@ -169,26 +108,6 @@ def beside_each_other(ledger: pd.DataFrame) -> str:
     )
     told = [f"{papers()[paper].name} {row['sum']:.0f} of {row['size']:.0f}" for paper, row in share.iterrows()]
     return f"<p>Of the claims that are decided these hold: {', '.join(told)}.</p>" if len(share) > 1 else ""
-
-
-def _behind_bm25(ledger: pd.DataFrame) -> np.ndarray:
-    """Which claims are contradicted by BM25 that is ahead of what they put above it."""
-    lost = [bool({*rivals.BM25} & {*decisive(row).names[1:]}) if row.evidence else False for row in ledger.itertuples()]
-    return np.array(lost, dtype=bool) & (ledger["verdict"] == CONTRADICTED).to_numpy()
-
-
-def power(ledger: pd.DataFrame) -> str:
-    """How comparisons over questions are tested, and how small a difference half of them would have seen, or ""."""
-    found = [each for row in ledger.itertuples() for each in row.evidence if not each.ratio and not each.step]
-    every = ledger["evidence"].map(len).sum()
-    found = [each for each in found if each.counted == "questions" and not each.closed]
-    seen = pd.Series([each.smallest for each in found], dtype=float).dropna()
-    return (
-        f"Of {every} comparisons {len(seen)} are of measures over questions: paired t-tests over questions and seeds, "
-        f"corrected over their paper (Holm). Half of them are exact enough to find a true difference of "
-        f"{seen.median():.1f} points four times out of five, before the correction."
-        if len(seen) else ""
-    )  # fmt: skip
 
 
 def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
@@ -256,10 +175,6 @@ def scale(profile: str, source: str | None) -> str:
         f"Encoders{size}, each trained for {_minutes(minutes.median())} (median; at most {minutes.max():.0f}) on "
         f"{' or '.join(sorted(set(trained['device'])))}; {', '.join(told)}."
     )
-
-
-def _have(count: int) -> str:
-    return f"{count} {'has' if count == 1 else 'have'}"
 
 
 def _minutes(count: float) -> str:

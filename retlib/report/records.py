@@ -17,6 +17,8 @@ from retlib.evaluation.results import Results
 
 # --- what ``bindings.yaml`` says -----------------------------------------------------------------------
 
+# That of words and that of stems.
+BM25 = ["BM25", "BM25, stemmed"]
 # So many collections are named one by one.
 SPELLED = 2
 _ANY, _FLAG = rules.number(-sys.float_info.max), rules.flag

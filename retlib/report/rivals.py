@@ -11,11 +11,9 @@ from IPython.display import HTML
 
 from retlib.evaluation import results
 from retlib.report.evidence import LEVEL, WORTH
-from retlib.report.records import called
+from retlib.report.records import BM25, called
 from retlib.report.tables import as_page, link, means
 
-# That of words and that of stems.
-BM25 = ["BM25", "BM25, stemmed"]
 # So many collections a sentence names.
 NAMED = 3
 # Fewer questions than this stand beside what they say.

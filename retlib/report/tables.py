@@ -15,9 +15,10 @@ from IPython.display import HTML
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, holm, is_score
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, conditions, decisive, lines, tested_in, to_decide
+from retlib.report.claims import SIGNS, bindings, decisive, tested_in
 from retlib.report.evidence import LEVEL
 from retlib.report.records import called, part_of
+from retlib.report.verdict_text import conditions, lines, to_decide
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
 FEW_ROWS = 6

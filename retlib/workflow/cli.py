@@ -247,15 +247,16 @@ def claims(profile: str, form: str) -> None:
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
     from retlib.report import claims as ledger
+    from retlib.report import verdict_text
 
     _recorded(profile)  # else all claims would be "not tested"
     verdicts = ledger.ledger(profile)
     if form == "text":
-        short = ledger.flat(verdicts, shown=1).drop(columns="tier")
+        short = verdict_text.flat(verdicts, shown=1).drop(columns="tier")
         short["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in short["evidence"]]
         click.echo(short.to_string(index=False, float_format="%.2g"))
     else:
-        _show(ledger.flat(verdicts), form)
+        _show(verdict_text.flat(verdicts), form)
 
 
 @main.command()
@@ -270,6 +271,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
     again. The exit code is 1 if a notebook failed.
     """
     from retlib.report import claims as ledger
+    from retlib.report import verdict_text
     from retlib.workflow import build as book
 
     chosen = ledger.papers_table("claims").set_index("id")
@@ -283,7 +285,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
     for paper in chosen["paper"][list(names)].unique():
         found = ledger.verdicts(paper, profile)
         for row in found[found["claim"].isin(names)].itertuples():
-            click.echo(f"\n{ledger.format_verdict(row)}")
+            click.echo(f"\n{verdict_text.format_verdict(row)}")
 
 
 @main.command()

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import _SEPARATOR, Results
-from retlib.report import claims
+from retlib.report import claims, verdict_text
 from retlib.report.claims import CONTRADICTED, HOLDS
 from retlib.report.records import named, used
 
@@ -182,7 +182,7 @@ def judged(monkeypatch, name, profile, made):
     monkeypatch.setattr(claims, "bindings", lambda: alone)
     monkeypatch.setattr(claims, "loader", lambda *_: cache(made.get))
     found = claims.verdicts(PAPER[name], profile).set_index("claim").loc[name]
-    said = "\n".join([found["reason"], found["said"], *claims.lines(found["evidence"])])
+    said = "\n".join([found["reason"], found["said"], *verdict_text.lines(found["evidence"])])
     return found["verdict"], said
 
 

@@ -20,7 +20,7 @@ from retlib.data import datasets
 from retlib.evaluation import results
 from retlib.evaluation.measures import compare
 from retlib.evaluation.results import Results
-from retlib.report import claims, curve_evidence, evidence, seed_evidence
+from retlib.report import claims, curve_evidence, evidence, seed_evidence, verdict_text
 from retlib.report.claims import CONTRADICTED, HOLDS, INCONCLUSIVE, INDICATION, NO_EFFECT, NOT_TESTED
 from retlib.report.records import called
 from retlib.studies import part2, part3, part4
@@ -447,7 +447,7 @@ def test_one_seed_of_what_is_trained_is_an_indication(book, a, points):
     found = verdict_on(book, {"test": "greater", "each": [pair()]})
     assert found["verdict"] == INDICATION and found["said"].startswith(f"one seed: {points}; ")
     assert not np.isnan(found["p"])
-    printed = claims.format_verdict(claims.verdicts("paper", "quick").iloc[0])
+    printed = verdict_text.format_verdict(claims.verdicts("paper", "quick").iloc[0])
     assert "○ indication" in printed and f"one seed: {points}" in printed
 
 
@@ -504,10 +504,10 @@ def test_a_system_that_still_learns_leaves_a_claim_untested(book):
     bound = {"test": "greater", "each": [pair()]}
     found = verdict_on(book, bound)
     assert found["verdict"] == HOLDS and found["evidence"][0].no_curve
-    assert claims.without_curve(pd.DataFrame([found])).endswith(
+    assert verdict_text.without_curve(pd.DataFrame([found])).endswith(
         "the gate does not know whether they still learned: It is so."
     )
-    assert claims.without_curve(pd.DataFrame([{**found, "evidence": []}])) == ""
+    assert verdict_text.without_curve(pd.DataFrame([{**found, "evidence": []}])) == ""
     kept = results.load("11", "quick")
     curve = [("A", "quora", seed, 20 * i, 20.0 * i, i == 5) for seed in range(3) for i in range(6)]
     kept.tables["learning"] = pd.DataFrame(curve, columns=["system", "collection", "seed", "step", "score", "kept"])
@@ -589,8 +589,8 @@ def test_a_claim_is_tested_where_its_conditions_are_seen(book, c, expected):
     assert found["reason"] == said and (found["said"] == "") == (expected == NOT_TESTED)
     ledger = claims.verdicts("paper", "quick")
     line = f"given{', not seen' if said else ''}: D minus C, on quora: {condition.text}"
-    assert claims.format_verdict(ledger.iloc[0]).splitlines()[-1].strip() == line
-    assert f"given D minus C, on quora: {condition.text}" in claims.flat(ledger)["evidence"][0]
+    assert verdict_text.format_verdict(ledger.iloc[0]).splitlines()[-1].strip() == line
+    assert f"given D minus C, on quora: {condition.text}" in verdict_text.flat(ledger)["evidence"][0]
 
 
 def test_conditions_are_as_the_claim_says_unless_they_say_otherwise(book):
@@ -761,7 +761,7 @@ def test_the_ledger_holds_every_claim_of_every_paper_in_order(book):
     assert found["claim"].tolist() == ["c1", "c2", "d1"]
     assert found["verdict"].tolist() == [HOLDS, NOT_TESTED, NOT_TESTED]
     assert "not written" in found["reason"][1] and "not written" in found["reason"][2]
-    printed = claims.flat(found)
+    printed = verdict_text.flat(found)
     told = "1 of 1 comparison for, none against; A minus B, on quora: 55.0 against 50.0, +5.00 ["
     assert printed["evidence"][0].startswith(told)
     assert printed["evidence"][2] == found["reason"][2]
@@ -1082,9 +1082,9 @@ def test_what_would_decide_an_inconclusive_claim(book, effect, more, told):
     record({"A": level(50 + effect, 1), "B": level(50)})
     verdict_on(book, {"test": "greater", "each": [pair(**more)]})
     (row,) = claims.verdicts("paper", "quick").itertuples()
-    said = "".join(claims.to_decide(row))
+    said = "".join(verdict_text.to_decide(row))
     assert said == "" if told is None else told in said
-    assert said in claims.format_verdict(row)
+    assert said in verdict_text.format_verdict(row)
 
 
 def test_what_speaks_against_a_claim_but_for_the_correction_is_said(book):
@@ -1092,10 +1092,10 @@ def test_what_speaks_against_a_claim_but_for_the_correction_is_said(book):
     write_claims(book, {name: {"test": "greater", "each": [pair()]} for name in ("c", "d")})
     row, _ = claims.verdicts("paper", "quick").itertuples()
     assert row.verdict == INCONCLUSIVE and row.evidence[0].p_against < claims.LEVEL < 2 * row.evidence[0].p_against
-    assert claims.leans_against(row)
+    assert verdict_text.leans_against(row)
     # Half the level is left to the second of two, whose effect is 1.7 times the error.
     times = math.ceil(((stats.t.ppf(0.975, COUNT - 1) + stats.t.ppf(0.8, COUNT - 1)) / 1.7) ** 2)
-    assert claims.to_decide(row) == [
+    assert verdict_text.to_decide(row) == [
         "to decide: A minus B, on quora speaks against the claim before correction over the paper, and not after it; "
         f"for that, one as large as here takes about {times} times as many questions and about {times} times as many "
         "seeds"
@@ -1120,9 +1120,9 @@ def test_how_many_signs_are_of_an_effect_below_a_point(book):
     write_claims(book, {name: {"test": "greater", "each": each} for name, each in bound.items()})
     table = claims.verdicts("paper", "quick")
     assert table["verdict"].tolist() == [HOLDS, HOLDS, CONTRADICTED, HOLDS]
-    assert claims.small(table).endswith(": of 3 such verdicts 2 rest on an effect of less than a point.")
-    assert claims.small(table[1:2]).endswith(": of 1 such verdict none rests on an effect of less than a point.")
-    assert claims.small(table[:0]) == ""
+    assert verdict_text.small(table).endswith(": of 3 such verdicts 2 rest on an effect of less than a point.")
+    assert verdict_text.small(table[1:2]).endswith(": of 1 such verdict none rests on an effect of less than a point.")
+    assert verdict_text.small(table[:0]) == ""
 
 
 @pytest.mark.parametrize(
@@ -1203,7 +1203,7 @@ def test_a_number_that_a_paper_does_not_give_is_named(data_set, row):
 
 @pytest.mark.parametrize("verdict", claims.SIGNS)
 def test_a_verdict_is_a_verb_of_one_claim_or_of_several(verdict):
-    one, several = claims.came_out(verdict, several=False), claims.came_out(verdict, several=True)
+    one, several = verdict_text.came_out(verdict, several=False), verdict_text.came_out(verdict, several=True)
     assert one.split()[0] in ("holds", "is", "shows", "has") and several.split()[0] in ("hold", "are", "show", "have")
     assert "is indication" not in one and "are indication" not in several
 

@@ -16,7 +16,7 @@ from retlib.core import runtime
 from retlib.core.errors import SettingError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, overview
+from retlib.report import claims, overview, verdict_text
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
 
@@ -117,12 +117,12 @@ def test_half_of_the_comparisons_see_what_the_page_says(ledger):
     others = ({"ratio": True}, {"step": "step"}, {"counted": "cycles"}, {"closed": "still learning"})
     left_out = [replace(small[0], smallest=50.0, **each) for each in others]
     ledger["evidence"] = [[*small, *left_out]] + [[]] * (len(ledger) - 1)
-    said = overview.power(ledger)
+    said = verdict_text.power(ledger)
     assert (
         "Of 7 comparisons 3 are of measures over questions" in said
         and "a true difference of 2.0 points four times out of five" in said
     )
-    assert overview.power(ledger[1:]) == ""
+    assert verdict_text.power(ledger[1:]) == ""
 
 
 def test_every_claim_is_in_the_table_and_links_lead_to_pages_and_rows(ledger):
@@ -258,26 +258,26 @@ def test_the_first_page_tells_of_bm25_and_of_what_a_public_encoder_changes(ledge
 
 
 def test_the_first_page_says_why_claims_are_open(ledger):
-    assert overview.unsettled(ledger[:0]) == ""
+    assert verdict_text.unsettled(ledger[:0]) == ""
     weak, against = replace(evidence(1.0), p_for=0.3), replace(evidence(-3.0), p_for=0.99, p_against=0.01)
     told = ledger.head(4).assign(
         verdict=[claims.INCONCLUSIVE] * 2 + [claims.NOT_TESTED] * 2, evidence=[[weak], [weak, against], [weak], []]
     )
-    said = overview.unsettled(told)
+    said = verdict_text.unsettled(told)
     assert "Of the 2 that are inconclusive 1 has a comparison that is significant against them before" in said
     assert "the other 1 has at least one that is not significant" in said
     assert "Of the 2 that are not tested 1 compare systems" in said and "for 1 there was no data" in said
     assert "in another form" not in said and "one finding" not in said
     behind = [replace(evidence(-3.0), names=["DE", name]) for name in ("BM25", "BM25", "DE2")]
     lost = told.head(3).assign(verdict=claims.CONTRADICTED, evidence=[[each] for each in behind])
-    assert "In 2 ✗ BM25 is ahead of what the claim puts above it" in overview.unsettled(lost)
-    assert "told 2 times (2 of Gillick 2018)" in overview.unsettled(lost)
-    assert "one finding" not in overview.unsettled(lost[1:])
+    assert "In 2 ✗ BM25 is ahead of what the claim puts above it" in verdict_text.unsettled(lost)
+    assert "told 2 times (2 of Gillick 2018)" in verdict_text.unsettled(lost)
+    assert "one finding" not in verdict_text.unsettled(lost[1:])
     narrower = told.assign(
         verdict=claims.HOLDS, as_tested=["", "less than half", "as said; here", ""],
         narrower=[False, True, False, False], evidence=[[evidence(3.0)]] * 4,
     )  # fmt: skip
-    assert "Of the 4 that are decided 1 were tested in another form" in overview.unsettled(narrower)
+    assert "Of the 4 that are decided 1 were tested in another form" in verdict_text.unsettled(narrower)
     told = overview.answer(narrower).data
     assert "<em><a " in told and "</em>; as tested: less than half (" in told
 
@@ -286,8 +286,8 @@ def test_the_first_page_says_how_much_more_data_would_decide(ledger):
     # Effects of 1.5 points are seen four times out of five, and how small an effect is goes by the root of the data.
     some, more, known, other_way = (replace(evidence(effect), p_for=0.3) for effect in (1.0, 0.2, 3.0, -1.0))
     opened = ledger.head(4).assign(verdict=claims.INCONCLUSIVE, evidence=[[some], [more], [known], [other_way]])
-    assert list(map(claims.data_needed, opened.itertuples())) == [3, 57, 1, np.inf]
-    said = overview.unsettled(opened)
+    assert list(map(verdict_text.data_needed, opened.itertuples())) == [3, 57, 1, np.inf]
+    said = verdict_text.unsettled(opened)
     for told in ("1 show it with up to 10 times", "1 with more", "1 should have shown it", "1 may never"):
         assert told in said
     kinds = {
@@ -300,9 +300,9 @@ def test_the_first_page_says_how_much_more_data_would_decide(ledger):
     }
     for times, found in kinds.items():
         (row,) = opened.head(1).assign(evidence=[found]).itertuples()
-        assert claims.data_needed(row) == times
+        assert verdict_text.data_needed(row) == times
     leaning = opened.head(1).assign(evidence=[[some, replace(other_way, p_against=0.01)]])
-    assert "times as much data" not in overview.unsettled(leaning)
+    assert "times as much data" not in verdict_text.unsettled(leaning)
 
 
 def test_the_papers_stand_beside_each_other(ledger):
