@@ -8,9 +8,8 @@ import pytest
 
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
-from retlib.report import tables
-from retlib.studies import your_corpus
-from retlib.studies.your_corpus import BEST, NEAR, TAUGHT, UNKNOWN
+from retlib.report import own_corpus, tables
+from retlib.report.own_corpus import BEST, NEAR, TAUGHT, UNKNOWN
 
 NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
 SMALL = {
@@ -128,7 +127,7 @@ def made(**values):
 def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
     near, best = [0.8, 0.6, 0.9, 0.7], [0.9, 0.7, 0.8, 0.7]
     close = made(BM25=[0.5, 0.5, 0.5, 0.5], near=near, far=[0.1, 0.0, 0.1, 0.0], best=best)
-    table = your_corpus.recommended(close, "mine")
+    table = own_corpus.recommended(close, "mine")
     assert table["advice"].to_dict() == {"best": BEST, "near": NEAR, "BM25": "worse", "far": "worse"}
     assert table["gain"].to_numpy() == pytest.approx([27.5, 25, 0, -45])
     # near - best = -10, -10, 10, 0: mean -2.5, standard error 9.574 / 2, t of 3 degrees of freedom 3.182.
@@ -137,43 +136,43 @@ def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
 
 def test_where_no_labelled_corpus_tells_nothing_can_be_told_apart():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], best=[0.9, 0.7, 0.8, 0.7])
-    assert your_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
+    assert own_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
     none = pd.DataFrame({"BM25": []})
-    unknown = your_corpus.recommended(results, "mine", none)
+    unknown = own_corpus.recommended(results, "mine", none)
     assert set(unknown["advice"]) == {UNKNOWN} and unknown[["low", "high"]].isna().all(axis=None)
     one = pd.DataFrame({"BM25": [0.0], "best": [9.0]}, index=["a"])  # the difference on one corpus has no spread
-    assert your_corpus.recommended(results, "mine", one).loc["BM25", "high"] == np.inf
-    assert your_corpus.in_words("mine", unknown, none).startswith("**mine**: nothing to recommend")
+    assert own_corpus.recommended(results, "mine", one).loc["BM25", "high"] == np.inf
+    assert own_corpus.in_words("mine", unknown, none).startswith("**mine**: nothing to recommend")
 
 
 def test_without_labels_those_of_other_corpora_advise():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], dense=[0.4, 0.2, 0.3, 0.2], new=[0.9, 0.9, 0.9, 0.9])
     others = pd.DataFrame({"BM25": [0.0, 0.0], "dense": [7.0, 9.0], "other": [50.0, 90.0]}, index=["a", "b"])
-    table = your_corpus.recommended(results, "mine", others)
+    table = own_corpus.recommended(results, "mine", others)
     assert list(table.index) == ["dense", "BM25", "new"]
     assert table["gain"].to_dict() == pytest.approx({"dense": 8.0, "BM25": 0.0, "new": np.nan}, nan_ok=True)
     assert table.loc["dense", ["low", "high"]].tolist() == [0.0, 0.0]
     # BM25 - dense = -7, -9 elsewhere: variance 2, of a mean of two and of a further corpus 3; t of one degree 12.706.
     half = 12.706 * np.sqrt(3)
     assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-8 - half, -8 + half], abs=0.01)
-    assert f"+8.0 [{8 - half:+.1f}, {8 + half:+.1f}]" in your_corpus.in_words("mine", table, others)
+    assert f"+8.0 [{8 - half:+.1f}, {8 + half:+.1f}]" in own_corpus.in_words("mine", table, others)
     assert table.loc["new", "advice"] == UNKNOWN
 
 
 def test_what_may_be_expected_is_the_interval_of_one_more_corpus(monkeypatch):
     rows = [("x", "a", "s", 7.0), ("x", "b", "s", 9.0), ("", "a", "s", 1.0)]
     table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
-    monkeypatch.setattr(your_corpus, "with_recorded", lambda own: table)
+    monkeypatch.setattr(own_corpus, "with_recorded", lambda own: table)
     half = 12.706 * np.sqrt(3)  # as above
-    said, other = your_corpus.expected("s").split("\n\n")
+    said, other = own_corpus.expected("s").split("\n\n")
     assert said.startswith("From x *s* stood, on 2 corpora") and "+7.0 to +9.0 points" in said and "mean +8.0;" in said
     assert (
         f"95 % prediction interval for one more corpus {8 - half:+.1f} to {8 + half:+.1f}" in said
         and "random weights" in other
     )
-    assert your_corpus.expected("another") == "" and your_corpus.expected("s", ["a"]).split("\n\n")[0] == said
+    assert own_corpus.expected("another") == "" and own_corpus.expected("s", ["a"]).split("\n\n")[0] == said
     table.loc[len(table)] = ("x", "c", "s", 50.0, False)
-    said = your_corpus.expected("s", ["c", "not there"]).split("\n\n")[0]
+    said = own_corpus.expected("s", ["c", "not there"]).split("\n\n")[0]
     assert "on 3 corpora" in said and "has read, on 2 corpora" in said and said.count("mean +8.0;") == 1
 
 
@@ -181,7 +180,7 @@ def test_other_corpora_are_those_of_systems_that_begin_alike():
     rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
     table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
     taught = table.assign(**{"corpus": "d", "by labels": 70.0, TAUGHT: True})  # its systems learned from labels
-    found = your_corpus.elsewhere(pd.concat([table, taught]), "c", "")
+    found = own_corpus.elsewhere(pd.concat([table, taught]), "c", "")
     # t is known on one of the two corpora, so that its mean would be of another thing.
     assert found.to_dict("list") == {"s": [3.0, 5.0], "BM25": [0.0, 0.0]}
 
@@ -190,11 +189,11 @@ def test_it_is_said_how_generated_questions_and_labels_go_together():
     labels, generated = [1.0, 3.0, 2.0], [10.0, 30.0, 20.0]
     table = pd.DataFrame({"start": "", "corpus": list("abc"), "system": "s", "by labels": labels})
     table["by generated questions"] = generated
-    said = your_corpus.agreement(table)
+    said = own_corpus.agreement(table)
     assert "From random weights, over 3 corpora" in said and "correlate by 1.00 to 1.00" in said
     assert "differs by 1.0 points" in said and "the error of the first by 9.0." in said
-    assert your_corpus.agreement(table[:2]) == ""
-    assert "From x, over 3" in your_corpus.agreement(pd.concat([table[:2], table.assign(start="x")]))
+    assert own_corpus.agreement(table[:2]) == ""
+    assert "From x, over 3" in own_corpus.agreement(pd.concat([table[:2], table.assign(start="x")]))
 
 
 def test_generated_questions_are_judged_by_labels(monkeypatch):
@@ -209,13 +208,13 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
     data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
     for taught in (False, True):
         judged = data.assign(judges=[taught, not taught])
-        (row,) = your_corpus.judgements(both, judged, "").to_dict("records")
+        (row,) = own_corpus.judgements(both, judged, "").to_dict("records")
         assert (row["system"], row["error"], row[TAUGHT]) == ("dense", pytest.approx(-10 - 30), taught)
     # Advice without labels, from those of two other corpora, beside what its own say.
     others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "by labels": [29.0, 31.0]})
     both.tables |= {"data": data, "judgements": others}
-    monkeypatch.setattr(your_corpus, "load", lambda name, profile, source: both if profile == "quick" else None)
-    (told,) = your_corpus.without_labels().to_dict("records")
+    monkeypatch.setattr(own_corpus, "load", lambda name, profile, source: both if profile == "quick" else None)
+    (told,) = own_corpus.without_labels().to_dict("records")
     assert (told["corpus"], told["recommended"], told["best by its own"]) == ("mine", "dense", "dense")
     assert told["nDCG@10 above BM25, by the labels of others"] == pytest.approx(30)
     assert told["from"] < 30 < told["to"] and told["by its own"] == pytest.approx(30)
@@ -223,11 +222,11 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
 
 def test_what_no_step_made_better_is_named():
     results = made(BM25=[0.2, 0.4], dense=[0.6, 0.6], LTRe=[0.6, 0.6], other=[0.6, 0.7])
-    assert tables.unchanged(results, "mine", your_corpus.CHOSEN_BY).startswith("*LTRe* stand where")
-    assert tables.unchanged(made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), "mine", your_corpus.CHOSEN_BY) == ""
+    assert tables.unchanged(results, "mine", own_corpus.CHOSEN_BY).startswith("*LTRe* stand where")
+    assert tables.unchanged(made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), "mine", own_corpus.CHOSEN_BY) == ""
 
 
 def test_too_few_questions_are_said_and_compared_on_by_nothing():
     one = made(BM25=[0.5], dense=[0.7])
-    table = your_corpus.recommended(one, "mine")
-    assert table.empty and "too few" in your_corpus.in_words("mine", table, None)
+    table = own_corpus.recommended(one, "mine")
+    assert table.empty and "too few" in own_corpus.in_words("mine", table, None)
