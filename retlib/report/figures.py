@@ -12,12 +12,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 from matplotlib.transforms import Bbox
 
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS
 from retlib.report.evidence import LEVEL
 from retlib.report.records import called
 
@@ -37,14 +35,9 @@ PLACES = {
     "Siamese": 0, "Two-Tower": 1,
     "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
 }  # fmt: skip
-LABEL, TITLE = 104, 40  # characters of a line of a claim above its bars, and of a panel's title
+TITLE = 40  # characters of a line of a panel's title
 ROW = 0.36  # inches of a row with its name above what is drawn in it
-NOTED = "\u00a0*"  # of a claim of whose test there is something to know
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
-VERDICT_COLOURS = {
-    "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
-    "indication": "#56B4E9", "not tested": "#999999",
-}  # fmt: skip
 
 
 def styled(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
@@ -120,7 +113,7 @@ def panels(titles: Sequence[str], width: float, height: float, columns: int = 2,
     """
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)
-    size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)
+    size = (width * columns + 0.6, height * rows + 0.9)
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", dpi=110, **options)
     figure.get_layout_engine().set(h_pad=0.12)  # a title keeps away from the numbers of the panel above
     for axis in axes.flat[len(titles) :]:
@@ -401,56 +394,3 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
         axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     legend(figure, axes, 2, 8)
     return figure
-
-
-def ledger(verdicts: pd.DataFrame) -> Figure:
-    """Claims as rows: sign and colour of the verdict, and the effects in points with their 95 % intervals.
-
-    Parameters
-    ----------
-    verdicts : DataFrame
-        As `retlib.report.claims.verdicts` returns it.
-    """
-    # Each claim stands above its bars, so that a narrow page that shows a part of the figure has both.
-    claims = [f"{SIGNS[row.verdict]}  {row.statement}{NOTED * bool(row.as_tested)}" for row in verdicts.itertuples()]
-    labels = [fill(claim, LABEL) for claim in claims]
-    bars = [[each for each in row.evidence if not each.ratio] for row in verdicts.itertuples()]
-    # Inches, of bars and of the lines above them.
-    room = [
-        max(0.2 * bool(row.evidence), 0.07 * len(drawn)) for row, drawn in zip(verdicts.itertuples(), bars, strict=True)
-    ]
-    heights = [0.16 * (label.count("\n") + 1) + space + 0.12 for label, space in zip(labels, room, strict=True)]
-    figure, (axis,) = styled(7.2, sum(heights) + 1.5)
-    foot = sum(heights) - np.cumsum(heights)
-    for place, height, label, drawn, space, row in zip(
-        foot, heights, labels, bars, room, verdicts.itertuples(), strict=True
-    ):
-        colour, middle = VERDICT_COLOURS[row.verdict], place + 0.04 + space / 2
-        axis.axhspan(place + 0.02, place + height - 0.02, color=colour, alpha=0.10, linewidth=0)
-        where = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
-        axis.annotate(label, (0.008, place + height - 0.05), va="top", **where).set_in_layout(False)
-        axis.vlines(0, place + 0.02, place + space + 0.08, color="0.4", linewidth=0.8)
-        offsets = np.linspace(0.4, -0.4, len(drawn)) * space if len(drawn) > 1 else [0.0]
-        for offset, each in zip(offsets, drawn, strict=False):
-            axis.plot([each.low, each.high], [middle + offset] * 2, color=colour, linewidth=1.5)
-            axis.plot(each.effect, middle + offset, "o", color=colour, markersize=4)
-        if row.evidence and not drawn:
-            told = ", ".join(each.shown(each.effect) for each in row.evidence)
-            axis.annotate(f"{told} (for it above x1)", (0.98, middle), va="center", ha="right", **where)
-    axis.set(yticks=[], ylim=(0, sum(heights)))
-    told = "effect in the claim's direction, with 95 % interval (points of 100; beyond 1 logarithmic)"
-    axis.set_xlabel(told, fontsize=9)
-    # Above, too: a reader of the first of many claims does not see the foot.
-    axis.set_title(told, fontsize=9)
-    axis.tick_params(top=True, labeltop=True)
-    axis.set_xscale("symlog", linthresh=1)
-    axis.xaxis.set_major_formatter("{x:g}")
-    other = [Patch(alpha=0, label="* as tested: in the table")] * bool(verdicts["as_tested"].any())
-    figure.legend(handles=[*verdict_patches(verdicts), *other], loc="outside lower center", ncols=4, frameon=False)
-    return figure
-
-
-def verdict_patches(verdicts: pd.DataFrame) -> list[Patch]:
-    """What a legend shows of the verdicts among these: a patch for each kind."""
-    kinds = [name for name in SIGNS if (verdicts["verdict"] == name).any()]
-    return [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in kinds]

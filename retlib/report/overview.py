@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.evaluation import results
 from retlib.report import rivals
@@ -31,10 +29,10 @@ from retlib.report.claims import (
     papers,
     papers_table,
 )
-from retlib.report.figures import VERDICT_COLOURS as COLOURS
-from retlib.report.figures import styled, verdict_patches
+from retlib.report.figures import styled
 from retlib.report.records import setting
 from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, stated
+from retlib.report.verdict_figures import COLOURS
 from retlib.report.verdict_text import DECIDED, came_out, lines, power, to_decide, unsettled
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
@@ -44,8 +42,6 @@ PLACES = "contradictions in the paper, or with another of the four"
 TOLD = 2
 # Points of the figure of effects that have a number, and a line below it.
 FURTHEST = 6
-# Tiles in a row, as many as a phone shows at once.
-ABREAST = 15
 # The sections of the first page with the claims tested from a public encoder, and with BM25 beside all others.
 PUBLIC, BESIDE = "from-a-public-encoder", "beside-bm25"
 # A ledger, below, is what `retlib.report.claims.ledger` returns.
@@ -196,39 +192,6 @@ def _layers(settings: Mapping[str, Any]) -> float:
     return float(setting(settings, "layers")) if settings.get("encoder") == "transformer" else float("nan")
 
 
-def matrix(ledger: pd.DataFrame) -> Figure:
-    """A tile for each claim under its paper's name: the verdict by sign and colour, hatched on a stand-in."""
-    lines: list[str | pd.DataFrame] = []
-    for name, paper in papers().items():
-        mine = ledger[ledger["paper"] == name]
-        rows = [mine[start : start + ABREAST] for start in range(0, len(mine), ABREAST)]
-        lines += [paper.label, *rows] if rows else []
-    figure, (axis,) = styled(4.0, 0.27 * len(lines) + 0.9)
-    for row, line in enumerate(lines):
-        if isinstance(line, str):
-            axis.text(0.08, -row, line, va="center", fontsize=9)
-            continue
-        for column, claim in enumerate(line.itertuples()):
-            colour = COLOURS[claim.verdict]
-            # Tints and no transparency, which browsers take for that of the hatches, too.
-            pale, middle = (1 - share * (1 - np.array(to_rgb(colour))) for share in (0.2, 0.5))
-            tile = FancyBboxPatch(
-                (column + 0.08, -row - 0.42), 0.84, 0.84, boxstyle="round,pad=0,rounding_size=0.12",
-                hatch="////" if claim.fidelity == STAND_IN else None, facecolor=pale, edgecolor=middle,
-            )  # fmt: skip
-            axis.add_patch(tile)
-            axis.text(
-                column + 0.5, -row, SIGNS[claim.verdict], ha="center", va="center", color=colour,
-                fontsize=11, fontweight="bold" if claim.tier == "main" else "normal",
-            )  # fmt: skip
-    axis.set(xlim=(0, ABREAST), ylim=(-len(lines) + 0.45, 0.55))
-    axis.set_axis_off()
-    handles = verdict_patches(ledger)
-    handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    return figure
-
-
 def paper_effect(values: str) -> float:
     """A paper's mean A - B, from the column `paper_values` of its claims; NaN where it gives no such numbers.
 
@@ -346,22 +309,6 @@ def open_counts(ledger: pd.DataFrame) -> pd.DataFrame:
     table = pd.crosstab(ledger["paper"], ledger["verdict"]).reindex(index=list(papers()), columns=[*OPEN, HOLDS])
     table.insert(0, PLACES, papers_table("inconsistencies")["paper"].value_counts())
     return table.fillna(0).astype(int).rename_axis(index="paper", columns=None)
-
-
-def bars(table: pd.DataFrame) -> Figure:
-    """The `open_counts` of each paper, a bar for each kind but what holds."""
-    figure, (axis,) = styled(7.6, 4.2)
-    kinds = {PLACES: "0.35", **{verdict: COLOURS[verdict] for verdict in OPEN if table[verdict].any()}}
-    for i, (kind, colour) in enumerate(kinds.items()):
-        label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
-        drawn = axis.barh(np.arange(len(table)) + 0.13 * i, table[kind], height=0.12, color=colour, label=label)
-        axis.bar_label(drawn, padding=3, fontsize=8)
-    names = [papers()[paper].label for paper in table.index]
-    axis.set(yticks=np.arange(len(table)) + 0.32, yticklabels=names, xlabel="number")
-    axis.invert_yaxis()
-    axis.grid(axis="y", visible=False)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    return figure
 
 
 def made_on(profile: str, source: str | None) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from retlib.evaluation.results import Results
-from retlib.report import figures
+from retlib.report import figures, verdict_figures
 from retlib.report.claims import Evidence
 
 
@@ -146,7 +146,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
             {"statement": "d over e", "verdict": "inconclusive", "evidence": evidence[:1]},
         ]
     ).assign(as_tested=["as said", "", "", ""])
-    found = figures.ledger(verdicts)
+    found = verdict_figures.ledger(verdicts)
     (axis,) = found.axes
     assert [text.get_text() for text in axis.texts] == [
         "✓  a over b\u00a0*",

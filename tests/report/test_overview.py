@@ -16,7 +16,7 @@ from retlib.core import runtime
 from retlib.core.errors import SettingError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import claims, overview, verdict_text
+from retlib.report import claims, overview, verdict_figures, verdict_text
 from retlib.report.evidence import Evidence
 from retlib.workflow import notebooks
 
@@ -56,7 +56,7 @@ def test_counts_add_up(ledger):
 
 
 def test_the_matrix_has_a_tile_and_a_sign_for_every_claim(ledger):
-    axis = overview.matrix(ledger).axes[0]
+    axis = verdict_figures.matrix(ledger).axes[0]
     tiles = [patch for patch in axis.patches if isinstance(patch, FancyBboxPatch)]
     signs = [text.get_text() for text in axis.texts if text.get_text() in claims.SIGNS.values()]
     assert len(tiles) == len(signs) == CLAIMS
@@ -70,7 +70,7 @@ def test_papers_of_which_nothing_is_tested_are_left_out(ledger):
     ledger.loc[ledger["paper"] != "zhan2020", "verdict"] = claims.NOT_TESTED
     kept = overview.judged(ledger)
     assert set(kept["paper"]) == {"zhan2020"}
-    texts = [text.get_text() for text in overview.matrix(kept).axes[0].texts]
+    texts = [text.get_text() for text in verdict_figures.matrix(kept).axes[0].texts]
     assert [text for text in texts if len(text) > 1] == [claims.papers()["zhan2020"].label]
 
 
@@ -176,7 +176,7 @@ def test_a_paper_is_added_in_the_data_files_alone(tmp_path, monkeypatch):
     row = BeautifulSoup(overview.table(found).data, "html.parser").select("tbody tr")[-1]
     assert [cell.text for cell in row.select("td")[:3]] == ["✓ holds", "V", "stand-in"]
     assert [link["href"] for link in row.select("a")] == ["61_verdicts.html#new2021-a-over-b", "12_x.html"]
-    assert "V  New 2021" in [text.get_text() for text in overview.matrix(found).axes[0].texts]
+    assert "V  New 2021" in [text.get_text() for text in verdict_figures.matrix(found).axes[0].texts]
     assert overview.verdict_counts(found).iloc[-2][["paper", "claims"]].tolist() == ["V  New 2021", 1]
 
 
