@@ -16,6 +16,7 @@ from retlib.core import rules
 from retlib.core.errors import DataError, require, require_one_of
 
 EXPLORE = "explore"  # the profile of what is run by hand
+MOST = 1_000_000  # pieces of a YAML file as JSON
 
 MAPPING = rules.mapping_of(None, lambda *_: None)
 # What ``papers.yaml`` says.
@@ -115,7 +116,11 @@ def read_yaml(path: Path) -> Any:
     """What a YAML file says; `DataError` if it cannot be read, or holds what JSON does not, such as a date."""
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-        json.dumps(found, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
+        # Piece by piece, since aliases of aliases in a file of ten lines can stand for thousands of millions of values.
+        writer = json.JSONEncoder(allow_nan=False, ensure_ascii=False, sort_keys=True)
+        for count, piece in enumerate(writer.iterencode(found)):
+            piece.encode()
+            require(count < MOST, f"{path} stands for more than {MOST:,} values and signs", DataError)
         return found
     # The last three are what the library itself stumbles over: a thousand brackets, `!!bool x`, `!!timestamp x`.
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, LookupError, AttributeError) as error:

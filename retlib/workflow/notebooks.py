@@ -75,6 +75,8 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     if others is None:
         return {name: _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
     require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
+    further = read_yaml(path.with_stem(others))
+    require("others" not in (further or {}), f"others in {profile}.yaml: {others} has `others` itself")
     rest = {name: each for name, each in plan(root, others).items() if name not in entries}
     shown = {name: _drawn(each) if _recorded(root, others, name) else each for name, each in rest.items()}
     run = {name: _plan(root, profile, name, entries[name], seeds, book) for name in entries}

@@ -9,12 +9,12 @@ from retlib.core.errors import SettingError, shown
 def test_a_long_value_is_cut_and_one_without_a_representation_named_by_its_kind():
     assert shown([1, "a"]) == "[1, 'a']"
     assert len(shown("x" * 100_000)) < 600 and shown("x" * 100_000).startswith("'xxx")
-    assert shown(10**5000) == "a int"
+    assert shown(10**5000) == "a value of type int"
     deep: list = []
     for _ in range(100_000):
         deep = [deep]
-    assert shown(deep) == "a list"
-    with pytest.raises(SettingError, match="n = a int must be a whole number"):
+    assert shown(deep) == "a value of type list"
+    with pytest.raises(SettingError, match="n = a value of type int must be a whole number"):
         rules.number(1, whole=True)("n", 10**5000)
 
 

@@ -133,6 +133,7 @@ def test_what_a_long_chain_waits_for_comes_first(toy):
     ("entries", "message"),
     [
         ({"others": "tyo"}, "others in toy.yaml = 'tyo'"),
+        ({"others": "circle"}, "others in toy.yaml: circle has `others` itself"),
         ({"9_z": {}}, "9_z.*Valid: 1_a, 2_b, 3_c"),
         ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*Did you mean 'wait'"),
         ({"2_b": {"parametres": {}}}, "parametres.*Valid: after, needs, parameters"),
@@ -147,6 +148,7 @@ def test_what_a_long_chain_waits_for_comes_first(toy):
 )
 def test_a_wrong_profile_is_refused(toy, entries, message):
     toybook.set_profile(toy, "toy", entries)
+    toybook.set_profile(toy, "circle", {"others": "toy"})
     with pytest.raises((SettingError, DataError), match=message):
         notebooks.plan(toy, "toy")
 
@@ -169,6 +171,13 @@ def test_a_profile_that_is_not_yaml(toy, text):
 def test_a_profile_holds_what_json_does(toy, text):
     (toy / "notebooks" / "profiles" / "toy.yaml").write_text(text)
     with pytest.raises(DataError, match="toy.yaml holds what JSON does not"):
+        notebooks.plan(toy, "toy")
+
+
+def test_a_profile_of_aliases_of_aliases_is_refused_and_not_read_whole(toy):
+    lines = ["a: &a0 [1]", *(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 11))]
+    (toy / "notebooks" / "profiles" / "toy.yaml").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="toy.yaml stands for more than 1,000,000 values"):
         notebooks.plan(toy, "toy")
 
 
