@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from retlib.report import claims, overview
+from retlib.report import claims, verdict_figures
 
 FOLDER = Path(__file__).parent / "_static" / "pictures"
 # Roles, in the colours of the book's figures.
@@ -251,7 +251,7 @@ def compression() -> Figure:
 
 def verdicts() -> Figure:
     """A tile for each claim: the first page's figure of the published rows."""
-    return overview.matrix(claims.ledger("laptop", "reference"))
+    return verdict_figures.matrix(claims.ledger("laptop", "reference"))
 
 
 PICTURES = (encoders, losses, tasks, generation, negatives, two_stages, compression, verdicts)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from retlib.core import rules
 from retlib.core.errors import DataError, require, require_one_of
 
 EXPLORE = "explore"  # the profile of what is run by hand
-MOST = 1_000_000  # pieces of a YAML file as JSON
+MOST = 1_000_000  # values that a YAML file may stand for
 
 MAPPING = rules.mapping_of(None, lambda *_: None)
 # What ``papers.yaml`` says.
@@ -111,16 +112,28 @@ class _Loader(yaml.SafeLoader):
             known.add(name)
         return node
 
+    def construct_document(self, node: yaml.Node) -> Any:
+        # Ten lines of aliases of aliases can stand for billions.
+        if _values(node, {}) > MOST:
+            raise yaml.MarkedYAMLError(problem=f"its aliases stand for more than {MOST:,} values")
+        return super().construct_document(node)
+
+
+def _values(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """How many values a node of a YAML file stands for, aliases followed; each node is counted once."""
+    if node not in known:
+        known[node] = 1  # where it stands within itself
+        inner = node.value if isinstance(node, yaml.SequenceNode) else ()
+        inner = chain(*node.value) if isinstance(node, yaml.MappingNode) else inner
+        known[node] = 1 + sum(_values(each, known) for each in inner)
+    return known[node]
+
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says; `DataError` if it cannot be read, or holds what JSON does not, such as a date."""
+    """What a YAML file says; `DataError` if it cannot be read, or holds too much or what JSON does not, as a date."""
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-        # Piece by piece, since aliases of aliases in a file of ten lines can stand for thousands of millions of values.
-        writer = json.JSONEncoder(allow_nan=False, ensure_ascii=False, sort_keys=True)
-        for count, piece in enumerate(writer.iterencode(found)):
-            piece.encode()
-            require(count < MOST, f"{path} stands for more than {MOST:,} values and signs", DataError)
+        json.dumps(found, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
         return found
     # The last three are what the library itself stumbles over: a thousand brackets, `!!bool x`, `!!timestamp x`.
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, LookupError, AttributeError) as error:

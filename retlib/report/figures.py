@@ -113,7 +113,7 @@ def panels(titles: Sequence[str], width: float, height: float, columns: int = 2,
     """
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)
-    size = (width * columns + 0.6, height * rows + 0.9)
+    size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", dpi=110, **options)
     figure.get_layout_engine().set(h_pad=0.12)  # a title keeps away from the numbers of the panel above
     for axis in axes.flat[len(titles) :]:

@@ -1,4 +1,4 @@
-"""All papers at once: the first page, with every claim in one glance, and what is left open."""
+"""All papers at once: the first page, and what is left open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from retlib.report.claims import (
 from retlib.report.figures import styled
 from retlib.report.records import setting
 from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, stated
-from retlib.report.verdict_figures import COLOURS
+from retlib.report.verdict_figures import VERDICT_COLOURS
 from retlib.report.verdict_text import DECIDED, came_out, lines, power, to_decide, unsettled
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
@@ -213,7 +213,9 @@ def effects(ledger: pd.DataFrame) -> Figure:
     figure, (axis,) = styled(6.4, 5.2)
     shown = _both(ledger)
     for verdict, part in shown.groupby("verdict"):
-        axis.scatter(part["theirs"], part["ours"], s=45, marker=MARKERS[verdict], color=COLOURS[verdict], label=verdict)
+        axis.scatter(
+            part["theirs"], part["ours"], s=45, marker=MARKERS[verdict], color=VERDICT_COLOURS[verdict], label=verdict
+        )
     axis.axhline(0, color="0.4", linewidth=0.8)
     axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--", label="as large as in the paper")
     axis.set_xscale("symlog", linthresh=1)

@@ -69,7 +69,7 @@ def judgements(results: Results, data: pd.DataFrame, start: str) -> pd.DataFrame
     Parameters
     ----------
     data : DataFrame
-        As `described` returns it.
+        As `retlib.studies.your_corpus.described` returns it.
     start : str
         What the systems begin with: a public encoder, or nothing.
 

@@ -15,10 +15,11 @@ from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError, require
 from retlib.evaluation.results import Results
 
+# The names of BM25 over words and over stems.
+BM25 = ["BM25", "BM25, stemmed"]
+
 # --- what ``bindings.yaml`` says -----------------------------------------------------------------------
 
-# That of words and that of stems.
-BM25 = ["BM25", "BM25, stemmed"]
 # So many collections are named one by one.
 SPELLED = 2
 _ANY, _FLAG = rules.number(-sys.float_info.max), rules.flag

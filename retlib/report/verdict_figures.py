@@ -1,4 +1,4 @@
-"""Figures of verdicts: every claim a tile or a row, in one sign and colour through the whole book."""
+"""Figures of verdicts, each of which has the same sign and colour throughout the book."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from retlib.report.claims import HOLDS, SIGNS, STAND_IN, papers
 from retlib.report.figures import styled
 
-COLOURS = {
+VERDICT_COLOURS = {
     "holds": "#009E73", "contradicted": "#D55E00", "no effect": "#0072B2", "inconclusive": "#E69F00",
     "indication": "#56B4E9", "not tested": "#999999",
 }  # fmt: skip
@@ -23,7 +23,7 @@ NOTED = "\u00a0*"  # of a claim of whose test there is something to know
 ABREAST = 15
 
 
-def ledger(verdicts: pd.DataFrame) -> Figure:
+def by_claim(verdicts: pd.DataFrame) -> Figure:
     """Claims as rows: sign and colour of the verdict, and the effects in points with their 95 % intervals.
 
     Parameters
@@ -39,12 +39,12 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
     )  # fmt: skip
     # Inches, of bars and of the lines above them.
     shown["space"] = [max(0.2 * bool(row.evidence), 0.07 * len(row.drawn)) for row in shown.itertuples()]
-    shown["height"] = 0.16 * (shown["label"].str.count("\n") + 1) + shown["space"] + 0.12
+    shown["height"] = [0.16 * (label.count("\n") + 1) + 0.12 for label in shown["label"]] + shown["space"]
     whole = shown["height"].sum()
     shown["foot"] = whole - shown["height"].cumsum()
     figure, (axis,) = styled(7.2, whole + 1.5)
     for row in shown.itertuples():
-        colour, middle = COLOURS[row.verdict], row.foot + 0.04 + row.space / 2
+        colour, middle = VERDICT_COLOURS[row.verdict], row.foot + 0.04 + row.space / 2
         axis.axhspan(row.foot + 0.02, row.foot + row.height - 0.02, color=colour, alpha=0.10, linewidth=0)
         where = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
         axis.annotate(row.label, (0.008, row.foot + row.height - 0.05), va="top", **where).set_in_layout(False)
@@ -72,7 +72,7 @@ def ledger(verdicts: pd.DataFrame) -> Figure:
 def verdict_patches(verdicts: pd.DataFrame) -> list[Patch]:
     """What a legend shows of the verdicts among these: a patch for each kind."""
     kinds = [name for name in SIGNS if (verdicts["verdict"] == name).any()]
-    return [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in kinds]
+    return [Patch(color=VERDICT_COLOURS[name], label=f"{SIGNS[name]} {name}") for name in kinds]
 
 
 def matrix(ledger: pd.DataFrame) -> Figure:
@@ -88,7 +88,7 @@ def matrix(ledger: pd.DataFrame) -> Figure:
             axis.text(0.08, -row, line, va="center", fontsize=9)
             continue
         for column, claim in enumerate(line.itertuples()):
-            colour = COLOURS[claim.verdict]
+            colour = VERDICT_COLOURS[claim.verdict]
             # Tints and no transparency, which browsers take for that of the hatches, too.
             pale, middle = (1 - share * (1 - np.array(to_rgb(colour))) for share in (0.2, 0.5))
             tile = FancyBboxPatch(
@@ -109,9 +109,10 @@ def matrix(ledger: pd.DataFrame) -> Figure:
 
 
 def bars(table: pd.DataFrame) -> Figure:
-    """The `open_counts` of each paper, a bar for each kind but what holds."""
+    """What `retlib.report.overview.open_counts` returns: for each paper a bar of each kind, what holds left out."""
     figure, (axis,) = styled(7.6, 4.2)
-    kinds = {kind: COLOURS.get(kind, "0.35") for kind in table if kind != HOLDS and table[kind].any()}
+    told = [kind for kind in table if kind not in VERDICT_COLOURS or (kind != HOLDS and table[kind].any())]
+    kinds = {kind: VERDICT_COLOURS.get(kind, "0.35") for kind in told}
     for i, (kind, colour) in enumerate(kinds.items()):
         label = f"claims {SIGNS[kind]} {kind}" if kind in SIGNS else kind
         drawn = axis.barh(np.arange(len(table)) + 0.13 * i, table[kind], height=0.12, color=colour, label=label)

@@ -183,12 +183,12 @@ def power(ledger: pd.DataFrame) -> str:
     found = [each for row in ledger.itertuples() for each in row.evidence if not each.ratio and not each.step]
     every = ledger["evidence"].map(len).sum()
     found = [each for each in found if each.counted == "questions" and not each.closed]
-    seen = pd.Series([each.smallest for each in found], dtype=float).dropna()
+    least = pd.Series([each.smallest for each in found], dtype=float).dropna()
     return (
-        f"Of {every} comparisons {len(seen)} are of measures over questions: paired t-tests over questions and seeds, "
+        f"Of {every} comparisons {len(least)} are of measures over questions: paired t-tests over questions and seeds, "
         f"corrected over their paper (Holm). Half of them are exact enough to find a true difference of "
-        f"{seen.median():.1f} points four times out of five, before the correction."
-        if len(seen) else ""
+        f"{least.median():.1f} points four times out of five, before the correction."
+        if len(least) else ""
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ A profile is a file `notebooks/profiles/<profile>.yaml`::
       parameters: {steps: 100}
 
 Pages that `data/papers/papers.yaml` asks for need no entry. With a line ``others: laptop`` all that has none is drawn
-from what is recorded of that profile.
+from what is recorded of that profile, which has no such line itself.
 """
 
 from __future__ import annotations
@@ -62,25 +62,30 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     Raises
     ------
     SettingError
-        If the profile, or a notebook, key or parameter in it, is unknown.
+        If the profile, or a notebook, key or parameter in it, is unknown, or its `others` has `others`.
     """
     require_one_of("PROFILE", profile, profiles(root))
-    path, book = root / "notebooks" / "profiles" / f"{profile}.yaml", pages(root)
-    entries = read_yaml(path)
-    require(isinstance(entries, dict | None), f"{path} must map notebooks to their settings", DataError)
-    entries = entries or {}
+    book, entries = pages(root), _entries(root, profile)
     others = entries.pop("others", None)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
     if others is None:
         return {name: _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
     require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
-    further = read_yaml(path.with_stem(others))
-    require("others" not in (further or {}), f"others in {profile}.yaml: {others} has `others` itself")
+    wrong = f"others in {profile}.yaml = {others!r}, a profile with `others` of its own; name one without"
+    require("others" not in _entries(root, others), wrong)
     rest = {name: each for name, each in plan(root, others).items() if name not in entries}
     shown = {name: _drawn(each) if _recorded(root, others, name) else each for name, each in rest.items()}
     run = {name: _plan(root, profile, name, entries[name], seeds, book) for name in entries}
     return {name: (run | shown)[name] for name in book}
+
+
+def _entries(root: Path, profile: str) -> dict:
+    """What the file of a profile says."""
+    path = root / "notebooks" / "profiles" / f"{profile}.yaml"
+    found = read_yaml(path)
+    require(isinstance(found, dict | None), f"{path} must map notebooks to their settings", DataError)
+    return {name: each for name, each in (found or {}).items() if (name, each) != ("others", None)}
 
 
 def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:

@@ -146,7 +146,7 @@ def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
             {"statement": "d over e", "verdict": "inconclusive", "evidence": evidence[:1]},
         ]
     ).assign(as_tested=["as said", "", "", ""])
-    found = verdict_figures.ledger(verdicts)
+    found = verdict_figures.by_claim(verdicts)
     (axis,) = found.axes
     assert [text.get_text() for text in axis.texts] == [
         "✓  a over b\u00a0*",

@@ -133,7 +133,7 @@ def test_what_a_long_chain_waits_for_comes_first(toy):
     ("entries", "message"),
     [
         ({"others": "tyo"}, "others in toy.yaml = 'tyo'"),
-        ({"others": "circle"}, "others in toy.yaml: circle has `others` itself"),
+        ({"others": "circle"}, "others in toy.yaml = 'circle', a profile with `others` of its own"),
         ({"9_z": {}}, "9_z.*Valid: 1_a, 2_b, 3_c"),
         ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*Did you mean 'wait'"),
         ({"2_b": {"parametres": {}}}, "parametres.*Valid: after, needs, parameters"),
@@ -174,10 +174,15 @@ def test_a_profile_holds_what_json_does(toy, text):
         notebooks.plan(toy, "toy")
 
 
-def test_a_profile_of_aliases_of_aliases_is_refused_and_not_read_whole(toy):
-    lines = ["a: &a0 [1]", *(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 11))]
+@pytest.mark.parametrize(("first", "further"), [("[1]", "[{}]"), ("{b: 1}", "{{<<: [{}]}}")], ids=["lists", "merged"])
+def test_a_profile_of_aliases_of_aliases_is_refused_and_not_read_whole(toy, first, further):
+    aliases = [", ".join([f"*a{level}"] * 10) for level in range(10)]
+    lines = [
+        f"a: &a0 {first}",
+        *(f"a{level}: &a{level} {further.format(each)}" for level, each in enumerate(aliases, 1)),
+    ]
     (toy / "notebooks" / "profiles" / "toy.yaml").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="toy.yaml stands for more than 1,000,000 values"):
+    with pytest.raises(DataError, match="toy.yaml .*: its aliases stand for more than 1,000,000 values"):
         notebooks.plan(toy, "toy")
 
 
