@@ -301,8 +301,9 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        wrong = f"{folder}: the recorded results cannot be read ({error}). Delete it and run again."
-        raise DataError(wrong) from error
+        published = folder.is_relative_to(runtime.root() / "data" / "reference")
+        remedy = "`git checkout` of that folder brings them back" if published else "Delete it and run again"
+        raise DataError(f"{folder}: the recorded results cannot be read ({error}). {remedy}.") from error
 
 
 def _from_checkpoint(settings: Mapping) -> bool:

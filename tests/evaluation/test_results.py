@@ -202,6 +202,14 @@ def test_a_flipped_bit_is_an_error_that_names_the_file(tmp_path):
             Results.read(tmp_path / "11")
 
 
+def test_a_damaged_published_folder_is_brought_back_and_not_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    some().save(folder := results.reference_folder("toy", "11"))
+    (folder / "rows.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="git checkout"):
+        Results.read(folder)
+
+
 def test_values_by_query_are_read_when_they_are_asked_for(tmp_path):
     some().save(tmp_path / "11")
     read = Results.read(tmp_path / "11")
