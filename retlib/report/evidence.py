@@ -182,7 +182,12 @@ class Evidence:
     @property
     def told(self) -> str:
         """What is compared, and what comes of it."""
-        return f"{self.says.format(*self._sides())}: {self.text}" if self.says else f"{self.label}: {self.text}"
+        return f"{self.compared}: {self.text}"
+
+    @property
+    def compared(self) -> str:
+        """What is compared, with the values where its words have a place for them."""
+        return self.says.format(*self._sides()) if self.says else self.label
 
     def _sides(self) -> list[str]:
         return [f"{value:.3g}" if self.ratio else f"{value:.1f}" for value in self.values or (self.a, self.b)]

@@ -52,7 +52,7 @@ def verdict_counts(ledger: pd.DataFrame) -> pd.DataFrame:
     names = {key: paper.label for key, paper in papers().items()}
     data = ledger["fidelity"].map({SUBSET: "on a part of the paper's data", STAND_IN: "on a stand-in"}).fillna("")
     table = pd.crosstab([ledger["paper"].map(names), data], ledger["verdict"])
-    table = table.reindex(list(names.values()), level=0).reindex(columns=list(SIGNS), fill_value=0)
+    table = table.reindex(list(names.values()), level=0).reindex(columns=[each for each in SIGNS if each in table])
     table["claims"] = table.sum(axis=1)
     table.loc[("all", ""), :] = table.sum()
     table = table.astype(int).rename(columns=lambda name: f"{SIGNS[name]} {name}" if name in SIGNS else name)

@@ -79,10 +79,10 @@ def to_decide(row: Any) -> list[str]:
         beyond = abs(each.effect) - each.margin if each.alike else each.margin - each.effect
         # Of what is to be alike both sides are paid for; a step that falls says little of a line.
         takes = "" if each.step else each.takes(beyond, each.levels[1] / (1 + each.alike))
-        told = f"{each.label} speaks against the claim before correction over the paper, and not after it"
+        told = f"{each.compared} speaks against the claim before correction over the paper, and not after it"
         return [f"to decide: {told}" + (f"; for that, one as large as here {takes}" if takes else "")]
     each = decisive(row)
-    which = f" {each.label}:" * (len(row.evidence) > 1)
+    which = f" {each.compared}:" * (len(row.evidence) > 1)
     return [f"to decide:{which} after correction over the paper {each.decides(each.levels[0])}"]
 
 
@@ -101,7 +101,7 @@ def without_curve(verdicts: pd.DataFrame) -> str:
     """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
     bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
     which = "; ".join(bare["statement"])
-    said = "Of some systems no learning curve was recorded, so that the gate does not know whether they still learned"
+    said = "Claims on systems without a recorded learning curve, of which the gate does not know whether they still learned"
     return f"{said}: {which}." if which else ""
 
 
