@@ -9,7 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const cell of document.querySelectorAll(".bd-article table td")) {
     cell.classList.toggle("number", /^[-+−±<>~≈×x\d.,e\s%]{1,16}$/.test(cell.textContent));
   }
-  for (const wide of document.querySelectorAll("table, figure img, p > img, .highlight pre, div.math mjx-container")) {
+  for (const wide of document.querySelectorAll("table, figure img, p > img, .highlight pre, div.math")) {
     fade(wide.closest(".output, .pst-scrollable-table-container, figure, pre, div.math, p"));
   }
 });

@@ -37,7 +37,7 @@ from retlib.report.evidence import WORTH
 from retlib.report.gate import NOISE, endings
 from retlib.report.records import called
 from retlib.report.tables import means, stated
-from retlib.report.verdict_text import came_out
+from retlib.report.verdict_text import DECIDED, came_out
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
 ORDER = (HOLDS, CONTRADICTED, NO_EFFECT, INDICATION, INCONCLUSIVE)
@@ -367,7 +367,8 @@ def _line(row: Any) -> str:
     link = f'<a href="{page}.html#{row.claim}">{row.statement}</a>'
     several = f" (the least clear of {len(row.evidence)})" if len(row.evidence) > 1 and row.verdict == HOLDS else ""
     said = f" ({row.said})" if row.verdict == INCONCLUSIVE else several
-    return f"- {SIGNS[row.verdict]} *{row.verdict}*: {stated(row, link)}. Here {found.told}{said}."
+    verdict = row.verdict + " as tested" * (row.narrower and row.verdict in DECIDED)
+    return f"- {SIGNS[row.verdict]} *{verdict}*: {stated(row, link)}. Here {found.told}{said}."
 
 
 def _why(claims: pd.DataFrame, texts: dict[str, dict[str, str]]) -> list[str]:
