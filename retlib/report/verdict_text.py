@@ -101,7 +101,7 @@ def without_curve(verdicts: pd.DataFrame) -> str:
     """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
     bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
     which = "; ".join(bare["statement"])
-    said = "Claims on systems without a recorded learning curve, of which the gate does not know whether they still learned"
+    said = "Claims on systems without a learning curve, of which the gate does not know whether they still learned"
     return f"{said}: {which}." if which else ""
 
 
