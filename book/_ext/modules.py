@@ -54,6 +54,12 @@ class Rooms(SphinxDirective):
         return place.children
 
 
+def _unsaid(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """Take out what Python writes of a field that nobody described."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directive."""
     app.setup_extension("numpydoc")
@@ -61,4 +67,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("rooms", Rooms)
     # A default that a field makes is no Python; without it the types of the signature would not be shortened.
     app.connect("autodoc-process-signature", lambda *told: (told[5] and re.sub("<.*?>", "...", told[5]), told[6]))
+    app.connect("autodoc-process-docstring", _unsaid)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -258,8 +258,8 @@ def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str],
 def _whom(asked: str, found: Sequence[str]) -> str:
     """What a sentence calls a system: of what was chosen also who that is, if they are few."""
     names = list(dict.fromkeys(found))
-    few = f" ({', or '.join(names)})" if len(names) <= NAMED else ""
-    return CHOSEN[asked] + few if asked in CHOSEN else asked
+    few = f" ({', or '.join(f'*{name}*' for name in names)})" if len(names) <= NAMED else ""
+    return CHOSEN[asked] + few if asked in CHOSEN else f"*{asked}*"
 
 
 def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[str], digits: _Digits) -> str:
@@ -328,7 +328,7 @@ def _short_of_steps(found: Results | None) -> list[str]:
         rises = {place: end.rise > NOISE for (system, place), end in ends.items() if system == name}
         where = " and ".join(called(place) for place, rising in rises.items() if rising)
         told += [f"*{name}*" + f" ({where})" * (not all(rises.values()))] if where else []
-    said = "Still learning when their steps ended, by validation, so that more steps may raise them"
+    said = "Still learning when their steps ended, by validation, so that more steps may raise what they reach"
     return [f"{said}: {'; '.join(told)}.\n"] if told else []
 
 
@@ -344,7 +344,11 @@ def _counted(claims: pd.DataFrame) -> list[str]:
     seeds, data = sorted(set(tested["seeds"])), [FIDELITY[each] for each in sorted(set(tested["fidelity"]))]
     several = " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]])))
     scale = f" (seeds: {several}; on {' or '.join(data)})" if seeds else ""
-    return [f"Of the {len(claims)} claims that rest on this chapter {found}{scale}.\n"]
+    said = f"Of the {len(claims)} claims that rest on this chapter {found}"
+    if len(counts) == 1:
+        which = "Both" if len(claims) == 2 else f"All {len(claims)}"
+        said = f"{which} claims that rest on this chapter {came_out(counts.index[0], several=True)}"
+    return [f"{said}{scale}.\n"]
 
 
 def _decided(claims: pd.DataFrame) -> list[str]:

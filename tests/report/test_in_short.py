@@ -86,7 +86,7 @@ def test_values_of_a_table_are_told_in_their_unit(nothing):
     found.tables["curve"] = pd.DataFrame(rows, columns=["candidates", "index", "loss", "speed-up", "MB"])
     box = in_short.box(lambda: nothing, lambda _: found, "14_ann_search")
     assert "- *20; 3,000*: quantized **12.3**." in box and "times as fast" in box
-    assert "Here, in MB, quantized is below exact on both lines, by 1." in box
+    assert "Here, in MB, *quantized* is below *exact* on both lines, by 1." in box
 
 
 def test_two_books_of_other_rows_say_other_things(nothing):
@@ -118,7 +118,7 @@ def test_main_claims_come_first_and_open_ones_if_they_are_main(nothing):
     mine = nothing[[CHAPTER in claims.tested_in(claims.bindings()["claims"].get(c, {})) for c in nothing["claim"]]]
     every = {claim: (claims.INCONCLUSIVE, [evidence(1.0, 0.2)]) for claim in mine["claim"]}
     box = in_short.box(lambda: judged(nothing, **every), nothing_recorded, CHAPTER)
-    assert f"{len(mine)} are inconclusive" in box
+    assert f"All {len(mine)} claims that rest on this chapter are inconclusive" in box
     told = {claim for claim in mine["claim"] if f"#{claim}" in box}
     assert told == {*mine["claim"][mine["tier"] == "main"][: in_short.SHOWN]}
     minor = nothing[nothing["tier"] == "minor"]["claim"].iloc[0]
@@ -189,15 +189,15 @@ def on(collections, seconds=None, **values):
 def test_a_box_answers_before_it_lists(monkeypatch):
     found = on("xyz", A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.2, 0.3])
     box = answers(monkeypatch, found, systems=["A", "B", "C"], answers=[["A", "B"]])
-    assert "Here A is ahead of B on x; y, by 10.0 to 30.0 points, and behind B on z, by 10.0 points." in box
-    assert box.index("Here A is") < box.index("*x*: A **50.0**") and "one seed" in box
+    assert "Here *A* is ahead of *B* on x; y, by 10.0 to 30.0 points, and behind *B* on z, by 10.0 points." in box
+    assert box.index("Here *A* is") < box.index("*x*: A **50.0**") and "one seed" in box
     box = answers(monkeypatch, found, systems=["A", "C"], answers=[["C", "A"]])
-    assert "Here C is behind A on all 3 collections, by 40.0 points." in box
-    assert "level with B" in answers(monkeypatch, on("x", A=[0.5], B=[0.5]), systems=["A", "B"], answers=[["A", "B"]])
+    assert "Here *C* is behind *A* on all 3 collections, by 40.0 points." in box
+    assert "level with *B*" in answers(monkeypatch, on("x", A=[0.5], B=[0.5]), systems=["A", "B"], answers=[["A", "B"]])
     assert "Here" not in answers(monkeypatch, found, systems=["A"], answers=[["A", "nobody"]])
     trained = on("xz", "AB", A=[0.5, 0.7], B=[0.4, 0.8])
     box = answers(monkeypatch, trained, systems=["best", "B"], answers=[["best", "B"]])
-    assert "ahead of B on x, by 10.0 points, and B itself on z." in box
+    assert "ahead of *B* on x, by 10.0 points, and *B* itself on z." in box
 
 
 def test_values_are_folded_behind_an_answer_and_else_in_sight(monkeypatch):
@@ -224,7 +224,7 @@ def test_a_difference_is_rounded_itself(monkeypatch):
     box = answers(monkeypatch, on("x", A=[0.6634], B=[0.6656], C=[0.5]), systems=["C", "A", "B"], near="B")
     assert "at most 0.22 behind" in box and "C **50.00**; A **66.34**; B **66.56**" in box
     box = answers(monkeypatch, on("x", A=[1243.4], B=[29.46]), unit="MB", **asked)
-    assert "Here, in MB, A is above B on x, by 1,214" in box and "A **1,243**; B **29.5**" in box
+    assert "Here, in MB, *A* is above *B* on x, by 1,214" in box and "A **1,243**; B **29.5**" in box
 
 
 def test_a_box_says_what_its_rows_lack(monkeypatch):
@@ -241,7 +241,7 @@ def test_the_best_is_among_those_of_a_name(monkeypatch):
 def test_rows_of_an_earlier_training_answer_nothing(monkeypatch):
     asked = {"systems": ["A", "B"], "answers": [["A", "B"]], "near": "B"}
     found = on("x", A=[0.5], B=[0.4])
-    assert "Here A is" in answers(monkeypatch, found, notes=["Pre-training goes without links."], **asked)
+    assert "Here *A* is" in answers(monkeypatch, found, notes=["Pre-training goes without links."], **asked)
     box = answers(monkeypatch, found, notes=[f"{EARLIER}: A."], **asked)
     assert "Here" not in box and "None" not in box and "first of" not in box
     assert "No answer is drawn" in box and "A **50.0**" in box
@@ -250,11 +250,11 @@ def test_rows_of_an_earlier_training_answer_nothing(monkeypatch):
 def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
     found = on("xy", ("A", "B"), A=[0.5, 0.6], B=[0.7, 0.5], BM25=[0.6, 0.4])
     asked = {"systems": ["best", "BM25"], "answers": [["best", "BM25"]]}
-    assert "ahead of BM25 on both collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
+    assert "ahead of *BM25* on both collections, by 10.0 to 20.0" in answers(monkeypatch, found, **asked)
     found.rows.loc[found.rows["system"] == "B", "parameters"] = '{"first": {}}'
     alone = answers(monkeypatch, found, among=["alone"], **asked)
-    assert "ahead of BM25 on y, by 20.0 points, and behind BM25 on x, by 10.0 points" in alone
-    assert "Here the best of what is trained (A) is behind BM25 on x, by" in answers(
+    assert "ahead of *BM25* on y, by 20.0 points, and behind *BM25* on x, by 10.0 points" in alone
+    assert "Here the best of what is trained (*A*) is behind *BM25* on x, by" in answers(
         monkeypatch, found, among=["alone"], collections=["x"], **asked
     )
 
@@ -264,7 +264,7 @@ def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     p = {"x": 0.01, "y": 0.003, "z": 0.2}
     monkeypatch.setattr(Results, "compared", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
     box = answers(monkeypatch, found, systems=["A", "B"], answers=[["A", "B"]])
-    assert "points (significant), and behind B on z, by 10.0 points (not significant)" in box
+    assert "points (significant), and behind *B* on z, by 10.0 points (not significant)" in box
     # There are three collections, and the best is one of three, so that its p counts nine times.
     box = answers(monkeypatch, found, systems=["best", "worst"], answers=[["best", "worst"]])
     assert "collections, by 40.0 to 70.0 points (not significant)" in box
@@ -311,4 +311,4 @@ def test_a_box_says_who_still_learned(monkeypatch):
     assert "Still learning" not in answers(monkeypatch, found, systems=["A", "B"])
     found.tables["learning"] = table.assign(kept=table["step"] == 100)
     box = answers(monkeypatch, found, systems=["A", "B"])
-    assert "Still learning when their steps ended" in box and "raise them: *A* (x); *B*.\n" in box
+    assert "Still learning when their steps ended" in box and "raise what they reach: *A* (x); *B*.\n" in box
