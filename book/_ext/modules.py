@@ -56,7 +56,7 @@ class Rooms(SphinxDirective):
 
 def _unsaid(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
     """Take out what Python writes of a field that nobody described."""
-    if lines and lines[0].startswith("Alias for field number"):
+    if any(line.startswith("Alias for field number") for line in lines):  # behind numpydoc, which frames it
         lines.clear()
 
 
