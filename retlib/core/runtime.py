@@ -134,11 +134,16 @@ def autocast(precision: str):
 
 @cache
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 itself (AVX-512 BF16, AMX, or Arm's BF16)."""
-    flags = {"avx512_bf16", "amx_bf16", "bf16"}
+    """Whether the processor multiplies bfloat16 faster than float32 (AMX, AVX-512 BF16 or Arm's BF16).
+
+    Intel's processors since AVX-512 FP16 do so in AMX alone: where a virtual machine hides it,
+    their products of bfloat16 take 1.7 times as long as those of float32.
+    """
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return any(flags & set(line.split()) for line in lines if line.startswith(("flags", "Features")))
+        has = {word for line in lines if line.startswith(("flags", "Features", "vendor_id")) for word in line.split()}
+        by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has
+        return bool(has & ({"amx_bf16"} if by_amx_alone else {"avx512_bf16", "amx_bf16", "bf16"}))
     return False
 
 

@@ -75,6 +75,24 @@ def test_device_is_asked_for_by_name(monkeypatch):
         runtime.device()
 
 
+@pytest.mark.parametrize(
+    "processor, able",
+    [
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fma avx512f avx512_bf16", True),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fma avx512_fp16 avx512_bf16", True),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fma avx512f avx512_bf16", True),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: avx512_fp16 avx512_bf16 amx_bf16", True),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: avx512_fp16 avx512_bf16", False),  # hides its AMX
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fma avx512f\nbugs\t: bf16", False),
+        ("Features\t: fp asimd bf16", True),
+        ("Features\t: fp asimd", False),
+    ],
+)
+def test_bfloat16_is_for_processors_that_are_faster_with_it(processor, able, monkeypatch):
+    monkeypatch.setattr(runtime.Path, "read_text", lambda path: processor)
+    assert runtime.has_bfloat16.__wrapped__() is able
+
+
 @pytest.mark.parametrize("able", [True, False])
 def test_autocast_rounds_products_alone_where_the_processor_can(able, monkeypatch):
     monkeypatch.setattr(runtime, "has_bfloat16", lambda: able)
