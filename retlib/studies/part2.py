@@ -69,6 +69,12 @@ def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
     return Architecture(**{"similarity": "cosine", **{name: parameters[name] for name in names}, **changes})
 
 
+def has_layers(start: System) -> bool:
+    """Whether a system is a Transformer with layers, its own or those that a stage puts on it."""
+    made = start.architecture
+    return made.encoder == "transformer" and max(made.layers, *(stage.layers or 0 for stage in start.stages), 0) > 0
+
+
 def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     """The training on a share of the labels: a start with layers takes `layered_*`, one without `finetuning_*`.
 
@@ -79,9 +85,7 @@ def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     SettingError
         If the number of steps for this share is not given.
     """
-    made = start.architecture
-    transformer = made.encoder == "transformer"
-    layered = transformer and max(made.layers, *(stage.layers or 0 for stage in start.stages), 0) > 0
+    transformer, layered = start.architecture.encoder == "transformer", has_layers(start)
     kind = "layered" if layered else "finetuning"
     given = parameters[f"{kind}_steps"]
     steps = {str(name): count for name, count in given.items()}.get(f"{share:g}")
