@@ -114,6 +114,21 @@ def test_the_comparison_that_decides_is_shown(nothing):
     assert "-3.00" in box and "Here bad:" in box and "good" not in box
 
 
+@pytest.mark.parametrize(
+    ("verdict", "narrower", "told"),
+    [
+        (claims.HOLDS, False, "*holds*:"),
+        (claims.HOLDS, True, "*holds as tested*:"),
+        (claims.CONTRADICTED, True, "*contradicted as tested*:"),
+        (claims.INCONCLUSIVE, True, "*inconclusive*:"),
+    ],
+)
+def test_a_verdict_on_another_form_of_a_claim_says_so(nothing, verdict, narrower, told):
+    mine = nothing.assign(narrower=nothing["narrower"].where(nothing["claim"] != SOFTMAX, narrower))
+    box = in_short.box(lambda: judged(mine, **{SOFTMAX: (verdict, [evidence(2.0)])}), nothing_recorded, CHAPTER)
+    assert f"{claims.SIGNS[verdict]} {told} <a href" in box
+
+
 def test_main_claims_come_first_and_open_ones_if_they_are_main(nothing):
     mine = nothing[[CHAPTER in claims.tested_in(claims.bindings()["claims"].get(c, {})) for c in nothing["claim"]]]
     every = {claim: (claims.INCONCLUSIVE, [evidence(1.0, 0.2)]) for claim in mine["claim"]}
