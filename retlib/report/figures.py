@@ -121,7 +121,8 @@ def panels(titles: Sequence[str], width: float, height: float, columns: int = 2,
     shown = list(axes.flat[: len(titles)])
     for axis, title in zip(shown, titles, strict=True):
         style_axis(axis)
-        axis.set_title(fill(called(title), min(TITLE, int(11 * width))), fontsize=10)  # so many letters an inch
+        name = called(title).replace(" %", "\N{NO-BREAK SPACE}%")
+        axis.set_title(fill(name, min(TITLE, int(11 * width))), fontsize=10)  # so many letters an inch
     return figure, shown
 
 

@@ -213,6 +213,11 @@ def test_recalls_on_one_collection_have_one_panel():
     assert len(found.axes) == 1 and len(found.axes[0].get_lines()) == 2
 
 
+def test_a_title_does_not_break_before_a_per_cent_sign():
+    _, axes = figures.panels(["natural-questions-0.01-all", "squad-small-0.8"], 2.6, 2.4)
+    assert not any(line.startswith("%") for axis in axes for line in axis.get_title().split("\n"))
+
+
 def test_titles_are_no_wider_than_their_panels():
     figure, axes = figures.panels(["natural-questions-0.01"] * 3, 2.8, 2.4, columns=3, sharey=True)
     figure.canvas.draw()
