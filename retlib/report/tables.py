@@ -169,7 +169,8 @@ def p_text(value: float) -> str:
 
 def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     """Tables one under the other, each under its collection; one alone needs none."""
-    found = pd.concat({called(key): table for key, table in tables.items()}, names=[name]).fillna("")
+    found = pd.concat({called(key): table for key, table in tables.items()}, names=[name])
+    found = found.astype(dict.fromkeys(found.columns[found.isna().any()], object)).fillna("")
     widest = max(tables.values(), key=lambda table: table.shape[1])
     found = found[list(dict.fromkeys([*widest, *found]))]  # in the order of the one that has most
     return found.droplevel(name) if len(tables) == 1 else found
