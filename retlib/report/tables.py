@@ -341,8 +341,8 @@ def as_html(table: pd.DataFrame) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Large numbers with thousands apart."""
-    if isinstance(value, Integral) and value >= 10_000:
+    """Whole numbers with thousands apart, as in sentences."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
         return f"{value:,}"
     return str(round(value, 6) if isinstance(value, float) else value)
 

@@ -1,5 +1,6 @@
 """Tables of a page, from recorded results alone."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -216,6 +217,12 @@ def test_what_could_have_been_seen_is_listed_in_each_comparisons_unit():
 def test_a_frame_shows_markup_and_formulas_as_text():
     page = tables.as_html(pd.DataFrame({"$a$": ["<script>alert(1)</script> $x$"]}))
     assert "<script>" not in page and "$x$" in page and "mathjax_ignore" in page  # which MathJax heeds
+
+
+def test_whole_numbers_have_their_thousands_apart_on_every_table():
+    table = pd.DataFrame({"documents": [6000, 12], "told": [1234567, True], "share": [0.5, 1500.0]})
+    for page in (tables.as_html(table), tables.as_page(table).data):
+        assert re.findall("<td>(.*?)</td>", page) == ["6,000", "1,234,567", "0.5", "12", "True", "1500.0"]
 
 
 def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
