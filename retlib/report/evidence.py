@@ -344,20 +344,25 @@ def rising(
 def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     """A weighted sum of systems' values is above a margin, or within so many points of 0.
 
-    The values are paired by query and seed where the systems share them; with `independent`, those of each term are
-    taken for samples of their own.
+    The values are paired by query and seed; with `independent` those of one data set are, and the data sets are samples
+    of their own.
     """
-    terms = spec["terms"]
+    terms, apart = spec["terms"], spec.get("independent", False)
     weights, systems = [weight for weight, *_ in terms], [system for _, system, _ in terms]
     values = [records.values(*place) for _, *place in terms]
-    clusters = [records.clusters(*place) for _, *place in terms]
-    if not spec.get("independent"):
-        shared = reduce(pd.Index.intersection, (value.index for value in values))
+    together: dict[str, list[int]] = {}
+    for number, (*_, on) in enumerate(terms):
+        together.setdefault(on if apart else "", []).append(number)
+    parts = []
+    for mine in together.values():
+        shared = reduce(pd.Index.intersection, (values[each].index for each in mine))
         require(len(shared) > 1, "the terms of a comparison share no queries", DataError)
-        values = same_seeds(*(value.loc[shared] for value in values))
-    sums = _independent if spec.get("independent") else _paired
-    found = sums(weights, values, clusters, records.pooled(terms, max(value.shape[1] for value in values)))
-    if spec.get("independent"):  # each term has its own seeds, and what is not trained one for all
+        for each, value in zip(mine, same_seeds(*(values[each].loc[shared] for each in mine)), strict=True):
+            values[each] = value
+        clusters = records.clusters(*terms[mine[0]][1:])
+        parts.append(_paired([weights[each] for each in mine], [values[each] for each in mine], clusters))
+    found = _summed(parts, records.pooled(terms, max(value.shape[1] for value in values)))
+    if apart:  # each term has its own seeds, and what is not trained one for all
         trained = (value.shape[1] for name, value in zip(systems, values, strict=True) if records.trained(name))
         found = replace(found, seeds=min(trained, default=1))
     means, where = [float(value.to_numpy().mean()) for value in values], {on for *_, on in terms}
@@ -391,21 +396,16 @@ def _sum(weights: Sequence[float], names: Sequence[str]) -> str:
     return " ".join(f"{weight:+g} × ({name})" for weight, name in zip(weights, names, strict=True))
 
 
-def _paired(
-    weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series], pooled: Sequence
-) -> Comparison:
+def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: pd.Series) -> Comparison:
     """The weighted sum query by query, over shared queries and seeds; a system without seeds goes with every seed."""
     total = sum(weight * value.to_numpy(dtype=float) for weight, value in zip(weights, values, strict=True))  # (Q, S)
     widest = max(values, key=lambda value: value.shape[1])
     total = pd.DataFrame(total, index=widest.index, columns=widest.columns)
-    return average([compare(total, total * 0, clusters[0])], pooled)
+    return compare(total, total * 0, clusters)
 
 
-def _independent(
-    weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: Sequence[pd.Series], pooled: Sequence
-) -> Comparison:
-    """The weighted sum of means over queries of their own; seeds may be those of one training, see `average`."""
-    parts = [compare(value * w, value * 0, c) for w, value, c in zip(weights, values, clusters, strict=True)]
+def _summed(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]]) -> Comparison:
+    """The sum of comparisons over queries of their own; seeds may be those of one training, see `average`."""
     count = len(parts)
     mean = average(parts, [(variance / count**2, freedom) for variance, freedom in pooled])
     by_query = mean.by_query[0] * count**2, mean.by_query[1]

@@ -16,7 +16,7 @@ from scipy.stats import gmean as geometric_mean
 
 from retlib.core import notebook_files, rules, runtime
 from retlib.core.errors import DataError
-from retlib.evaluation.measures import holm
+from retlib.evaluation.measures import Comparison, holm
 from retlib.evaluation.results import ALONE, EARLIER, Results
 from retlib.report.claims import (
     CONTRADICTED,
@@ -124,9 +124,10 @@ class Shown:
         gaps: dict[tuple[str, ...], dict[str, tuple[float, float | None]]] = {}
         for line, asked, pair in pairs:
             tries = len(line.known) ** sum(each in CHOSEN for each in asked)
-            p_value = _p_value(found, line.collection, self.measure, pair, tries)
-            gap = digits.gap(*line.row[pair]) if pair[0] != pair[1] else np.nan  # what is chosen is the other
-            gaps.setdefault(tuple(asked), {})[line.name] = gap, p_value
+            paired = _paired(found, line.collection, self.measure, pair)
+            gap = paired.effect if paired and not self.unit else line.row[pair[0]] - line.row[pair[1]]
+            gap = digits.rounded(gap) if pair[0] != pair[1] else np.nan  # what is chosen is the other
+            gaps.setdefault(tuple(asked), {})[line.name] = gap, paired and paired.p_value() * tries
         # Where there is an answer, what it rests on.
         lines = [line for line in lines if not gaps or any(line.name in each for each in gaps.values())]
         told = pd.Series({line.name: line.text(self.systems, digits) for line in lines}, dtype=object)
@@ -167,12 +168,16 @@ class Shown:
     def _head(self, found: Results, collections: Sequence[Any], trained: bool) -> str:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
-        sizes = mine.loc[mine["collection"].isin(collections), "candidates"].dropna() if "candidates" in mine else ()
+        told = mine[mine["collection"].isin(collections)]
+        sizes = told["candidates"].dropna() if "candidates" in mine else ()
         among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
-        counts = mine[mine["system"].isin(self.systems) | bool(self._chosen)].groupby("system")["seed"].nunique()
+        mine = told if len(told) else mine  # lines of a table are no collections
+        asked = mine[mine["system"].isin(self.systems) | bool(self._chosen)].groupby(["system", "collection"])
+        counts = asked["seed"].nunique()
         varied = mine.groupby(["system", "collection"])["value"].nunique().gt(1).any()  # bytes are those of every seed
         several = _span(counts[counts > 1], str) if varied and (counts > 1).any() else ""
         several = f", {'geometric ' * bool(self.unit)}means over {several} seeds" * bool(several)
+        several += ", differences over those that both have" * (" to " in several)
         seeds = several or ", one seed" * (counts.tolist() == [1] * len(counts) != [] and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
@@ -224,9 +229,9 @@ class _Digits:
             return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
         return f"{value:.{self.places}f}"
 
-    def gap(self, one: float, other: float) -> float:
+    def rounded(self, difference: float) -> float:
         """The difference of two values, as it is written."""
-        return float(self.text(one - other).replace(",", ""))
+        return float(self.text(difference).replace(",", ""))
 
 
 # What ``in-short.yaml`` says.
@@ -247,10 +252,10 @@ def _name(line: Any) -> str:
     return called(line) if isinstance(line, str) else f"{line:,}"
 
 
-def _p_value(found: Results, collection: str, measure: str, pair: Sequence[str], tries: int) -> float | None:
-    """That of a paired test, corrected (Bonferroni) for what else could have been chosen; None without rows."""
+def _paired(found: Results, collection: str, measure: str, pair: Sequence[str]) -> Comparison | None:
+    """Two systems over the questions and seeds that both have; None without rows."""
     try:
-        return found.compared(collection, measure, *pair).p_value() * tries
+        return found.compared(collection, measure, *pair)
     except DataError:  # such as of a measure that is not recorded query by query
         return None
 
@@ -301,7 +306,7 @@ def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], la
         tried = " that were tried" * bool(lacking)
         told = f"**There is none of these{tried} from which on all stay within {WORTH:g} point of {like}"
         return f"{told} on every collection.**\n"
-    most = digits.text(max(0.0, *(digits.gap(*pair) for pair in pairs)))
+    most = digits.text(max(0.0, *(digits.rounded(one - other) for one, other in pairs)))
     told = f"**The smallest of these that stays, like all larger ones, within {WORTH:g} point of {like}"
     return f"{told} on every collection is {name}: it is at most {most} behind.**\n"
 

@@ -217,7 +217,8 @@ def scale(found: pd.DataFrame) -> pd.DataFrame:
     """What our numbers were measured on, for each of the paper's data sets, beside the sizes that it gives."""
     mine = found[found["half"].notna() & found["candidates"].notna()].astype({"candidates": int})
     keys = ["place", "dataset", "split", "collection", "fidelity"]
-    table = mine.groupby(keys, sort=False)[["candidates", "queries", "seeds"]].max().reset_index()
+    how = {"candidates": "max", "queries": "max", "seeds": _seeds}
+    table = mine.groupby(keys, sort=False).agg(how).reset_index()
     for column, names in SIZES.items():
         told = found[found["metric"].isin(names) & (found["value"] != "")]
         # What a paper prints first: its tables come before its text, which may say another number.
@@ -233,6 +234,12 @@ def scale(found: pd.DataFrame) -> pd.DataFrame:
     )
     sizes = [f"{column} {side}" for column in SIZES for side in ("there", "here")]
     return table[["in the paper", "here", "fidelity", *sizes, "seeds"]]
+
+
+def _seeds(counts: pd.Series) -> str:
+    """The fewest and the most; what is not trained has one, and does not count where others have more."""
+    several = counts[counts > 1] if counts.max() > 1 else counts
+    return " to ".join(dict.fromkeys(f"{each:g}" for each in (several.min(), several.max())))
 
 
 def _size(value: str, unit: str) -> str:

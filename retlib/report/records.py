@@ -76,7 +76,7 @@ BINDINGS = rules.form(
 
 def called(collection: str) -> str:
     """A collection, or several that were trained on together, in words: ``bindings.yaml`` has names and endings."""
-    names, (name, words) = bindings().get("names", {}), _parted(collection)
+    names, (name, words) = bindings().get("names", {}), parted(collection)
     parts = name.split(", ")
     *others, last = (names.get(each, each) for each in parts)
     together = others and {*parts} <= {*names}
@@ -86,10 +86,10 @@ def called(collection: str) -> str:
 def part_of(collection: str) -> str:
     """What of its source a collection is, or several are, as ``bindings.yaml`` says it; "" where it does not."""
     parts = bindings().get("parts", {})
-    return "; ".join(dict.fromkeys(parts[each] for each in _parted(collection)[0].split(", ") if each in parts))
+    return "; ".join(dict.fromkeys(parts[each] for each in parted(collection)[0].split(", ") if each in parts))
 
 
-def _parted(name: str) -> tuple[str, list[str]]:
+def parted(name: str) -> tuple[str, list[str]]:
     """A collection without what its name ends in, and the words for that."""
     endings, words = bindings().get("endings", {}), []
     while ending := next((each for each in endings if name.endswith(each)), ""):

@@ -78,6 +78,19 @@ def grid(system: System, learning_rates: Sequence[float], scales: Sequence[float
     return [system.with_last(learning_rate=float(f"{rate:.2g}")) for rate in finer]
 
 
+def edges(tuned: pd.DataFrame) -> str:
+    """A sentence on who chose an end of what was tried, from the table that `tune` returns; of two each is one."""
+    names, told = {"learning_rate": "learning rate", "scale": "scale"}, []
+    for system, mine in tuned.groupby("system", sort=False):
+        found = []
+        for name in (name for name in names if mine[name].nunique() > 1):
+            ends = {"lowest": mine[name].min(), "highest": mine[name].max()}
+            chosen = mine.loc[mine["chosen"], name].item()
+            found += [f"the {end} {names[name]}" for end, value in ends.items() if chosen == value]
+        told += [f"{system} ({', '.join(found)})"] if found else []
+    return f"At an end of what was tried is the choice of: {'; '.join(told) or 'none'}."
+
+
 # --- the tasks -------------------------------------------------------------------------------------
 
 

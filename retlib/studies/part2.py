@@ -75,10 +75,11 @@ def has_layers(start: System) -> bool:
     return made.encoder == "transformer" and max(made.layers, *(stage.layers or 0 for stage in start.stages), 0) > 0
 
 
-def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
+def labels(start: System, share: float, parameters: Mapping[str, Any], test: str = "") -> Stage:
     """The training on a share of the labels: a start with layers takes `layered_*`, one without `finetuning_*`.
 
     With `rehearsal` the pre-training of embeddings alone goes on beside it, with as many pairs in each batch.
+    A test may have a number of steps of its own, by its name: ``{"0.8": 100, "squad-0.8": 300}``.
 
     Raises
     ------
@@ -88,7 +89,8 @@ def labels(start: System, share: float, parameters: Mapping[str, Any]) -> Stage:
     transformer, layered = start.architecture.encoder == "transformer", has_layers(start)
     kind = "layered" if layered else "finetuning"
     given = parameters[f"{kind}_steps"]
-    steps = {str(name): count for name, count in given.items()}.get(f"{share:g}")
+    numbers = {str(name): count for name, count in given.items()}
+    steps = numbers.get(test, numbers.get(f"{share:g}"))
     require(steps is not None, f"{kind}_steps = {dict(given)} lacks the share {share:g}")
     size, rate = parameters[f"{kind}_batch"], parameters[f"{kind}_rate"]
     dropout = parameters["token_dropout"] if transformer else 0.0

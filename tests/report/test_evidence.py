@@ -13,7 +13,7 @@ from scipy import stats
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report.claims import TESTS
-from retlib.report.evidence import LEVEL, Evidence, _independent, _sum, printed
+from retlib.report.evidence import LEVEL, Evidence, _paired, _sum, _summed, printed
 from retlib.report.records import Records
 
 PLACES = {name: {"quick": {"collection": f"{name.lower()}-0.1"}} for name in "DEF"}
@@ -198,15 +198,22 @@ def test_weights_of_independent_samples_scale_their_errors(apart):
     assert found.p_for == pytest.approx(stats.t.sf(effect / sum(parts) ** 0.5, freedom), abs=1e-6)
 
 
-def test_pairs_that_agree_are_surer_than_independent_samples():
+def test_of_independent_samples_those_of_one_data_set_stay_paired():
     made, rng = Results(), np.random.default_rng(1)
-    common = rng.integers(0, 80, 20)
-    put(made, "A", {0: common + rng.integers(5, 9, 20)})
-    put(made, "B", {0: common})
-    terms = (1, "x:A", "D"), (-1, "x:B", "D")
-    paired, alone = linear(made, *terms), linear(made, *terms, independent=True)
-    assert paired.effect == pytest.approx(alone.effect, abs=1e-4)
-    assert paired.p_for < 1e-6 and alone.p_for > 0.1
+    differences = []
+    for data, count, first in (("D", 20, 0), ("E", 15, 500)):
+        common, more = rng.integers(0, 80, count), rng.integers(5, 9, count)
+        put(made, "A", {0: common + more}, index=queries(count, first), data=data)
+        put(made, "B", {0: common}, index=queries(count, first), data=data)
+        differences.append(more)
+    terms = [
+        (sign * way, f"x:{name}", data) for sign, data in ((1, "D"), (-1, "E")) for way, name in ((1, "A"), (-1, "B"))
+    ]
+    found = linear(made, *terms, independent=True)
+    welch = stats.ttest_ind(*differences, equal_var=False)
+    assert found.effect == pytest.approx(differences[0].mean() - differences[1].mean(), abs=1e-3)
+    assert (found.low, found.high) == pytest.approx(tuple(welch.confidence_interval(0.95)), abs=1e-3)
+    assert found.queries == 35
 
 
 # Margins
@@ -397,11 +404,12 @@ def test_what_queries_alone_contribute_to_a_sum_over_data_sets():
     weights = 1, -2, 0.5
     values = [pd.DataFrame({0: draw.random(size)}, [f"{size}-{i}" for i in range(size)]) for size in (8, 5, 6)]
     clusters = [pd.Series(value.index, value.index) for value in values]
-    found = _independent(weights, values, clusters, ())
+    parts = [_paired([w], [value], c) for w, value, c in zip(weights, values, clusters, strict=True)]
+    found = _summed(parts, ())
     by_hand = sum(w**2 * value[0].var() / len(value) for w, value in zip(weights, values, strict=True))
     assert found.effect == pytest.approx(sum(w * value[0].mean() for w, value in zip(weights, values, strict=True)))
     assert found.error**2 == pytest.approx(by_hand) and found.by_query[0] == pytest.approx(by_hand)
-    pooled = _independent(weights, values, clusters, [(9.0, 4)])  # what seeds change is added as it is
+    pooled = _summed(parts, [(9.0, 4)])  # what seeds change is added as it is
     assert pooled.error**2 == pytest.approx(by_hand + 9) and pooled.by_query[0] == pytest.approx(by_hand)
 
 

@@ -277,13 +277,33 @@ def test_an_answer_of_the_best_is_of_its_kind_and_collections(monkeypatch):
 def test_an_answer_says_where_it_is_more_than_chance(monkeypatch):
     found = on("xyz", ("A", "B", "C"), A=[0.5, 0.6, 0.7], B=[0.4, 0.3, 0.8], C=[0.1, 0.1, 0.1])
     p = {"x": 0.01, "y": 0.003, "z": 0.2}
-    monkeypatch.setattr(Results, "compared", lambda _, on, *__: SimpleNamespace(p_value=lambda: p[on]))
+
+    def compared(_, on, __, *pair):
+        values = found.rows[found.rows["collection"] == on].set_index("system")["value"]
+        return SimpleNamespace(p_value=lambda: p[on], effect=100 * (values[pair[0]] - values[pair[1]]))
+
+    monkeypatch.setattr(Results, "compared", compared)
     box = answers(monkeypatch, found, systems=["A", "B"], answers=[["A", "B"]])
     assert "points (significant), and behind *B* on z, by 10.0 points (not significant)" in box
     # There are three collections, and the best is one of three, so that its p counts nine times.
     box = answers(monkeypatch, found, systems=["best", "worst"], answers=[["best", "worst"]])
     assert "collections, by 40.0 to 70.0 points (not significant)" in box
     assert "(significant on y)" in answers(monkeypatch, found, systems=["best"], answers=[["best", "C"]])
+
+
+def test_two_systems_are_compared_over_the_seeds_that_both_have(monkeypatch):
+    found = Results()
+    shared, alone = [[0.5, 0.7], [0.6, 0.6]], [[0.1, 0.1]]
+    for system, seeds in (("A", shared + alone), ("B", [[0.4, 0.4], [0.4, 0.6]])):
+        for seed, values in enumerate(seeds):
+            each = pd.DataFrame({"query_id": ["p", "q"], "measure": "RR@10", "value": values})
+            found.add_queries("x", "test", system, seed, each, pd.Series(["p", "q"], index=["p", "q"]))
+            found.add_row(experiment="e", system=system, collection="x", split="test", measure="RR@10", seed=seed,
+                          value=sum(values) / 2, seconds=1.0, parameters="{}")  # fmt: skip
+    box = answers(monkeypatch, found, systems=["A", "B"], answers=[["A", "B"]])
+    # Over the first two seeds 60 against 45; over all that each has 43.3 against 45.
+    assert "Here *A* is ahead of *B* on x, by 15.0 points" in box and "means over 2 to 3 seeds, " in box
+    assert "A **43.3**; B **45.0**" in box and "differences over those that both have" in box
 
 
 def test_a_box_says_what_is_enough(monkeypatch):

@@ -134,8 +134,13 @@ def test_what_stands_here_is_counted(book):
     assert papers.coverage(found).iloc[0].tolist() == ["table-1", 4, 3, 1]
     assert papers.titled(papers.coverage(found), "zhan2020")["in the paper"][0] == "Table 1: main <i>results</i>"
     scale = papers.scale(found).set_index("in the paper")
-    assert scale.loc["D, dev"].tolist() == ["mine", "subset", "", 500, "", 20, 2]
+    assert scale.loc["D, dev"].tolist() == ["mine", "subset", "", 500, "", 20, "2"]
     assert list(scale.index) == ["D, dev", "E, test"]
+    # Of what has several seeds the fewest and the most; one alone is that of what is not trained.
+    place = found["half"].notna() & (found["place"] == "D, dev")
+    for counts, told in (((1, 3, 10), "3 to 10"), ((1, 1, 1), "1"), ((1, 10, 10), "10")):
+        rows = pd.concat([found[place].iloc[:1].assign(seeds=count) for count in counts])
+        assert papers.scale(rows)["seeds"].tolist() == [told]
 
 
 def test_the_papers_sizes_stand_beside_ours(book):
