@@ -86,7 +86,7 @@ def box(
         values += listed if answers else []
     found += [MEANT] * any(SIGNIFICANT in each for each in found)
     folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
-    short = _short_of_steps(rows(chapter)) if shows else []
+    short = [*_short_of_steps(rows(chapter)), *_unmoved(rows(chapter))] if shows else []
     lines = [*found, *short, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
 
@@ -334,6 +334,21 @@ def _short_of_steps(found: Results | None) -> list[str]:
         where = " and ".join(called(place) for place, rising in rises.items() if rising)
         told += [f"*{name}*" + f" ({where})" * (not all(rises.values()))] if where else []
     said = "Still learning when their steps ended, by validation, so that more steps may raise what they reach"
+    return [f"{said}: {'; '.join(told)}.\n"] if told else []
+
+
+def _unmoved(found: Results | None) -> list[str]:
+    """A line on what was trained and yet has the weights that it began with, whatever the seed; where not on all."""
+    rows = None if found is None else found.rows
+    if rows is None or not {"steps", "seconds"} <= {*rows}:
+        return []
+    trained = rows[(rows["seconds"] > 0) & rows["steps"].notna() & (rows["split"] == "test")]
+    unmoved = trained.groupby(["system", "collection"], sort=False)["steps"].max().eq(0)
+    told = []
+    for name, places in unmoved.groupby(level="system", sort=False):
+        where = " and ".join(called(place) for _, place in places[places].index)
+        told += [f"*{name}*" + f" ({where})" * (not places.all())] if where else []
+    said = "No step was better on validation questions than none, so that these have the weights that they began with"
     return [f"{said}: {'; '.join(told)}.\n"] if told else []
 
 

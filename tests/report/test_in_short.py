@@ -347,3 +347,16 @@ def test_a_box_says_who_still_learned(monkeypatch):
     found.tables["learning"] = table.assign(kept=table["step"] == 100)
     box = answers(monkeypatch, found, systems=["A", "B"])
     assert "Still learning when their steps ended" in box and "raise what they reach: *A* (x); *B*.\n" in box
+
+
+def test_a_box_says_who_kept_the_weights_of_the_start(monkeypatch):
+    found = Results()
+    for system, steps in {"A": ([0, 0], [0, 0]), "B": ([0, 0], [0, 30]), "C": ([0, 30], [30, 30])}.items():
+        for collection, by_seed in zip("xy", steps, strict=True):
+            for seed, step in enumerate(by_seed):
+                found.add_row(experiment="e", system=system, collection=collection, split="test", measure="RR@10",
+                              value=0.5, seed=seed, steps=step, seconds=1.0, parameters="{}")  # fmt: skip
+    said = "these have the weights that they began with: "
+    assert f"{said}*A*; *B* (x).\n" in answers(monkeypatch, found, systems=["A"])
+    found.rows["seconds"] = 0.0  # what is not trained has no others
+    assert said not in answers(monkeypatch, found, systems=["A"])
