@@ -311,7 +311,7 @@ def precision_at_1(scores: np.ndarray, groups: np.ndarray) -> float:
 def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
     """In-batch precision@1 over fixed rows of `size` candidates, whatever the training batch.
 
-    Gillick 2018 (section 2.2) tunes on the precision@1 of the training batch's own rows,
+    Gillick 2018 (section 2.2) tunes on the precision@1 within a batch of its tuning set,
     which says nothing at batch 2. Here the rows are the same for every system: consecutive
     blocks of `size` validation pairs, the last one as long as what is left.
 

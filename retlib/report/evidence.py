@@ -344,8 +344,8 @@ def rising(
 def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     """A weighted sum of systems' values is above a margin, or within so many points of 0.
 
-    The values are paired by query and seed; with `independent` those of one data set are, and the data sets are samples
-    of their own.
+    The values are paired by query and seed; with `independent` those of one data set are, and the data sets are taken
+    for samples of their own.
     """
     terms, apart = spec["terms"], spec.get("independent", False)
     weights, systems = [weight for weight, *_ in terms], [system for _, system, _ in terms]

@@ -118,16 +118,15 @@ class Shown:
         lines = [_Line(_name(each), each, row.dropna(), row.reindex(ranked).dropna()) for each, row in shown.iterrows()]
         pairs = [(line, asked, pair) for line in lines for asked in self.answers if (pair := line.pair(asked))]
         enough = _enough(100 * values, self.systems, self.near)
-        near = [line.row[[self.near, enough]] for line in lines] if enough else []
-        several = [line.row[pair] for line, _, pair in pairs if pair[0] != pair[1]]
-        digits = _Digits.of(self.unit, [*near, *several])
+        near = [line.row[self.near] - line.row[enough] for line in lines] if enough else []
         gaps: dict[tuple[str, ...], dict[str, tuple[float, float | None]]] = {}
         for line, asked, pair in pairs:
             tries = len(line.known) ** sum(each in CHOSEN for each in asked)
             paired = _paired(found, line.collection, self.measure, pair)
             gap = paired.effect if paired and not self.unit else line.row[pair[0]] - line.row[pair[1]]
-            gap = digits.rounded(gap) if pair[0] != pair[1] else np.nan  # what is chosen is the other
+            gap = gap if pair[0] != pair[1] else np.nan  # what is chosen is the other
             gaps.setdefault(tuple(asked), {})[line.name] = gap, paired and paired.p_value() * tries
+        digits = _Digits.of(self.unit, [*near, *(gap for each in gaps.values() for gap, _ in each.values())])
         # Where there is an answer, what it rests on.
         lines = [line for line in lines if not gaps or any(line.name in each for each in gaps.values())]
         told = pd.Series({line.name: line.text(self.systems, digits) for line in lines}, dtype=object)
@@ -142,7 +141,7 @@ class Shown:
         answers = [_answered(each, whom[asked], digits) for asked, each in gaps.items()]
         if {*values} & {*self.systems} > {self.near}:
             answers.append(_stays(enough, self.near, digits, near, lacking))
-        head = self._head(found, [line.collection for line in lines if line.name in told], bool(trained))
+        head = self._head(found, [line for line in lines if line.name in told], bool(trained), bool(gaps))
         if answers:
             return [head, *answers], [f"{self.heading or self.measure}:\n", *listed, *none, ""]
         more = [f"- and {len(listed) - TOLD} more, in the tables of the page."] if len(listed) > TOLD else []
@@ -165,19 +164,20 @@ class Shown:
         kinds = found.kinds() if found is not None else {}
         return values, [name for name in trained if not self.among or {name, kinds.get(name, ALONE)} & {*self.among}]
 
-    def _head(self, found: Results, collections: Sequence[Any], trained: bool) -> str:
+    def _head(self, found: Results, lines: Sequence[_Line], trained: bool, compared: bool) -> str:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
-        told = mine[mine["collection"].isin(collections)]
+        told = mine[mine["collection"].isin([line.collection for line in lines])]
         sizes = told["candidates"].dropna() if "candidates" in mine else ()
         among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
-        mine = told if len(told) else mine  # lines of a table are no collections
-        asked = mine[mine["system"].isin(self.systems) | bool(self._chosen)].groupby(["system", "collection"])
-        counts = asked["seed"].nunique()
+        mine = told if len(told) else mine[mine["system"].isin(self.systems) | bool(self._chosen)]  # of a table's lines
+        counts = mine.groupby(["collection", "system"])["seed"].nunique()
+        named = {(line.collection, line.system(each)) for line in lines for each in self.systems}
+        counts = counts[counts.index.isin(named)] if len(told) else counts
         varied = mine.groupby(["system", "collection"])["value"].nunique().gt(1).any()  # bytes are those of every seed
         several = _span(counts[counts > 1], str) if varied and (counts > 1).any() else ""
         several = f", {'geometric ' * bool(self.unit)}means over {several} seeds" * bool(several)
-        several += ", differences over those that both have" * (" to " in several)
+        several += ", differences over those that both have" * (compared and " to " in several)
         seeds = several or ", one seed" * (counts.tolist() == [1] * len(counts) != [] and not self.unit)
         of = f" in {{doc}}`{self.chapter}`" if self.chapter else ""
         best = f", {' and '.join(self._chosen)} of what is trained" if self._chosen and trained else ""
@@ -218,9 +218,9 @@ class _Digits:
     places: int = 1
 
     @classmethod
-    def of(cls, unit: str, pairs: Sequence[pd.Series]) -> _Digits:
+    def of(cls, unit: str, differences: Sequence[float]) -> _Digits:
         """One place, or two where two values that are compared differ by less than a point."""
-        return cls(unit, 2 if any(abs(pair.iloc[0] - pair.iloc[1]) < WORTH for pair in pairs) else 1)
+        return cls(unit, 2 if any(abs(each) < WORTH for each in differences) else 1)
 
     def text(self, value: float) -> str:
         """A value; where `unit` is given in three digits, or whole, and of points in two places at most."""
@@ -278,7 +278,7 @@ def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[
     sure = dict(zip(gaps, holm(p_values) < LEVEL, strict=True)) if len(p_values) == len(gaps) else {}
     parts = []
     for sign, word in ((1, ahead), (-1, behind), (0, "level with")):
-        if names := [name for name, (gap, _) in gaps.items() if np.sign(gap) == sign]:
+        if names := [name for name, (gap, _) in gaps.items() if np.sign(digits.rounded(gap)) == sign]:
             # Of one collection there may be several: with more labels, or more candidates.
             of = "lines" if digits.unit else "tests" if any(", " in name for name in names) else "collections"
             alike = {1: names[0], 2: f"both {of}"}.get(len(names), f"all {len(names)} {of}")
@@ -300,13 +300,13 @@ def _enough(values: pd.DataFrame, systems: Sequence[str], like: str) -> str:
     return next((name for place, name in enumerate(others) if all(stays[place:])), "")
 
 
-def _stays(name: str, like: str, digits: _Digits, pairs: Sequence[pd.Series], lacking: Sequence[str]) -> str:
+def _stays(name: str, like: str, digits: _Digits, behind: Sequence[float], lacking: Sequence[str]) -> str:
     """A sentence on what `_enough` found, and how far it is behind at most; others may not be recorded."""
     if not name:
         tried = " that were tried" * bool(lacking)
         told = f"**There is none of these{tried} from which on all stay within {WORTH:g} point of {like}"
         return f"{told} on every collection.**\n"
-    most = digits.text(max(0.0, *(digits.rounded(one - other) for one, other in pairs)))
+    most = digits.text(max(0.0, *map(digits.rounded, behind)))
     told = f"**The smallest of these that stays, like all larger ones, within {WORTH:g} point of {like}"
     return f"{told} on every collection is {name}: it is at most {most} behind.**\n"
 
@@ -338,15 +338,18 @@ def _short_of_steps(found: Results | None) -> list[str]:
 
 
 def _unmoved(found: Results | None) -> list[str]:
-    """A line on what was trained and yet has the weights that it began with, whatever the seed; where not on all."""
+    """A line on retrievers that trained, and whose weights are those that they began with, in all seeds; and where."""
     rows = None if found is None else found.rows
     if rows is None or not {"steps", "seconds"} <= {*rows}:
         return []
-    trained = rows[(rows["seconds"] > 0) & rows["steps"].notna() & (rows["split"] == "test")]
-    unmoved = trained.groupby(["system", "collection"], sort=False)["steps"].max().eq(0)
-    told = []
+    kinds = found.kinds()
+    alone = rows["system"].map(lambda name: kinds.get(name, ALONE) == ALONE)
+    trained = rows[(rows["seconds"] > 0) & rows["steps"].notna() & (rows["split"] == "test") & alone]
+    each = trained.groupby(["system", "collection"], sort=False).agg({"steps": "max", "seed": "nunique"})
+    most = each["seed"].groupby(level="system").transform("max")  # a test of fewer seeds says nothing of the others
+    unmoved, told = (each["steps"] == 0) & (each["seed"] == most), []
     for name, places in unmoved.groupby(level="system", sort=False):
-        where = " and ".join(called(place) for _, place in places[places].index)
+        where = "; ".join(called(place) for _, place in places[places].index)
         told += [f"*{name}*" + f" ({where})" * (not places.all())] if where else []
     said = "No step was better on validation questions than none, so that these have the weights that they began with"
     return [f"{said}: {'; '.join(told)}.\n"] if told else []

@@ -11,7 +11,7 @@ from IPython.display import HTML
 
 from retlib.evaluation import results
 from retlib.report.evidence import LEVEL, WORTH
-from retlib.report.records import BM25, called
+from retlib.report.records import BM25, called, parted
 from retlib.report.tables import as_page, link, means
 
 # So many collections a sentence names.
@@ -68,6 +68,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Measured], ki
         point; `told`: both values, the system and where they stand (HTML).
     """
     found: dict[str, tuple[str, bool, str]] = {}
+    told: set[str] = set()  # collections, whatever share of their labels trains and what else their names end in
     for chapter, (measure, collections, systems) in measures.items():
         rows = results.load(chapter, profile, source)
         if rows is None:
@@ -75,7 +76,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Measured], ki
         (table, trained), kinds = means(rows, measure), rows.kinds()
         asked = table.columns.intersection(systems or table.columns).intersection(list(rows.learned()))
         dense = [name for name in asked if kinds.get(name) == kind]
-        mine = [name for name in collections or table.index if name in table.index and called(name) not in found]
+        mine = [name for name in collections or table.index if name in table.index and parted(name)[0] not in told]
         for collection, row in table.loc[mine].iterrows():
             known, lexical = row[dense].dropna(), row.reindex(BM25).dropna()
             if len(known) and len(lexical):
@@ -88,6 +89,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Measured], ki
                 where = f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{how}"
                 values = escape(f"{100 * known.max():.1f} {sign} {100 * lexical.max():.1f}")
                 found[called(collection)] = sign, slight, f"<b>{values}</b>\n{escape(best)}; {where}"
+        told |= {parted(name)[0] for name in mine if called(name) in found}
     return pd.DataFrame.from_dict(found, orient="index", columns=["sign", "slight", "told"])
 
 

@@ -304,6 +304,9 @@ def test_two_systems_are_compared_over_the_seeds_that_both_have(monkeypatch):
     # Over the first two seeds 60 against 45; over all that each has 43.3 against 45.
     assert "Here *A* is ahead of *B* on x, by 15.0 points" in box and "means over 2 to 3 seeds, " in box
     assert "A **43.3**; B **45.0**" in box and "differences over those that both have" in box
+    # What the best is counts, not what it was chosen from.
+    box = answers(monkeypatch, found, systems=["best"], answers=[["best", "best"]])
+    assert "means over 2 seeds" in box
 
 
 def test_a_box_says_what_is_enough(monkeypatch):
@@ -358,5 +361,7 @@ def test_a_box_says_who_kept_the_weights_of_the_start(monkeypatch):
                               value=0.5, seed=seed, steps=step, seconds=1.0, parameters="{}")  # fmt: skip
     said = "these have the weights that they began with: "
     assert f"{said}*A*; *B* (x).\n" in answers(monkeypatch, found, systems=["A"])
+    found.rows.loc[(found.rows["system"] == "A") & (found.rows["seed"] == 1), "collection"] = "x"
+    assert f"{said}*A* (x); *B* (x).\n" in answers(monkeypatch, found, systems=["A"])  # on y one seed alone is left
     found.rows["seconds"] = 0.0  # what is not trained has no others
     assert said not in answers(monkeypatch, found, systems=["A"])
