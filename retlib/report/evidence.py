@@ -127,6 +127,13 @@ class Evidence:
         numbers = (found.effect, *found.interval(), *p, found.seeds, found.queries)
         return cls(label, *sides, *numbers, note, found.smallest(), freedom=found.freedom, **more)
 
+    @property
+    def printed(self) -> float:
+        """The effect that the paper prints, as `effect` has it; NaN where it prints none."""
+        if self.paper is None:
+            return float("nan")
+        return math.log(self.paper) if self.ratio else self.paper
+
     def smallest_at(self, level: float) -> float:
         """The smallest effect that would have been seen at another level than 5 %."""
         unit = Comparison(0.0, 1.0, self.freedom, 0, 0)
@@ -152,7 +159,7 @@ class Evidence:
         """
         if self.alike:
             return self.margin
-        effect = self.effect if self.paper is None else math.log(self.paper) if self.ratio else self.paper
+        effect = self.effect if self.paper is None else self.printed
         return effect - self.margin
 
     def decides(self, level: float) -> str:

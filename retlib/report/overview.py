@@ -118,10 +118,13 @@ def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
         for row in shown.itertuples()
     ]
     changed = (~same).sum()
+    turned = (~same & shown["was"].isin(DECIDED) & shown["verdict"].isin(DECIDED)).sum()
     said = (
         f"{changed} of {len(lines)} come out otherwise: the sign from random weights → that from the public encoder. "
+        f"Of these {turned or 'none'} {'is' if turned == 1 else 'are'} decided in both; the others in one alone, "
+        "which does not say that the effect is another. Not the start alone may differ: each claim names its "
+        "collections."
     )
-    said += "Not the start alone may differ: each claim names its collections."
     alike = f"<details><summary>{len(lines) - changed} come out alike</summary><ul>{''.join(lines[changed:])}</ul>"
     return HTML(f"<p>{said}</p><ul>{''.join(lines[:changed])}</ul>{alike}</details>")
 

@@ -21,23 +21,23 @@ FEW = 100
 
 
 class Measured(NamedTuple):
-    """How a chapter tells: by which measure, on which of its collections and of which of its systems; else of all."""
+    """A chapter tells: by which measure, on which of its collections and of which of its systems; else of all."""
 
+    chapter: str
     measure: str
     collections: Sequence[str] = ()
     systems: Sequence[str] = ()
 
 
 def against_bm25(
-    profile: str, source: str | None, measures: Mapping[str, Measured], beside: str
+    profile: str, source: str | None, measures: Sequence[Measured], beside: str
 ) -> dict[str, pd.DataFrame]:
     """How the best dense systems stand to BM25: alone, fused with it, and from a public encoder.
 
     Parameters
     ----------
-    measures : mapping
-        Chapters in which BM25 and what is trained are measured alike; of a collection that several have, the first
-        tells.
+    measures : sequence of Measured
+        Where BM25 and what is trained are measured alike; of a collection that several have, the first tells.
     beside : str
         The profile of the public encoder.
 
@@ -55,7 +55,7 @@ def against_bm25(
     return {who: leads(*where, measures, kind) for who, (*where, kind) in places.items()}
 
 
-def leads(profile: str, source: str | None, measures: Mapping[str, Measured], kind: str) -> pd.DataFrame:
+def leads(profile: str, source: str | None, measures: Sequence[Measured], kind: str) -> pd.DataFrame:
     """How the best dense system of a kind stands to BM25 on each collection.
 
     Dense is what trains, or begins with a public encoder. More than chance is p < 0.05 after Bonferroni's correction
@@ -69,7 +69,7 @@ def leads(profile: str, source: str | None, measures: Mapping[str, Measured], ki
     """
     found: dict[str, tuple[str, bool, str]] = {}
     told: set[str] = set()  # collections, whatever share of their labels trains and what else their names end in
-    for chapter, (measure, collections, systems) in measures.items():
+    for chapter, measure, collections, systems in measures:
         rows = results.load(chapter, profile, source)
         if rows is None:
             continue

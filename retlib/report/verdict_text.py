@@ -97,6 +97,17 @@ def small(verdicts: pd.DataFrame) -> str:
     return f"{told}: {which}." if found else ""
 
 
+def sizes(verdicts: pd.DataFrame) -> str:
+    """A sentence on the claims that hold with an effect of another size than the paper's; "" where it prints none."""
+    held = verdicts.loc[verdicts["verdict"] == HOLDS, "evidence"]
+    printed = [[each for each in found if each.paper is not None] for found in held]
+    printed = [found for found in printed if found]
+    smaller = sum(any(each.high < each.printed for each in found) for found in printed)
+    larger = sum(any(each.low > each.printed for each in found) for found in printed)
+    told = f"✓ says that the direction holds: of {len(printed)} whose size the paper prints, the 95 % interval of a"
+    return f"{told} comparison is below that size in {smaller}, and above it in {larger}." if printed else ""
+
+
 def without_curve(verdicts: pd.DataFrame) -> str:
     """A sentence on the claims whose systems were trained here, and left no learning curve; "" if there are none."""
     bare = verdicts[[any(each.no_curve for each in found) for found in verdicts["evidence"]]]
@@ -150,6 +161,7 @@ def unsettled(ledger: pd.DataFrame) -> str:
         f"({whose})."
         if len(behind) > 1 else "",
         small(ledger),
+        sizes(ledger),
         f"Of the {len(narrower)} that are decided {narrower.sum()} were tested in another form than the paper's, such "
         "as a direction where it gives a size: their lines have the claim in italics, and after “as tested” what "
         "was tested."

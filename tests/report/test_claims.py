@@ -1125,6 +1125,18 @@ def test_how_many_signs_are_of_an_effect_below_a_point(book):
     assert verdict_text.small(table[:0]) == ""
 
 
+def test_how_many_that_hold_are_of_another_size_than_printed(book):
+    record({"A": level(52, 0.1), "B": level(50)})
+    bound = {"smaller": 5.0, "larger": 0.5, "within": 2.0, "unknown": None}  # the effect is of 2.0
+    each = {name: [pair(**({} if paper is None else {"paper": paper}))] for name, paper in bound.items()}
+    write_claims(book, {name: {"test": "greater", "each": pairs} for name, pairs in each.items()})
+    table = claims.verdicts("paper", "quick")
+    assert set(table["verdict"]) == {HOLDS}
+    said = verdict_text.sizes(table)
+    assert "of 3 whose size the paper prints" in said and said.endswith("below that size in 1, and above it in 1.")
+    assert verdict_text.sizes(table[table["claim"] == "unknown"]) == ""
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -40,23 +40,23 @@ def made(monkeypatch) -> Results:
 
 
 def test_each_collection_says_who_is_ahead(made, monkeypatch):
-    found = rivals.leads("here", None, {"nothing": Measured("R@1"), "x": Measured("R@1")}, results.ALONE)
+    found = rivals.leads("here", None, [Measured("nothing", "R@1"), Measured("x", "R@1")], results.ALONE)
     assert found["sign"].to_dict() == {"c": "<", "d": ">", "e": "~"}
     told = '<b>60.0 &gt; 30.0</b>\nA; R@1, <a href="x.html">chapter x</a>, 50 questions, one seed'
     assert found["told"]["d"] == told
     monkeypatch.setattr(rivals, "FEW", 50)  # as many are not few
-    assert "questions" not in rivals.leads("here", None, {"x": Measured("R@1")}, results.ALONE)["told"]["d"]
+    assert "questions" not in rivals.leads("here", None, [Measured("x", "R@1")], results.ALONE)["told"]["d"]
     said = rivals.standing(found)
     assert said == "of 3 collections ahead on 1 (d), behind on 1 (c), neither by more than chance on 1 (e)"
-    only = rivals.leads("here", None, {"x": Measured("R@1", ["d", "not there"])}, results.ALONE)
+    only = rivals.leads("here", None, [Measured("x", "R@1", ["d", "not there"])], results.ALONE)
     assert list(only.index) == ["d"]
-    some = rivals.leads("here", None, {"x": Measured("R@1", systems=["B"])}, results.ALONE)
+    some = rivals.leads("here", None, [Measured("x", "R@1", systems=["B"])], results.ALONE)
     assert some["told"]["d"].startswith("<b>10.0 &lt; 30.0</b>\nB;")
-    assert rivals.leads("elsewhere", None, {"x": Measured("R@1")}, results.ALONE).empty
+    assert rivals.leads("elsewhere", None, [Measured("x", "R@1")], results.ALONE).empty
 
 
 def test_a_list_that_a_public_encoder_is_part_of_counts_though_nothing_was_trained(made):
-    found = rivals.leads("here", None, {"x": Measured("R@1")}, results.FUSED)
+    found = rivals.leads("here", None, [Measured("x", "R@1")], results.FUSED)
     assert list(found.index) == ["c"] and "70.0" in found["told"]["c"] and "public + BM25" in found["told"]["c"]
 
 
@@ -64,7 +64,7 @@ def test_a_lead_of_less_than_a_point_is_said_to_be_one(made):
     for name, value in {"BM25": 0.5, "A": 0.5099}.items():
         noise = np.random.default_rng(2)  # the same for both: more than chance
         add(made, "f", name, value, noise)
-    found = rivals.leads("here", None, {"x": Measured("R@1", ["f", "d"])}, results.ALONE)
+    found = rivals.leads("here", None, [Measured("x", "R@1", ["f", "d"])], results.ALONE)
     assert found["sign"].to_dict() == {"f": ">", "d": ">"} and found["slight"].to_dict() == {"f": True, "d": False}
     assert "A; R@1" in found["told"]["f"] and ", by less than a point, 50 questions, one seed" in found["told"]["f"]
     said = "of 2 collections ahead on 2 (f, d; 1 by less than a point), behind on 0, neither by more than chance on 0"
@@ -73,12 +73,12 @@ def test_a_lead_of_less_than_a_point_is_said_to_be_one(made):
 
 def test_bm25_of_stems_is_the_rival_where_it_is_the_better_one(made):
     add(made, "d", "BM25, stemmed", 0.65, np.random.default_rng(1))
-    assert "60.0 &lt; 65.0" in rivals.leads("here", None, {"x": Measured("R@1", ["d"])}, results.ALONE)["told"]["d"]
+    assert "60.0 &lt; 65.0" in rivals.leads("here", None, [Measured("x", "R@1", ["d"])], results.ALONE)["told"]["d"]
 
 
 def test_all_kinds_stand_in_one_table(made):
     page = BeautifulSoup(
-        rivals.shown(rivals.against_bm25("here", None, {"x": Measured("R@1")}, "elsewhere")).data, "html.parser"
+        rivals.shown(rivals.against_bm25("here", None, [Measured("x", "R@1")], "elsewhere")).data, "html.parser"
     )
     lines = [[cell.text for cell in line.find_all("td")] for line in page.find_all("tr")][1:]
     assert [line[0] for line in lines] == ["c", "d", "e"]
