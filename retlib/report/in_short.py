@@ -36,7 +36,7 @@ from retlib.report.claims import (
 from retlib.report.evidence import WORTH
 from retlib.report.gate import NOISE, endings
 from retlib.report.records import called
-from retlib.report.tables import means, stated
+from retlib.report.tables import means, span, stated
 from retlib.report.verdict_text import DECIDED, came_out
 
 # In this order claims are named in a box, at most so many; those of the paper's main claims first.
@@ -169,13 +169,13 @@ class Shown:
         mine = found.rows[found.rows["measure"] == self.measure]
         told = mine[mine["collection"].isin([line.collection for line in lines])]
         sizes = told["candidates"].dropna() if "candidates" in mine else ()
-        among = f"; {_span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
+        among = f"; {span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
         mine = told if len(told) else mine[mine["system"].isin(self.systems) | bool(self._chosen)]  # of a table's lines
         counts = mine.groupby(["collection", "system"])["seed"].nunique()
         named = {(line.collection, line.system(each)) for line in lines for each in self.systems}
         counts = counts[counts.index.isin(named)] if len(told) else counts
         varied = mine.groupby(["system", "collection"])["value"].nunique().gt(1).any()  # bytes are those of every seed
-        several = _span(counts[counts > 1], str) if varied and (counts > 1).any() else ""
+        several = span(counts[counts > 1], str) if varied and (counts > 1).any() else ""
         several = f", {'geometric ' * bool(self.unit)}means over {several} seeds" * bool(several)
         several += ", differences over those that both have" * (compared and " to " in several)
         seeds = several or ", one seed" * (counts.tolist() == [1] * len(counts) != [] and not self.unit)
@@ -283,7 +283,7 @@ def _answered(gaps: Mapping[str, tuple[float, float | None]], systems: Sequence[
             of = "lines" if digits.unit else "tests" if any(", " in name for name in names) else "collections"
             alike = {1: names[0], 2: f"both {of}"}.get(len(names), f"all {len(names)} {of}")
             where = alike if len(names) == len(gaps) else "; ".join(names)
-            size = _span([abs(gaps[name][0]) for name in names], digits.text)
+            size = span([abs(gaps[name][0]) for name in names], digits.text)
             tested = _tested([name for name in names if sure[name]], len(names)) if sure else ""
             by = f", by {size}{'' if digits.unit else ' points'}{tested}" if sign else ""
             parts.append(f"{word} {other} on {where}{by}")
@@ -315,11 +315,6 @@ def _tested(sure: Sequence[str], count: int) -> str:
     """On which of so many collections a difference is significant."""
     where = {0: "not significant", count: SIGNIFICANT}
     return " (" + where.get(len(sure), f"{SIGNIFICANT} on {'; '.join(sure)}") + ")"
-
-
-def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """The least and the greatest, or one where they look alike."""
-    return " to ".join(dict.fromkeys(map(text, (min(values), max(values)))))
 
 
 def _short_of_steps(found: Results | None) -> list[str]:
@@ -364,9 +359,8 @@ def _counted(claims: pd.DataFrame) -> list[str]:
     if len(claims) == 1:
         return [f"The one claim that rests on this chapter {came_out(counts.index[0], several=False)}.\n"]
     tested = claims[claims["verdict"] != NOT_TESTED]
-    seeds, data = sorted(set(tested["seeds"])), [FIDELITY[each] for each in sorted(set(tested["fidelity"]))]
-    several = " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]])))
-    scale = f" (seeds: {several}; on {' or '.join(data)})" if seeds else ""
+    data = " or ".join(FIDELITY[each] for each in sorted(set(tested["fidelity"])))
+    scale = f" (seeds: {span(tested['seeds'], str)}; on {data})" if len(tested) else ""
     said = f"Of the {len(claims)} claims that rest on this chapter {found}"
     if len(counts) == 1:
         which = "Both" if len(claims) == 2 else f"All {len(claims)}"

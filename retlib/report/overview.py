@@ -31,7 +31,7 @@ from retlib.report.claims import (
 )
 from retlib.report.figures import styled
 from retlib.report.records import setting
-from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, stated
+from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, span, stated
 from retlib.report.verdict_figures import VERDICT_COLOURS
 from retlib.report.verdict_text import DECIDED, came_out, lines, power, to_decide, unsettled
 
@@ -165,8 +165,8 @@ def scale(profile: str, source: str | None) -> str:
     settings, minutes = trained["parameters"].dropna().map(json.loads), trained["seconds"].astype(float) / 60
     weights, layers = settings.map(_weights).dropna(), settings.map(_layers).dropna()
     sizes = [f"up to about {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
-    spread = " to ".join(f"{each:.0f}" for each in sorted({layers.min(), layers.max()}))
-    size = " of " + " and ".join([*sizes, f"{spread} layers"] if len(layers) else sizes) if sizes else ""
+    sizes += [f"{span(layers, '{:.0f}'.format)} layers"] if len(layers) else []
+    size = " of " + " and ".join(sizes) if len(weights) else ""
     seeds = rows.groupby("experiment")["seed"].nunique()[trained["experiment"].unique()]
     spreads = {"candidates": trained["candidates"], "queries": trained["queries"], "seeds a chapter": seeds}
     told = [f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()]

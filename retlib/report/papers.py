@@ -20,7 +20,7 @@ from retlib.evaluation.results import Results
 from retlib.report.claims import STAND_IN, SUBSET, bindings, joint_fidelity, loader, papers_table
 from retlib.report.figures import line_style, styled
 from retlib.report.records import called, named
-from retlib.report.tables import as_page
+from retlib.report.tables import as_page, span
 
 # Units of measures, and by how many places the point moves to make points of a hundred of them.
 POINTS = {"%": 0, "fraction": 2}
@@ -239,7 +239,7 @@ def scale(found: pd.DataFrame) -> pd.DataFrame:
 def _seeds(counts: pd.Series) -> str:
     """The fewest and the most; what is not trained has one, and does not count where others have more."""
     several = counts[counts > 1] if counts.max() > 1 else counts
-    return " to ".join(dict.fromkeys(f"{each:g}" for each in (several.min(), several.max())))
+    return span(several, "{:g}".format)
 
 
 def _size(value: str, unit: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import combinations
 from numbers import Integral
@@ -159,6 +159,11 @@ def about(value: float) -> str:
     """A number in two digits, as ``1,400`` or ``0.12``; "" if there is none."""
     rounded = float(f"{value:.2g}")
     return "" if pd.isna(value) else f"{rounded:,.0f}" if abs(rounded) >= 10 else f"{rounded:g}"
+
+
+def span(values: Iterable[float], text: Callable[[float], str]) -> str:
+    """The least and the greatest, or one where they look alike."""
+    return " to ".join(dict.fromkeys(map(text, (min(values), max(values)))))
 
 
 def p_text(value: float) -> str:
