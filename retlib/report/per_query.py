@@ -20,7 +20,6 @@ from retlib.data.text import content_words, words
 from retlib.evaluation import results
 from retlib.evaluation.measures import compare, held_out, holm, same_seeds
 from retlib.evaluation.results import Results
-from retlib.report.tables import p_text
 
 # Points of 100. Values are recorded to five digits, so that equal ones may differ by this much.
 TIE = 2e-3
@@ -274,13 +273,6 @@ def outcomes(values: Values, rival: str) -> pd.DataFrame:
         rows.append((system, *counts, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["system", "wins", "ties", "losses", "effect", "low", "high", "p"])
     return frame.assign(p=holm(frame["p"])).sort_values("effect", ascending=False, kind="stable", ignore_index=True)
-
-
-def outcomes_text(table: pd.DataFrame) -> pd.DataFrame:
-    """What `outcomes` returns, as a page shows it: index system, effects and p-values as text."""
-    effects = [f"{row.effect:+.1f} [{row.low:+.1f}, {row.high:+.1f}]" for row in table.itertuples()]
-    counts = table.set_index("system")[["wins", "ties", "losses"]]
-    return counts.assign(**{"effect, 95 % interval": effects, "p (Holm)": [p_text(p) for p in table["p"]]})
 
 
 def oracle(values: Values, rival: str) -> pd.DataFrame:

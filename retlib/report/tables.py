@@ -211,7 +211,7 @@ def smallest(pairs: Mapping[str, pd.DataFrame], rival: str = "BM25") -> pd.DataF
 
 
 def bracketed(tests: pd.DataFrame, effect: str, places: int = 1) -> pd.DataFrame:
-    """`every_pair` or `against` as a page shows it: effect and interval in a column of that name, and p as text."""
+    """What `every_pair` returns, and the like, for a page: effect and interval in a column of that name, p as text."""
     text = f"{{:+.{places}f}} [{{:+.{places}f}}, {{:+.{places}f}}]".format
     told = [text(*line) for line in tests[["effect", "low", "high"]].itertuples(index=False)]
     shown = tests.drop(columns=["low", "high"]).assign(effect=told, p=tests["p"].map(p_text))

@@ -263,16 +263,6 @@ def test_a_rival_alone_has_no_outcomes(recorded):
     assert per_query.oracle(per_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25").empty
 
 
-def test_outcomes_as_a_page_shows_them(recorded):
-    table = pd.DataFrame(
-        [("a", 3, 2, 1, 2.04, 1.0, 3.0, 0.0001), ("b", 1, 2, 3, -2.0, -5.0, 1.06, 0.25)],
-        columns=["system", "wins", "ties", "losses", "effect", "low", "high", "p"],
-    )
-    shown = per_query.outcomes_text(table)
-    assert shown.loc["a"].tolist() == [3, 2, 1, "+2.0 [+1.0, +3.0]", "< 0.001"]
-    assert shown.loc["b"].tolist() == [1, 2, 3, "-2.0 [-5.0, +1.1]", "0.250"]
-
-
 # --- a perfect choice ------------------------------------------------------------------------------
 
 
