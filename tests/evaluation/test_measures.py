@@ -21,7 +21,6 @@ from retlib.evaluation.measures import (
     evaluate,
     held_out,
     holm,
-    precision_at_1,
     rows_precision,
     rows_reciprocal_rank,
     same_seeds,
@@ -367,11 +366,11 @@ def test_holm_lies_between_no_correction_and_bonferroni(p_values):
 # Validation by precision@1
 
 
-def test_precision_at_1_counts_the_group():
+def test_rows_precision_counts_the_group():
     scores = np.array([[0.9, 0.1, 0.2], [0.3, 0.1, 0.8], [0.1, 0.7, 0.6]])
-    assert precision_at_1(scores, np.array([0, 1, 2])) == pytest.approx(1 / 3)
+    assert rows_precision(scores, np.eye(3), np.array([0, 1, 2])) == pytest.approx(1 / 3)
     # Columns 1 and 2 are as good as each other.
-    assert precision_at_1(scores, np.array([0, 1, 1])) == 1
+    assert rows_precision(scores, np.eye(3), np.array([0, 1, 1])) == 1
 
 
 def test_rows_precision_looks_within_blocks_of_rows():
