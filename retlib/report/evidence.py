@@ -335,13 +335,10 @@ def rising(
         From weights of the values to what `average` takes of their sum.
     """
     weights = np.arange(len(values)) - (len(values) - 1) / 2
-    weights /= (weights**2).sum()
-    slope = reduce(lambda x, y: x + y, (value * weight for value, weight in zip(values, weights, strict=True)))
-    found = average([compare(slope, slope * 0, clusters)], pooled(weights))
-    steps = [
-        average([compare(after, before, clusters)], pooled(step))
-        for step, before, after in zip(np.diff(np.eye(len(values)), axis=0), values, values[1:], strict=False)
-    ]
+    steps = np.diff(np.eye(len(values)), axis=0)  # each value less the one before
+    found, *steps = (
+        average([_paired(each, values, clusters)], pooled(each)) for each in (weights / (weights**2).sum(), *steps)
+    )
     p_for, p_falls = above(found)
     # Two tests speak against a rise, the line and the steps, of which there are several: each is paid for.
     against = min(len(steps) * min(1 - step.p_greater() for step in steps), p_falls)
@@ -403,7 +400,7 @@ def _sum(weights: Sequence[float], names: Sequence[str]) -> str:
     return " ".join(f"{weight:+g} × ({name})" for weight, name in zip(weights, names, strict=True))
 
 
-def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: pd.Series) -> Comparison:
+def _paired(weights: Sequence[float], values: Sequence[pd.DataFrame], clusters: pd.Series | None) -> Comparison:
     """The weighted sum query by query, over shared queries and seeds; a system without seeds goes with every seed."""
     total = sum(weight * value.to_numpy(dtype=float) for weight, value in zip(weights, values, strict=True))  # (Q, S)
     widest = max(values, key=lambda value: value.shape[1])
