@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST = 500  # letters of a value in a message
@@ -42,16 +42,6 @@ def require_one_of(name: str, value: object, valid: Iterable) -> None:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(map(str, valid))
     raise SettingError(f"{name} = {shown(value)} is not known.{hint} Valid: {listed}.")
-
-
-def require_keys(place: str, settings: Mapping, kinds: Mapping[str, type]) -> None:
-    """Raise an error for the first setting whose key is not known, or that is neither empty nor of the key's kind."""
-    for key, value in settings.items():
-        require_one_of(f"a key of {place}", key, kinds)
-        wanted = {str: "a name", list: "a list", dict: "a mapping"}[kinds[key]]
-        require(
-            isinstance(value, kinds[key] | None), f"`{key}` of {place} must be {wanted}, not {shown(value)}", DataError
-        )
 
 
 def require_positive(settings: object, *names: str) -> None:

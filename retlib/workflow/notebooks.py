@@ -21,10 +21,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from retlib.core.errors import DataError, SettingError, require, require_keys, require_one_of
-from retlib.core.notebook_files import Page, declared, pages, profiles, read_yaml
+from retlib.core import rules
+from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.core.notebook_files import MAPPING, Page, declared, pages, profiles, read_yaml
 
-KEYS = {"needs": list, "after": list, "parameters": dict}
+_NAMES = rules.some_of(rules.text)
+ENTRY = rules.form({}, {"needs": _NAMES, "after": _NAMES, "parameters": MAPPING})
 
 # Where recorded rows of several profiles are at hand, a page shows the most telling ones.
 TELLING = ("paper", "laptop", "quick", "smoke")
@@ -164,22 +166,21 @@ def _drawn(chosen: Plan) -> Plan:
 def _plan(
     root: Path, profile: str, name: str, entry: dict | None, seeds: Sequence[int] | None, book: Mapping[str, Page]
 ) -> Plan:
-    require(isinstance(entry, dict | None), f"{name} in {profile}.yaml must be a mapping, not {entry!r}", DataError)
-    entry = entry or {}
-    require_keys(f"{name} in {profile}.yaml", entry, KEYS)
+    entry = {} if entry is None else entry
+    ENTRY(f"{name} in {profile}.yaml", entry)
     page = book[name]
     defaults = declared(page.notebook)
-    chosen = {**page.parameters, **(entry.get("parameters") or {})}
+    chosen = {**page.parameters, **entry.get("parameters", {})}
     for parameter in chosen:
         require_one_of(f"a parameter of {name} in {profile}.yaml", parameter, defaults)
     chosen["profile"] = profile
     if seeds is not None and "seeds" in defaults:
         chosen |= {"seeds": list(seeds)} | ({"further_seeds": []} if "further_seeds" in defaults else {})
-    at_hand = _at_hand(entry.get("needs") or ())
+    at_hand = _at_hand(entry.get("needs", ()))
     if _recorded(root, profile, name) and not at_hand:
         chosen["source"] = "reference"
     after, known = list(page.after), {*book, *(each.notebook.stem for each in book.values())}
-    for other in entry.get("after") or ():
+    for other in entry.get("after", ()):
         require_one_of(f"`after` of {name} in {profile}.yaml", other, known)
         after += [made for made, each in book.items() if other in (made, each.notebook.stem)]
     return Plan(page, defaults | chosen, tuple(after))

@@ -28,13 +28,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from retlib.core import cache, rules, runtime
-from retlib.core.errors import DataError, require, require_keys, require_one_of
-from retlib.core.notebook_files import EXPLORE, read_yaml
+from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.notebook_files import EXPLORE, MAPPING, read_yaml
 from retlib.evaluation import results
 from retlib.report.figures import legend, line_style, styled
 from retlib.workflow import build, notebooks
 
-KEYS = {"notebook": str, "profile": str, "measure": str, "systems": list, "set": dict, "vary": dict}
+_VARIED = rules.mapping_of(None, rules.each_of(lambda *_: None))
+FILE = rules.form(
+    {**dict.fromkeys(("notebook", "profile", "measure"), rules.text), "vary": _VARIED},
+    {"systems": rules.some_of(rules.text), "set": MAPPING},
+)
 # Before the names of parameters in a frame: some are called as a recorded column is.
 VARIED = "varied "
 
@@ -79,19 +83,15 @@ def read(path: Path, root: Path) -> Sweep:
         Naming what is not known, with what is.
     """
     told = read_yaml(path)
-    require(isinstance(told, dict), f"{path} must be a mapping with the keys {', '.join(KEYS)}", DataError)
-    require_keys(path.name, told, KEYS)
-    for key in ("notebook", "profile", "measure", "vary"):
-        require(bool(told.get(key)), f"{path.name} lacks `{key}`", DataError)
-    rules.some_of(rules.text)("systems", told.get("systems") or [])
-    name, profile, fixed, vary = told["notebook"], told["profile"], told.get("set") or {}, told["vary"]
+    FILE(path.name, told)
+    require(bool(told["vary"]), f"{path.name} has nothing to vary", DataError)
+    name, profile, fixed, vary = told["notebook"], told["profile"], told.get("set", {}), told["vary"]
     plans = notebooks.plan(root, profile)
     require_one_of("notebook", name, plans)
     plan = plans[name]
     for parameter in [*fixed, *vary]:
         require_one_of(f"a parameter of {name}", parameter, {*plan.parameters} - {"profile"})
-    for parameter, values in vary.items():
-        rules.each_of(lambda *_: None)(f"vary: {parameter}", values)
+    for parameter in vary:
         require(parameter not in fixed, f"{parameter} is set and varied")
     wrong = f"{name} cannot be run at profile {profile!r}: its data are not here, only recorded results"
     require(plan.parameters["source"] == "run", wrong, DataError)
@@ -103,7 +103,7 @@ def read(path: Path, root: Path) -> Sweep:
         point = dict(zip(vary, values, strict=True))
         given = {**plan.parameters, **fixed, **point, "profile": EXPLORE}
         plans[_name(point, given)] = notebooks.Plan(plan.page, given)
-    return Sweep(path, name, told["measure"], told.get("systems") or (), tuple(vary), plans)
+    return Sweep(path, name, told["measure"], told.get("systems", ()), tuple(vary), plans)
 
 
 def _name(point: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:

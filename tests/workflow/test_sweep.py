@@ -143,13 +143,14 @@ def test_what_nothing_recorded(root, changes):
         ({"vary": {"size": [4, 4.0]}}, SettingError, "names a value twice"),
         ({"set": {"profile": "toy"}}, SettingError, "profile"),
         ({"set": {"size": 3}}, SettingError, "size is set and varied"),
-        ({"measure": None}, DataError, "lacks `measure`"),
+        ({"measure": None}, SettingError, "must be a mapping with the keys notebook, profile, measure, vary"),
         ({"metric": "R@1"}, SettingError, "metric"),
-        ({"set": 0.5}, DataError, "`set` of mine.yaml must be a mapping, not 0.5"),
-        ({"vary": ["size"]}, DataError, "`vary` of mine.yaml must be a mapping"),
-        ({"systems": "a"}, DataError, "`systems` of mine.yaml must be a list"),
-        ({"systems": ["a", 3]}, SettingError, "systems = 3 must be a string"),
-        ({"profile": 3}, DataError, "`profile` of mine.yaml must be a name"),
+        ({"set": 0.5}, SettingError, r"mine.yaml\['set'\] = 0.5 must be a mapping"),
+        ({"vary": ["size"]}, SettingError, r"mine.yaml\['vary'\] = .* must be a mapping"),
+        ({"vary": {}}, DataError, "mine.yaml has nothing to vary"),
+        ({"systems": "a"}, SettingError, r"mine.yaml\['systems'\] = 'a' must be a list"),
+        ({"systems": ["a", 3]}, SettingError, r"mine.yaml\['systems'\] = 3 must be a string"),
+        ({"profile": 3}, SettingError, r"mine.yaml\['profile'\] = 3 must be a string"),
     ],
 )
 def test_wrong_files(root, changes, error, message):
@@ -159,7 +160,7 @@ def test_wrong_files(root, changes, error, message):
 
 def test_what_is_no_mapping(root):
     (root / "mine.yaml").write_text("- 1\n- 2\n")
-    with pytest.raises(DataError, match="must be a mapping"):
+    with pytest.raises(SettingError, match="must be a mapping"):
         sweep.read(root / "mine.yaml", root)
 
 
