@@ -47,14 +47,14 @@ def costs(profile: str) -> list[tuple[str, ...]]:
 
 
 def _trained(recorded: results.Results | None) -> tuple[str, ...]:
-    """How many systems were trained, with how many seeds; minutes of the costliest, mean over seeds, hours of all."""
+    """How many systems were trained, with how many seeds; minutes of the costliest, median over seeds, hours of all."""
     rows = recorded.rows if recorded else None
     if rows is None or "seconds" not in rows or not (rows["seconds"].fillna(0) > 0).any():
         return ("",) * 4
     rows = rows[rows["seconds"].fillna(0) > 0]
     counts = str(rows["system"].nunique()), str(rows["seed"].nunique())
     together = _together(rows)
-    costliest = rows.groupby(["system", "collection"])["seconds"].mean().max()
+    costliest = rows.groupby(["system", "collection"])["seconds"].median().max()
     minutes = f"{costliest / 60:.0f}" if costliest >= 30 else "< 1"
     hours = f"{together / 3600:.1f}" if together >= 180 else "< 0.1" if together else ""
     return *counts, minutes, hours
