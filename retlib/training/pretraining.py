@@ -19,7 +19,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.corpus import Corpus, Structure
-from retlib.data.pairs import Pairs
+from retlib.data.pairs import Pairs, pairs_in_batch
 from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
 
 KEPT = -1  # in place of a sentence's row: none was removed
@@ -241,12 +241,6 @@ class Mixture:
         return Drawn(chosen, query, passage, np.where(goes, query, KEPT))
 
 
-def _draw(batch_size: int, most: int, seed: int, step: int) -> tuple[np.random.Generator, int]:
-    """The generator of a step, and the size of its batch: never more than there are."""
-    require(batch_size >= 1, f"batch_size = {batch_size} must be at least 1")
-    return np.random.default_rng((seed, step)), min(batch_size, most)
-
-
 @dataclass(frozen=True, eq=False)
 class PretrainingPairs:
     """Pairs for pre-training, put together when they are asked for (Chang 2020, sections 3 and 4.1).
@@ -303,8 +297,7 @@ class PretrainingPairs:
 
     def draw_rows(self, step: int, batch_size: int, seed: int) -> Drawn:
         """The rows of the pairs that `draw` gives for the same arguments."""
-        generator, count = _draw(batch_size, len(self), seed, step)
-        return self.mixture.draw(generator, count)
+        return self.mixture.draw(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
         """The pairs of a training step, which depend on the arguments alone.
@@ -394,7 +387,7 @@ class MaskedPassages:
 
     def draw(self, step: int, batch_size: int, seed: int) -> Masked:
         """The passages of a training step, which depend on the arguments alone; drawn with replacement."""
-        generator, count = _draw(batch_size, len(self), seed, step)
+        generator, count = np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size)
         passage, sentences = generator.integers(len(self), size=count), self.corpus.sentences
         bounds = self.corpus.passages
         inputs = concatenate([_run(sentences, bounds[passage], bounds[passage + 1])], self.length)
