@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from retlib.core.errors import require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.data.text import TokenTable, WordPiece
 from retlib.data.tokenized import tokenize, tokens_key
-from retlib.models.retriever import Retriever
+from retlib.models.retriever import Retriever, Trained
 from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq
 
 CONFIG = "bart.json"
@@ -69,23 +69,12 @@ class GeneratorArchitecture:
         return model
 
 
-@dataclass(eq=False)
-class Generator:
-    """A model that writes queries, with what it takes to use it.
-
-    Parameters
-    ----------
-    history : History
-        Its scores are held-out log-likelihoods, the mean of a token.
-    name : str
-        The address of the artefact; "" of one that is not trained.
-    """
+class Generator(Trained):
+    """A model that writes queries; the scores of its history are held-out log-likelihoods, the mean of a token."""
 
     architecture: GeneratorArchitecture
     tokenizer: WordPiece | BartTokenizer
     model: Seq2Seq
-    history: History = field(default_factory=History)
-    name: str = ""
 
     @classmethod
     def fresh(cls, architecture: GeneratorArchitecture, tokenizer: WordPiece | None, seed: int) -> Generator:
@@ -137,18 +126,9 @@ class Generator:
         bias = "bart.final_logits_bias", self.model.bart.final_logits_bias  # a buffer, learned all the same
         return {name: tensor.detach().cpu().contiguous() for name, tensor in (*self.model.named_parameters(), bias)}
 
-    @property
-    def parameters(self) -> int:
-        """How many weights it has, embeddings included."""
-        return sum(weight.numel() for weight in self.model.parameters())
-
     def passages(self, texts: Iterable[str]) -> TokenTable:
         """Passages as the model reads them."""
         return tokenize(texts, self.tokenizer, self.architecture.passage_length)
-
-    def queries(self, texts: Iterable[str]) -> TokenTable:
-        """Queries as the model is taught to write them."""
-        return tokenize(texts, self.tokenizer, self.architecture.query_length)
 
     def save(self, folder: Path) -> None:
         """Write vocabulary, weights, architecture and history."""

@@ -222,7 +222,7 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
 def _tokenized(generator: Generator, pairs: pd.DataFrame) -> Pairs:
     # A passage stands behind each of its queries, and is tokenized once.
     places, distinct = pd.factorize(pairs["passage"])
-    return Pairs(generator.queries(pairs["query"]), generator.passages(distinct).take(places))
+    return Pairs(generator.tokenize(pairs["query"]), generator.passages(distinct).take(places))
 
 
 # --- writing ---------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_seed_vocabulary_and_architecture_make_it_another(fresh):
 
 
 def test_texts_are_cut_at_the_lengths(fresh):
-    assert fresh.queries(["a b c d e f", "k"]).lengths.tolist() == [4, 1]
+    assert fresh.tokenize(["a b c d e f", "k"]).lengths.tolist() == [4, 1]
     assert fresh.passages(pd.Series(["a " * 20, "b"])).lengths.tolist() == [8, 1]
 
 
@@ -85,7 +85,7 @@ def test_a_checkpoint_of_bart_is_a_start(tmp_path):
     found = Generator.fresh(made, None, 0)
     for name, weight in bart.named_parameters():
         assert torch.equal(found.model.bart.get_parameter(name), weight), name
-    assert found.queries(["a b c a b c"]).lengths.tolist() == [4]
+    assert found.tokenize(["a b c a b c"]).lengths.tolist() == [4]
     (tmp_path / "saved").mkdir()
     found.save(tmp_path / "saved")
     again = Generator.load(tmp_path / "saved")
