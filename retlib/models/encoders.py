@@ -33,6 +33,18 @@ def mean_of_tokens(table: TokenTable, vectors: Callable[[Tensor], Tensor], on: t
     return F.embedding_bag(torch.from_numpy(inverse).to(on), found, offsets, mode="mean")
 
 
+def padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Each text's ids or vectors of tokens, filled up with zeros: (rows, longest, ...); and where it has tokens.
+
+    `tokens` has those of all texts, one after the other. The second tensor is bool, (rows, longest).
+    """
+    places = torch.arange(max(1, int(lengths.max(initial=0))), device=tokens.device)
+    mask = places < torch.from_numpy(lengths).to(tokens.device)[:, None]
+    filled = tokens.new_zeros(*mask.shape, *tokens.shape[1:])
+    filled[mask] = tokens
+    return filled, mask
+
+
 class BagOfWords(nn.Module):
     """The mean of a text's word embeddings (Gillick 2018, section 2).
 

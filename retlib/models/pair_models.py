@@ -20,6 +20,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, constant
+from retlib.models.encoders import padded
 from retlib.models.retriever import Architecture, Retriever, Trained
 from retlib.models.transformer import Transformer
 
@@ -130,23 +131,14 @@ def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, fou
     asked, found : integer arrays, shapes (B,) and (B * n,)
         How many tokens each text has. A document without any has the score 0.
     """
-    left, is_asked = _padded(query_tokens, asked)  # (B, S, d), (B, S)
-    right, is_found = _padded(document_tokens, found)  # (B * n, T, d), (B * n, T)
+    left, is_asked = padded(query_tokens, asked)  # (B, S, d), (B, S)
+    right, is_found = padded(document_tokens, found)  # (B * n, T, d), (B * n, T)
     right, is_found = (part.view(len(asked), -1, *part.shape[1:]) for part in (right, is_found))
     # What ranks stays exact where the layers ran in bfloat16.
     with torch.autocast(right.device.type, enabled=False):
         products = torch.einsum("bsd,bntd->bnst", left, right)
     best = products.masked_fill(~is_found[:, :, None], -torch.inf).amax(dim=-1)  # (B, n, S)
     return best.where(is_asked[:, None] & is_found.any(dim=-1, keepdim=True), 0.0).sum(dim=-1)
-
-
-def _padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
-    """The vectors of each text, filled up with zeros, (rows, longest, d); and where there are some, (rows, longest)."""
-    places = torch.arange(max(1, int(lengths.max(initial=0))), device=tokens.device)
-    mask = places < torch.from_numpy(lengths).to(tokens.device)[:, None]
-    padded = tokens.new_zeros(*mask.shape, tokens.shape[-1])
-    padded[mask] = tokens
-    return padded, mask
 
 
 @dataclass(eq=False)

@@ -8,22 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from retlib.data.text import Tokenizer, TokenTable
+from retlib.models.encoders import padded
 from retlib.models.retriever import ENCODERS, Architecture
-
-
-def _padded(table: TokenTable, on: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids (rows, longest) with zeros behind, and which of them are tokens."""
-    place = np.arange(max(1, table.lengths.max(initial=0)))
-    inside = place[None, :] < table.lengths[:, None]
-    ids = np.zeros(inside.shape, dtype=np.int64)
-    ids[inside] = table.ids
-    return torch.from_numpy(ids).to(on), torch.from_numpy(inside).to(on)
 
 
 class SkipThoughtEncoder(nn.Module):
@@ -36,7 +27,7 @@ class SkipThoughtEncoder(nn.Module):
 
     def forward(self, table: TokenTable) -> Tensor:
         """Sentence vectors, shape (rows, dimension)."""
-        ids, inside = _padded(table, self.embedding.weight.device)
+        ids, inside = padded(torch.from_numpy(table.ids).long().to(self.embedding.weight.device), table.lengths)
         states, _ = self.gru(self.embedding(ids))  # (rows, longest, dimension)
         return states[torch.arange(len(ids), device=ids.device), inside.sum(dim=1) - 1]
 
@@ -64,7 +55,7 @@ class SkipThought(nn.Module):
         return (self._decode(self.before, state, previous) + self._decode(self.after, state, following)) / 2
 
     def _decode(self, decoder: nn.GRU, state: Tensor, target: TokenTable) -> Tensor:
-        ids, inside = _padded(target, state.device)
+        ids, inside = padded(torch.from_numpy(target.ids).long().to(state.device), target.lengths)
         # The first word is guessed from the state alone, each other from the words before it.
         given = F.pad(self.encoder.embedding(ids[:, :-1]), (0, 0, 1, 0))
         hidden, _ = decoder(given, state[None].contiguous())  # (rows, longest, dimension)
