@@ -118,10 +118,11 @@ def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
         for row in shown.itertuples()
     ]
     changed = (~same).sum()
-    turned = (~same & shown["was"].isin(DECIDED) & shown["verdict"].isin(DECIDED)).sum()
+    decided = shown.loc[shown["was"] != shown["verdict"], ["was", "verdict"]].isin(DECIDED).sum(axis=1)
+    turned, once = (decided == 2).sum(), (decided == 1).sum()
     said = (
         f"{changed} of {len(lines)} come out otherwise: the sign from random weights → that from the public encoder. "
-        f"Of these {turned or 'none'} {'is' if turned == 1 else 'are'} decided in both; the others in one alone, "
+        f"Of these {turned or 'none'} {'is' if turned < 2 else 'are'} decided in both, {once or 'none'} in one alone, "
         "which does not say that the effect is another. Not the start alone may differ: each claim names its "
         "collections."
     )
