@@ -101,8 +101,8 @@ class Stage(Schedule):
     token_dropout : float
         Share of a text's tokens that a Transformer does not see while it trains; it always sees the first.
     scale : float, optional
-        Where the learned scale of the similarity starts, its shift at 0; by default where the start's
-        ended, or as `retlib.models.encoders.SIMILARITIES` has it.
+        Where the learned scale of the similarity starts, its shift at 0 or as `RetrievalTask.centre` has it; by
+        default where the start's ended, or as `retlib.models.encoders.SIMILARITIES` has it.
     others
         See `retlib.training.trainer.Schedule`.
 
@@ -171,7 +171,8 @@ class Stage(Schedule):
         unused = () if self.trains == "query" or kind.indexed else ("index", "search")
         told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("data", *unused)}
         sources = {"loss": losses.LOSSES.source(self.loss), "negatives": NEGATIVES.source(self.negatives)}
-        return {**told, "sources": sources, "data": [part.address(target) for part in self.parts]}
+        shift = {"shift": "centred"} if losses.get(self.loss).absolute else {}
+        return {**told, **shift, "sources": sources, "data": [part.address(target) for part in self.parts]}
 
 
 class Training:
@@ -254,7 +255,10 @@ class Training:
 
     def task(self, module: nn.Module, inputs: Inputs) -> Task:
         """The task over what the sampler draws from these inputs."""
-        return RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
+        task = RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
+        if losses.get(self.stage.loss).absolute:
+            task.centre()
+        return task
 
     def validation(self, collection: Collection) -> Validate:
         """The score of the student on a collection's validation queries.

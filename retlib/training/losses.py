@@ -26,8 +26,9 @@ from retlib.core.registry import Registry
 POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
 # What a loss says of itself: whether it takes logits, with the learned scale, or plain similarities; whether it takes
-# one positive a row; and whether it is called with the encodings of both sides behind scores and targets.
-LOSSES = Registry("loss", scaled=True, one_positive=False, encodings=False)
+# one positive a row; whether it is called with the encodings of both sides behind scores and targets; and whether it
+# takes a score for a probability, so that the learned shift must start at a fitting one.
+LOSSES = Registry("loss", scaled=True, one_positive=False, encodings=False, absolute=False)
 register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
 
 
@@ -54,7 +55,7 @@ def softmax(scores: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(scores, targets.argmax(dim=1))
 
 
-@register("cross_entropy")
+@register("cross_entropy", absolute=True)
 def cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     r"""Logistic loss on every cell, averaged (Gillick 2018, section 2.1).
 

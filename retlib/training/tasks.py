@@ -99,12 +99,36 @@ class RetrievalTask(Task):
         return self.negatives.batch(step)
 
     def loss(self, batch: Batch | DeferredBatch) -> Tensor:
+        return self._loss(*self._encodings(batch))
+
+    def _encodings(self, batch: Batch | DeferredBatch) -> tuple[Batch, Tensor, Tensor]:
+        """The batch, with what its queries retrieve, and the encodings of both sides."""
         with self.clock("encoding queries"):
             queries = self._encoded(self.module.queries, batch.queries)
         batch = self._closed(batch, queries)
         with self.clock("encoding documents"):
             documents = self._encoded(self.module.documents, batch.documents).to(queries.device)
-        return self._loss(batch, queries, documents)
+        if batch.vectors is not None:
+            documents = torch.cat([documents, batch.vectors.to(documents)])
+        return batch, queries, documents
+
+    @torch.no_grad()
+    def centre(self) -> None:
+        r"""Start the learned shift :math:`\beta` where the first batch's mean probability is its share of positives.
+
+        A logistic loss on every cell of a batch of B queries has B - 1 negatives for each positive. From a shift of 0
+        its first gradients all push similarities down, whatever they are between, and the encoder is lost before the
+        shift has come to where it ought to be (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2).
+        """
+        from scipy.optimize import brentq
+        from scipy.special import expit, logit
+
+        scores, targets = self._scores(*self._encodings(self.batch(0)))
+        logits = (scores - self.module.beta)[targets != losses.IGNORE].double().cpu().numpy()
+        positives = (targets == losses.POSITIVE).sum().item()
+        share = np.clip(positives / len(logits), 0.5 / len(logits), 1 - 0.5 / len(logits))
+        reach = np.abs(logits).max() + abs(logit(share)) + 1
+        self.module.beta.fill_(brentq(lambda shift: expit(logits + shift).mean() - share, -reach, reach))
 
     def _encoded(self, encode: Callable[[TokenTable], Tensor], given: TokenTable | Tensor) -> Tensor:
         """Encodings of texts, if they are none yet; in chunks, which are encoded once more to go backward."""
@@ -128,20 +152,22 @@ class RetrievalTask(Task):
         return batch.close(queries.detach().float().cpu().numpy())
 
     def _loss(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
-        loss = losses.get(self.loss_name)
-        if batch.vectors is not None:
-            documents = torch.cat([documents, batch.vectors.to(documents)])
         if hasattr(self.negatives, "after"):
             self.negatives.after(batch, queries.detach().float(), documents.detach().float())
+        loss = losses.get(self.loss_name)
+        scores, targets = self._scores(batch, queries, documents)
+        return loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
+
+    def _scores(self, batch: Batch, queries: Tensor, documents: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores that the loss takes, and their targets."""
         # Inner products have no bound, and bfloat16 has eight bits.
         exact = batch.exact or self.module.similarity == "dot"
         with torch.autocast(queries.device.type, enabled=False) if exact else nullcontext():
-            scores = self.module.score(queries, documents, batch.shared, loss.scaled).float()
+            scores = self.module.score(queries, documents, batch.shared, losses.get(self.loss_name).scaled).float()
         if batch.log_shares is not None:
             scores = scores - batch.log_shares.to(scores.device)
         targets = batch.targets.to(scores.device)
-        targets = only_hardest(scores, targets) if batch.hardest else targets
-        return loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
+        return scores, only_hardest(scores, targets) if batch.hardest else targets
 
     def backward(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
         with self.clock("loss and backward"):

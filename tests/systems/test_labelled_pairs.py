@@ -176,6 +176,12 @@ def test_a_stage_says_where_the_scale_starts(toy):
     assert replace(PAIRS, scale=5).address(toy) == replace(PAIRS, scale=5.0).address(toy)
 
 
+@pytest.mark.parametrize(("negatives", "loss"), METHODS)
+def test_only_a_loss_of_probabilities_has_its_shift_centred(toy, negatives, loss):
+    beta = task_of(of(negatives, loss), toy)[0].module.beta.item()
+    assert (beta != 0) == (loss == "cross_entropy")
+
+
 def test_a_start_is_taken_up(toy):
     system = START + PAIRS
     again = fit(system + replace(PAIRS, learning_rate=1e-9, epochs=1, keep="last"), toy, 0)

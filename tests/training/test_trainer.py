@@ -26,7 +26,7 @@ from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encod
 from retlib.retrieval import index
 from retlib.training import losses, trainer
 from retlib.training.batches import Batch, only_hardest
-from retlib.training.losses import POSITIVE
+from retlib.training.losses import IGNORE, POSITIVE
 from retlib.training.optimizers import OPTIMIZERS
 from retlib.training.tasks import Multitask, RetrievalTask, Task
 from retlib.training.trainer import Schedule, train
@@ -467,6 +467,30 @@ def test_the_pairwise_loss_sees_one_document_a_row():
     cosines = (module.queries(batch.queries) * module.documents(batch.documents)).sum(dim=1)
     expected = F.binary_cross_entropy_with_logits(5 * cosines, (batch.targets[:, 0] == POSITIVE).float())
     torch.testing.assert_close(task.loss(batch), expected)
+
+
+@pytest.mark.parametrize("negatives", ["in_batch", "labelled"])
+def test_a_centred_shift_expects_as_many_positives_as_there_are_and_has_no_gradient(negatives):
+    torch.manual_seed(0)
+    module = DualEncoder(BagOfWords(WORDS, 6), scale=5.0)
+    task = RetrievalTask(module, getattr(samplers, negatives)(make_pairs(), 6, seed=0), "cross_entropy")
+    module.beta.data.fill_(3.0)  # wherever it was
+    task.centre()
+    batch = task.batch(0)
+    counted = batch.targets != IGNORE
+    scores = module.score(module.queries(batch.queries), module.documents(batch.documents), batch.shared)
+    share = (batch.targets == POSITIVE).sum() / counted.sum()
+    torch.testing.assert_close(torch.sigmoid(scores)[counted].mean(), share)
+    task.loss(batch).backward()
+    assert module.beta.grad.abs() < 1e-6
+    assert any(weight.grad.abs().max() > 1e-4 for name, weight in module.named_parameters() if name != "beta")
+
+
+def test_a_shift_can_be_centred_where_no_pair_is_negative():
+    pairs = make_pairs()
+    task = RetrievalTask(DualEncoder(BagOfWords(WORDS, 6)), samplers.in_batch(pairs, 1, seed=0), "cross_entropy")
+    task.centre()
+    assert torch.isfinite(task.module.beta)
 
 
 def test_a_multitask_loss_is_the_mean_and_reaches_every_task():
