@@ -331,10 +331,11 @@ def link(address: str, text: str) -> str:
 
 
 def as_html(table: pd.DataFrame) -> str:
-    """A frame as notebooks show it: whole, and without row numbers, which name nothing."""
+    """A frame as notebooks show it: whole, without row numbers, which name nothing, and without fingerprints."""
+    table = table.drop(columns="fingerprint", errors="ignore")
     named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
     if not named and len(table) <= FEW_ROWS < len(table.columns) and table.iloc[:, 0].is_unique:
-        table, named = table.set_index(table.columns[0]).T, True
+        table, named = table.set_index(table.columns[0]).astype(object).T, True
     if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
         name, nameless = table.index.names[-1], [None] * table.index.nlevels
         table = table.set_axis(table.index.set_names(nameless)).rename_axis(columns=name)
@@ -342,7 +343,7 @@ def as_html(table: pd.DataFrame) -> str:
         cells = [_cell if kind.kind in "iuO" else None for kind in table.dtypes]
         html = table.to_html(notebook=True, index=named, max_rows=500, formatters=cells)
     # Long names in heads may break where their parts meet.
-    return re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda found: re.sub("([/_])", r"\1<wbr>", found[0]), html)
+    return re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda found: re.sub(r"([/_]|,(?=\D))", r"\1<wbr>", found[0]), html)
 
 
 def _cell(value: Any) -> str:

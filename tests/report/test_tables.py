@@ -225,6 +225,13 @@ def test_whole_numbers_have_their_thousands_apart_on_every_table():
         assert re.findall("<td>(.*?)</td>", page) == ["6,000", "1,234,567", "0.5", "12", "True", "1500.0"]
 
 
+def test_a_list_of_few_rows_stands_on_its_side_without_its_fingerprints():
+    table = pd.DataFrame({"collection": ["a", "b"], **dict.fromkeys("cdefg", 6000), "words": 1.5, "fingerprint": "0f"})
+    page = tables.as_html(table)
+    assert re.findall("<th>(.*?)</th>", page) == ["", "a", "b", *"cdefg", "words"]
+    assert re.findall("<td>(.*?)</td>", page) == ["6,000"] * 10 + ["1.5"] * 2
+
+
 def test_a_pages_table_shows_markup_as_text_but_where_it_is_asked_for():
     table = pd.DataFrame({"<b>": ["<i>", "a\nb"], "count": [1, 2], "where": [tables.link("x?a&b", "a < b"), ""]})
     page = tables.as_page(table, ["one", "two"], markup=["where"]).data
