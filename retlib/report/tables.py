@@ -376,7 +376,10 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
 
 
 def _as_text(value: object) -> object:
-    return _broken(escape(value)) if isinstance(value, str) else _cell(value) if isinstance(value, Integral) else value
+    if isinstance(value, str):
+        # Long names may break before their capitals, lest their column take the room of others.
+        return re.sub(r"(?<=[a-z,])(?=[A-Z]\S{6})", "<wbr>", _broken(escape(value)))
+    return _cell(value) if isinstance(value, Integral) else value
 
 
 def _broken(html: str) -> str:

@@ -119,8 +119,8 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
                 "you have": each.have, "you may try": each.tries, "its name": _named(rows, each.system, each.measure),
                 "the rows": _said(gains["effect"], sure), "against": _named(rows, each.rival, each.measure),
                 "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",
-                "median difference": f"{gains['effect'].median():+.1f} {each.measure}",
-                "trained on": _labels(rows, each), "chapter": each.chapter[:2],
+                "median": f"{gains['effect'].median():+.1f} {each.measure}",
+                "trained on": _labels(rows, each), "tested in": each.chapter[:2],
             })  # fmt: skip
     return pd.DataFrame(found)
 

@@ -62,7 +62,7 @@ def test_advice_is_what_the_rows_bear_out(monkeypatch):
         ("11_here", "x", "BM25"),
     ]
     table = advice.borne_out(Advice("h", "t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
-    assert table["the rows"].tolist() == [advice.MIXED, advice.AHEAD] and table["chapter"].tolist() == ["11", "11"]
+    assert table["the rows"].tolist() == [advice.MIXED, advice.AHEAD] and table["tested in"].tolist() == ["11", "11"]
     assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
 
 
