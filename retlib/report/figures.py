@@ -126,12 +126,10 @@ def panels(titles: Sequence[str], width: float, height: float, columns: int = 2,
     return figure, shown
 
 
-def legend(figure: Figure, axes: Iterable[Axes], columns: int, size: float = 9) -> None:
-    """One legend below all panels, each name once."""
+def legend(figure: Figure, axes: Iterable[Axes], columns: int) -> None:
+    """One legend below all panels, each name once; at the left, where a narrow page shows it first."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=size, frameon=False
-    )
+    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns, fontsize=9, frameon=False)
 
 
 def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
@@ -275,7 +273,7 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
         axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
     figure.supylabel("R@k (points of 100)", fontsize=10)
-    legend(figure, axes, 3, 8)
+    legend(figure, axes, 3)
     return figure
 
 
@@ -367,7 +365,7 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
         axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts["part"]])
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
         axis.grid(axis="x", visible=False)
-    legend(figure, axes, 3, 8)
+    legend(figure, axes, 3)
     return figure
 
 
@@ -393,5 +391,5 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
         axis.axvline(0, color="0.2", linewidth=0.8)
         axis.set(xlim=(-bound, bound), xlabel=f"queries worse | better than {rival} ({measure})")
         axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    legend(figure, axes, 2, 8)
+    legend(figure, axes, 2)
     return figure
