@@ -101,8 +101,8 @@ class Stage(Schedule):
     token_dropout : float
         Share of a text's tokens that a Transformer does not see while it trains; it always sees the first.
     scale : float, optional
-        Where the learned scale of the similarity starts, its shift at 0 or as `RetrievalTask.centre` has it; by
-        default where the start's ended, or as `retlib.models.encoders.SIMILARITIES` has it.
+        Where the learned scale of the similarity starts, its shift at 0; by default both where the start's ended, or
+        as `retlib.models.encoders.SIMILARITIES` has it. An `absolute` loss has its shift centred in any case.
     others
         See `retlib.training.trainer.Schedule`.
 
@@ -171,6 +171,7 @@ class Stage(Schedule):
         unused = () if self.trains == "query" or kind.indexed else ("index", "search")
         told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("data", *unused)}
         sources = {"loss": losses.LOSSES.source(self.loss), "negatives": NEGATIVES.source(self.negatives)}
+        # Of `RetrievalTask.centre`, which came later than the addresses of other losses.
         shift = {"shift": "centred"} if losses.get(self.loss).absolute else {}
         return {**told, **shift, "sources": sources, "data": [part.address(target) for part in self.parts]}
 

@@ -118,12 +118,16 @@ class RetrievalTask(Task):
 
         A logistic loss on every cell of a batch of B queries has B - 1 negatives for each positive. From a shift of 0
         its first gradients all push similarities down, whatever they are between, and the encoder is lost before the
-        shift has come to where it ought to be (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2).
+        shift has come to where it ought to be (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2). What
+        a memory bank brings later is not counted.
         """
         from scipy.optimize import brentq
         from scipy.special import expit, logit
 
+        training = self.module.training
+        self.module.eval()
         scores, targets = self._scores(*self._encodings(self.batch(0)))
+        self.module.train(training)
         logits = (scores - self.module.beta)[targets != losses.IGNORE].double().cpu().numpy()
         positives = (targets == losses.POSITIVE).sum().item()
         share = np.clip(positives / len(logits), 0.5 / len(logits), 1 - 0.5 / len(logits))

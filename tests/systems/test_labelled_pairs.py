@@ -178,8 +178,11 @@ def test_a_stage_says_where_the_scale_starts(toy):
 
 @pytest.mark.parametrize(("negatives", "loss"), METHODS)
 def test_only_a_loss_of_probabilities_has_its_shift_centred(toy, negatives, loss):
-    beta = task_of(of(negatives, loss), toy)[0].module.beta.item()
-    assert (beta != 0) == (loss == "cross_entropy")
+    stage = of(negatives, loss)
+    task = task_of(stage, toy)[0]
+    assert (task.module.beta.item() != 0) == (loss == "cross_entropy")
+    # What was trained before shifts were centred is no training of this one.
+    assert ("shift" in stage.address(toy)) == (loss == "cross_entropy")
 
 
 def test_a_start_is_taken_up(toy):

@@ -23,6 +23,7 @@ def test_what_each_loss_is_called_with():
         "softmax": (True, True, False), "cross_entropy": (True, False, False), "triplet": (False, True, False),
         "ranknet": (True, False, False), "lambdarank-mrr": (True, False, False),
     }  # fmt: skip
+    assert [name for name, each in told.items() if each.absolute] == ["cross_entropy"]
 
 
 def one_positive(draw_cells):

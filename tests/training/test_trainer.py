@@ -469,11 +469,19 @@ def test_the_pairwise_loss_sees_one_document_a_row():
     torch.testing.assert_close(task.loss(batch), expected)
 
 
-@pytest.mark.parametrize("negatives", ["in_batch", "labelled"])
-def test_a_centred_shift_expects_as_many_positives_as_there_are_and_has_no_gradient(negatives):
+@pytest.mark.parametrize(
+    ("negatives", "chunk"),
+    [
+        (samplers.in_batch(make_pairs(), 6), None),
+        (samplers.in_batch(make_pairs(), 6), 4),
+        (samplers.in_batch(make_pairs(), PAIRS, mask_known=True), None),
+        (samplers.labelled(make_pairs(), 6), None),
+    ],
+)
+def test_a_centred_shift_expects_as_many_positives_as_there_are_and_has_no_gradient(negatives, chunk):
     torch.manual_seed(0)
     module = DualEncoder(BagOfWords(WORDS, 6), scale=5.0)
-    task = RetrievalTask(module, getattr(samplers, negatives)(make_pairs(), 6, seed=0), "cross_entropy")
+    task = RetrievalTask(module, negatives, "cross_entropy", chunk)
     module.beta.data.fill_(3.0)  # wherever it was
     task.centre()
     batch = task.batch(0)
