@@ -277,7 +277,7 @@ def ledger():
 
 
 def rows_of(html):
-    page = BeautifulSoup(html.data, "html.parser")
+    page = BeautifulSoup(html.data.replace("<wbr>", ""), "html.parser")  # where a name may break is no part of it
     return [[cell.get_text(" ") for cell in row.select("td")] for row in page.select("tbody tr")], page
 
 
