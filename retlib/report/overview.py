@@ -171,9 +171,10 @@ def scale(profile: str, source: str | None) -> str:
     seeds = rows.groupby("experiment")["seed"].nunique()[trained["experiment"].unique()]
     spreads = {"candidates": trained["candidates"], "queries": trained["queries"], "seeds a chapter": seeds}
     told = [f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()]
+    machines = " or ".join(sorted({name.removeprefix("cpu: ") for name in trained["device"]}))
     return (
         f"Encoders{size}, each trained for {_minutes(minutes.median())} (median; at most {minutes.max():.0f}) on "
-        f"{' or '.join(sorted(set(trained['device'])))}; {', '.join(told)}."
+        f"{machines}; {', '.join(told)}."
     )
 
 
