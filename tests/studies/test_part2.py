@@ -220,9 +220,11 @@ def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
 
 
 def test_a_test_may_have_a_number_of_steps_of_its_own():
-    given = {**PARAMETERS, **LAYERED, "layered_steps": {"0.8": 9, "here-0.8": 20}}
-    assert [part2.labels(PRETRAINED, 0.8, given, test).steps for test in ("here-0.8", "there-0.8", "")] == [20, 9, 9]
-    assert part2.labels(PLAIN, 0.8, given, "here-0.8").steps == 3  # without layers: other numbers
+    own = {"layered_steps": {"0.8": 9, "here-0.8": 20}, "finetuning_steps": {"0.8": 3, "there-0.8": 7}}
+    given = {**PARAMETERS, **LAYERED, **own}
+    for start, steps in ((PRETRAINED, [20, 9, 9]), (PLAIN, [3, 7, 3])):
+        found = [part2.labels(start, 0.8, given, test) for test in ("here-0.8", "there-0.8", "")]
+        assert [stage.steps for stage in found] == steps
 
 
 def test_a_share_without_steps_is_refused():
