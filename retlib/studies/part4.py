@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -142,6 +142,8 @@ def record_curves(
 ) -> pd.DataFrame:
     """What was seen of every watched training, step by step; and of the system that stands still, as "Warm-up".
 
+    What refreshes lists of its own is compared with those: `watching` has the interval of the others.
+
     Returns
     -------
     DataFrame
@@ -152,7 +154,8 @@ def record_curves(
         seen = {"Warm-up": observe(still, stage, train, seed, watching)}
         experiment.learned("Warm-up", train.name, seed, still.cost(Target(train), seed))
         for name, system in watched.items():
-            history = fit(system, train, seed, watching).history
+            own = replace(watching, interval=refreshed(system, watching))
+            history = fit(system, train, seed, own).history
             experiment.learned(name, train.name, seed, history.cost(system.stages[-1].keep))
             seen[name] = history.watched
         for name, rows in seen.items():
@@ -166,9 +169,14 @@ def record_curves(
     return curves
 
 
+def refreshed(system: System, watching: Watching) -> int:
+    """Steps between two refreshes of the lists that a watched system's overlap is taken with."""
+    return system.stages[-1].options.get("interval", watching.interval)
+
+
 def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame:
     """Steps between the refreshes of each watched system's lists: `system`, `interval`."""
-    found = {name: system.stages[-1].options.get("interval", watching.interval) for name, system in watched.items()}
+    found = {name: refreshed(system, watching) for name, system in watched.items()}
     return pd.DataFrame(found.items(), columns=["system", "interval"])
 
 

@@ -149,16 +149,16 @@ def test_of_collections_that_are_none_these_are_blamed(given):
 
 
 def test_watched_trainings_differ_in_their_negatives_and_their_optimizer_alone():
-    names = part4_pages.declared("41_training_dynamics", interval=5)
+    names = part4_pages.declared("41_training_dynamics", interval=9, every=2)
     assert {name for name, method in names["methods"].items() if method == "LTRe"} == {"LTRe", "LTRe, AdamW"}
     stages = {name: system.stages[-1] for name, system in names["watched"].items()}
     assert {stage.optimizer for name, stage in stages.items() if name.endswith(", AdamW")} == {"adamw"}
     own = ("negatives", "options", "loss", "optimizer", "learning_rate")
     told = {json.dumps({k: v for k, v in stage.settings.items() if k not in own}) for stage in stages.values()}
     assert len(told) == 1 and len(stages) == 14
-    found = part4.intervals(names["watched"], Watching(interval=5)).set_index("system")["interval"]
-    assert found.pop("Async ANN (short)") == found.pop("Async ANN (short), AdamW") == 2
-    assert set(found) == {5}
+    found = part4.intervals(names["watched"], Watching(interval=9)).set_index("system")["interval"]
+    assert found.pop("Async ANN (short)") == found.pop("Async ANN (short), AdamW") == 4
+    assert set(found) == {9}
 
 
 def test_every_index_is_trained_with_and_searched_through():
@@ -279,6 +279,15 @@ def test_all_begin_where_the_warm_up_stands(watched):
     assert (table["Warm-up"].xs("overlap stale", level="measure") == 1).all()
     last = table.xs(4, level="step")
     assert last.ne(last["Warm-up"], axis=0)[list(WATCHED)].any().all()
+
+
+def test_a_list_is_fresh_when_the_system_fetches_it_and_then_alone(watched):
+    _, curves = watched
+    every = part4.intervals(WATCHED, WATCHING).set_index("system")["interval"]
+    assert every.to_dict() == {"LTRe": 4, "Async": 2}
+    stale = curves[(curves["measure"] == "overlap stale") & curves["system"].isin(WATCHED)]
+    fetched = stale["step"] % stale["system"].map(every) == 0
+    assert (stale["value"][fetched] == 1).all() and (stale["value"][~fetched] < 1).all() and not fetched.all()
 
 
 def test_the_mean_of_the_last_fifth_is_recorded(watched):
