@@ -61,9 +61,10 @@ class Generated(CollectionQueries):
     def seeded(self, seed: int) -> Generated:
         return replace(self, generator=self.generator.seeded(seed))
 
-    def seconds(self) -> float:
-        """What the training of the generator took."""
-        return self.generator.seconds
+    def made_by(self) -> dict[str, float]:
+        """The generator; the embeddings that it begins with are not included."""
+        made = self.generator.fit()
+        return {made.name: made.history.seconds}
 
     def collection(self, target: Collection) -> Collection:
         """The passages, and their queries as `synthetic` divides them."""

@@ -108,11 +108,6 @@ class QueryGenerator:
         return _fitted(self)
 
     @property
-    def seconds(self) -> float:
-        """What its training took, that of the embeddings that it begins with not included."""
-        return self.fit().history.seconds
-
-    @property
     def settings(self) -> dict[str, Any]:
         """What made it, as recorded beside results: JSON values."""
         return {

@@ -28,7 +28,7 @@ from retlib.retrieval import runs
 from retlib.retrieval.late_index import TokenIndex
 from retlib.systems.compose import Ranks
 from retlib.systems.ranking import Answer, bm25_lists, one_by_one
-from retlib.systems.stages import Stage, Training, Validate
+from retlib.systems.stages import Stage, Training, Validate, making_seconds
 from retlib.systems.system import System, Target, fit, stage_seed, train_stage
 from retlib.training.inputs import Inputs
 from retlib.training.tasks import PairTask
@@ -101,8 +101,9 @@ class PairSystem:
 
     def cost(self, target: Target, seed: int) -> Cost:
         """What its training took, its start's included; see `retlib.systems.compose.Ranks`."""
-        before = self.start.cost(target, seed).seconds or 0.0
-        before += sum(data.seconds() for data in self.stage.seeded(seed).parts)
+        before, stages = self.start.cost(target, seed).seconds or 0.0, self.start.stages
+        before += making_seconds(each.seeded(seed) for each in (*stages, self.stage))
+        before -= making_seconds(each.seeded(seed) for each in stages)  # which the start's cost has
         return self.fit(target.trains, seed).history.cost(self.stage.keep, before)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
@@ -65,9 +65,9 @@ class TrainingData(ABC):
         """The data of a chain of this seed: what a model makes, a model of the same seed makes."""
         return self
 
-    def seconds(self) -> float:
-        """What making the data took, where a model makes it."""
-        return 0.0
+    def made_by(self) -> dict[str, float]:
+        """What a model makes it with: the model's name to the seconds of its training."""
+        return {}
 
     def finish(self, student: Trained) -> None:  # noqa: B027 - most trainings train what they are to train
         """Called when training has ended."""
@@ -282,6 +282,12 @@ class Training:
             return measures.rows_reciprocal_rank(np.array(scores), hits)
 
         return validate
+
+
+def making_seconds(stages: Iterable[Stage]) -> float:
+    """What the models took that make the stages' data: a model that makes several counts once."""
+    makers = [data.made_by() for stage in stages for data in stage.parts]
+    return sum({name: seconds for each in makers for name, seconds in each.items()}.values())
 
 
 def _student(start: Retriever, trains: str) -> tuple[Retriever, DualEncoder]:

@@ -33,7 +33,7 @@ from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
 from retlib.retrieval.index import EXACT
 from retlib.systems.ranking import Answer, indexed, one_by_one, rank
-from retlib.systems.stages import Stage, Training
+from retlib.systems.stages import Stage, Training, making_seconds
 from retlib.training import trainer
 from retlib.training.dynamics import Watching
 from retlib.training.inputs import Inputs
@@ -133,7 +133,7 @@ class System:
         made, stages = (self.architecture, self.tokenizer(target.trains)), self._seeded(seed)
         chains = [stages[:length] for length in range(1, len(stages) + 1)]
         histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]
-        making = sum(data.seconds() for stage in stages for data in stage.parts)
+        making = making_seconds(stages)
         return histories[-1].cost(self.stages[-1].keep, making + sum(history.seconds for history in histories[:-1]))
 
     def _seeded(self, seed: int) -> tuple[Stage, ...]:
