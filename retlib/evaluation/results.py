@@ -186,6 +186,7 @@ class Results:
             # A system or a seed that one of the collections lacks has no value in the sum.
             together = sum(self._seed_means(name, measure) for name in collections) / len(collections)
             together = together[together.notna().sum(axis=1) >= count].dropna(axis=1)
+            together = together[~together.round(6).duplicated()]  # one training under two names is one
             self._variances[where] = between_seeds(together) if min(together.shape) > 1 else ()
         return self._variances[where]
 

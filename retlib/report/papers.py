@@ -162,7 +162,10 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
     parts = [_estimate(found, wanted, collection) for collection in collections]
     if None in parts:
         return NOTHING
-    joined = parts[0] if len(parts) == 1 else average(parts)
+    joined = parts[0]
+    if len(parts) > 1:
+        seeds = min(part.seeds for part in parts)
+        joined = average(parts, found.pooled([(1.0, wanted.system)], collections, wanted.measure, seeds))
     low, high = joined.interval()
     mine = found.rows[(found.rows["system"] == wanted.system) & found.rows["collection"].isin(collections)]
     candidates = mine.get("candidates", pd.Series(dtype=float)).max() if len(parts) == 1 else UNKNOWN

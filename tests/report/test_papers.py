@@ -64,18 +64,19 @@ def declare(book, groups):
     (book / "data" / "papers" / "rows.yaml").write_text(yaml.safe_dump({"zhan2020": {"table-1": groups}}))
 
 
-def record(**values):
-    """Record per-query values of system A on collections, for two seeds, and a time."""
-    made = Results()
+def record(system="A", made=None, **values):
+    """Record per-query values of a system on collections, for two seeds, and a time."""
+    made = made or Results()
     for collection, (value, seed) in ((c, v) for c in values for v in zip(values[c], (0, 1), strict=True)):
         frame = pd.DataFrame({"query_id": QUERIES, "measure": "RR@10", "value": value})
-        made.add_queries(collection, "test", "A", seed, frame, ALONE)
+        made.add_queries(collection, "test", system, seed, frame, ALONE)
         for measure, number in (("RR@10", float(np.mean(value))), ("seconds", 3.0 + 2 * seed)):
             made.add_row(
-                experiment="42_x", system="A", collection=collection, split="test", measure=measure, value=number,
+                experiment="42_x", system=system, collection=collection, split="test", measure=measure, value=number,
                 seed=seed, profile="quick", candidates=500 if measure == "RR@10" else None,
             )  # fmt: skip
     made.save(results.own_folder("quick", "42_x"))
+    return made
 
 
 NAMES = ["data", "in the paper", "what"]  # the columns of a table that are no numbers
@@ -95,6 +96,14 @@ def test_both_sides_are_in_points_of_a_hundred_or_in_the_papers_unit(book):
     # The mean of 3 and 5 seconds, times a half.
     assert found.loc[("Ours", "train"), "ours"] == 4 * 0.5 and np.isnan(found.loc[("Ours", "train"), "half"])
     assert found.loc[("<b>Other</b>", "D, dev"), "collection"] == ""
+
+
+def test_an_average_has_the_variance_between_seeds_that_is_pooled_over_systems(book):
+    """Of A the seeds agree by luck; of B another seed moves both data sets alike: their mean is as uncertain."""
+    luck, moved = [np.full(20, 0.5)] * 2, [np.full(20, 0.4), np.full(20, 0.6)]
+    record("B", record(mine=luck, other=luck), mine=moved, other=moved)
+    half = papers.numbers("zhan2020", "quick").set_index(["row", "place"]).loc["Ours", "half"]
+    assert half["D, dev"] > 1 and half["BOTH, test"] == pytest.approx(half["D, dev"])
 
 
 def test_a_cell_has_the_papers_number_and_ours_behind_a_bar(book):
