@@ -125,7 +125,7 @@ def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None 
         "Exact", or what faiss's `index_factory` understands, for instance
         "PCAR224,PQ32x4fs_64,RFlat", "IVF1024,PQ50x4fs,RFlat", "OPQ64_256,IVF1024,PQ64" or
         "HNSW32". faiss trains and fills an index on one thread, so that the same vectors give the
-        same bytes.
+        same bytes. A PCA that comes first only turns and cuts: the mean, which faiss would subtract, stays.
     vectors : float32 array, shape (N, d)
         "Exact" keeps a reference to it, not a copy.
     search : mapping, optional
@@ -325,6 +325,7 @@ class Faiss(Index):
             sample = vectors[np.sort(np.random.default_rng(SEED).choice(len(vectors), ROWS, replace=False))]
         with threadpool_limits(1):
             try:
+                _train_unshifted(index, sample)
                 index.train(sample)
             except RuntimeError as error:
                 message = f"factory = {factory!r} cannot be trained on {len(sample)} vectors: {_reason(error)}"
@@ -410,6 +411,15 @@ def _set_training(index: Any) -> list[Any]:
             # Below 39 rows a centroid faiss warns on the standard error; below 1 it raises.
             clustering.min_points_per_centroid = 1
     return quantizers
+
+
+def _train_unshifted(index: Any, sample: np.ndarray) -> None:
+    """Train a PCA that stands first, without the mean that faiss subtracts: a shift changes inner products."""
+    faiss = _faiss()
+    first = next((part for part in _parts(index) if isinstance(part, faiss.VectorTransform)), None)
+    if isinstance(first, faiss.PCAMatrix):
+        first.train(sample)
+        faiss.copy_array_to_vector(np.zeros(first.d_out, dtype=np.float32), first.b)
 
 
 def _rotate_for(rotation: Any, bits: int) -> Any:

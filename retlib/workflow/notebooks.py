@@ -175,7 +175,8 @@ def _plan(
         require_one_of(f"a parameter of {name} in {profile}.yaml", parameter, defaults)
     chosen["profile"] = profile
     if seeds is not None and "seeds" in defaults:
-        chosen |= {"seeds": list(seeds)} | ({"further_seeds": []} if "further_seeds" in defaults else {})
+        further = {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
+        chosen |= {**further, "seeds": list(seeds)}
     at_hand = _at_hand(entry.get("needs", ()))
     if _recorded(root, profile, name) and not at_hand:
         chosen["source"] = "reference"

@@ -245,6 +245,15 @@ def test_search_parameters_buy_recall(factory, name, low, high):
     assert recalls[1] > recalls[0] + 0.05
 
 
+@pytest.mark.parametrize("factory", [f"PCA{DIMENSION},Flat", f"PCAR{DIMENSION},Flat"])
+def test_what_pca_turns_has_the_same_inner_products(factory):
+    """All dimensions are kept, so that nothing is lost: vectors that lie far from 0 tell a shift."""
+    far = VECTORS + 1
+    found, expected = (index.build(each, far).search(QUERIES, 10) for each in (factory, index.EXACT))
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
 @pytest.mark.parametrize("factory", ["IVF8,SQ8", "PCAR16,PQ8x4fs_64,RFlat", "OPQ8,IVF8,PQ8x4fs", "PQ4", "HNSW8"])
 def test_the_same_vectors_give_the_same_bytes(factory, tmp_path, monkeypatch):
     monkeypatch.setattr(index, "ROWS", 400)

@@ -398,6 +398,6 @@ def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_m
 
 
 def test_other_seeds_take_the_place_of_further_ones_too():
-    given = notebooks.plan(ROOT, "laptop")["33_ablations"].parameters
-    asked = notebooks.plan(ROOT, "laptop", seeds=[0])["33_ablations"].parameters
-    assert given["further_seeds"] and (asked["seeds"], asked["further_seeds"]) == ([0], [])
+    given = notebooks.plan(ROOT, "laptop")["22_reqa"].parameters
+    asked = notebooks.plan(ROOT, "laptop", seeds=[0])["22_reqa"].parameters
+    assert given["further_seeds"] and (asked["seeds"], asked["further_seeds"], asked["layered_seeds"]) == ([0], [], {})
