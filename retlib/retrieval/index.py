@@ -125,7 +125,8 @@ def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None 
         "Exact", or what faiss's `index_factory` understands, for instance
         "PCAR224,PQ32x4fs_64,RFlat", "IVF1024,PQ50x4fs,RFlat", "OPQ64_256,IVF1024,PQ64" or
         "HNSW32". faiss trains and fills an index on one thread, so that the same vectors give the
-        same bytes. A PCA that comes first only turns and cuts: the mean, which faiss would subtract, stays.
+        same bytes. Of a PCA that comes first the shift is left out: the mean, which faiss would
+        subtract, stays.
     vectors : float32 array, shape (N, d)
         "Exact" keeps a reference to it, not a copy.
     search : mapping, optional
@@ -416,7 +417,9 @@ def _set_training(index: Any) -> list[Any]:
 def _train_unshifted(index: Any, sample: np.ndarray) -> None:
     """Train a PCA that stands first, without the mean that faiss subtracts: a shift changes inner products."""
     faiss = _faiss()
-    first = next((part for part in _parts(index) if isinstance(part, faiss.VectorTransform)), None)
+    if not isinstance(index := faiss.downcast_index(index), faiss.IndexPreTransform):
+        return
+    first = faiss.downcast_VectorTransform(index.chain.at(0))
     if isinstance(first, faiss.PCAMatrix):
         first.train(sample)
         faiss.copy_array_to_vector(np.zeros(first.d_out, dtype=np.float32), first.b)

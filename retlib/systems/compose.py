@@ -118,7 +118,7 @@ class Fused(Ranks):
         return runs.fuse(deep, *ids, self.weights, depth)
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`: the seconds of all, the steps and the curve of the first that is trained."""
+        """See `Ranks`: the seconds of all, what they share as often; steps and curve of the first that is trained."""
         costs = [cost for system in self.systems if (cost := system.cost(target, seed)).steps is not None]
         return costs[0]._replace(seconds=sum(cost.seconds or 0.0 for cost in costs)) if costs else Cost()
 

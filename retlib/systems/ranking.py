@@ -109,7 +109,7 @@ def rank(
     settings = {
         "retriever": retriever.name or retriever.fingerprint, **tokenized.address, "split": split,
         "index": index, "search": dict(search or {}), "depth": depth, "threads": runtime.threads(),
-    }  # fmt: skip
+    } | ({} if index == EXACT else {"index version": INDEX})  # fmt: skip
 
     def make(folder: Path) -> None:
         ids = measures.held_out(collection, split)[0].index

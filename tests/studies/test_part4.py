@@ -149,16 +149,18 @@ def test_of_collections_that_are_none_these_are_blamed(given):
 
 
 def test_watched_trainings_differ_in_their_negatives_and_their_optimizer_alone():
-    names = part4_pages.declared("41_training_dynamics", interval=9, every=2)
+    names = part4_pages.declared("41_training_dynamics", interval=10, every=2)
     assert {name for name, method in names["methods"].items() if method == "LTRe"} == {"LTRe", "LTRe, AdamW"}
     stages = {name: system.stages[-1] for name, system in names["watched"].items()}
     assert {stage.optimizer for name, stage in stages.items() if name.endswith(", AdamW")} == {"adamw"}
     own = ("negatives", "options", "loss", "optimizer", "learning_rate")
     told = {json.dumps({k: v for k, v in stage.settings.items() if k not in own}) for stage in stages.values()}
     assert len(told) == 1 and len(stages) == 14
-    found = part4.intervals(names["watched"], Watching(interval=9)).set_index("system")["interval"]
+    found = part4.intervals(names["watched"], Watching(interval=10)).set_index("system")["interval"]
     assert found.pop("Async ANN (short)") == found.pop("Async ANN (short), AdamW") == 4
-    assert set(found) == {9}
+    assert set(found) == {10}
+    with pytest.raises(SettingError, match="interval = 9 must be a multiple of every = 2"):
+        part4_pages.declared("41_training_dynamics", interval=9, every=2)
 
 
 def test_every_index_is_trained_with_and_searched_through():

@@ -52,4 +52,5 @@ def test_a_profile_says_the_seeds_of_its_published_rows(profile, name):
     rows = pd.read_parquet(results.reference_folder(profile, name) / "rows.parquet", columns=["seed", "measure"])
     rows = rows[rows["measure"].map(is_score)]  # times are of repetitions
     parameters = plan(ROOT, profile)[name].parameters
-    assert set(rows["seed"]) <= {*parameters["seeds"], *parameters.get("further_seeds", ())}
+    further = {*parameters.get("further_seeds", ())}.union(*parameters.get("layered_seeds", {}).values())
+    assert set(rows["seed"]) <= {*parameters["seeds"], *further}
