@@ -378,7 +378,7 @@ def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.D
         steps = generator.history.evaluations[-1]["step"]
         rows.append((
             name, generator.parameters / 1e6, steps, each.training.learning_rate,
-            each.seconds, generator.history.best_step, -generator.history.best_score,
+            generator.history.seconds, generator.history.best_step, -generator.history.best_score,
         ))  # fmt: skip
     columns = ["generator", "million weights", "steps", "rate", "seconds", "best step", "loss"]
     means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
