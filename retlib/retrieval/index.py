@@ -417,9 +417,10 @@ def _set_training(index: Any) -> list[Any]:
 def _train_unshifted(index: Any, sample: np.ndarray) -> None:
     """Train a PCA that stands first, without the mean that faiss subtracts: a shift changes inner products."""
     faiss = _faiss()
-    if not isinstance(index := faiss.downcast_index(index), faiss.IndexPreTransform):
-        return
-    first = faiss.downcast_VectorTransform(index.chain.at(0))
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexRefine):  # RFlat stands around what chooses
+        index = faiss.downcast_index(index.base_index)
+    first = faiss.downcast_VectorTransform(index.chain.at(0)) if isinstance(index, faiss.IndexPreTransform) else None
     if isinstance(first, faiss.PCAMatrix):
         first.train(sample)
         faiss.copy_array_to_vector(np.zeros(first.d_out, dtype=np.float32), first.b)

@@ -245,7 +245,7 @@ def test_search_parameters_buy_recall(factory, name, low, high):
     assert recalls[1] > recalls[0] + 0.05
 
 
-@pytest.mark.parametrize("factory", [f"PCA{DIMENSION},Flat", f"PCAR{DIMENSION},Flat"])
+@pytest.mark.parametrize("factory", [f"PCA{DIMENSION},Flat", f"PCAR{DIMENSION},Flat", f"PCA{DIMENSION},Flat,RFlat"])
 def test_what_pca_turns_has_the_same_inner_products(factory):
     """All dimensions are kept, so that nothing is lost: vectors that lie far from 0 tell a shift."""
     far = VECTORS + 1
