@@ -192,7 +192,7 @@ def gather(paper: str, profile: str, source: str | None = None) -> dict[str, Gat
         for spec in (spec for part in ("each", "given") for spec in asked(claim, part)):
             require_one_of(f"test of {claim_id}", spec["test"], TESTS)
         numbers = {name: of("").number(*place) for name, place in claim.get("numbers", {}).items()}
-        remark = f"as said; {claim['remark']}" if "remark" in claim else ""
+        remark = f"as the paper says it; {claim['remark']}" if "remark" in claim else ""
         tested = {"as_tested": claim.get("as_tested", remark).format(**numbers), "narrower": "as_tested" in claim}
         try:
             require(not (reason := untested(claim, profile)), reason, DataError)

@@ -147,7 +147,7 @@ def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
 
 
 def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
-    """Scores with their 95 % intervals, one panel a collection; the paper's numbers as open diamonds.
+    """Scores with their 95 % intervals and those of each seed, a panel a collection; the paper's as open diamonds.
 
     Parameters
     ----------
@@ -161,11 +161,15 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
         axis.errorbar(
             table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
         )
+        several = np.repeat(places, [len(seeds) if len(seeds) > 1 else 0 for seeds in table["each seed"]])
+        if several.size:
+            seeds = np.concatenate([seeds for seeds in table["each seed"] if len(seeds) > 1])
+            axis.plot(seeds, several, "|", color="0.25", markersize=8, label="each seed", zorder=3)
         if table["paper"].notna().any():
             theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
             axis.plot(table["paper"].astype(float), places, "D", **theirs)
         axis.set_xlabel(f"{measure} (points of 100)")
-    legend(figure, axes, 2)
+    legend(figure, axes, 3)
     return figure
 
 

@@ -38,7 +38,7 @@ def scores(
     -------
     DataFrame
         Index system; the measure in points of a hundred, the ends `low` and `high` of its
-        95 % interval over queries and seeds, `seeds`, `queries`, and `paper`.
+        95 % interval over queries and seeds, `seeds`, `queries`, `paper`, and the scores of `each seed`.
     """
     rows = {}
     for system in results.systems(collection, "test", measure):
@@ -47,6 +47,7 @@ def scores(
         rows[system] = {
             measure: found.effect, "low": low, "high": high, "seeds": found.seeds, "queries": found.queries,
             "paper": (reported or {}).get(system),
+            "each seed": list(100 * results.per_query(collection, "test", measure, system).mean()),
         }  # fmt: skip
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
 

@@ -21,8 +21,12 @@ def _close():
 
 def scores(paper):
     return pd.DataFrame(
-        {"AP@100": [50.0, 60.0], "low": [49.0, 58.0], "high": [51.0, 62.0], "paper": paper}, index=["BM25", "DE"]
-    )
+        {
+            "AP@100": [50.0, 60.0], "low": [49.0, 58.0], "high": [51.0, 62.0], "paper": paper,
+            "each seed": [[50.0], [59.0, 61.0]],
+        },
+        index=["BM25", "DE"],
+    )  # fmt: skip
 
 
 def texts(axis):
@@ -51,9 +55,13 @@ def test_intervals_have_a_panel_for_each_collection():
     # Ours and the paper's on the left, ours alone on the right.
     assert {text.get_text() for text in found.legends[0].get_texts()} == {
         "ours, 95 % interval",
+        "each seed",
         "paper (its own data)",
     }
-    assert (len(left.get_lines()), len(right.get_lines())) == (4, 3)  # three for the points and the ends of the bars
+    # Three for the points and the ends of the bars, and one for the seeds of what has several.
+    assert (len(left.get_lines()), len(right.get_lines())) == (5, 4)
+    (seeds,) = (line for line in right.get_lines() if line.get_label() == "each seed")
+    assert seeds.get_xdata().tolist() == [59, 61] and set(seeds.get_ydata()) == {points[1]}
     (segments,) = (c.get_segments() for c in right.collections)
     assert sorted(tuple(segment[:, 0]) for segment in segments) == [(49, 51), (58, 62)]
     # The first system stands on top.

@@ -57,6 +57,7 @@ def test_scores_stand_beside_the_papers(recorded):
     assert found.loc["DE", "AP@100"] == pytest.approx(both.mean(), abs=1e-3)
     assert found.loc["DE", ["seeds", "queries", "paper"]].tolist() == [2, 30, 90.4]
     assert np.isnan(found.loc["BM25", "paper"])
+    assert found.loc["DE", "each seed"] == pytest.approx([100 * VALUES["DE", seed].mean() for seed in (0, 1)], abs=1e-3)
     assert (found["low"] < found["AP@100"]).all() and (found["AP@100"] < found["high"]).all()
 
 
