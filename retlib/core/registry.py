@@ -21,7 +21,6 @@ from typing import Any
 
 from retlib.core.errors import SettingError, require_one_of
 
-PACKAGE = __name__.partition(".")[0]
 # Values that are part of what a function computes when it reads them from outside.
 LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, type(None))
 
