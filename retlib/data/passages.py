@@ -14,24 +14,23 @@ from retlib.data.collection import Article, Collection
 from retlib.data.splits import hash_position
 from retlib.data.text import offsets_of, quick_sentences, words
 
-MOST_WORDS = 100
+MOST_WORDS = 100  # of a passage, as in the paper
 # Texts with a run of so many words in common are not independent of each other: what Brown et al. 2020
 # (appendix C) take for a copy.
 RUN = 13
 CHUNK = 2000  # texts that are in memory at once
 
 
-def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFrame:
+def passages(articles: Iterable[Article]) -> pd.DataFrame:
     """The passages of articles: whole sentences, as many as fit, in order and without a word lost.
+
+    A passage has `MOST_WORDS` words between white space at most. Only a sentence that has more is cut inside.
 
     Parameters
     ----------
     articles : iterable of Article
         As `retlib.data.datasets.articles` streams them. A passage may run over the end of a paragraph, not of
         an article.
-    most : int
-        Words between white space in a passage, at most: 100 in the paper. Only a sentence that has more is
-        cut inside.
 
     Returns
     -------
@@ -40,16 +39,13 @@ def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFram
 
     Raises
     ------
-    SettingError
-        If `most` is not at least 1.
     DataError
         If there is no text in any article, or two articles have one name.
     """
-    require(most >= 1, f"most = {most} words in a passage: at least 1 is needed")
     rows = [
         (f"{article.name}#{number}", text, article.title, article.name)
         for article in articles
-        for number, text in enumerate(_packed(chain.from_iterable(map(quick_sentences, article.passages)), most))
+        for number, text in enumerate(_packed(chain.from_iterable(map(quick_sentences, article.passages))))
     ]
     require(len(rows) > 0, "the articles hold no running text to cut into passages", DataError)
     found = pd.DataFrame(rows, columns=["passage_id", "text", "title", "article"]).set_index("passage_id")
@@ -58,14 +54,14 @@ def passages(articles: Iterable[Article], most: int = MOST_WORDS) -> pd.DataFram
     return found
 
 
-def _packed(sentences: Iterable[str], most: int) -> list[str]:
+def _packed(sentences: Iterable[str]) -> list[str]:
     """Sentences joined, in order, as long as they fit."""
     found, taken = [], []
     for sentence in sentences:
         tokens = sentence.split()
-        for start in range(0, len(tokens), most):
-            part = tokens[start : start + most]
-            if len(taken) + len(part) > most:
+        for start in range(0, len(tokens), MOST_WORDS):
+            part = tokens[start : start + MOST_WORDS]
+            if len(taken) + len(part) > MOST_WORDS:
                 found.append(" ".join(taken))
                 taken = []
             taken = taken + part
