@@ -201,12 +201,12 @@ def every_pair(
     return frame.assign(p=holm(frame["p"])) if len(frame) else frame
 
 
-def smallest(pairs: Mapping[str, pd.DataFrame], rival: str = "BM25") -> pd.DataFrame:
-    """Of each collection's `every_pair` the median of `smallest`, of pairs with a rival and of all others."""
+def smallest(pairs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Of each collection's `every_pair` the median of `smallest`, of pairs with BM25 and of all others."""
     rows = {}
     for name, each in pairs.items():
-        apart = (each["a"] == rival) | (each["b"] == rival)
-        middle = each.groupby(apart.map({True: f"against {rival}", False: "between the others"}))["smallest"].median()
+        apart = (each["a"] == "BM25") | (each["b"] == "BM25")
+        middle = each.groupby(apart.map({True: "against BM25", False: "between the others"}))["smallest"].median()
         rows[called(name)] = middle.round(1)
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from retlib.report.curve_evidence import WINDOWS
 from retlib.report.figures import COLOURS, legend, line_styles, panels, style_axis, styled
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.
@@ -32,13 +33,12 @@ AFTER = {"marker": "o", "color": COLOURS[0], "markersize": 8, "linestyle": "none
 
 
 def dynamics(
-    curves: pd.DataFrame,
-    start: str = "",
-    methods: Mapping[str, str] | None = None,
-    epoch: float = np.inf,
-    windows: int = 10,
+    curves: pd.DataFrame, start: str = "", methods: Mapping[str, str] | None = None, epoch: float = np.inf
 ) -> Figure:
     """Training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
+
+    A curve is averaged over `WINDOWS` parts of the training, equally long, except `WITH_REFRESHES`. Lines are the mean
+    over seeds; with several, bands are one standard error to either side.
 
     Parameters
     ----------
@@ -52,9 +52,6 @@ def dynamics(
     epoch : float
         Steps of a pass over the questions. Where one ends stands a dotted line: beyond the first, a training meets
         questions that it has learned from.
-    windows : int
-        Parts of the training, equally long, over which a curve is averaged, except `WITH_REFRESHES`. Lines are the
-        mean over seeds; with several, bands are one standard error to either side.
     """
     figure, axes = plt.subplots(2, 2, figsize=(8.4, 7.6), sharex=True, layout="constrained", dpi=110)
     named = {system: (methods or {}).get(system, system) for system in dict.fromkeys(curves["system"])}
@@ -67,7 +64,7 @@ def dynamics(
         for axis, measure in zip(axes.flat, DYNAMICS, strict=True):
             values = _against(curves[curves["measure"] == measure], system, start if measure != WITH_REFRESHES else "")
             if len(values):
-                _band(axis, values if measure == WITH_REFRESHES else _parts(values, windows), system, style)
+                _band(axis, values if measure == WITH_REFRESHES else _parts(values), system, style)
     for place, (axis, (measure, name)) in enumerate(zip(axes.flat, DYNAMICS.items(), strict=True)):
         style_axis(axis)
         above = f" above {start}" if start and measure != WITH_REFRESHES else ""
@@ -90,9 +87,9 @@ def _against(curves: pd.DataFrame, system: str, start: str) -> pd.DataFrame:
     return wide[system] - wide[start] if start else wide[system]
 
 
-def _parts(values: pd.DataFrame, windows: int) -> pd.DataFrame:
+def _parts(values: pd.DataFrame) -> pd.DataFrame:
     """Means over parts of equal length, at their middles."""
-    part = np.arange(len(values)) * windows // len(values)
+    part = np.arange(len(values)) * WINDOWS // len(values)
     return values.groupby(part).mean().set_axis(values.index.to_series().groupby(part).mean())
 
 
@@ -200,8 +197,8 @@ def _path(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, colour: str) -> N
     axis.plot(goals["x"], goals["y"], label="relevant document", **star)
 
 
-def index_matrix(table: pd.DataFrame, measure: str = "nDCG@10") -> Figure:
-    """The index in training against the index in search; the best of each column is bold, the diagonal framed.
+def index_matrix(table: pd.DataFrame) -> Figure:
+    """nDCG@10 by index in training and index in search; the best of each column is bold, the diagonal framed.
 
     Parameters
     ----------
@@ -226,7 +223,7 @@ def index_matrix(table: pd.DataFrame, measure: str = "nDCG@10") -> Figure:
     axis.set_xticklabels(matrix.columns, rotation=30, ha="right")
     axis.set(xlabel="index in search", ylabel="index in training")
     axis.grid(visible=False)
-    figure.colorbar(image, ax=axis, label=f"{measure} (points of 100)")
+    figure.colorbar(image, ax=axis, label="nDCG@10 (points of 100)")
     return figure
 
 

@@ -38,9 +38,9 @@ def test_dynamics_has_the_four_panels_of_figure_3():
 
 
 def test_dynamics_draws_the_mean_over_seeds_in_points_and_its_standard_error():
-    found = figures.dynamics(training(), windows=40)
+    found = figures.dynamics(training(steps=10))  # of which each is a window
     (line, *_), (band, *_) = found.axes[0].get_lines(), found.axes[0].collections
-    assert line.get_ydata() == pytest.approx(np.arange(40) + 1.0)  # of seeds 0 and 2
+    assert line.get_ydata() == pytest.approx(np.arange(10) + 1.0)  # of seeds 0 and 2
     edges = band.get_paths()[0].vertices
     assert sorted({round(float(y), 6) for x, y in edges if x == 7}) == [
         7,
@@ -51,7 +51,7 @@ def test_dynamics_draws_the_mean_over_seeds_in_points_and_its_standard_error():
 def test_dynamics_averages_parts_of_a_training_but_not_what_a_refresh_makes_jump():
     curves = training(systems=["LTRe"])
     curves["value"] = np.where(curves["step"] == 20, 0.4, 0.0)
-    (line,), *_, (refreshed,) = (axis.get_lines() for axis in figures.dynamics(curves, windows=10).axes)
+    (line,), *_, (refreshed,) = (axis.get_lines() for axis in figures.dynamics(curves).axes)
     assert line.get_xdata().tolist() == [1.5 + 4 * part for part in range(10)]
     assert line.get_ydata() == pytest.approx([10.0 if part == 5 else 0.0 for part in range(10)])
     assert len(refreshed.get_ydata()) == 40 and refreshed.get_ydata().max() == pytest.approx(40)
@@ -65,21 +65,21 @@ def test_the_end_of_every_pass_over_the_questions_is_marked():
 
 
 def test_one_seed_has_no_band():
-    found = figures.dynamics(training().query("seed == 0"), windows=40)
+    found = figures.dynamics(training(steps=10).query("seed == 0"))
     (line, *_), (band, *_) = found.axes[0].get_lines(), found.axes[0].collections
-    assert len(line.get_ydata()) == 40 and not band.get_paths()
+    assert len(line.get_ydata()) == 10 and not band.get_paths()
 
 
 def test_what_a_training_changed_is_the_difference_to_what_stands_still():
     """On the same questions, of which some are harder than others."""
-    curves = training(systems=["Warm-up", "LTRe"])
+    curves = training(systems=["Warm-up", "LTRe"], steps=10)
     curves.loc[curves["system"] == "LTRe", "value"] += 0.05
-    found = figures.dynamics(curves, "Warm-up", windows=40)
+    found = figures.dynamics(curves, "Warm-up")
     lines = [line for axis in found.axes for line in axis.get_lines()]
     assert [line.get_label() for line in lines] == ["LTRe"] * 4
-    assert all(line.get_ydata() == pytest.approx(np.full(40, 5.0)) for line in lines[:3])
+    assert all(line.get_ydata() == pytest.approx(np.full(10, 5.0)) for line in lines[:3])
     # What is left of a list is 100 where nothing is trained.
-    assert lines[3].get_ydata() == pytest.approx(np.arange(40) + 6.0)
+    assert lines[3].get_ydata() == pytest.approx(np.arange(10) + 6.0)
     assert [axis.get_ylabel() for axis in found.axes] == ["points of 100 above Warm-up"] * 3 + ["points of 100"]
 
 
