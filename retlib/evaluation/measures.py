@@ -126,9 +126,9 @@ class Comparison:
     by_query: tuple[float, float] | None = None
     by_seed: Mapping[int, float] = field(default_factory=dict)
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The two-sided confidence interval of the effect."""
-        half = special.stdtrit(self.freedom, 0.5 + level / 2) * self.error
+    def interval(self) -> tuple[float, float]:
+        """The two-sided 95 % confidence interval of the effect."""
+        half = special.stdtrit(self.freedom, 0.975) * self.error
         return self.effect - half, self.effect + half
 
     def p_value(self) -> float:

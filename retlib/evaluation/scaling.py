@@ -63,7 +63,7 @@ def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], m
 
 
 def measure(
-    pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int = 1000, repeats: int = 3
+    pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Build an index over the first `size` candidates, search it for all test queries, and time it.
 
@@ -73,9 +73,7 @@ def measure(
         See `retlib.retrieval.index.build`.
     batch : int
         Queries that are searched for at once when time is taken: the first of the task, one
-        batch, warm.
-    repeats : int
-        How often; the median counts.
+        batch, warm. The median of three times counts.
 
     Returns
     -------
@@ -91,7 +89,7 @@ def measure(
         built = index.build(factory, pool.vectors[:size], search=search)
     found = built.search(pool.queries, 100)
     timed, seconds = pool.queries[:batch], []
-    for _ in range(repeats):
+    for _ in range(3):
         with runtime.Stopwatch() as searching:
             built.search(timed, 100)
         seconds.append(searching.seconds)

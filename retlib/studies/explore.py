@@ -212,9 +212,9 @@ def demo_of(corpus: str, system: str = "") -> SearchDemo:
     return SearchDemo(systems, Target(datasets.load(corpus)))
 
 
-def disputed(demo: SearchDemo, systems: Sequence[str], count: int, among: int = 50) -> list[str]:
-    """Of the first `among` test questions those for which these systems find the most different documents first."""
-    asked = demo.questions(among)
+def disputed(demo: SearchDemo, systems: Sequence[str], count: int) -> list[str]:
+    """Of the first 50 test questions those for which these systems find the most different documents first."""
+    asked = demo.questions(50)
     firsts = {question: demo.lists(question, 1, systems)["doc_id"].nunique() for question in asked}
     return sorted(asked, key=firsts.__getitem__, reverse=True)[:count]
 

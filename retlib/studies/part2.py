@@ -35,7 +35,7 @@ from retlib.training.pretraining import Mixture, PretrainingPairs
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 TEST = 0.2  # the share of the queries that every system is tested on
-SAMPLE = 10_000  # queries of a collection that most of BM25's settings are tried on
+SAMPLE = 10_000  # queries that most of BM25's settings are tried on; pairs that a pre-training task's averages are of
 
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
@@ -310,26 +310,24 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
     return pairs
 
 
-def statistics(pairs: PretrainingPairs, sample: int = 10_000) -> pd.DataFrame:
+def statistics(pairs: PretrainingPairs) -> pd.DataFrame:
     """Sizes of the pre-training tasks, as Chang 2020, Table 1 gives them.
 
     Parameters
     ----------
     pairs : PretrainingPairs
         Each of its tasks is a row.
-    sample : int
-        How many pairs of each task the averages are taken over (not more than it has queries).
 
     Returns
     -------
     DataFrame
         Index `task`. `#pairs` are all pairs that can be drawn, counted; `avg. #query tokens`
-        and `#doc tokens` (an average too) are measured on the sample, after cutting, the
-        document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
+        and `#doc tokens` (an average too) are measured on `SAMPLE` pairs, or as many as a task has queries,
+        after cutting, the document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
     """
     rows = {}
     for name, task in zip(pairs.tasks, pairs.mixture.tasks, strict=True):
-        drawn = replace(pairs, tasks=(name,)).draw(0, sample, seed=0)
+        drawn = replace(pairs, tasks=(name,)).draw(0, SAMPLE, seed=0)
         query, document = drawn.queries.lengths.mean(), drawn.documents.lengths.mean()
         rows[name] = (task.pairs * (query + document), task.pairs, query, document)
     columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]

@@ -296,8 +296,8 @@ PAPER = {ANCE: np.array([600_000 * 64, 60, 60 * 503_000]), LTRE: np.array([60_00
 OURS, PAPERS = "steps as measured", "the paper's steps"
 
 
-def extrapolated(moments: pd.DataFrame, sizes: Iterable[int] = BEYOND) -> pd.DataFrame:
-    """Times over larger corpora, from the rates on the largest one on which ANCE improved.
+def extrapolated(moments: pd.DataFrame) -> pd.DataFrame:
+    """Times over the corpora of `BEYOND`, from the rates on the largest one on which ANCE improved.
 
     Returns
     -------
@@ -318,7 +318,7 @@ def extrapolated(moments: pd.DataFrame, sizes: Iterable[int] = BEYOND) -> pd.Dat
     rates = {system: _rates(part.mean(numeric_only=True)) for system, part in last.groupby("system")}
     columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding"]
     works = {OURS: ours, PAPERS: PAPER} if means else {}
-    rows = [(name, size, *_compared(work, rates, size)) for name, work in works.items() for size in sizes]
+    rows = [(name, size, *_compared(work, rates, size)) for name, work in works.items() for size in BEYOND]
     found, is_bound = pd.DataFrame(rows, columns=columns), (largest["outcome"] == NEVER).any()
     # The paper's numbers of steps are what they are.
     return found.assign(outcome=np.where((found["steps"] == OURS) & is_bound, NEVER, REACHED))

@@ -153,9 +153,9 @@ def described(corpora: Sequence[Corpus]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def examples(corpus: Corpus, count: int = 3) -> pd.DataFrame:
-    """Some of the generated questions that judge, with the documents that they were written for."""
-    asked = corpus.asked.split("test").head(count)
+def examples(corpus: Corpus) -> pd.DataFrame:
+    """Three of the generated questions that judge, with the documents that they were written for."""
+    asked = corpus.asked.split("test").head(3)
     texts = [shorten(text, 200, placeholder=" …") for text in corpus.asked.documents["text"][asked["cluster"]]]
     return pd.DataFrame({"corpus": corpus.whole.name, "question": asked["text"].array, "document": texts})
 

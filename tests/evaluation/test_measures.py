@@ -332,10 +332,9 @@ def test_equivalence_is_two_one_sided_tests():
     assert found.p_equivalent(1) == pytest.approx(upper)
     assert replace(found, effect=-0.2).p_equivalent(1) == pytest.approx(upper)
     assert found.p_equivalent(0.1) > 0.5  # the effect itself is beyond the margin
-    # A 90 % interval within the margin is the same decision at 5 %.
-    low, high = found.interval(0.9)
-    margin = max(-low, high)
-    assert found.p_equivalent(margin) == pytest.approx(0.05)
+    # A 95 % interval within the margin is the same decision at 2.5 %.
+    low, high = found.interval()
+    assert found.p_equivalent(max(-low, high)) == pytest.approx(0.025)
 
 
 def test_a_difference_without_spread_is_decided():

@@ -38,7 +38,7 @@ def test_relevant_candidates_come_first_and_distractors_last(toy, pool, retrieve
 
 def test_quality_speed_and_size_are_measured(toy, pool):
     size = pool.smallest + 5
-    run, numbers = scaling.measure(pool, size, "Exact", {}, batch=4, repeats=2)
+    run, numbers = scaling.measure(pool, size, "Exact", {}, batch=4)
     assert set(run["doc_id"]) <= set(pool.doc_ids[:size])
     values = evaluate(run, toy.judgments("test"), ["AP@100"])["value"]
     assert numbers["AP@100"] == pytest.approx(100 * values.mean())
@@ -52,7 +52,7 @@ def test_quality_speed_and_size_are_measured(toy, pool):
 @pytest.mark.parametrize("size", [1, 10_000])
 def test_a_pool_that_is_too_small_or_too_large_is_refused(pool, size):
     with pytest.raises(DataError, match=f"size = {size} is not between {pool.smallest}"):
-        scaling.measure(pool, size, "Exact", {})
+        scaling.measure(pool, size, "Exact", {}, batch=4)
 
 
 def test_losses_are_against_exact_search_of_the_same_seed_and_pool():

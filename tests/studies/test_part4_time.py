@@ -241,9 +241,10 @@ def test_only_what_touches_all_documents_grows_with_the_corpus():
         assert (ratio, less) == pytest.approx((long / short, long / (short - size / 100 * 3)))
 
 
-def test_times_beyond_follow_from_the_steps_to_the_best():
+def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):
     # ANCE's best is its second moment: one encoding, 50 searches, 100 queries; so is LTRe's, with 100 searches.
-    found = part4_time.extrapolated(written(), [1000, 1_000_000]).set_index(["steps", "documents"])
+    monkeypatch.setattr(part4_time, "BEYOND", (1000, 1_000_000))
+    found = part4_time.extrapolated(written()).set_index(["steps", "documents"])
     row = found.loc[OURS, 1000]
     assert (row[ANCE], row[LTRE], row["ratio"]) == pytest.approx((3.05, 2.7, 3.05 / 2.7))
     row = found.loc[OURS, 1_000_000]
@@ -255,8 +256,9 @@ def test_times_beyond_follow_from_the_steps_to_the_best():
     assert set(found["outcome"]) == {REACHED}
 
 
-def test_a_bound_stays_a_bound_beyond_what_is_measured():
-    found = part4_time.extrapolated(written(NEVER), [1000]).set_index("steps")
+def test_a_bound_stays_a_bound_beyond_what_is_measured(monkeypatch):
+    monkeypatch.setattr(part4_time, "BEYOND", (1000,))
+    found = part4_time.extrapolated(written(NEVER)).set_index("steps")
     assert found["outcome"].to_dict() == {OURS: NEVER, PAPERS: REACHED}
     assert found[LTRE][OURS] == pytest.approx(3.4)  # its whole training
 

@@ -461,7 +461,7 @@ def test_statistics_count_pairs_and_measure_tokens():
         Article("b", "The B", ("x y z. x y z. x y z",), 1, ("a",)),
     ]
     corpus, tokenizer = build(two)
-    table = statistics(PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep), sample=5)
+    table = statistics(PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep))
     assert table.index.tolist() == ["ict", "bfs", "wlp"]
     # Queries of three tokens; documents of two for the title, one for the separator, and the passage.
     assert table["#pairs"].tolist() == [5, 2, 2]
@@ -469,7 +469,7 @@ def test_statistics_count_pairs_and_measure_tokens():
     assert table.loc[["bfs", "wlp"], "#doc tokens"].tolist() == [4, 12]
     assert 6 <= table.loc["ict", "#doc tokens"] <= 9
     assert table.loc[["bfs", "wlp"], "#tokens"].tolist() == [14, 30]
-    cut = statistics(PretrainingPairs(corpus, ["wlp"], tokenizer.sep, 2, 7), sample=5)
+    cut = statistics(PretrainingPairs(corpus, ["wlp"], tokenizer.sep, 2, 7))
     assert cut.loc["wlp", ["avg. #query tokens", "#doc tokens"]].tolist() == [2, 7]
 
 
