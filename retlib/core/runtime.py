@@ -61,8 +61,8 @@ def threads() -> int:
     return int(value)
 
 
-def set_threads() -> int:
-    """Give every numerical library of this process as many threads as `threads` says; returns how many."""
+def set_threads() -> None:
+    """Give every numerical library of this process as many threads as `threads` says."""
     count = threads()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
@@ -74,7 +74,6 @@ def set_threads() -> int:
     for module, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
         if module in sys.modules:
             getattr(sys.modules[module], setter)(count)
-    return count
 
 
 def set_seeds(seed: int) -> None:

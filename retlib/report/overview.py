@@ -164,6 +164,7 @@ def scale(profile: str, source: str | None) -> str:
     if trained.empty:
         return ""
     settings, minutes = trained["parameters"].dropna().map(json.loads), trained["seconds"].astype(float) / 60
+    middle = minutes.median()
     weights, layers = settings.map(_weights).dropna(), settings.map(_layers).dropna()
     sizes = [f"up to about {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
     sizes += [f"{span(layers, '{:.0f}'.format)} layers"] if len(layers) else []
@@ -173,13 +174,9 @@ def scale(profile: str, source: str | None) -> str:
     told = [f"{of.median():,.0f} {name} (median; {of.min():,.0f} to {of.max():,.0f})" for name, of in spreads.items()]
     machines = " or ".join(sorted({name.removeprefix("cpu: ") for name in trained["device"]}))
     return (
-        f"Encoders{size}, each trained for {_minutes(minutes.median())} (median; at most {minutes.max():.0f}) on "
-        f"{machines}; {', '.join(told)}."
+        f"Encoders{size}, each trained for {middle:.0f} minute{'s' * (round(middle) != 1)} (median; at most "
+        f"{minutes.max():.0f}) on {machines}; {', '.join(told)}."
     )
-
-
-def _minutes(count: float) -> str:
-    return f"{count:.0f} minute{'s' * (round(count) != 1)}"
 
 
 def _weights(settings: Mapping[str, Any]) -> float:

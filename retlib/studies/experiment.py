@@ -161,9 +161,6 @@ class Experiment:
             # What the page shows is what was recorded, whatever this page was asked for.
             self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())
 
-    def __repr__(self) -> str:
-        return f"<Experiment {self.name}, profile {self.profile}, {'run' if self.live else 'reference'}>"
-
     def load(self, name: str) -> Collection | None:
         """A collection; None on a reference page, which needs no data."""
         return datasets.load(name) if self.live else None

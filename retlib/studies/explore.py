@@ -15,7 +15,7 @@ from IPython.display import HTML
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import require
-from retlib.core.rules import POSITIVE, Rule, mapping_of, name_or_none, one_of, some_of, text
+from retlib.core.rules import POSITIVE, Rule, name_or_none, one_of, some_of, text
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 RULES: dict[str, Rule] = {
     "settings": one_of(notebook_files.profiles(runtime.root())),
-    "changed": mapping_of(None, lambda *_: None),  # the chapter checks them
+    "changed": notebook_files.MAPPING,  # the chapter checks them
     "systems": some_names,
     "checkpoint": name_or_none,
     "depth": POSITIVE,

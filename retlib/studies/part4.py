@@ -12,6 +12,7 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.errors import SettingError, require, require_one_of
+from retlib.core.notebook_files import MAPPING
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
@@ -70,7 +71,7 @@ def retrieved_options(name: str, value: Any) -> None:
 def stage_settings(name: str, value: Any) -> None:
     """A rule: label to what a `Stage` has beside its data, such as ``{"Rand 4": {"negatives": "random"}}``."""
     known = [each.name for each in fields(Stage) if each.name not in ("data", "steps", "epochs")]
-    mapping_of(None, mapping_of(None, lambda *_: None))(name, value)
+    mapping_of(None, MAPPING)(name, value)
     for label, given in value.items():
         for each in given:
             require_one_of(f"{name}[{label!r}]", each, known)

@@ -244,6 +244,7 @@ def test_a_damaged_pool_is_named_with_its_line(write, file, content, line, probl
 
 TREC = ["query_id", "Q0", "doc_id", "rank", "score", "tag"]
 POOL = [f"trec-dl-2019/{name}" for name in ("collection.tsv", "queries.tsv", "qrels.txt")]
+PUBLIC_RUN = "trec-dl-2019/run.bm25.trec"
 
 
 @real(*POOL)
@@ -254,9 +255,9 @@ def test_real_trec_dl_2019():
     assert len(collection.documents) == 14_581 and set(collection.qrels["relevance"]) == {0, 1, 2, 3}
 
 
-@real(*POOL, trec_dl_2019.RUN)
+@real(*POOL, PUBLIC_RUN)
 def test_the_public_run_of_bm25_has_its_published_quality():
-    path = catalogue.locate("trec-dl-2019", trec_dl_2019.RUN)
+    path = catalogue.locate("trec-dl-2019", PUBLIC_RUN)
     run = pd.read_csv(path, sep=r"\s+", names=TREC, usecols=RUN_COLUMNS, dtype={"query_id": str, "doc_id": str})
     collection = datasets.load("trec-dl-2019")
     assert set(run["doc_id"]) <= set(collection.documents.index)

@@ -10,8 +10,6 @@ from retlib.data.datasets._files import fields, lines
 from retlib.data.datasets.catalogue import provenance
 
 NAME = "trec-dl-2019"
-# A public run of BM25, to test against: nDCG@10 0.5058 with all of `judgments`.
-RUN = "trec-dl-2019/run.bm25.trec"
 
 
 @register(NAME)
