@@ -186,7 +186,14 @@ class Results:
             # A system or a seed that one of the collections lacks has no value in the sum.
             together = sum(self._seed_means(name, measure) for name in collections) / len(collections)
             together = together[together.notna().sum(axis=1) >= count].dropna(axis=1)
-            together = together[~together.round(6).duplicated()]  # one training under two names is one
+            parts = [self.queries[name, "test", measure] for name in collections if len(together)]
+            same = {  # one training under two names is one
+                system: tuple(
+                    part[f"{system}{_SEPARATOR}{seed}"].to_numpy().tobytes() for part in parts for seed in together
+                )
+                for system in together.index
+            }
+            together = together[~pd.Series(same, dtype=object).duplicated()]
             self._variances[where] = between_seeds(together) if min(together.shape) > 1 else ()
         return self._variances[where]
 

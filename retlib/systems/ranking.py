@@ -19,7 +19,7 @@ from retlib.retrieval import runs
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
-VECTORS, INDEX, RUN, LISTS = 3, 3, 1, 1  # versions of what is made here
+VECTORS, INDEX, RUN, LISTS = 3, 4, 1, 1  # versions of what is made here
 # Documents that are tokenized and encoded at once: what a kill can cost. In batches with others a Transformer rounds
 # otherwise, by 1e-5 of a number, and what collections in this book train on is encoded in one.
 BLOCK = 32_768

@@ -362,6 +362,18 @@ def test_systems_are_compared_in_points_alone_in_pairs_and_across_collections():
     assert made.pooled([(1, "A")], ["nowhere"], "AP@100", 3) == []
 
 
+def test_another_training_that_finds_as_many_is_another():
+    """Two systems with the same means, of which each finds what the other does not; a copy of the first is none."""
+    made, questions = Results(), np.array([[1.0, 0, 0], [1, 1, 0], [0, 0, 0]])
+    trainings = {"A": questions, "A, again": questions, "B": questions[[2, 0, 1]], "C": questions[:, ::-1]}
+    for system, seeds in trainings.items():
+        for seed, found in enumerate(seeds):
+            made.add_queries("quora", "test", system, seed, values(found), CLUSTERS)
+            made.add_row(**row(system, seed, steps=10))
+    ((_, freedom), _) = made.pooled([(1, "A")], ["quora"], "AP@100", 3)
+    assert freedom == (3 - 1) * (3 - 1)  # of A, B and C with three seeds
+
+
 def test_what_seeds_change_is_taken_from_systems_with_as_many():
     """Two more systems with five seeds tell of the first three what all tell, and of five what they tell alone."""
     made, noise = Results(), 100 * (0.5 + np.random.default_rng(1).normal(0, 0.02, (4, 5)))

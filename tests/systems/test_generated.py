@@ -183,6 +183,8 @@ def test_a_retriever_is_trained_on_one_after_the_other(generator, target, own_bu
     reader = PairSystem(first, Stage(data=Generated(generator), loss="cross_entropy", negatives="random", **how))
     spent[2] = reader.fit(target, 0).history.seconds
     assert reader.cost(Target(target), 0).seconds == pytest.approx(sum(spent))
+    alone = replace(reader, start=start)  # whose generator wrote for no stage before
+    assert alone.cost(Target(target), 0).seconds == pytest.approx(spent[0] + alone.fit(target, 0).history.seconds)
     (given,) = first.settings["stages"][0]["data"]
     assert (given["learns from"], given["decoding"]) == ("small", "nucleus")
     assert "queries" not in str(Labels().settings) and str(first.stages[0]) == "generated out of target, in-batch"

@@ -334,12 +334,18 @@ def test_what_is_not_trained_is_asked_as_well(collection, own_build):
     assert BARE.cost(Target(collection), 0) == (0, 0.0, ()) and BARE.trained
 
 
-def test_a_compressed_index_is_another_search_of_the_same_training(collection, own_build, trainings):
+def test_a_compressed_index_is_another_search_of_the_same_training(collection, own_build, trainings, monkeypatch):
     exact, coarse = WARM.run(Target(collection), 0), WARM.searching("PQ2x4").run(Target(collection), 0)
     assert len(trainings) == 1 and not exact.equals(coarse)
     read = fit(WARM, collection, 0).reads(collection)
     trained = fit(WARM, collection, 0)
     assert indexed(trained, read, "PQ2x4").size_bytes < indexed(trained, read).size_bytes
+    # Indexes of another version are searched anew; the exact one has none.
+    asked: list[str] = []
+    monkeypatch.setattr("retlib.systems.ranking.INDEX", -1)
+    monkeypatch.setattr("retlib.systems.ranking.indexed", lambda *given: asked.append(given[2]) or indexed(*given))
+    again = [system.run(Target(collection), 0) for system in (WARM, WARM.searching("PQ2x4"))]
+    assert asked == ["PQ2x4"] and again[0].equals(exact) and again[1].equals(coarse)
 
 
 def test_lists_of_bm25_are_those_of_its_run_and_made_once(collection, ranking, own_build, monkeypatch):
