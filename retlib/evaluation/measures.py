@@ -143,13 +143,13 @@ class Comparison:
         """p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
         return max(self.p_greater(-margin), 1 - self.p_greater(margin))
 
-    def smallest(self, level: float = 0.05) -> float:
-        """The smallest true effect that a one-sided test at this level would have seen with 80 % power.
+    def smallest(self, level: float = 0.05, power: float = 0.8) -> float:
+        """The smallest true effect that a one-sided test at this level would have seen with this power.
 
         Quantiles of its t distribution times the error: the distance from the null that leaves so much beyond the
         critical value (Cohen 1988, chapter 2, with t in place of the noncentral t).
         """
-        return float((special.stdtrit(self.freedom, 1 - level) + special.stdtrit(self.freedom, 0.8)) * self.error)
+        return float((special.stdtrit(self.freedom, 1 - level) + special.stdtrit(self.freedom, power)) * self.error)
 
     def _t(self, null: float) -> float:
         if self.error == 0:

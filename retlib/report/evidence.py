@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import special
+from scipy.optimize import brentq
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, average, compare, same_seeds
@@ -134,14 +136,29 @@ class Evidence:
             return float("nan")
         return math.log(self.paper) if self.ratio else self.paper
 
-    def smallest_at(self, level: float) -> float:
-        """The smallest effect that would have been seen at another level than 5 %."""
+    def smallest_at(self, level: float, power: float = 0.8) -> float:
+        """The smallest effect that would have been seen at another level than 5 %, or with another power."""
         unit = Comparison(0.0, 1.0, self.freedom, 0, 0)
-        return self.smallest * unit.smallest(level=level) / unit.smallest()
+        return self.smallest * unit.smallest(level, power) / unit.smallest()
 
-    def times(self, beyond: float, level: float) -> float:
+    @property
+    def power(self) -> float:
+        """Of one test. That two are alike takes two, which fail together no more than one does otherwise."""
+        return 0.9 if self.alike else 0.8
+
+    def _within(self, level: float) -> float:
+        """How far from 0 a true effect may be that both tests of two that are to be alike see in four of five."""
+        error, bar = self.smallest / Comparison(0.0, 1.0, self.freedom, 0, 0).smallest(), 1 - level
+
+        def unseen(effect: float) -> float:
+            ends = ((self.margin + each) / error - special.stdtrit(self.freedom, bar) for each in (effect, -effect))
+            return 0.8 - (sum(special.stdtr(self.freedom, end) for end in ends) - 1)
+
+        return brentq(unseen, 0.0, self.margin) if unseen(0.0) < 0 else 0.0
+
+    def times(self, beyond: float, level: float, power: float = 0.8) -> float:
         """How many times as much data shows, at a level, an effect that is so far beyond the margin; else infinity."""
-        return max(1, math.ceil((self.smallest_at(level) / beyond) ** 2)) if beyond > 0 else math.inf
+        return max(1, math.ceil((self.smallest_at(level, power) / beyond) ** 2)) if beyond > 0 else math.inf
 
     def takes(self, beyond: float, level: float) -> str:
         """What it takes to see, at a level, an effect that is so far beyond the margin; "" of one that is not."""
@@ -166,7 +183,7 @@ class Evidence:
         """How small an effect shows at a level, and what it takes to see the one that is `wanted`."""
         small = self.smallest_at(level)
         if self.alike:
-            return f"effects within {self.margin - small:.2f} of 0 show" if small < self.margin else "none can show"
+            return f"effects within {least:.2f} of 0 show" if (least := self._within(level)) > 0 else "none can show"
         takes, whose = self.takes(self.wanted, level), "here" if self.paper is None else "the paper's"
         beyond = "is within the margin" if self.wanted + self.margin > 0 else "points the other way"
         beyond = "is just the margin" if self.margin and not self.wanted else beyond

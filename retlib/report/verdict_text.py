@@ -67,7 +67,7 @@ def data_needed(row: Any) -> float:
     of what is to be alike, if it is 0.
     """
     lacking = (each for each in row.evidence if not each.closed and each.p_for >= each.levels[0])
-    return max((each.times(each.wanted, each.levels[0]) for each in lacking), default=1.0)
+    return max((each.times(each.wanted, each.levels[0], each.power) for each in lacking), default=1.0)
 
 
 def to_decide(row: Any) -> list[str]:

@@ -1073,7 +1073,7 @@ def test_what_is_said_of_a_claim_names_what_its_binding_has(name):
         (1.0, {"margin": 0.5}, "effects show from +3.02 on; one as large as here takes about 26 times"),
         (0.5, {"margin": 1.0}, "effects show from +3.52 on; that here is within the margin"),
         (1.0, {"margin": -0.5}, "effects show from +2.02 on"),
-        (2.0, {"test": "equivalent", "margin": 3.0}, "effects within 0.48 of 0 show"),
+        (2.0, {"test": "equivalent", "margin": 3.0}, "effects within 0.23 of 0 show"),
         (1.0, {"test": "equivalent", "margin": 1.5}, "over the paper none can show"),
         (9.0, {}, None),
     ],

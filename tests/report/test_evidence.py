@@ -422,3 +422,15 @@ def test_what_a_ratio_takes_goes_by_its_logarithm():
     assert (found.shown(math.log(5000)), found.shown(math.log(0.025))) == ("x5e+03", "x0.025")
     points = replace(found, ratio=False, smallest=10, effect=1)
     assert points.decides(LEVEL).endswith(" takes about 100 times as many seeds")
+
+
+def test_what_is_to_be_alike_is_seen_by_both_tests_in_four_of_five():
+    """An error of 1 and 59 degrees of freedom: the least of a true effect's two powers is not enough."""
+    smallest = stats.t.ppf(0.95, 59) + stats.t.ppf(0.8, 59)
+    found = Evidence("", 0, 0, 0, -2, 2, 0.2, 0.8, 3, 60, smallest=smallest, alike=True, margin=3.0, freedom=59)
+    told = float(found.decides(0.05).split()[2])
+    powers = [stats.t.cdf(3.0 + sign * told - stats.t.ppf(0.95, 59), 59) for sign in (1, -1)]
+    assert sum(powers) - 1 == pytest.approx(0.8, abs=2e-3)
+    assert replace(found, margin=2.9).decides(0.05) == "none can show"
+    # At an effect of 0 both tests are alike, and each may fail in half of the fifth.
+    assert found.power == 0.9 and found.times(3.0, 0.05, found.power) == 1 and found.times(2.9, 0.05, found.power) == 2
