@@ -302,9 +302,11 @@ def both_of(records: Records, spec: Mapping) -> dict[str, Any]:
 
 def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence]:
     """A less B, averaged over the data sets: above a margin, or within one."""
-    systems, margin, parts, every = spec["pair"], spec.get("margin", 0.0), [], []
+    systems, margin, parts, every, most = spec["pair"], spec.get("margin", 0.0), [], [], 0
     for data_set in records.collections(spec["data"]).values():
-        a, b = same_seeds(*(records.values(system, data_set) for system in systems))
+        values = [records.values(system, data_set) for system in systems]
+        most = max(most, *(each.shape[1] for each in values))
+        a, b = same_seeds(*values)
         parts.append(compare(a, b, records.clusters(systems[0], data_set)))
         every.append((a, b))
     seeds = min(part.seeds for part in parts)
@@ -312,6 +314,7 @@ def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence
     sides = [float(np.mean([value.to_numpy().mean() for value in side])) for side in zip(*every, strict=True)]
     near = within(found, margin), f"within {in_points(margin)}"
     p, note = near if equal else (above(found, margin), stated(margin))
+    note = "; ".join(filter(None, (note, f"over the {seeds} seeds that both have" if most > seeds else "")))
     alone = any(records.one_seed(systems, both) for both in every)
     shut = closed(found, [value for both in every for value in both])
     more = {"one_seed": alone, "closed": shut, "p_none": none(found, spec), "margin": margin, "alike": equal}

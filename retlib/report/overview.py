@@ -158,9 +158,10 @@ def counted(ledger: pd.DataFrame) -> str:
 
 
 def scale(profile: str, source: str | None) -> str:
-    """On how large models and data the rows of a profile were made: a sentence, "" without rows."""
+    """On how large models and data the rows of a profile that claims rest on were made: a sentence, "" without rows."""
     rows = results.rows(profile, source)
-    trained = rows.dropna(subset=["seconds"]) if len(rows) else rows
+    tested = {chapter for paper in papers().values() for chapter in paper.chapters}
+    trained = rows[rows["experiment"].isin(tested)].dropna(subset=["seconds"]) if len(rows) else rows
     if trained.empty:
         return ""
     settings, minutes = trained["parameters"].dropna().map(json.loads), trained["seconds"].astype(float) / 60

@@ -16,8 +16,6 @@ from retlib.report.tables import as_page, link, means
 
 # So many collections a sentence names.
 NAMED = 3
-# Fewer questions than this stand beside what they say.
-FEW = 100
 
 
 class Measured(NamedTuple):
@@ -84,7 +82,7 @@ def leads(profile: str, source: str | None, measures: Sequence[Measured], kind: 
                 pair = rows.compared(collection, measure, best, lexical.idxmax())
                 sign = "~" if pair.p_value() * len(known) >= LEVEL else ">" if pair.effect > 0 else "<"
                 slight = sign != "~" and bool(100 * abs(known.max() - lexical.max()) < WORTH)
-                how = ", by less than a point" * slight + f", {pair.queries} questions" * (pair.queries < FEW)
+                how = ", by less than a point" * slight + f", {pair.queries:,} questions"
                 how += ", not trained here" if best not in trained else ", one seed" if pair.seeds == 1 else ""
                 where = f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{how}"
                 values = escape(f"{100 * known.max():.1f} {sign} {100 * lexical.max():.1f}")

@@ -104,6 +104,8 @@ def _band(axis: Axes, values: pd.DataFrame, label: str, style: dict) -> None:
 def tsne_map(places: pd.DataFrame) -> Figure:
     """Documents around a query before and after training, as in Figure 1 of Zhan 2020; a panel for each query.
 
+    Its way, which may be far shorter than the distance to any document, is enlarged in a corner.
+
     Parameters
     ----------
     places : DataFrame
@@ -121,12 +123,24 @@ def tsne_map(places: pd.DataFrame) -> Figure:
         for what, style in styles.items():
             part = mine[mine.index == what]
             axis.plot(part["x"], part["y"], zorder=3 if what != "document" else 1, label=names[what], **style)
-        arrow = {"arrowstyle": "-|>", "color": "0.2", "shrinkA": 4, "shrinkB": 4}
-        axis.annotate("", mine.loc["after"].to_numpy(), mine.loc["before"].to_numpy(), arrowprops=arrow, zorder=2)
         _as_map(axis)
-        _look_at(axis, mine.loc[["before", "after"]], mine.loc[["relevant"]], 0.2 * np.ptp(mine, axis=0).max())
+        path, goals = mine.loc[["before", "after"]], mine.loc[["relevant"]]
+        _look_at(axis, path, goals, 0.2 * np.ptp(mine, axis=0).max())
+        near = axis.inset_axes(_free_corner(axis, pd.concat([path, goals]).to_numpy()), zorder=4)
+        _path(near, path, goals, AFTER["color"])
+        _as_map(near)
+        _look_at(near, path, goals, 0.0)
     legend(figure, axes, 2)
     return figure
+
+
+def _free_corner(axis: Axes, points: np.ndarray) -> tuple[float, float, float, float]:
+    """The corner that is furthest from points: left, bottom, width and height, as shares of the axes."""
+    width, height = 0.3, 0.36
+    shown = axis.transAxes.inverted().transform(axis.transData.transform(points))
+    corners = [np.array([x, y]) for x in (0.02, 0.98 - width) for y in (0.02, 0.98 - height)]
+    best = max(corners, key=lambda corner: np.abs(shown - corner - (width / 2, height / 2)).max(axis=1).min())
+    return (*best, width, height)
 
 
 def _as_map(axis: Axes) -> None:

@@ -316,9 +316,12 @@ def test_the_scale_is_that_of_the_rows(monkeypatch):
     unread = small | {"tokens": {"collection": "x"}}  # a vocabulary whose size the declaration does not name
     known = pd.DataFrame(
         {
-            "seconds": [60.0, 180.0, np.nan, 120.0], "device": ["cpu"] * 4, "candidates": [500.0, 2000.0, 9e9, 600.0],
-            "queries": [40.0, 80.0, 9e9, 50.0], "experiment": ["a", "a", "b", "c"], "seed": [0, 1, 0, 0],
-            "parameters": [json.dumps(small), json.dumps({"k1": 1.2}), None, json.dumps(unread)],
+            "seconds": [60.0, 180.0, np.nan, 120.0, 9e9], "device": ["cpu"] * 5,
+            "candidates": [500.0, 2000.0, 9e9, 600.0, 9e9], "queries": [40.0, 80.0, 9e9, 50.0, 9e9],
+            # No claim rests on one's own corpus.
+            "experiment": ["22_reqa", "22_reqa", "42_first_stage", "23_ablation", "60_your_corpus"],
+            "seed": [0, 1, 0, 0, 0],
+            "parameters": [json.dumps(small), json.dumps({"k1": 1.2}), None, json.dumps(unread), json.dumps(small)],
         }
     )  # fmt: skip
     monkeypatch.setattr(results, "rows", lambda profile, source: known)

@@ -119,10 +119,19 @@ def test_a_map_shows_a_query_before_and_after_among_its_documents():
     assert [len(line.get_xdata()) for line in (documents, relevant, before, after)] == [5, 2, 1, 1]
     assert before.get_markerfacecolor() == "white" != after.get_markerfacecolor()
     assert relevant.get_marker() not in (before.get_marker(), documents.get_marker())
-    (arrow,) = found.axes[0].texts
-    assert (*arrow.xyann,) == (-2, 1) and (*arrow.xy,) == (6, 1)
     low, high = found.axes[0].get_xlim()
     assert low < -2 and high > 7  # what is relevant is in sight
+    (near,) = found.axes[0].child_axes
+    assert near.get_lines()[0].get_xdata().tolist() == [-2, 6]  # its way, from before to after
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_the_enlargement_takes_the_corner_that_is_free(corner):
+    others = [(x, y) for x in (0, 1) for y in (0, 1) if (x, y) != corner]
+    places = pd.DataFrame(others, columns=["x", "y"]).assign(query="q", what=["before", "after", "relevant"])
+    (axis,) = figures.tsne_map(places).axes
+    left, bottom, width, height = figures._free_corner(axis, places[["x", "y"]].to_numpy())
+    assert (left + width / 2 > 0.5, bottom + height / 2 > 0.5) == corner
 
 
 def moving():
