@@ -205,7 +205,10 @@ class Labels(CollectionQueries):
 
 @lru_cache(maxsize=16)
 def _with_dev(collection: Collection) -> Collection:
-    """A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids."""
+    """A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids.
+
+    Where that leaves train or dev without a labelled query, dev has the one of them whose hash is highest.
+    """
     queries = collection.queries
     judged = queries["split"][collection.relevant()["query_id"].unique()]
     count = int(judged.isin(("train", "dev")).sum())
@@ -215,6 +218,9 @@ def _with_dev(collection: Collection) -> Collection:
     asked = queries["split"] != "test"
     position = pd.Series(queries.index, queries.index).map(hash_position)
     split = queries["split"].where(~asked, split_by_position(position, 1, 1))
+    lent = position[judged.index[judged != "test"]]
+    if split[lent.index].nunique() == 1:
+        split[lent.index] = np.where(lent == lent.max(), "dev", "train")
     return replace(collection, queries=queries.assign(split=split))
 
 

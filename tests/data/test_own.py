@@ -8,6 +8,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from retlib.core.errors import DataError, RetlibError, SettingError
@@ -82,6 +83,25 @@ def test_a_split_that_is_missing_is_made_by_hash_and_said(beir):
     )
     tested = datasets.load(beir(**{"qrels/train.tsv": None}))
     assert set(tested.queries["split"]) == {"test"} and "splits" not in tested.provenance
+    dev = datasets.load(
+        beir(**{"qrels/train.tsv": None, "qrels/test.tsv": None, "qrels/dev.tsv": f"{HEAD}q1\td1\t1\n"})
+    )
+    assert set(dev.queries["split"]) == {"test"} and dev.provenance["splits"] == "test is what was dev"
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_few_questions_test_and_train_and_no_more_than_is_said(count):
+    """Whatever their hashes are: one question is in each split that is said to be made, and one trains."""
+    for number in range(40):
+        texts = [f"Question {each} of {number}?" for each in range(count)]
+        queries = pd.DataFrame({"text": texts, "split": "train"})
+        split, said = _beir.with_splits(queries)
+        made = {name for name in ("test", "dev") if f"{name} is" in said.get("splits", "")}
+        left = (split["split"] == "train").sum()
+        assert {*split["split"]} == {"train", *made} and ("test" in made or count == 1) and ("dev" in made or left == 1)
+        twice = pd.concat([queries, queries.assign(text=queries["text"].str.upper())], ignore_index=True)
+        asked = _beir.with_splits(twice)[0]["split"]
+        assert [*asked[:count]] == [*asked[count:]] == [*split["split"]]
 
 
 def test_queries_that_are_left_out_are_counted(beir):

@@ -214,6 +214,17 @@ def test_a_collection_without_validation_queries_lends_some(collection):
         Labels().collection(none)
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_few_labels_train_and_validate_whatever_their_hashes_are(collection, count):
+    """Queries without a relevant document do not count for either."""
+    relevant = collection.relevant("train")["query_id"].unique()
+    for start in range(0, 60, count):
+        kept = {"q2", *relevant[start : start + count]}
+        few = collection.part(queries=collection.queries.index.isin(kept))
+        found = Labels().collection(few)
+        assert set(found.queries["split"][relevant[start : start + count]]) == {"train", "dev"}
+
+
 class Scripted:
     """A retriever whose encodings are written beforehand."""
 

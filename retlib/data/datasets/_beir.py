@@ -24,8 +24,7 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     ----------
     read : callable
     splits : sequence of str
-        Those of train, dev and test that have judgments. Where train has some, a missing test is a fifth of it and a
-        missing dev a tenth of what is left, by a hash of the questions' texts; the provenance says so.
+        Those of train, dev and test that have judgments; some are made as `with_splits` says.
     made_of : mapping of str to str
         Provenance.
 
@@ -91,7 +90,10 @@ def unasked() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Queries of all splits, where those in train allow it; and what was made, in words.
+    """Queries of all splits, where those given allow it; and what was made, in words.
+
+    Of train, a missing test takes a fifth and a missing dev a tenth of what is left, by a hash of the texts: of two
+    questions and more at least one, but not all. Of dev alone all is test.
 
     Parameters
     ----------
@@ -100,11 +102,15 @@ def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """
     split, said = queries["split"].copy(), []
     given = set(split)
+    if given == {"dev"}:
+        return queries.assign(split="test"), {"splits": "test is what was dev"}
     for name, share in (("test", 1 - SHARE), ("dev", HELD_OUT)):
         if "train" in given and name not in given:
-            place = (f"{name} " + queries["text"].str.casefold()).map(hash_position)
-            split[(split == "train") & (place < share)] = name
-            said.append(f"{name} is {share:.0%} of what was train")
+            place = (f"{name} " + queries["text"][split == "train"].str.casefold()).map(hash_position)
+            order = np.unique(place)  # what differs by case alone stays together
+            if count := min(max(1, int((order < share).sum())), len(order) - 1):
+                split[place.index[place.isin(order[:count])]] = name
+                said.append(f"{name} is {share:.0%} of what was train")
     return queries.assign(split=split), {"splits": f"{', '.join(said)}, by a hash of the text"} if said else {}
 
 
