@@ -112,6 +112,22 @@ def test_queries_that_are_left_out_are_counted(beir):
     assert found.provenance["left out"] == told and not {"none", "twice"} & {*found.queries.index}
 
 
+def test_a_query_of_two_splits_has_the_judgments_of_one(beir):
+    """Those of the split that keeps it, whatever the other says of the same document or of others."""
+    own = beir_files()["qrels/test.tsv"]
+    other = beir_files()["qrels/train.tsv"] + f"q50\t{CORPUS[50 % 3]['_id']}\t7\nq50\td1\t1\n"
+    found, alone = datasets.load(beir(**{"qrels/train.tsv": other})), datasets.load(beir(**{"qrels/test.tsv": own}))
+    assert found.fingerprint == alone.fingerprint
+    assert found.provenance["left out"] == "judgments of queries that a more guarded split has: 2"
+
+
+@pytest.mark.parametrize("misplaced", ["test.tsv", "qrels.tsv", "Qrels/test.tsv", "other.txt"])
+def test_queries_whose_judgments_lie_elsewhere_are_refused(beir, misplaced):
+    files = {"qrels/train.tsv": None, "qrels/test.tsv": None, misplaced: beir_files()["qrels/test.tsv"]}
+    with pytest.raises(DataError, match=r"without judgments: they belong in qrels/test.tsv, train.tsv or dev.tsv"):
+        datasets.load(beir(**files))
+
+
 def test_documents_that_nobody_asked_for_are_a_collection_too(beir):
     alone = {"queries.jsonl": None, "qrels/train.tsv": None, "qrels/test.tsv": None}
     collection = datasets.load(beir(**alone))

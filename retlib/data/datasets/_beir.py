@@ -31,8 +31,8 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     Returns
     -------
     Collection
-        Queries without a judgment are left out. A text in several splits is left to the most guarded: test before dev
-        before train. The provenance says of how many.
+        Queries without a judgment are left out. A query or a text in several splits is left to the most guarded, with
+        its judgments: test before dev before train. The provenance says of how many.
 
     Raises
     ------
@@ -48,20 +48,24 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
              for split in reversed(SPLITS) if split in splits]  # fmt: skip
     judged = pd.concat(parts, ignore_index=True)
     split = judged.drop_duplicates("query_id").set_index("query_id")["split"]
+    guards = judged["split"] == judged["query_id"].map(split)
     queries = asked.loc[split.index.intersection(asked.index, sort=False)].assign(split=split)
     kept = guarded(queries, queries["text"].str.casefold()).rename_axis("query_id")
     left_out = queries.index.difference(kept.index)
-    qrels = judged.loc[~judged["query_id"].isin(left_out), ["query_id", "doc_id", "relevance"]]
-    qrels = qrels.drop_duplicates(["query_id", "doc_id"]).reset_index(drop=True)
+    qrels = judged.loc[guards & ~judged["query_id"].isin(left_out), ["query_id", "doc_id", "relevance"]]
     kept, said = with_splits(kept)
-    lost = {"without a judgment": len(asked) - len(queries), "whose text a more guarded split has": len(left_out)}
-    if told := ", ".join(f"queries {which}: {count}" for which, count in lost.items() if count):
+    lost = {
+        "queries without a judgment": len(asked) - len(queries),
+        "queries whose text a more guarded split has": len(left_out),
+        "judgments of queries that a more guarded split has": int((~guards).sum()),
+    }
+    if told := ", ".join(f"{which}: {count}" for which, count in lost.items() if count):
         said["left out"] = told
-    return Collection(name, documents, kept, qrels, provenance={**made_of, **said})
+    return Collection(name, documents, kept, qrels.reset_index(drop=True), provenance={**made_of, **said})
 
 
 def write(collection: Collection, folder: Path) -> None:
-    """Write a collection in this form, to be read as ``beir:<folder>``: texts, titles, queries and judgments.
+    """Write a collection in this form, to be read as ``beir:<folder>``: texts, titles, queries and judgments if any.
 
     Raises
     ------
@@ -70,7 +74,8 @@ def write(collection: Collection, folder: Path) -> None:
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     columns = [column for column in ("title", "text") if column in collection.documents]
-    for file, frame in (("corpus", collection.documents[columns]), ("queries", collection.queries[["text"]])):
+    asked = {"queries": collection.queries[["text"]]} if len(collection.qrels) else {}
+    for file, frame in {"corpus": collection.documents[columns], **asked}.items():
         wrong = [name for name in frame.index if name.split() != [name]]
         require(not wrong, f"{file}: the ids {wrong[:3]} are empty or have white space", DataError)
         named = frame.rename_axis("_id").reset_index()

@@ -132,6 +132,11 @@ def _of_beir(name: str, place: str) -> Own:
         f for f in files if f.startswith("qrels/") and f not in judged and not posixpath.basename(f).startswith(".")
     ]
     require(not others, f"{name}: {path} has {', '.join(others)}: splits are {', '.join(SPLITS)}", DataError)
+    require(
+        bool(splits) or "queries.jsonl" not in files,
+        f"{name}: {path} has queries.jsonl without judgments: they belong in qrels/test.tsv, train.tsv or dev.tsv",
+        DataError,
+    )
     used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
     for file in used:
         require(file in files, f"{name}: {path} has no {file}", DataError)
