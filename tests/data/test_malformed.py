@@ -137,7 +137,9 @@ def test_a_table(tmp_path, made):
     place = write(tmp_path / "mine", files) / name
     collection = loaded(f"csv:{place}", f"{place}, line ")
     if collection is not None:
-        rows = list(csv.DictReader(io.StringIO(files[name].decode().lstrip("\ufeff"), newline="")))
+        reader = csv.DictReader(io.StringIO(files[name].decode().lstrip("\ufeff"), newline=""))
+        reader.fieldnames = [each.strip().lower() for each in reader.fieldnames]
+        rows = list(reader)
         texts = {(row["text"].strip(), (row.get("title") or "").strip()) for row in rows}
         assert texts == set(collection.documents[["text", "title"]].itertuples(index=False, name=None))
         assert len(collection.queries) == len({asked for row in rows if (asked := (row.get("question") or "").strip())})

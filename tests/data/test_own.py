@@ -1,5 +1,6 @@
 """Corpora of one's own: what each form reads, and that what is broken is said with file and line, never lost."""
 
+import gzip
 import json
 import os
 import re
@@ -374,11 +375,42 @@ def test_a_table_with_questions_trains_and_tests(tmp_path):
     assert alone.documents["text"].tolist() == ["one text", "another"] and alone.queries.empty
 
 
+def test_columns_are_named_in_capitals_and_with_blanks_too(tmp_path):
+    (tmp_path / "t.csv").write_text("ID, Title ,TEXT,Question,note\n7,One,A text.,Why?,x\n")
+    collection = datasets.load(f"csv:{tmp_path / 't.csv'}")
+    assert collection.documents.loc["7"].to_dict() == {"text": "A text.", "title": "One"}
+    assert collection.queries["text"].tolist() == ["Why?"]
+
+
+@pytest.mark.parametrize("name", ["tab.tsv", "TAB.TSV", "tab.tsv.gz"])
+def test_tabs_part_a_table_that_says_so(tmp_path, name):
+    (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wb").write(b"id\ttext\n7\tOne, two.\n")
+    assert datasets.load(f"csv:{tmp_path / name}").documents["text"].to_dict() == {"7": "One, two."}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "problem"),
+    [
+        ('id\ttext\n\n1\t"Quoted\n2\tb\n3\tc"\n', 3, "a quote runs on to line 5: double it"),
+        ('id\ttext\n1\t"Quoted\n2"\tb\n', 2, "a quote runs on to line 3"),
+        ('id\ttext\n1\ta\n2\t"Quoted\n3\tc\n', 4, "it is no table .* begins below line 2"),
+    ],
+)
+def test_a_quote_that_takes_in_further_lines_is_named_with_its_first(tmp_path, content, line, problem):
+    (tmp_path / "t.tsv").write_text(content)
+    with pytest.raises(DataError, match=f"t.tsv, line {line}: {problem}"):
+        datasets.load(f"csv:{tmp_path / 't.tsv'}")
+
+
 @pytest.mark.parametrize(
     ("content", "line", "problem"),
     [
         ("title\nx\n", 1, "the columns are title, and must be different ones with `text`"),
         ("text,text\nx,y\n", 1, "the columns are text, text, and must be different"),
+        ("Text,text\nx,y\n", 1, "the columns are text, text, and must be different"),
+        ("text,questions\nx,y\n", 1, "the column `questions` is not read: call it `question`"),
+        ("text,context,titel\nx,y,z\n", 1, "the column `titel` is not read: call it `title`"),
+        ('id,text\n1,one\n2,two\n3,"three" 3\n', 4, "it is no table .* below line 3"),
         ("id,text\n1,one\n1,two\n", 3, "another text before"),
         ("id,text\n1,one\n2\n", 3, "not 2 columns"),
         ("id,text\n1,one,two\n", 2, "not 2 columns"),

@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -33,6 +34,9 @@ from retlib.data.datasets.catalogue import damaged
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
 LONGEST = 2**31 - 1  # letters of a field of a table
+COLUMNS = ("id", "title", "text", "question")  # what is read of a table
+# What opens or closes a block of code, and what stands behind it; between backticks stands code within a line.
+FENCE = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 HEADING = re.compile(r"#{1,6}\s+(.*)")
 # A target, and perhaps a title in quotes; what else stands in brackets is text.
 LINK = re.compile(r"""!?\[([^\[\]]*)\]\(\s*<?([^)\s>]+)>?(?:\s+(?:"[^"]*"|'[^']*'))?\s*\)""")
@@ -151,19 +155,29 @@ def _of_csv(name: str, place: str) -> Own:
 
 
 def _table(own: Own, path: Path) -> Collection:
-    """Rows with a `text`, perhaps an `id`, a `title`, and a `question` that the text answers."""
+    """Rows with a `text`, perhaps an `id`, a `title`, and a `question` that the text answers; in capitals or not."""
     csv.field_size_limit(LONGEST)
     entries = lines(own.name, path)
     source = (line.lstrip("\ufeff") if number == 1 else line for number, line in entries.numbered)
-    reader = csv.DictReader(source, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    tabs = path.name.lower().removesuffix(".gz").endswith(".tsv")
+    reader = csv.DictReader(source, delimiter="\t" if tabs else ",", strict=True)
     documents: dict[str, tuple[str, str]] = {}
     asked: list[tuple[str, str, str]] = []
     try:
-        named = reader.fieldnames or []
+        reader.fieldnames = named = [each.strip().lower() for each in reader.fieldnames or []]
         if named.count("text") != 1 or len({*named}) < len(named):
             told = ", ".join(named) or "nothing"
             raise entries.damaged(1, f"the columns are {told}, and must be different ones with `text` among them")
+        for each in named:
+            near = get_close_matches(each, [name for name in COLUMNS if name not in named], n=1, cutoff=0.8)
+            if near and each not in COLUMNS:
+                told = f"the column `{each}` is not read: call it `{near[0]}` if it is that, and else less like it"
+                raise entries.damaged(1, told)
         for row in reader:
+            ends = sum(each.count("\n") for each in row.values() if each)
+            if tabs and ends:
+                told = f"a quote runs on to line {reader.line_num}: double it, and put its field between quotes"
+                raise entries.damaged(reader.line_num - ends, told)
             try:
                 doc_id = _beir.checked_id(row.get("id") or text_id(row["text"] or ""))
             except ValueError as error:
@@ -178,7 +192,8 @@ def _table(own: Own, path: Path) -> Collection:
             if question := (row.get("question") or "").strip():
                 asked.append((text_id(question), question, doc_id))
     except csv.Error as error:
-        raise entries.damaged(reader.line_num, f"it is no table ({error})") from error
+        told = f"it is no table ({error}; the row begins below line {reader.line_num})"
+        raise entries.damaged(reader.reader.line_num, told) from error
     if not documents:
         raise entries.damaged(2, "there is no row")
     frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title"]).rename_axis("doc_id")
