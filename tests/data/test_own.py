@@ -326,6 +326,40 @@ def test_what_pages_leave_open_is_not_lost(tmp_path):
     assert found["code.md"].opening == 2 and found["code.md"].title == "Guide"
 
 
+def test_code_ends_where_its_own_mark_stands_alone(tmp_path):
+    pages = {
+        "line.md": "# A\n\n```pip install x```\n\n## Behind\n\nText.\n",
+        "other.md": "# B\n\n~~~ `code`\n```\n# no heading\n~~~ no end\n~~~~\n\n## Behind\n\nText.\n",
+        "long.md": "# C\n\n````\n```\n# no heading\n````\n\n## Behind\n\nText.\n",
+    }
+    for each in datasets.articles(f"folder:{write(tmp_path, pages)}"):
+        assert each.passages[-2:] == ("Behind", "Text."), each.name
+        assert not any(part.startswith(("no heading", "# no heading")) for part in each.passages)
+
+
+def test_links_to_folders_are_followed_and_never_in_circles(tmp_path, beir):
+    pages = write(tmp_path / "pages", {"deep/a.md": "One.", ".hidden/b.md": "Two."})
+    other = write(tmp_path / "other", {"c.md": "Three.", "in/d.md": "Four."})
+    for link, leads in {
+        "to": other,
+        "again": other,
+        "b": pages / "deep",
+        "up": tmp_path,
+        "c": pages / ".hidden",
+    }.items():
+        (pages / link).symlink_to(leads)
+    (other / "in" / "back").symlink_to(pages)
+    (other / "round").symlink_to(other / "in")
+    (pages / "nowhere").symlink_to(tmp_path / "nothing")
+    found = [each.name for each in datasets.articles(f"folder:{pages}")]
+    assert found == ["again/c.md", "again/in/d.md", "c/b.md", "deep/a.md"]  # each folder once
+    mine = Path(beir().removeprefix("beir:"))
+    whole = datasets.load(f"beir:{mine}").fingerprint
+    (mine / "qrels").rename(tmp_path / "judged")
+    (mine / "qrels").symlink_to(tmp_path / "judged")
+    assert datasets.load(f"beir:{mine}").fingerprint == whole
+
+
 def test_a_folder_is_a_collection_of_passages(folder):
     collection = datasets.load(folder)
     words = " ".join(collection.documents["text"])

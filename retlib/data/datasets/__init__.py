@@ -98,15 +98,16 @@ def readers(name: str) -> list[ModuleType]:
 def provenance(name: str) -> dict[str, str]:
     """What makes the articles called `name`, for addresses: what they are read from, and the reader.
 
-    Files with their checksums, packages with their versions, or the fingerprint of a collection, and `VERSION`; of a
+    Files with their checksums, packages with their versions, or the fingerprint of a collection, and a `VERSION`; of a
     source that is registered outside of this folder, the hash of its function.
     """
     module = reader(name)
     if not module.__name__.startswith(f"{__name__}."):
         return {"source": ARTICLES.source(name)}
+    if found := own.find(name):
+        return {"version": str(own.VERSION), **found.provenance}
     if module is own:
-        found = own.find(name)
-        return {"version": str(VERSION), **(found.provenance if found else {name: load(name).fingerprint})}
+        return {"version": str(VERSION), name: load(name).fingerprint}
     return {"version": str(VERSION), **getattr(module, "provenance", catalogue.provenance)(name)}
 
 

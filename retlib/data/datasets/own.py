@@ -31,6 +31,7 @@ from retlib.data.datasets._files import Entries, lines, zipped
 from retlib.data.datasets._tasks import article, text_id
 from retlib.data.datasets.catalogue import damaged
 
+VERSION = 2  # of what is made of files here: whoever changes what articles they yield raises it
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
 LONGEST = 2**31 - 1  # letters of a field of a table
@@ -106,13 +107,31 @@ def _path(name: str, place: str) -> Path:
     return path
 
 
+def _files(folder: Path) -> list[Path]:
+    """The files in a folder, in order, but for hidden ones; also behind links to folders.
+
+    Links may lead in circles: each folder is read once, by its own name before a link's, and none that this one is in.
+    """
+    found, seen, starts = [], {*folder.parents}, [folder]
+    for start in starts:
+        for place, folders, files in os.walk(start):
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            if (real := Path(place).resolve()) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            starts += [link for each in folders if (link := Path(place, each)).is_symlink()]  # which walk leaves out
+            found += [Path(place, each) for each in files if not each.startswith(".")]
+    return sorted(each for each in found if each.is_file())
+
+
 # --- BEIR, csv, ir-datasets ------------------------------------------------------------------------
 
 
 def _of_beir(name: str, place: str) -> Own:
     path = _path(name, place)
     if path.is_dir():
-        files = {each.relative_to(path).as_posix(): each for each in sorted(path.rglob("*")) if each.is_file()}
+        files = {each.relative_to(path).as_posix(): each for each in _files(path)}
 
         def read(file: str) -> Entries:
             return lines(name, path / file)
@@ -223,7 +242,7 @@ def collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collecti
 def _of_folder(name: str, place: str) -> Own:
     path = _path(name, place)
     require(path.is_dir(), f"{name}: {path} is no folder; another form is csv:<file>", DataError)
-    files = tuple(each for each in sorted(path.rglob("*")) if _is_page(each.relative_to(path)) and each.is_file())
+    files = tuple(each for each in _files(path) if each.suffix.lower() in PAGES)
     require(len(files) > 0, f"{name}: {path} has no file of {', '.join(PAGES)}", DataError)
     wrong = [ascii(each.name) for each in files if re.search("[\udc80-\udcff]", str(each))]
     require(not wrong, f"{name}: the names {', '.join(wrong)} are not UTF-8: rename these files", DataError)
@@ -244,11 +263,6 @@ def _of_folder(name: str, place: str) -> Own:
 
     own = Own(name, collection, articles, files)
     return own
-
-
-def _is_page(place: Path) -> bool:
-    """Whether a file is read; what is hidden is not."""
-    return place.suffix.lower() in PAGES and not any(part.startswith(".") for part in place.parts)
 
 
 def _pages(name: str, path: Path, place: str, known: set[str]) -> Iterator[Article]:
@@ -298,9 +312,13 @@ def _marked(text: str, markdown: bool) -> tuple[str, list[list[str]], list[str]]
 
     A heading is the first paragraph of its section, unless it is the title.
     """
-    title, sections, links, fenced = "", [""], [], False
+    title, sections, links, fenced = "", [""], [], ""
     for line in text.splitlines():
-        fenced ^= markdown and line.lstrip().startswith(("```", "~~~"))
+        fence = FENCE.match(line) if markdown else None
+        if fence and not fenced:
+            fenced = fence[1]
+        elif fence and fence[1].startswith(fenced) and not fence[2].strip():
+            fenced = ""
         heading = HEADING.match(line) if markdown and not fenced else None
         if heading:
             words = _heading(heading[1])
