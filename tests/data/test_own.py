@@ -15,6 +15,7 @@ import pytest
 from retlib.core.errors import DataError, RetlibError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles
+from retlib.data.collection import Collection
 from retlib.data.datasets import _beir, own
 from retlib.studies.experiment import articles_name, collection_name, text_name
 
@@ -460,6 +461,12 @@ def test_a_broken_table_is_named_with_its_line(tmp_path, content, line, problem)
     with pytest.raises(DataError, match=problem) as error:
         datasets.load(f"csv:{path}")
     assert f"{path}, line {line}" in str(error.value)
+
+
+def test_a_collection_without_titles_is_articles_named_by_their_ids():
+    untitled = Collection("x", pd.DataFrame({"text": ["One.\n\nTwo."]}, index=["d1"]), *_beir.unasked())
+    (found,) = own.collected("x", (), lambda _: untitled).articles()
+    assert (found.name, found.title, found.passages) == ("d1", "d1", ("One.", "Two."))
 
 
 # --- names -----------------------------------------------------------------------------------------

@@ -229,8 +229,9 @@ def collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collecti
     """A corpus whose articles are its documents."""
 
     def articles() -> Iterator[Article]:
-        for doc_id, text, *title in own.collection().documents[["text", "title"]].itertuples():
-            yield article(doc_id, title[0] or doc_id, [_paragraphs(text)])
+        documents = own.collection().documents.reindex(columns=["text", "title"], fill_value="")
+        for doc_id, text, title in documents.itertuples():
+            yield article(doc_id, title or doc_id, [_paragraphs(text)])
 
     own = Own(name, lambda: make(own), articles, files)
     return own
