@@ -13,8 +13,9 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import infer_dtype
 
-from retlib.core.errors import DataError, SettingError, require
+from retlib.core.errors import DataError, require, require_one_of
 
 SPLITS = ("train", "dev", "test")
 
@@ -96,7 +97,8 @@ class Collection:
     Raises
     ------
     DataError
-        If an id is repeated, or a frame names an id, split or column that is not there.
+        If an id is repeated, a frame names an id, split or column that is not there, an id or text is no str, or a
+        relevance no int.
 
     Notes
     -----
@@ -117,8 +119,12 @@ class Collection:
             frame = getattr(self, frame_name)
             missing = [] if frame is None else [column for column in columns if column not in frame]
             self._check(not missing, f"{frame_name} lacks the column(s) {missing}")
+        self._check_each("qrels.relevance", self.qrels["relevance"], "integer", "int")
         for frame_name in ("documents", "queries"):
-            index = getattr(self, frame_name).index
+            frame = getattr(self, frame_name)
+            index = frame.index
+            self._check_each(f"{frame_name}: ids", index, "string", "str")
+            self._check_each(f"{frame_name}.text", frame["text"], "string", "str")
             repeated = index[index.duplicated()]
             self._check(len(repeated) == 0, f"{frame_name}: id {repeated[:1].tolist()} is repeated")
         self._check_known("qrels", "query_id", self.queries.index)
@@ -136,6 +142,12 @@ class Collection:
 
     def _check(self, condition: bool, message: str) -> None:
         require(condition, f"collection {self.name!r}: {message}", DataError)
+
+    def _check_each(self, what: str, values: pd.Series | pd.Index, kind: str, told: str) -> None:
+        # Where values are no objects the dtype tells the kind at once, but not what is missing.
+        if len(values) and (infer_dtype(values, skipna=False) != kind or values.hasnans):
+            wrong = next((each for each in values if infer_dtype([each], skipna=False) != kind), values.dtype)
+            self._check(False, f"{what} must be {told} throughout, and {wrong!r} is not")
 
     def _check_known(self, frame_name: str, column: str, index: pd.Index) -> None:
         values = getattr(self, frame_name)[column]
@@ -167,8 +179,7 @@ class Collection:
 
     def split(self, name: str) -> pd.DataFrame:
         """The queries of one split: train, dev or test."""
-        if name not in SPLITS:
-            raise SettingError(f"split = {name!r} is not known. Valid: {', '.join(SPLITS)}.")
+        require_one_of("split", name, SPLITS)
         return self.queries[self.queries["split"] == name]
 
     def judgments(self, split: str) -> pd.DataFrame:

@@ -104,11 +104,8 @@ def reported_values(paper: str, artefact: str, data_set: str, rows: Mapping[str,
     """
     table = reported(paper, artefact)
     values = table[table["dataset"] == data_set].set_index("row")["value"]
-    missing = sorted(set(rows.values()) - set(values.index))
-    if missing:
-        raise DataError(
-            f"{paper} {artefact} has no row {missing[0]!r} for {data_set}. It has: {', '.join(values.index)}"
-        )
+    for row in rows.values():
+        require_one_of(f"row of {paper} {artefact} for {data_set}", row, values.index)
     return {system: float(values[row]) for system, row in rows.items() if values[row] != ""}
 
 

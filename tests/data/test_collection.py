@@ -423,6 +423,18 @@ def test_other_content_has_another_fingerprint(change):
         (lambda c: {"pairs": c.pairs.assign(split="exam")}, "pairs: unknown split .*exam"),
         (lambda c: {"pairs": c.pairs.assign(left="ghost")}, "pairs.left names unknown ids .*ghost"),
         (lambda c: {"qrels": pd.concat([c.qrels, c.qrels.iloc[:1]])}, "qrels: .* is judged twice"),
+        (
+            lambda c: {"documents": c.documents.set_axis(range(12))},
+            "documents: ids must be str throughout, and 0 is not",
+        ),
+        (lambda c: {"queries": c.queries.rename({"i00": 5})}, "queries: ids must be str throughout, and 5 is not"),
+        (
+            lambda c: {"documents": c.documents.replace({"text": {"text of i00": None}})},
+            "documents.text must be str .* not",
+        ),
+        (lambda c: {"queries": c.queries.assign(text=7)}, "queries.text must be str throughout, and 7 is not"),
+        (lambda c: {"qrels": c.qrels.assign(relevance=1.0)}, "qrels.relevance must be int throughout, and 1.0 is not"),
+        (lambda c: {"qrels": c.qrels.assign(relevance=float("nan"))}, "qrels.relevance must be int .*, and nan is not"),
     ],
 )
 def test_an_inconsistent_collection_is_refused(change, message):
@@ -438,7 +450,7 @@ def test_splits_and_labels_are_selected():
     assert task.split("train").index.tolist() == ["a", "b", "c"]
     assert len(task.judgments("train")) == 9 and len(task.judgments("test")) == 0
     assert [len(task.labelled("train", label)) for label in (1, 0, None)] == [2, 1, 3]
-    with pytest.raises(SettingError, match="'exam' is not known. Valid: train, dev, test"):
+    with pytest.raises(SettingError, match="split = 'exam' is not known. .*Valid: dev, test, train"):
         task.split("exam")
     with pytest.raises(DataError, match="no labelled pairs"):
         replace(task, pairs=None).labelled("train")

@@ -15,7 +15,7 @@ import yaml
 from scipy import stats
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import SettingError
 from retlib.data import datasets
 from retlib.evaluation import results
 from retlib.evaluation.measures import compare
@@ -1209,7 +1209,7 @@ def test_the_papers_numbers_are_at_hand():
 
 @pytest.mark.parametrize(("data_set", "row"), [("AskUbuntu", "BM52"), ("Nowhere", "Okapi BM25")])
 def test_a_number_that_a_paper_does_not_give_is_named(data_set, row):
-    with pytest.raises(DataError, match=f"gillick2018 table-2 has no row {row!r} for {data_set}"):
+    with pytest.raises(SettingError, match=f"row of gillick2018 table-2 for {data_set} = {row!r} is not known"):
         claims.reported_values("gillick2018", "table-2", data_set, {"BM25": row})
 
 
