@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from retlib.core import runtime
+from retlib.core import registry, runtime
 from retlib.workflow import imports, notebooks, processes
 
 if processes.MARK in os.environ:
@@ -45,10 +45,6 @@ def code(name):
     return imports.closure(PLANS[name].page.notebook, ROOT, PLANS[name].parameters)
 
 
-def plugins():
-    return [path for path in os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep) if path]
-
-
 def recorded(name):
     parameters = PLANS[name].parameters
     read = [f"{parameters['profile']}/{name}"] if parameters.get("source") == "reference" else []
@@ -73,7 +69,7 @@ rule notebook:
     input:
         notebook=lambda wildcards: str(PLANS[wildcards.name].page.notebook),
         code=lambda wildcards: code(wildcards.name),
-        plugins=plugins(),
+        plugins=registry.plugins(),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
         papers=sorted((ROOT / "data" / "papers").glob("*.*")),

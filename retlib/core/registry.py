@@ -1,8 +1,9 @@
 """Registries: what chapters name (losses, negatives, tasks, encoders), wherever it is defined.
 
 A thing is registered by a decorator: in the package, in a notebook's cell, or in a file that ``RETLIB_PLUGINS`` names
-(several with the system's path separator between). From then on its name is valid wherever a chapter, the command
-line or a sweep takes one, and its source takes part in the address of all that is trained with it.
+(several with the system's path separator between; a path that is not absolute begins in the project's folder, wherever
+a notebook runs). From then on its name is valid wherever a chapter, the command line or a sweep takes one, and its
+source takes part in the address of all that is trained with it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+from retlib.core import runtime
 from retlib.core.errors import SettingError, require_one_of
 
 # Values that are part of what a function computes when it reads them from outside.
@@ -105,6 +107,12 @@ def _identity(thing: Any) -> tuple[str, str]:
 # --- plugins ---------------------------------------------------------------------------------------
 
 
+def plugins() -> list[Path]:
+    """The files that ``RETLIB_PLUGINS`` names."""
+    named = filter(None, os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep))
+    return [(runtime.root() / Path(path).expanduser()).resolve() for path in named]
+
+
 @functools.cache
 def load_plugins() -> None:
     """Import the files that ``RETLIB_PLUGINS`` names, once.
@@ -114,10 +122,9 @@ def load_plugins() -> None:
     SettingError
         If there is no such file.
     """
-    for path in filter(None, os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep)):
-        file = Path(path).resolve()
+    for file in plugins():
         if not file.is_file():
-            raise SettingError(f"RETLIB_PLUGINS names {path}, which is no file: {file}.")
+            raise SettingError(f"RETLIB_PLUGINS names {file}, which is no file.")
         name = f"plugin_{file.stem}"
         if name in sys.modules and Path(sys.modules[name].__file__) != file:  # of another folder
             name = f"{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"

@@ -105,6 +105,15 @@ def test_a_missing_plugin_is_named(monkeypatch, tmp_path):
     registry.load_plugins.cache_clear()
 
 
+def test_a_plugin_s_place_begins_in_the_project_s_folder(plugin, monkeypatch, tmp_path):
+    plugin("VALUE = 1")
+    monkeypatch.setenv("RETLIB_PLUGINS", "mine.py")
+    monkeypatch.setattr(registry.runtime, "root", lambda: tmp_path)
+    monkeypatch.chdir("/")
+    registry.load_plugins.cache_clear()
+    registry.load_plugins()  # where the notebook runs there is no such file
+
+
 def test_a_name_is_one_thing_s():
     found = Registry("loss")
 

@@ -100,6 +100,12 @@ def test_a_parameter_reruns_what_depends_on_it(book):
     assert run(book)[0] == {A, B}
 
 
+def test_a_plug_in_is_looked_for_in_the_project_s_folder(book, monkeypatch):
+    (book / "mine.py").write_text("")
+    monkeypatch.setenv("RETLIB_PLUGINS", "mine.py")
+    assert run(book, "--dry-run")[0] == set()
+
+
 def test_lost_copies_are_made_again_some_of_them_if_asked_for_with_those_that_they_need(book):
     """And the pages stay as they are."""
     before, page = toybook.copies(book), index(book).stat()
