@@ -2,8 +2,8 @@
 
 `make book` is the way in; `snakemake --cores 2 --config profile=quick` at the root works
 too, and takes Snakemake's other options, an executor for a cluster among them. A notebook
-is stale when it, a module that it imports or that reads its data, a plug-in, a file of
-data/papers, a pinned version or one of its parameters has changed.
+is stale when it, a module that it imports or that reads its data, a plug-in, a file of a
+corpus of one's own, one of data/papers, a pinned version or one of its parameters has changed.
 """
 
 import json
@@ -72,6 +72,7 @@ rule notebook:
         plugins=registry.plugins(),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
+        corpora=lambda wildcards: imports.corpora(PLANS[wildcards.name].parameters),
         papers=sorted((ROOT / "data" / "papers").glob("*.*")),
         versions=f"{ROOT}/constraints.txt",
     output:

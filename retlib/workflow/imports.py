@@ -1,4 +1,4 @@
-"""Which files of this package a notebook or a module depends on, read from its source.
+"""Which files a notebook or a module depends on: of this package, read from its source, and of a reader's own corpora.
 
 The batch run reruns a notebook when one of these files changes, and leaves it alone when
 another one does.
@@ -7,14 +7,13 @@ another one does.
 from __future__ import annotations
 
 import ast
-import json
-import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from retlib.core.errors import DataError
+from retlib.core.errors import DataError, RetlibError
 from retlib.core.notebook_files import cells, source
 
 PACKAGE = "retlib"
@@ -55,8 +54,33 @@ def _readers(parameters: Mapping[str, Any]) -> Iterator[Path]:
     if parameters:
         from retlib.data import datasets
 
-        for name in re.findall('"(.*?)"', json.dumps(parameters)):
+        for name in _texts(parameters):
             yield from (Path(module.__file__) for module in datasets.readers(name))
+
+
+def corpora(parameters: Mapping[str, Any]) -> list[Path]:
+    """The files of the corpora of one's own that parameters name, at whatever depth.
+
+    Of one that cannot be found there are none: what is wrong the notebook says, and others run.
+    """
+    from retlib.data.datasets import own
+
+    found: set[Path] = set()
+    for name in _texts(parameters):
+        form, colon, _ = name.partition(":")
+        if colon and form in own.FORMS:
+            with suppress(RetlibError):
+                found |= {*own.find(name).files}
+    return sorted(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings in parameters, names of entries among them, at whatever depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.items() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
 
 
 def _trees(path: Path) -> Iterator[ast.Module]:

@@ -130,6 +130,14 @@ def test_a_damaged_copy_is_made_again(book):
     assert toybook.printed(copy) == "toy [0] run\n"
 
 
+def test_a_corpus_of_one_s_own_reruns_what_names_it(book):
+    (book / "mine.csv").write_text("text\nfirst\n")
+    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"data": "csv:mine.csv"}}})
+    assert C in run(book)[0]
+    (book / "mine.csv").write_text("text\nsecond\n")
+    assert run(book)[0] == {C}
+
+
 def test_a_failure_stops_its_dependants_only_and_is_named(book):
     """With other seeds, so that all three are stale."""
     toybook.set_profile(book, "toy", {A: {"parameters": {"fail": True}}, B: {"after": [A]}})

@@ -7,7 +7,7 @@ import pytest
 
 from retlib.core import runtime
 from retlib.core.errors import DataError
-from retlib.workflow.imports import closure
+from retlib.workflow.imports import closure, corpora
 
 MODULES = {
     "__init__.py": '"""A package."""',
@@ -106,3 +106,15 @@ def test_a_data_set_counts_where_parameters_name_it(parameters, expected):
     readers = {path.stem for path in closure(knows_all, root, parameters) if path.parent.name == "datasets"}
     assert readers >= expected
     assert not readers & ({"quora", "nfcorpus", "wikispeedia", "squad", "irds", "pydocs"} - expected)
+
+
+def test_the_files_of_corpora_count_where_parameters_name_them(tmp_path):
+    for name in ("a.md", "é.csv", "other.csv"):
+        (tmp_path / name).write_text("text\nx\n")
+    (tmp_path / "beir").mkdir()
+    (tmp_path / "beir" / "corpus.jsonl").write_text("")
+    named = {"corpora": [f"folder:{tmp_path}"], "of": {f"csv:{tmp_path / 'é.csv'}": f"beir:{tmp_path / 'beir'}"}}
+    found = {path.relative_to(tmp_path).as_posix() for path in corpora({"steps": 3, **named})}
+    assert found == {"a.md", "é.csv", "beir/corpus.jsonl"}
+    # What is no corpus, or none that is there, is the notebook's to refuse.
+    assert corpora({"a": "csv: one of these", "b": "csv", "c": [f"beir:{tmp_path / 'none'}", "csv:", "x:y"]}) == []
