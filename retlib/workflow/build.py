@@ -187,8 +187,9 @@ def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start:
         elif causes:
             lines += [f"{name} was not run: it comes after {', '.join(sorted(causes))}."]
     if not failed:
-        by_pages = pages and all(path.exists() for path in copies.values())
-        log = folder / "logs" / ("pages.log" if by_pages else "snakemake.log")
+        log = folder / "logs" / "pages.log"
+        if not log.exists() or log.stat().st_mtime < start:  # it came to none of the pages
+            log = log.with_name("snakemake.log")
         lines += [*_troubles(log), f"The whole log is {log}"]
     lines += ["The book was not built anew."] if pages else []
     return "\n".join([*lines, "Mend it and run again: what is done is not repeated."])
@@ -196,5 +197,7 @@ def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start:
 
 def _troubles(log: Path) -> list[str]:
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
-    return [line for line in lines if re.search("WARNING|ERROR|Error|Exception", line)][:20] or lines[-20:]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    # Behind a colon, what the trouble is stands on the line below.
+    found = re.findall(r"^.*(?:WARNING|ERROR|Error|Exception).*(?:(?<=:)\n.*)?", text, re.MULTILINE)
+    return found[:20] or text.splitlines()[-20:]

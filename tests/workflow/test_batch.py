@@ -180,6 +180,12 @@ def test_wrong_settings_are_refused(book, arguments, message):
     assert code == 2 and message in said and "Traceback" not in said
 
 
+def test_what_stops_snakemake_is_said(book, monkeypatch):
+    monkeypatch.setenv("RETLIB_THREADS", "none")
+    code, said = toybook.build(book)
+    assert code == 1 and "RETLIB_THREADS = 'none' is not a positive whole number" in said
+
+
 def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for folder in ("logs", "running", "notebooks"):
