@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
@@ -61,14 +59,8 @@ def _made(articles: Articles) -> tuple[WordPiece, Corpus]:
         wordpiece.save(folder / "vocab.txt")
         Corpus.build(_read(name, "articles"), wordpiece, text.quick_sentences).save(folder / "corpus")
 
-    folder = cache.artefact("corpus", VERSION, {"tokens": articles.vocabulary, **_address(name)}, make)
+    folder = cache.artefact("corpus", VERSION, {"tokens": articles.vocabulary, **datasets.provenance(name)}, make)
     return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus")
-
-
-def _address(name: str) -> dict[str, str]:
-    """What a source of articles is read from, and how."""
-    reader = sha256(inspect.getsource(datasets.reader(name)).encode()).hexdigest()
-    return {"source": name, "reader": reader, **datasets.provenance(name)}
 
 
 def _read(name: str, label: str) -> Iterator[Article]:
@@ -108,7 +100,7 @@ class OutOfTarget:
 @lru_cache(maxsize=4)
 def _out_of_target(name: str, targets: tuple[str, ...]) -> pd.DataFrame:
     collections = [datasets.load(target) for target in targets]
-    settings = {**_address(name), "targets": [collection.fingerprint for collection in collections]}
+    settings = {**datasets.provenance(name), "targets": [collection.fingerprint for collection in collections]}
 
     def make(folder: Path) -> None:
         found = passages.passages(_read(name, "passages"))

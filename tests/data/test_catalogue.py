@@ -1,17 +1,21 @@
 """The catalogue, and fetching from a server on this machine; no test leaves it."""
 
 import hashlib
+import linecache
 import re
 import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 
 import pytest
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
+from retlib.data.articles import Articles
+from retlib.data.collection import Article
 from retlib.data.datasets import catalogue
 from retlib.data.datasets.catalogue import Entry, File, Variant
 
@@ -197,6 +201,14 @@ def test_articles_of_a_cell_are_known_by_their_source(registries, tmp_path):
         found.append(datasets.provenance("mine"))
         del sys.modules[path.stem]
     assert found[0] != found[1]
+
+
+def test_articles_of_a_cell_can_be_tokenized(registries, own_build, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # of a kernel, which is no file
+    text = "@articles('mine')\ndef pages():\n    yield Article('a', 'A', ('one two three',), 1)\n"
+    monkeypatch.setitem(linecache.cache, "<cell>", (len(text), None, text.splitlines(keepends=True), "<cell>"))
+    cell(compile(text, "<cell>", "exec"), articles=datasets.register_articles, Article=Article)
+    assert Articles("mine", 60).corpus.names == ["a"]
 
 
 # Finding files and saying what they are.

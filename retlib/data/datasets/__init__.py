@@ -18,10 +18,12 @@ collection are articles, too, where nothing else is registered under its name.
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from hashlib import sha256
 from importlib import import_module
 from types import ModuleType
 
@@ -84,11 +86,6 @@ def articles(name: str) -> Iterator[Article]:
     return ARTICLES.get(name)()
 
 
-def reader(name: str) -> ModuleType:
-    """The module that reads the articles called `name`."""
-    return sys.modules[ARTICLES.get(name).__module__]
-
-
 def readers(name: str) -> list[ModuleType]:
     """The modules that register a collection, a text or articles called `name`; none where nothing is called so."""
     known = [registry.get(name) for registry in (COLLECTIONS, TEXTS, ARTICLES) if name in registry.names()]
@@ -98,17 +95,19 @@ def readers(name: str) -> list[ModuleType]:
 def provenance(name: str) -> dict[str, str]:
     """What makes the articles called `name`, for addresses: what they are read from, and the reader.
 
-    Files with their checksums, packages with their versions, or the fingerprint of a collection, and a `VERSION`; of a
-    source that is registered outside of this folder, the hash of its function.
+    Files with their checksums, packages with their versions, or the fingerprint of a collection, and of the reader the
+    hash of its module and `VERSION`; of a source that is registered outside of this folder, the hash of its function.
     """
-    module = reader(name)
+    module = sys.modules[ARTICLES.get(name).__module__]
     if not module.__name__.startswith(f"{__name__}."):
         return {"source": ARTICLES.source(name)}
-    if found := own.find(name):
-        return {"version": str(own.VERSION), **found.provenance}
+    reader = sha256(inspect.getsource(module).encode()).hexdigest()
     if module is own:
-        return {"version": str(VERSION), name: load(name).fingerprint}
-    return {"version": str(VERSION), **getattr(module, "provenance", catalogue.provenance)(name)}
+        found = own.find(name)
+        read = found.provenance if found else {name: load(name).fingerprint}
+    else:
+        read = getattr(module, "provenance", catalogue.provenance)(name)
+    return {"source": name, "reader": reader, "version": str(VERSION), **read}
 
 
 for _module in pkgutil.iter_modules(__path__):

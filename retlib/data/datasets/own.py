@@ -31,7 +31,6 @@ from retlib.data.datasets._files import Entries, lines, zipped
 from retlib.data.datasets._tasks import article, text_id
 from retlib.data.datasets.catalogue import damaged
 
-VERSION = 2  # of what is made of files here: whoever changes what articles they yield raises it
 # What is read of a folder.
 PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
 LONGEST = 2**31 - 1  # letters of a field of a table
