@@ -110,7 +110,7 @@ def _identity(thing: Any) -> tuple[str, str]:
 def plugins() -> list[Path]:
     """The files that ``RETLIB_PLUGINS`` names."""
     named = filter(None, os.environ.get("RETLIB_PLUGINS", "").split(os.pathsep))
-    return [(runtime.root() / Path(path).expanduser()).resolve() for path in named]
+    return [(runtime.root() / path).resolve() for path in named]
 
 
 @functools.cache

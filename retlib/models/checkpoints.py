@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from retlib.core import runtime
 from retlib.core.errors import DataError, require
 
 CONFIG, WEIGHTS, SIDES = "config.json", "model.safetensors", ("query", "document")
@@ -26,6 +27,8 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 @lru_cache
 def folder(name: str) -> Path:
     """Where a checkpoint lies: a folder; an installed package that carries one in its folder `model`; or a hub name.
+
+    A folder that is not absolute begins in the project's, wherever a notebook or a command runs.
 
     Parameters
     ----------
@@ -50,8 +53,8 @@ def folder(name: str) -> Path:
 
 def at_hand(name: str) -> Path | None:
     """Where a checkpoint lies on this machine, which is not asked for elsewhere."""
-    if name and Path(name).is_dir():
-        return Path(name).resolve()
+    if name and (runtime.root() / name).is_dir():
+        return (runtime.root() / name).resolve()
     module = name.replace("-", "_")
     package = find_spec(module) if module.isidentifier() else None
     places = [Path(place) / "model" for place in (package and package.submodule_search_locations) or ()]

@@ -189,17 +189,17 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     Returns
     -------
     Path
-        Of the folder, from the one in which the build folder is: a page has no path of this machine.
+        Of the folder, as `--system` takes it: from the project's, and absolute where it lies outside of that.
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
     shown = Path(whole).name if ":" in whole else whole  # a card is passed on, and a path is this machine's
     slug = f"{re.sub(r'[^a-z0-9]+', '-', shown.lower()).strip('-')}-{key(whole)[:6]}"
     folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
-    settings = json.loads(json.dumps(system.settings, default=str).replace(whole, shown))
+    settings = json.loads(json.dumps(system.settings, default=str, ensure_ascii=False).replace(whole, shown))
     export(retriever, folder, Card(f"{name}, {shown}", settings, [shown, *others] if system.stages else [], results))
     found = indexed(retriever, retriever.reads(judge.test), system.index, system.search)
     index.export(found, folder / "index", judge.test.documents.index)
     _beir.write(corpus.asked, folder / "questions")
     runs.write_trec(system.run(judge, seed), folder / "run.txt", "retlib")
     runs.write_qrels(judge.test.judgments("test"), folder / "qrels.txt")
-    return folder.relative_to(runtime.build_dir().parent)
+    return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder

@@ -163,6 +163,13 @@ def test_a_package_carries_one(tmp_path, monkeypatch):
     assert checkpoints.digest("some-encoder") == checkpoints.digest(str(package / "model"))
 
 
+def test_a_folder_s_place_begins_in_the_project_s(tmp_path, monkeypatch):
+    saved(tmp_path / "mine")
+    monkeypatch.setattr(checkpoints.runtime, "root", lambda: tmp_path)
+    monkeypatch.chdir("/")
+    assert checkpoints.folder("mine") == tmp_path / "mine"
+
+
 @pytest.mark.parametrize("name", ["json", "nobody/nothing", "no-such-encoder"])
 def test_what_is_nowhere_is_named_with_the_ways_to_have_it(name):
     with pytest.raises(DataError, match=rf"no BERT checkpoint '{name}'.*\[checkpoint\]"):

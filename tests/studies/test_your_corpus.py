@@ -8,8 +8,10 @@ import pytest
 
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
+from retlib.models import checkpoints
 from retlib.report import own_corpus, tables
 from retlib.report.own_corpus import BEST, NEAR, TAUGHT, UNKNOWN
+from retlib.studies import your_corpus
 
 NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
 SMALL = {
@@ -108,6 +110,25 @@ def test_a_corpus_of_every_shape_goes_through_without_an_edit(tmp_path, shape):
     best = 0 if names["judges"].iloc[0] else 1
     assert len(advice) == 0 or list(advice["advice"]).count(BEST) == best
     assert len(names["experiment"].results.rows) > 0
+
+
+@pytest.mark.slow
+def test_where_a_retriever_is_saved_is_told_from_the_project_s_folder_and_on_its_card_not_at_all(
+    own_build, tmp_path, monkeypatch
+):
+    name = SHAPES["one question"](tmp_path / "dépôt" / "corpus")
+    names = ran(corpora=[name], **SMALL | {"reranker_steps": 0})
+    corpus, (dense, _) = names["corpus"], names["encoders"][name]
+    chosen = list(dense)[-1]
+    outside = your_corpus.save(corpus, chosen, dense[chosen], 0, [], pd.DataFrame())
+    (tmp_path / "data").symlink_to(runtime.root() / "data")
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.chdir("/")
+    folder = your_corpus.save(corpus, chosen, dense[chosen], 0, [], pd.DataFrame())
+    assert folder.parent.as_posix() == "build/retrievers" and outside == tmp_path / folder
+    assert checkpoints.at_hand(str(folder)) == tmp_path / folder
+    card = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
+    assert "corpus" in card and str(tmp_path) not in card
 
 
 # --- advice ----------------------------------------------------------------------------------------
