@@ -172,10 +172,10 @@ def agreement(table: pd.DataFrame) -> str:
     Parameters
     ----------
     table : DataFrame
-        As `judgements` returns it.
+        As `judgements` returns it; systems that labels taught do not count.
     """
     said = []
-    for start, mine in table.groupby("start"):
+    for start, mine in table[~table[TAUGHT].astype(bool)].groupby("start"):
         sides = (f"by {GENERATED}", "by labels")
         generated, labels = (mine.pivot_table(index="corpus", columns="system", values=side) for side in sides)
         if len(labels) > 2:

@@ -208,11 +208,13 @@ def test_other_corpora_are_those_of_systems_that_begin_alike():
 
 def test_it_is_said_how_generated_questions_and_labels_go_together():
     labels, generated = [1.0, 3.0, 2.0], [10.0, 30.0, 20.0]
-    table = pd.DataFrame({"start": "", "corpus": list("abc"), "system": "s", "by labels": labels})
+    table = pd.DataFrame({"start": "", "corpus": list("abc"), "system": "s", "by labels": labels, TAUGHT: False})
     table["by generated questions"] = generated
     said = own_corpus.agreement(table)
     assert "From random weights, over 3 corpora" in said and "correlate by 1.00 to 1.00" in said
     assert "differs by 1.0 points" in said and "the error of the first by 9.0." in said
+    taught = table.assign(**{TAUGHT: True, "by labels": 70.0})  # these are other systems than where labels are hidden
+    assert own_corpus.agreement(pd.concat([table, taught[:1]])) == said
     assert own_corpus.agreement(table[:2]) == ""
     assert "From x, over 3" in own_corpus.agreement(pd.concat([table[:2], table.assign(start="x")]))
 
