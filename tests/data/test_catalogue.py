@@ -1,5 +1,6 @@
 """The catalogue, and fetching from a server on this machine; no test leaves it."""
 
+import doctest
 import hashlib
 import linecache
 import re
@@ -170,6 +171,16 @@ def test_a_new_data_set_is_registered_by_a_decorator(registries):
     assert "mine" in datasets.names() and "my-text" in datasets.text_names()
     assert datasets.load("mine") is datasets.load("mine")  # kept, so made once
     assert list(datasets.text("my-text")) == ["One sentence."]
+
+
+def test_the_example_of_a_data_set_runs_as_it_stands(registries, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "documents.csv").write_text("doc_id,text\n1,a text\n")
+    (tmp_path / "queries.csv").write_text("query_id,text,split\n1,a question,test\n")
+    (tmp_path / "qrels.csv").write_text("query_id,doc_id,relevance\n1,1,1\n")
+    lines = doctest.DocTestParser().get_examples(datasets.__doc__)
+    exec("".join(line.source for line in lines), {"__name__": "__main__"})
+    assert len(datasets.load("my-corpus").relevant("test")) == 1
 
 
 def test_a_cell_that_runs_again_replaces_its_data_set(registries):

@@ -2,12 +2,18 @@
 
 A new source is a function without arguments under a decorator:
 
+>>> import pandas as pd
+>>> from retlib.data.collection import Collection
+>>> from retlib.data.datasets import register
+>>>
 >>> @register("my-corpus")
 ... def load_my_corpus() -> Collection:
-...     rows = fields("my-corpus", "my-corpus/pairs.tsv", 3)
-...     ...
+...     documents = pd.read_csv("documents.csv", dtype=str, index_col="doc_id")
+...     queries = pd.read_csv("queries.csv", dtype=str, index_col="query_id")
+...     qrels = pd.read_csv("qrels.csv", dtype={"query_id": str, "doc_id": str})
+...     return Collection("my-corpus", documents, queries, qrels)
 
-and, when it is read from files, an entry in `data/catalogue.yaml` that says where they come from.
+In this folder, what is read from files has an entry in `data/catalogue.yaml`, too, that says where they come from.
 From then on its name is valid wherever a collection is named; a cell that runs again replaces it.
 Bulk text without queries (for word vectors, pre-training, distractors) registers with
 `register_text` a function that yields one sentence at a time; pages with sections and hyperlinks
