@@ -233,6 +233,20 @@ def test_locate_prefers_the_named_folder_to_the_cache(folders, known):
         assert catalogue.locate("toy", "toy/a.tsv") == folder / "toy" / "a.tsv"
 
 
+def test_a_named_folder_that_is_not_there_is_an_error(folders, known, monkeypatch):
+    """A relative one begins in the project's folder; none is named by an empty string."""
+    known(File("toy/a.tsv", "http://example.org/a.tsv"))
+    data, cache = folders
+    monkeypatch.setattr(catalogue.runtime, "root", lambda: data.parent)
+    monkeypatch.setenv("RETLIB_DATA", "data")
+    assert catalogue.data_folders() == folders
+    monkeypatch.setenv("RETLIB_DATA", "date")
+    with pytest.raises(SettingError, match=f"RETLIB_DATA names {data.parent}/date, which is no folder"):
+        catalogue.locate("toy", "toy/a.tsv")
+    monkeypatch.setenv("RETLIB_DATA", "")
+    assert catalogue.data_folders() == (cache,)
+
+
 def test_a_missing_file_names_folders_address_and_command(folders, known):
     known(File("toy/a.tsv", "http://example.org/a.tsv"), File("toy/b.tsv"), how="Ask the authors.")
     with pytest.raises(DataError) as error:

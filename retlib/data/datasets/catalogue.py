@@ -132,9 +132,19 @@ def _entry(dataset: str) -> Entry:
 
 
 def data_folders() -> tuple[Path, ...]:
-    """The folders in which files are looked for, in order: `$RETLIB_DATA`, then the cache."""
-    own = os.environ.get("RETLIB_DATA")
-    return (*([Path(own).expanduser().resolve()] if own else []), runtime.cache_dir() / "data")
+    """The folders in which files are looked for, in order: `$RETLIB_DATA`, if it is not empty, then the cache.
+
+    Raises
+    ------
+    SettingError
+        If `$RETLIB_DATA` names no folder.
+    """
+    own, last = os.environ.get("RETLIB_DATA"), runtime.cache_dir() / "data"
+    if not own:
+        return (last,)
+    folder = (runtime.root() / Path(own).expanduser()).resolve()
+    require(folder.is_dir(), f"RETLIB_DATA names {folder}, which is no folder: make it, name another, or unset it")
+    return folder, last
 
 
 def _find(file: File) -> Path | None:
