@@ -22,8 +22,9 @@ from retlib.data.text import TokenTable, Vocabulary, words
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
 
-# Of word2vec: words to each side, random words for each observed one, and how often a word must occur.
-WINDOW, NEGATIVES, MIN_COUNT = 5, 5, 2
+# Of word2vec: numbers of a vector (as in the paper), words to each side, random words for each observed one, and how
+# often a word must occur.
+DIMENSION, WINDOW, NEGATIVES, MIN_COUNT = 300, 5, 5, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class WordVectors:
         (folder / "words.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def train(texts: Iterable[str], seed: int = 0, *, dimension: int = 300, epochs: int = 5) -> WordVectors:
+def train(texts: Iterable[str], seed: int = 0, *, epochs: int = 5) -> WordVectors:
     """Train word2vec (Mikolov et al. 2013) with gensim on one thread: equal input, equal bits.
 
     Parameters
@@ -59,8 +60,6 @@ def train(texts: Iterable[str], seed: int = 0, *, dimension: int = 300, epochs: 
     texts : iterable of str
         Read once; a context does not cross from one text to the next. Of a text, the first
         10,000 words count.
-    dimension : int
-        Of the vectors; the paper's have 300.
     epochs : int
         Passes.
 
@@ -76,11 +75,10 @@ def train(texts: Iterable[str], seed: int = 0, *, dimension: int = 300, epochs: 
     """
     from gensim.models import Word2Vec
 
-    for name, value in {"dimension": dimension, "epochs": epochs}.items():
-        require(value >= 1, f"{name} = {value}: at least 1 is needed")
+    require(epochs >= 1, f"epochs = {epochs}: at least 1 is needed")
     # Interned, a word takes the memory of one, however often it occurs.
     corpus = [[sys.intern(word) for word in words(text)] for text in texts]
-    algorithm = {"vector_size": dimension, "sg": 1, "window": WINDOW, "negative": NEGATIVES}
+    algorithm = {"vector_size": DIMENSION, "sg": 1, "window": WINDOW, "negative": NEGATIVES}
     model = Word2Vec(min_count=MIN_COUNT, workers=1, seed=seed, **algorithm)
     model.build_vocab(corpus)
     require(len(model.wv) > 0, f"word2vec: no word occurs {MIN_COUNT} times in {len(corpus)} texts", DataError)

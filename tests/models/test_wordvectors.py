@@ -68,19 +68,20 @@ def test_encoding_is_the_slow_mean(texts, weighted):
         np.testing.assert_allclose(row, total / length if length > 1e-6 else total, atol=1e-5)
 
 
-def test_training_learns_which_words_are_alike():
+def test_training_learns_which_words_are_alike(monkeypatch):
+    monkeypatch.setattr(wordvectors, "DIMENSION", 16)  # which so few words need
     # "red" and "blue" stand in the same places, "runs" in another.
     texts = [f"the {color} {thing} is {color}" for color in ("red", "blue") for thing in ("car", "hat", "door", "cup")]
-    vectors = wordvectors.train([*texts, "he runs home", "she runs away", "runs runs"] * 30, dimension=16, epochs=10)
+    vectors = wordvectors.train([*texts, "he runs home", "she runs away", "runs runs"] * 30, epochs=10)
     red, blue, runs = AveragedVectors(vectors).encode(["red", "blue", "runs"])
     assert vectors.matrix.shape == (len(vectors.vocabulary), 16) and not vectors.matrix[0].any()
     assert red @ blue > red @ runs + 0.1
 
 
 def test_settings_change_what_is_learned():
-    base = wordvectors.train(SENTENCES, dimension=8).matrix
+    base = wordvectors.train(SENTENCES).matrix
     for change in ({"seed": 1}, {"epochs": 6}):
-        other = wordvectors.train(SENTENCES, dimension=8, **change).matrix
+        other = wordvectors.train(SENTENCES, **change).matrix
         assert other.shape == base.shape and not np.array_equal(other, base), change
 
 
@@ -88,7 +89,7 @@ def test_training_is_the_same_bit_for_bit_in_every_process():
     code = f"""
 import hashlib
 from retlib.models import wordvectors
-vectors = wordvectors.train(iter({SENTENCES!r}), seed=5, dimension=8)
+vectors = wordvectors.train(iter({SENTENCES!r}), seed=5)
 print(hashlib.sha256(vectors.matrix.tobytes()).hexdigest(), *vectors.vocabulary.tokens[1:])
 """
     seen = {
@@ -102,10 +103,9 @@ print(hashlib.sha256(vectors.matrix.tobytes()).hexdigest(), *vectors.vocabulary.
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("setting", ["dimension", "epochs"])
-def test_training_settings_must_be_positive(setting):
-    with pytest.raises(SettingError, match=f"{setting} = 0"):
-        wordvectors.train(SENTENCES, **{setting: 0})
+def test_passes_must_be_positive():
+    with pytest.raises(SettingError, match="epochs = 0"):
+        wordvectors.train(SENTENCES, epochs=0)
 
 
 @pytest.mark.parametrize("texts", [[], ["", "..."], ["every word once"]])
@@ -115,7 +115,7 @@ def test_training_needs_words(texts):
 
 
 def test_saved_vectors_come_back(tmp_path):
-    vectors = wordvectors.train(["naïve cats", "naïve dogs"], dimension=4)
+    vectors = wordvectors.train(["naïve cats", "naïve dogs"])
     vectors.save(tmp_path / "vectors")
     back = wordvectors.load(tmp_path / "vectors")
     assert back.vocabulary == vectors.vocabulary and back.settings == vectors.settings
