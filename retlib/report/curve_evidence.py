@@ -19,14 +19,13 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import compare, same_seeds
 from retlib.report.evidence import Evidence, above, both_of, none, rising, stated, versus
+from retlib.report.gate import END
 from retlib.report.records import Records, named
 
 # A curve is smoothed by its means over so many windows of equal length.
 WINDOWS = 10
 # Steps that are compared count as so many blocks.
 BLOCKS = 10
-# The end of a training: the last fifth of its steps.
-END = 0.2
 # Parts of a refresh cycle; odd, so that a moving average over a whole cycle has a middle.
 PHASES = 5
 

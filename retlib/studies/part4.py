@@ -19,6 +19,7 @@ from retlib.data.collection import Collection
 from retlib.data.splits import answered_within, hash_position, subsample, union
 from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
+from retlib.report.gate import END
 from retlib.retrieval import index
 from retlib.studies.experiment import ENCODER, Experiment, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
@@ -163,7 +164,7 @@ def record_curves(
             long = pd.DataFrame(rows).melt("step", var_name="measure").astype({"value": "float32"})
             parts.append(long.assign(system=name, seed=seed)[["system", "seed", "step", "measure", "value"]])
     curves = pd.concat(parts, ignore_index=True)
-    last = curves[curves["step"] >= 0.8 * curves["step"].max()].groupby(["system", "measure", "seed"], sort=False)
+    last = curves[curves["step"] >= (1 - END) * curves["step"].max()].groupby(["system", "measure", "seed"], sort=False)
     for (system, measure, seed), value in last["value"].mean().items():
         told = {"candidates": len(train.documents)}
         experiment.record(system, train.name, f"{measure}, last fifth", value, seed, "train", **told)
