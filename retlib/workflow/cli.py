@@ -152,7 +152,7 @@ def datasets(form: str) -> None:
 
     frame = catalogue.table()
     if form == "text":
-        frame = frame.drop(columns="source")  # addresses would break the lines of a terminal; csv has them
+        frame = frame.drop(columns=["source", "citation"])  # they would break the lines of a terminal; csv has them
     _show(frame, form)
 
 

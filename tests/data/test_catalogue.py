@@ -297,6 +297,7 @@ def test_the_table_says_what_is_here(folders, known):
         "size": "3.5 MB",
         "here": "no",
         "loader": "no",
+        "citation": "Nobody 2020",
     }
     (folders[1] / "toy").mkdir(parents=True)
     for name, here in (("a", "part"), ("b", "yes")):

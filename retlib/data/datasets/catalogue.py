@@ -213,7 +213,7 @@ def provenance(dataset: str) -> dict[str, str]:
 
 
 def table() -> pd.DataFrame:
-    """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no)."""
+    """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no), citation."""
     from retlib.data.datasets import article_names, names, readers, text_names
 
     loadable = {*names(), *text_names(), *article_names()}
@@ -225,8 +225,9 @@ def table() -> pd.DataFrame:
         # An archive may have the name of the collection in it.
         known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
         loader = "yes" if known_as & loadable else "no"
-        rows.append((entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader))
-    return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "loader"])
+        told = (entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader, entry.citation)
+        rows.append(told)
+    return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "loader", "citation"])
 
 
 def _size(entry: Entry) -> str:
