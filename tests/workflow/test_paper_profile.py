@@ -1,6 +1,5 @@
 """The profile of the papers' own settings: every setting is held, and every chapter can be declared."""
 
-import inspect
 import math
 import re
 from functools import cache
@@ -31,7 +30,7 @@ HELD = yaml.safe_load((ROOT / "data" / "papers" / "settings.yaml").read_text())
 SETTINGS = claims.papers_table("settings").set_index(["paper", "component", "setting"])["value"]
 PLANS = {name: plan for name, plan in notebooks.plan(ROOT, "paper").items() if plan.parameters["profile"] == "paper"}
 # What a setting's expression may name beside what its notebook declares.
-BESIDE = {"inspect": inspect, "passages": passages, "splits": splits, "wordvectors": wordvectors}
+BESIDE = {"passages": passages, "splits": splits, "wordvectors": wordvectors}
 UNITS = {"M": 1e6, "K": 1e3, "k": 1e3, "%": 0.01, "": 1}
 
 
