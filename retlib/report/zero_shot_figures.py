@@ -69,7 +69,8 @@ def over(table: pd.DataFrame, x: str, by: str, xlabel: str, ylabel: str) -> Figu
     table : DataFrame
         Columns `x`, `by`, `seed` and `value`.
     """
-    figure = curves(table, x, "value", by, xlabel, ylabel, logarithmic="x")
+    named = table.assign(**{by: table[by].map(called)})
+    figure = curves(named, x, "value", by, xlabel, ylabel, logarithmic="x")
     places = sorted(table[x].unique())
     figure.axes[0].minorticks_off()
     figure.axes[0].set_xticks(places, [f"{place:,}" for place in places])
