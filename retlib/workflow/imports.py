@@ -61,7 +61,8 @@ def _readers(parameters: Mapping[str, Any]) -> Iterator[Path]:
 def corpora(parameters: Mapping[str, Any]) -> list[Path]:
     """The files of the corpora of one's own that parameters name, at whatever depth.
 
-    Of one that cannot be found there are none: what is wrong the notebook says, and others run.
+    Of one that cannot be found there are none: what is wrong the notebook says, and others run. A file with braces in
+    its path is left out, since Snakemake would take them for wildcards.
     """
     from retlib.data.datasets import own
 
@@ -71,7 +72,7 @@ def corpora(parameters: Mapping[str, Any]) -> list[Path]:
         if colon and form in own.FORMS:
             with suppress(RetlibError):
                 found |= {*own.find(name).files}
-    return sorted(found)
+    return sorted(file for file in found if not {*"{}"} & {*str(file)})
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -109,7 +109,7 @@ def test_a_data_set_counts_where_parameters_name_it(parameters, expected):
 
 
 def test_the_files_of_corpora_count_where_parameters_name_them(tmp_path):
-    for name in ("a.md", "é.csv", "other.csv"):
+    for name in ("a.md", "{name}.md", "é.csv", "other.csv"):
         (tmp_path / name).write_text("text\nx\n")
     (tmp_path / "beir").mkdir()
     (tmp_path / "beir" / "corpus.jsonl").write_text("")

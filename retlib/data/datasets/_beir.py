@@ -73,6 +73,7 @@ def write(collection: Collection, folder: Path) -> None:
         For an id that is empty or has white space.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    (folder / "queries.jsonl").unlink(missing_ok=True)  # of an earlier writing, perhaps with judgments
     columns = [column for column in ("title", "text") if column in collection.documents]
     asked = {"queries": collection.queries[["text"]]} if len(collection.qrels) else {}
     for file, frame in {"corpus": collection.documents[columns], **asked}.items():

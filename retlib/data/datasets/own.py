@@ -187,15 +187,16 @@ def _table(own: Own, path: Path) -> Collection:
             told = ", ".join(named) or "nothing"
             raise entries.damaged(1, f"the columns are {told}, and must be different ones with `text` among them")
         for each in named:
-            near = get_close_matches(each, [name for name in COLUMNS if name not in named], n=1, cutoff=0.8)
+            # Near enough for one letter more, and not for `uid` or `question_id`, which are columns of their own.
+            near = get_close_matches(each, [name for name in COLUMNS if name not in named], n=1, cutoff=0.85)
             if near and each not in COLUMNS:
-                told = f"the column `{each}` is not read: call it `{near[0]}` if it is that, and else less like it"
-                raise entries.damaged(1, told)
+                raise entries.damaged(1, f"the column `{each}` is not read: call it `{near[0]}`, or leave it out")
         for row in reader:
-            ends = sum(each.count("\n") for each in row.values() if each)
-            if tabs and ends:
+            # Lines within a field may be meant, but not where they have tabs, as a row has that a lost quote swallows.
+            fields = [each for each in row.values() if each and "\n" in each]
+            if tabs and any("\t" in each for each in fields):
                 told = f"a quote runs on to line {reader.line_num}: double it, and put its field between quotes"
-                raise entries.damaged(reader.line_num - ends, told)
+                raise entries.damaged(reader.line_num - sum(each.count("\n") for each in fields), told)
             try:
                 doc_id = _beir.checked_id(row.get("id") or text_id(row["text"] or ""))
             except ValueError as error:
