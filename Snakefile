@@ -72,7 +72,6 @@ rule notebook:
         plugins=registry.plugins(),
         after=lambda wildcards: executed(PLANS[wildcards.name].after),
         recorded=lambda wildcards: recorded(wildcards.name),
-        corpora=lambda wildcards: imports.corpora(PLANS[wildcards.name].parameters),
         papers=sorted((ROOT / "data" / "papers").glob("*.*")),
         versions=f"{ROOT}/constraints.txt",
     output:
@@ -89,6 +88,7 @@ rule notebook:
     params:
         given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
         words=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].page.words)),
+        corpora=lambda wildcards: json.dumps(imports.corpora(PLANS[wildcards.name].parameters)),
     shell:
         "exec {PYTHON:q} -m retlib execute {input.notebook:q} {FOLDER:q} --name {wildcards.name:q}"
         " --parameters {params.given:q} --words {params.words:q} > {log:q} 2>&1"

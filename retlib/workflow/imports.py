@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +59,27 @@ def _readers(parameters: Mapping[str, Any]) -> Iterator[Path]:
             yield from (Path(module.__file__) for module in datasets.readers(name))
 
 
-def corpora(parameters: Mapping[str, Any]) -> list[Path]:
-    """The files of the corpora of one's own that parameters name, at whatever depth.
+def corpora(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """The corpora of one's own that parameters name, at whatever depth, with a digest of the state of their files.
 
-    Of one that cannot be found there are none: what is wrong the notebook says, and others run. A file with braces in
-    its path is left out, since Snakemake would take them for wildcards.
+    The files are no inputs of Snakemake, which takes braces in a path for wildcards, and asks for inputs many times.
+    Of a corpus that cannot be found there is no digest: what is wrong the notebook says, and others run.
     """
     from retlib.data.datasets import own
 
-    found: set[Path] = set()
-    for name in _texts(parameters):
-        form, colon, _ = name.partition(":")
-        if colon and form in own.FORMS:
-            with suppress(RetlibError):
-                found |= {*own.find(name).files}
-    return sorted(file for file in found if not {*"{}"} & {*str(file)})
+    names = {name for name in _texts(parameters) if name.partition(":")[0] in own.FORMS and ":" in name}
+    return {name: _state(name) for name in sorted(names)}
+
+
+@cache
+def _state(name: str) -> str:
+    from retlib.data.datasets import own
+
+    with suppress(RetlibError):
+        files = {path: path.stat() for path in own.find(name).files}
+        states = sorted((str(path), status.st_size, status.st_mtime_ns) for path, status in files.items())
+        return sha256(repr(states).encode()).hexdigest()
+    return ""
 
 
 def _texts(value: Any) -> Iterator[str]:

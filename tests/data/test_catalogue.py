@@ -238,11 +238,14 @@ def test_a_named_folder_that_is_not_there_is_an_error(folders, known, monkeypatc
     known(File("toy/a.tsv", "http://example.org/a.tsv"))
     data, cache = folders
     monkeypatch.setattr(catalogue.runtime, "root", lambda: data.parent)
+    (data.parent / "mine.csv").write_text("text\nx\n")
+    own = f"csv:{data.parent / 'mine.csv'}"
     monkeypatch.setenv("RETLIB_DATA", "data")
     assert catalogue.data_folders() == folders
     monkeypatch.setenv("RETLIB_DATA", "date")
     with pytest.raises(SettingError, match=f"RETLIB_DATA names {data.parent}/date, which is no folder"):
         catalogue.locate("toy", "toy/a.tsv")
+    assert len(datasets.load(own).documents) == 1  # which needs no file of the catalogue
     monkeypatch.setenv("RETLIB_DATA", "")
     assert catalogue.data_folders() == (cache,)
 

@@ -101,6 +101,8 @@ def test_few_questions_test_and_train_and_no_more_than_is_said(count):
         made = {name for name in ("test", "dev") if f"{name} is" in said.get("splits", "")}
         left = (split["split"] == "train").sum()
         assert {*split["split"]} == {"train", *made} and ("test" in made or count == 1) and ("dev" in made or left == 1)
+        for name, told, of in re.findall(r"(\w+) is (\d+) of the (\d+)", said.get("splits", "")):
+            assert (split["split"] == name).sum() == int(told) < int(of) <= count
         twice = pd.concat([queries, queries.assign(text=queries["text"].str.upper())], ignore_index=True)
         asked = _beir.with_splits(twice)[0]["split"]
         assert [*asked[:count]] == [*asked[count:]] == [*split["split"]]
@@ -132,8 +134,9 @@ def test_queries_whose_judgments_lie_elsewhere_are_refused(beir, misplaced):
 
 def test_documents_that_nobody_asked_for_are_a_collection_too(beir):
     alone = {"queries.jsonl": None, "qrels/train.tsv": None, "qrels/test.tsv": None}
-    collection = datasets.load(beir(**alone))
-    assert len(collection.documents) == 3 and collection.queries.empty and collection.qrels.empty
+    for files in (alone, {**alone, "queries.jsonl": ""}):
+        collection = datasets.load(beir(**files))
+        assert len(collection.documents) == 3 and collection.queries.empty and collection.qrels.empty
 
 
 def test_questions_that_differ_by_case_alone_are_in_one_split(tmp_path):
@@ -156,6 +159,11 @@ def test_what_is_written_is_read_again(beir, tmp_path):
     unjudged = replace(first, qrels=first.qrels[:0], queries=first.queries[:0], documents=first.documents[["text"]])
     _beir.write(unjudged, tmp_path / "texts")
     assert datasets.load(f"beir:{tmp_path / 'texts'}").documents["text"].equals(first.documents["text"])
+    tested = replace(first, qrels=first.judgments("test"), queries=first.split("test"))
+    _beir.write(tested, tmp_path / "again")  # of what was there nothing is left
+    assert set(datasets.load(f"beir:{tmp_path / 'again'}").queries["split"]) == {"test"}
+    _beir.write(unjudged, tmp_path / "again")
+    assert datasets.load(f"beir:{tmp_path / 'again'}").queries.empty
     parted = first.documents.rename({first.documents.index[0]: "a b"})
     with pytest.raises(DataError, match=r"corpus: the ids \['a b'\] are empty or have white space"):
         _beir.write(replace(unjudged, documents=parted), tmp_path / "parted")

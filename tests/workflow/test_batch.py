@@ -131,11 +131,17 @@ def test_a_damaged_copy_is_made_again(book):
 
 
 def test_a_corpus_of_one_s_own_reruns_what_names_it(book):
-    (book / "mine.csv").write_text("text\nfirst\n")
-    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"data": "csv:mine.csv"}}})
+    """Braces in a name, which are wildcards elsewhere, are like other letters."""
+    mine = book / "mine"
+    mine.mkdir()
+    first, second = mine / "{name}.md", mine / "more.md"
+    first.write_text("first")
+    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"data": "folder:mine"}}})
     assert C in run(book)[0]
-    (book / "mine.csv").write_text("text\nsecond\n")
-    assert run(book)[0] == {C}
+    for change_it in (lambda: first.write_text("second"), lambda: second.write_text("new"), second.unlink):
+        change_it()
+        assert run(book)[0] == {C}
+    assert run(book)[0] == set()
 
 
 def test_a_failure_stops_its_dependants_only_and_is_named(book):

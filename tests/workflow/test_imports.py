@@ -108,13 +108,14 @@ def test_a_data_set_counts_where_parameters_name_it(parameters, expected):
     assert not readers & ({"quora", "nfcorpus", "wikispeedia", "squad", "irds", "pydocs"} - expected)
 
 
-def test_the_files_of_corpora_count_where_parameters_name_them(tmp_path):
-    for name in ("a.md", "{name}.md", "é.csv", "other.csv"):
+def test_corpora_count_where_parameters_name_them(tmp_path):
+    for name in ("a.md", "{name}.md", "é.csv"):
         (tmp_path / name).write_text("text\nx\n")
     (tmp_path / "beir").mkdir()
     (tmp_path / "beir" / "corpus.jsonl").write_text("")
-    named = {"corpora": [f"folder:{tmp_path}"], "of": {f"csv:{tmp_path / 'é.csv'}": f"beir:{tmp_path / 'beir'}"}}
-    found = {path.relative_to(tmp_path).as_posix() for path in corpora({"steps": 3, **named})}
-    assert found == {"a.md", "é.csv", "beir/corpus.jsonl"}
+    folder, table, beir = f"folder:{tmp_path}", f"csv:{tmp_path / 'é.csv'}", f"beir:{tmp_path / 'beir'}"
+    found = corpora({"steps": 3, "corpora": [folder], "of": {table: beir}})
+    assert {*found} == {folder, table, beir} and len({*found.values()}) == 3 and all(found.values())
     # What is no corpus, or none that is there, is the notebook's to refuse.
-    assert corpora({"a": "csv: one of these", "b": "csv", "c": [f"beir:{tmp_path / 'none'}", "csv:", "x:y"]}) == []
+    wrong = {"a": "csv: one of these", "b": "csv", "c": [f"beir:{tmp_path / 'none'}", "csv:", "x:y"]}
+    assert not any(corpora(wrong).values())

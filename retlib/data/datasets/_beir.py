@@ -73,7 +73,8 @@ def write(collection: Collection, folder: Path) -> None:
         For an id that is empty or has white space.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    (folder / "queries.jsonl").unlink(missing_ok=True)  # of an earlier writing, perhaps with judgments
+    for earlier in ("queries.jsonl", *(f"qrels/{split}.tsv" for split in SPLITS)):
+        (folder / earlier).unlink(missing_ok=True)
     columns = [column for column in ("title", "text") if column in collection.documents]
     asked = {"queries": collection.queries[["text"]]} if len(collection.qrels) else {}
     for file, frame in {"corpus": collection.documents[columns], **asked}.items():
@@ -116,7 +117,8 @@ def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
             order = np.unique(place)  # what differs by case alone stays together
             if count := min(max(1, int((order < share).sum())), len(order) - 1):
                 split[place.index[place.isin(order[:count])]] = name
-                said.append(f"{name} is {share:.0%} of what was train")
+                few = f"{count} of the {len(order)} texts" if count != int((order < share).sum()) else f"{share:.0%}"
+                said.append(f"{name} is {few} of what was train")
     return queries.assign(split=split), {"splits": f"{', '.join(said)}, by a hash of the text"} if said else {}
 
 

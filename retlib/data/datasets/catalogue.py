@@ -132,23 +132,17 @@ def _entry(dataset: str) -> Entry:
 
 
 def data_folders() -> tuple[Path, ...]:
-    """The folders in which files are looked for, in order: `$RETLIB_DATA`, if it is not empty, then the cache.
-
-    Raises
-    ------
-    SettingError
-        If `$RETLIB_DATA` names no folder.
-    """
+    """The folders in which files are looked for, in order: `$RETLIB_DATA`, if it is not empty, then the cache."""
     own, last = os.environ.get("RETLIB_DATA"), runtime.cache_dir() / "data"
-    if not own:
-        return (last,)
-    folder = (runtime.root() / Path(own).expanduser()).resolve()
-    require(folder.is_dir(), f"RETLIB_DATA names {folder}, which is no folder: make it, name another, or unset it")
-    return folder, last
+    return ((runtime.root() / Path(own).expanduser()).resolve(), last) if own else (last,)
 
 
 def _find(file: File) -> Path | None:
-    return next((folder / file.name for folder in data_folders() if (folder / file.name).is_file()), None)
+    """Where a file is; `SettingError` if `$RETLIB_DATA` names no folder, which only who looks for a file must know."""
+    *own, last = data_folders()
+    for folder in own:
+        require(folder.is_dir(), f"RETLIB_DATA names {folder}, which is no folder: make it, name another, or unset it")
+    return next((folder / file.name for folder in (*own, last) if (folder / file.name).is_file()), None)
 
 
 def locate(dataset: str, file: str | Path) -> Path:

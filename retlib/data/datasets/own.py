@@ -149,13 +149,14 @@ def _of_beir(name: str, place: str) -> Own:
             return zipped(name, path, inside + file)
 
     splits = [split for split in SPLITS if f"qrels/{split}.tsv" in files]
+    asked = any(read("queries.jsonl")) if "queries.jsonl" in files and not splits else bool(splits)
     judged = {"qrels/", *(f"qrels/{split}.tsv" for split in SPLITS)}
     others = [
         f for f in files if f.startswith("qrels/") and f not in judged and not posixpath.basename(f).startswith(".")
     ]
     require(not others, f"{name}: {path} has {', '.join(others)}: splits are {', '.join(SPLITS)}", DataError)
     require(
-        bool(splits) or "queries.jsonl" not in files,
+        bool(splits) or not asked,
         f"{name}: {path} has queries.jsonl without judgments: they belong in qrels/test.tsv, train.tsv or dev.tsv",
         DataError,
     )
