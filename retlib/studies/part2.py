@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, require
+from retlib.core.errors import DataError, require, shown
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, flag, mapping_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Article, Collection
@@ -25,7 +25,7 @@ from retlib.models.retriever import TOWERS, Architecture, Retriever
 from retlib.report import claims
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25, STEMMED
-from retlib.studies.experiment import ENCODER, Experiment, Outcome
+from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
@@ -37,6 +37,19 @@ MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 TEST = 0.2  # the share of the queries that every system is tested on
 SAMPLE = 10_000  # queries that most of BM25's settings are tried on; pairs that a pre-training task's averages are of
 
+
+def _steps(name: str, value: Any) -> None:
+    """A rule: whole numbers by a share of the labels, or by a test's name, which is a collection's and a share."""
+    mapping_of(None, POSITIVE)(name, value)
+    for key in value:
+        collection, _, share = key.rpartition("-")
+        require(
+            share.replace(".", "", 1).isdecimal(), f"a key of {name}, {shown(key)}, must end in a share of the labels"
+        )
+        if collection:
+            collection_name(f"a key of {name}", collection)
+
+
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
     **ENCODER,
@@ -44,7 +57,7 @@ RULES: dict[str, Rule] = {
     "shares": each_of(number(0.001, 1 - TEST)),
     "layers": POSITIVE,
     "towers": one_of(TOWERS),
-    "finetuning_steps": mapping_of(None, POSITIVE),
+    "finetuning_steps": _steps,
     "finetuning_batch": number(2, whole=True),
     "finetuning_rate": RATE,
     "token_dropout": number(0, 0.99),
@@ -57,7 +70,7 @@ LAYERED: dict[str, Rule] = {
     "grown_rate": RATE,
     "mlm_steps": POSITIVE,
     "mlm_rate": RATE,
-    "layered_steps": mapping_of(None, POSITIVE),
+    "layered_steps": _steps,
     "layered_batch": number(2, whole=True),
     "layered_rate": RATE,
 }

@@ -185,6 +185,12 @@ def test_one_system_several_or_all_can_be_chosen():
         ("finetuning_rate", 2.0, "finetuning_rate = 2.0 must be a number"),
         ("finetuning_steps", {"0.05": 0, "0.8": 3}, r"finetuning_steps\['0.05'\] = 0 must be a whole number"),
         ("finetuning_steps", [2, 3], "finetuning_steps = .* must be a mapping"),
+        ("finetuning_steps", {"0.8": 3, "many": 3}, "a key of finetuning_steps, 'many', must end in a share"),
+        (
+            "finetuning_steps",
+            {"0.8": 3, "squat-0.8": 3},
+            "a key of finetuning_steps .* = 'squat' .* Did you mean 'squad'",
+        ),
     ],
 )
 def test_an_impossible_parameter_is_refused(name, value, message):
