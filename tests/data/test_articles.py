@@ -31,7 +31,7 @@ def test_an_unknown_source_lists_the_valid_ones():
     with pytest.raises(SettingError, match="Did you mean 'wikispeedia'"):
         datasets.articles("wikispedia")
     sources = {"wikispeedia", "wikipedia", "wikipedia-2015", "pydocs", "pydocs-smoke"}
-    assert sources == set(datasets.article_names())
+    assert sources == set(datasets.ARTICLES.names())
 
 
 def test_the_provenance_of_sources_differs(write):

@@ -107,10 +107,10 @@ def test_a_catalogue_of_another_form_is_refused(tmp_path, text):
 
 def test_what_can_be_loaded_stands_in_the_catalogue():
     loadable = {"quora", "askubuntu", "askubuntu-titles", "paralex", "disfl-qa"}
-    assert loadable <= set(datasets.names())
-    assert {"wikipedia-2015", "wikispeedia"} <= set(datasets.text_names())
-    slices = {name for name in datasets.text_names() if name.startswith("pydocs-")}  # parts of pydocs, made here
-    assert {*loadable, *datasets.text_names()} - slices <= set(catalogue.catalogue())
+    assert loadable <= set(datasets.COLLECTIONS.names())
+    assert {"wikipedia-2015", "wikispeedia"} <= set(datasets.TEXTS.names())
+    slices = {name for name in datasets.TEXTS.names() if name.startswith("pydocs-")}  # parts of pydocs, made here
+    assert {*loadable, *datasets.TEXTS.names()} - slices <= set(catalogue.catalogue())
 
 
 def test_unknown_names_list_the_valid_ones():
@@ -168,7 +168,7 @@ def test_a_new_data_set_is_registered_by_a_decorator(registries):
     def sentences():
         yield "One sentence."
 
-    assert "mine" in datasets.names() and "my-text" in datasets.text_names()
+    assert "mine" in datasets.COLLECTIONS.names() and "my-text" in datasets.TEXTS.names()
     assert datasets.load("mine") is datasets.load("mine")  # kept, so made once
     assert list(datasets.text("my-text")) == ["One sentence."]
 

@@ -93,4 +93,4 @@ def test_paths_of_the_target(path, slice_name, is_target):
 def test_every_slice_has_a_target():
     assert set(pydocs.TARGETS["all"]) <= set(SLICES["all"])
     made = {f"pydocs-{part}{end}" for part in ("source", "target") for end in ("", "-smoke")}
-    assert made <= set(datasets.names())
+    assert made <= set(datasets.COLLECTIONS.names())

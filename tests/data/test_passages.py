@@ -352,4 +352,4 @@ def test_the_smoke_slice_leaks_nothing():
 
 def test_everything_is_registered():
     mine = {"squad-passages", "natural-questions-passages", "nfcorpus", "trec-dl-2019"}
-    assert mine | {"pydocs-passages", "pydocs-passages-smoke"} <= set(datasets.names())
+    assert mine | {"pydocs-passages", "pydocs-passages-smoke"} <= set(datasets.COLLECTIONS.names())

@@ -1160,7 +1160,7 @@ def test_a_data_set_stands_by_a_collection_that_can_be_loaded():
             for place in places.values():
                 # A collection's name, its test candidates alone, all of its queries, a share of it, or more candidates.
                 whole = re.sub(r"(-test|, whole|\+added|-0\.\d+(\+added|-others)?)$", "", place["collection"])
-                assert set(whole.split(", ")) <= set(datasets.names())  # of several, all train
+                assert set(whole.split(", ")) <= set(datasets.COLLECTIONS.names())  # of several, all train
                 assert place["fidelity"] in ("subset", "stand-in")
 
 

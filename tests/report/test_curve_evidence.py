@@ -383,7 +383,7 @@ def test_bindings_have_places_at_every_profile():
     for data_set, places in BOUND["collections"]["zhan2020"].items():
         assert places["quick"]["collection"] == "pydocs-passages"
         assert places["smoke"]["collection"] == "pydocs-passages-smoke"
-        assert set(places["laptop"]["collection"].split(", ")) <= set(datasets.names())
+        assert set(places["laptop"]["collection"].split(", ")) <= set(datasets.COLLECTIONS.names())
         is_part = [profile for profile, place in places.items() if place["fidelity"] == "subset"]
         assert is_part == (["laptop", "checkpoint"] if data_set == "DL Passage" else [])
 

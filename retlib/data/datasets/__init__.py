@@ -58,9 +58,7 @@ def _articles(name: str) -> Callable[[], Iterator[Article]] | None:
 COLLECTIONS = Registry("collection", lambda name: (found := own.find(name)) and found.collection, own.forms)
 TEXTS = Registry("text", _text, own.forms)
 ARTICLES = Registry("articles", _articles, own.forms)
-register, names = COLLECTIONS.register, COLLECTIONS.names
-register_text, text_names = TEXTS.register, TEXTS.names
-register_articles, article_names = ARTICLES.register, ARTICLES.names
+register, register_text, register_articles = COLLECTIONS.register, TEXTS.register, ARTICLES.register
 
 
 def load(name: str) -> Collection:

@@ -208,9 +208,8 @@ def provenance(dataset: str) -> dict[str, str]:
 
 def table() -> pd.DataFrame:
     """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no), citation."""
-    from retlib.data.datasets import article_names, names, readers, text_names
+    from retlib.data.datasets import readers
 
-    loadable = {*names(), *text_names(), *article_names()}
     rows = []
     for entry in catalogue().values():
         present = [_find(file) is not None for file in entry.files]
@@ -218,9 +217,8 @@ def table() -> pd.DataFrame:
         here = "yes" if whole else "part" if any(present) else "no"
         # An archive may have the name of the collection in it.
         known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
-        loader = "yes" if known_as & loadable else "no"
-        told = (entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader, entry.citation)
-        rows.append(told)
+        loader = "yes" if any(map(readers, known_as)) else "no"
+        rows.append((entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader, entry.citation))
     return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "loader", "citation"])
 
 
