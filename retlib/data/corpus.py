@@ -165,9 +165,7 @@ class Corpus(Structure):
                     yield from found
 
         sentences = tokenizer.encode(texts())
-        structure = builder.structure()
-        parts = {part.name: getattr(structure, part.name) for part in fields(structure)}
-        return cls(**parts, sentences=sentences, titles=tokenizer.encode(titles))
+        return cls(**vars(builder.structure()), sentences=sentences, titles=tokenizer.encode(titles))
 
     def __repr__(self) -> str:
         return (

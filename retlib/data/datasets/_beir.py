@@ -91,9 +91,8 @@ def write(collection: Collection, folder: Path) -> None:
 
 def unasked() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Queries and judgments of documents that nobody asked for."""
-    queries = pd.DataFrame({"text": [], "split": []}, dtype="str").rename_axis("query_id")
-    qrels = pd.DataFrame({"query_id": [], "doc_id": []}, dtype="str").assign(relevance=pd.Series(dtype=int))
-    return queries.set_index(queries.index.astype("str")), qrels
+    queries = pd.DataFrame(index=pd.Index([], dtype="str", name="query_id"), columns=["text", "split"], dtype="str")
+    return queries, pd.DataFrame(columns=["query_id", "doc_id", "relevance"], dtype="str").astype({"relevance": int})
 
 
 def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -115,9 +114,10 @@ def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
         if "train" in given and name not in given:
             place = (f"{name} " + queries["text"][split == "train"].str.casefold()).map(hash_position)
             order = np.unique(place)  # what differs by case alone stays together
-            if count := min(max(1, int((order < share).sum())), len(order) - 1):
+            meant = int((order < share).sum())
+            if count := min(max(1, meant), len(order) - 1):
                 split[place.index[place.isin(order[:count])]] = name
-                few = f"{count} of the {len(order)} texts" if count != int((order < share).sum()) else f"{share:.0%}"
+                few = f"{share:.0%}" if count == meant else f"{count} of the {len(order)} texts"
                 said.append(f"{name} is {few} of what was train")
     return queries.assign(split=split), {"splits": f"{', '.join(said)}, by a hash of the text"} if said else {}
 

@@ -30,7 +30,7 @@ def load_askubuntu() -> Collection:
     pairs, split = {}, pd.Series("train", index=titles.index, name="split")
     for part in ("dev", "test"):  # test last: what is in both is on its side
         pairs[part] = _judged(part, titles)
-        split[pd.unique(pairs[part][["left", "right"]].to_numpy().ravel())] = part
+        split[pairs[part][["left", "right"]].to_numpy().ravel()] = part
     pairs["dev"] = _without(pairs["dev"], titles, titles[split == "test"])
     pairs["train"] = _without(_training(titles), titles, titles[split != "train"])
     return retrieval_task("askubuntu", titles, pd.concat(pairs.values()), split, provenance("askubuntu"))
@@ -45,8 +45,8 @@ def _titled(row: list[str]) -> tuple[str, str]:
 
 def _without(pairs: pd.DataFrame, titles: pd.Series, held_out: pd.Series) -> pd.DataFrame:
     """The pairs neither side of which has a held-out title, under whatever id."""
-    held_out = set(held_out)
-    return pairs[~(pairs["left"].map(titles).isin(held_out) | pairs["right"].map(titles).isin(held_out))]
+    held_out = titles.index[titles.isin(held_out.array)]
+    return pairs[~pairs[["left", "right"]].isin(held_out).any(axis=1)]
 
 
 def _training(titles: pd.Series) -> pd.DataFrame:
@@ -54,7 +54,7 @@ def _training(titles: pd.Series) -> pd.DataFrame:
     rows = fields("askubuntu", "askubuntu/train_random.txt", 3)
     found = [(query, other, 1, line) for line, (query, similar, _) in rows.numbered for other in similar.split()]
     pairs = pd.DataFrame(found, columns=[*PAIR, "line"])
-    known = pairs["left"].isin(titles.index) & pairs["right"].isin(titles.index)
+    known = pairs[["left", "right"]].isin(titles.index).all(axis=1)
     if (~known).mean() > TOLERATED:
         line = pairs["line"][~known].iloc[0]
         raise rows.damaged(line, f"{(~known).sum()} pairs name questions without a title, the first here")

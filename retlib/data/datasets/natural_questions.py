@@ -47,20 +47,15 @@ def _passages() -> Iterator[Passage]:
 def _passage(line: str) -> Passage:
     entry = json.loads(line)
     title, text = entry["title_text"], entry["paragraph_text"]
-    start, end = _answer(entry)
+    if "answer_spans" in entry:  # the training file; the other has the annotators' answers
+        start, end = entry["answer_spans"][0]
+    else:
+        first = entry["original_nq_answers"][0][0]
+        start, end = first["start"], first["end"]
     if (start, end) != NOWHERE and not 0 <= start < end <= len(text):
         raise ValueError(f"the answer at {start} to {end} is not in the paragraph")
     question = Question(entry["question_text"].strip(), start, text[max(start, 0) : max(end, 0)])
     return Passage(title, title, text, tuple(_spans(text, entry["sentence_starts"])), (question,))
-
-
-def _answer(entry: dict) -> tuple[int, int]:
-    """Where the first answer begins and ends: the training file has spans, the other the annotators' answers."""
-    if "answer_spans" in entry:
-        start, end = entry["answer_spans"][0]
-        return start, end
-    first = entry["original_nq_answers"][0][0]
-    return first["start"], first["end"]
 
 
 def _spans(text: str, starts: list[int]) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from itertools import accumulate, chain
 from urllib.parse import unquote
 
 from retlib.data.collection import Collection
@@ -40,12 +40,9 @@ def load_small() -> Collection:
     sizes = Counter()
     for passage in passages:
         sizes[passage.article] += len(passage.spans)
-    chosen, size = set(), 0
-    for article in sorted(sizes, key=hash_position):
-        if size >= SMALL:
-            break
-        chosen.add(article)
-        size += sizes[article]
+    order = sorted(sizes, key=hash_position)
+    before = accumulate((sizes[article] for article in order), initial=0)
+    chosen = {article for article, size in zip(order, before, strict=False) if size < SMALL}
     return reqa("squad-small", (passage for passage in passages if passage.article in chosen), "squad")
 
 
