@@ -16,6 +16,8 @@ from typing import Any
 
 from retlib.core.errors import DataError, RetlibError
 from retlib.core.notebook_files import cells, source
+from retlib.data import datasets
+from retlib.data.datasets import own
 
 PACKAGE = "retlib"
 
@@ -42,21 +44,13 @@ def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None)
     Imports inside functions count. An `__init__` that holds no code does not.
     """
     found: set[Path] = set()
-    waiting = {path, *_readers(parameters or {})}
+    readers = (module for name in _texts(parameters or {}) for module in datasets.readers(name))
+    waiting = {path, *(Path(module.__file__) for module in readers)}
     while waiting:
         file = waiting.pop()
         found.add(file)
         waiting |= _imported(file, root) - found
     return sorted(found - {path})
-
-
-def _readers(parameters: Mapping[str, Any]) -> Iterator[Path]:
-    """The files that read the data sets which parameters name, at whatever depth."""
-    if parameters:
-        from retlib.data import datasets
-
-        for name in _texts(parameters):
-            yield from (Path(module.__file__) for module in datasets.readers(name))
 
 
 def corpora(parameters: Mapping[str, Any]) -> dict[str, str]:
@@ -65,16 +59,12 @@ def corpora(parameters: Mapping[str, Any]) -> dict[str, str]:
     The files are no inputs of Snakemake, which takes braces in a path for wildcards, and asks for inputs many times.
     Of a corpus that cannot be found there is no digest: what is wrong the notebook says, and others run.
     """
-    from retlib.data.datasets import own
-
     names = {name for name in _texts(parameters) if name.partition(":")[0] in own.FORMS and ":" in name}
     return {name: _state(name) for name in sorted(names)}
 
 
 @cache
 def _state(name: str) -> str:
-    from retlib.data.datasets import own
-
     with suppress(RetlibError):
         files = {path: path.stat() for path in own.find(name).files}
         states = sorted((str(path), status.st_size, status.st_mtime_ns) for path, status in files.items())

@@ -71,15 +71,15 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     others = entries.pop("others", None)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
-    if others is None:
-        return {name: _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
-    require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
-    wrong = f"others in {profile}.yaml = {others!r}, a profile with `others` of its own; name one without"
-    require("others" not in _entries(root, others), wrong)
-    rest = {name: each for name, each in plan(root, others).items() if name not in entries}
-    shown = {name: _drawn(each) if _recorded(root, others, name) else each for name, each in rest.items()}
-    run = {name: _plan(root, profile, name, entries[name], seeds, book) for name in entries}
-    return {name: (run | shown)[name] for name in book}
+    rest: dict[str, Plan] = {}
+    if others is not None:
+        require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
+        wrong = f"others in {profile}.yaml = {others!r}, a profile with `others` of its own; name one without"
+        require("others" not in _entries(root, others), wrong)
+        for name, each in plan(root, others).items():
+            if name not in entries:
+                rest[name] = _drawn(each) if _recorded(root, others, name) else each
+    return {name: rest.get(name) or _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
 
 
 def _entries(root: Path, profile: str) -> dict:
