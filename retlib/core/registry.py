@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from retlib.core import runtime
-from retlib.core.errors import SettingError, require_one_of
+from retlib.core.errors import SettingError, require, require_one_of
 
 # Values that are part of what a function computes when it reads them from outside.
 LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, type(None))
@@ -123,8 +123,7 @@ def load_plugins() -> None:
         If there is no such file.
     """
     for file in plugins():
-        if not file.is_file():
-            raise SettingError(f"RETLIB_PLUGINS names {file}, which is no file.")
+        require(file.is_file(), f"RETLIB_PLUGINS names {file}, which is no file.")
         name = f"plugin_{file.stem}"
         if name in sys.modules and Path(sys.modules[name].__file__) != file:  # of another folder
             name = f"{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
@@ -193,9 +192,9 @@ def _function(function: Any, seen: set[int]) -> Iterator[str]:
         wrong = f"the source of {function!r} cannot be read: define it with `def` in a file or a notebook's cell"
         raise SettingError(wrong) from error
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
             node.decorator_list = []
     yield ast.unparse(tree)
     if not _inside(function):

@@ -13,8 +13,8 @@ Rule = Callable[[str, Any], None]
 
 def one_of(valid: Iterable | Callable[[], Iterable]) -> Rule:
     """A value of a fixed set; or of one that a function gives once the rules before this one have passed."""
-    known = valid if callable(valid) else lambda every=tuple(valid): every
-    return lambda name, value: require_one_of(name, value, known())
+    known = valid if callable(valid) else tuple(valid)
+    return lambda name, value: require_one_of(name, value, known() if callable(known) else known)
 
 
 def flag(name: str, value: Any) -> None:

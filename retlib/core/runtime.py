@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retlib.core.errors import SettingError, require_one_of
+from retlib.core.errors import require, require_one_of
 
 # Packages whose versions can change a number; they stand in every environment fingerprint.
 TRACKED = (
@@ -56,8 +56,7 @@ def threads() -> int:
     and so the last bits of a result, depends on the number of threads.
     """
     value = os.environ.get("RETLIB_THREADS", "1")
-    if not value.isdecimal() or int(value) < 1:
-        raise SettingError(f"RETLIB_THREADS = {value!r} is not a positive whole number.")
+    require(value.isdecimal() and int(value) >= 1, f"RETLIB_THREADS = {value!r} is not a positive whole number.")
     return int(value)
 
 
@@ -108,9 +107,9 @@ def device():
     own = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
     name = os.environ.get("RETLIB_DEVICE") or (own if torch.cuda.is_available() else "cpu")
     require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise SettingError("RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu.")
     if name.startswith("cuda"):
+        wrong = "RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu."
+        require(torch.cuda.is_available(), wrong)
         # float32 is that, whatever the environment says of shorter kinds.
         torch.set_float32_matmul_precision("highest")
     return torch.device(name)
@@ -138,12 +137,17 @@ def has_bfloat16() -> bool:
     Intel's processors since AVX-512 FP16 do so in AMX alone: where a virtual machine hides it,
     their products of bfloat16 take 1.7 times as long as those of float32.
     """
+    has = {word for told in _cpuinfo("flags", "Features", "vendor_id") for word in told.split()}
+    by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has
+    return bool(has & ({"amx_bf16"} if by_amx_alone else {"avx512_bf16", "amx_bf16", "bf16"}))
+
+
+def _cpuinfo(*names: str) -> list[str]:
+    """What Linux says of the processor under these names; nothing on another system."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        has = {word for line in lines if line.startswith(("flags", "Features", "vendor_id")) for word in line.split()}
-        by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has
-        return bool(has & ({"amx_bf16"} if by_amx_alone else {"avx512_bf16", "amx_bf16", "bf16"}))
-    return False
+        return [line.partition(":")[2].strip() for line in lines if line.startswith(names)]
+    return []
 
 
 def progress(iterable: Iterable | None = None, **options):
@@ -176,14 +180,6 @@ def revision() -> str:
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 @cache
 def _version(package: str) -> str | None:
     with contextlib.suppress(metadata.PackageNotFoundError):
@@ -204,8 +200,10 @@ def arithmetic(packages: Iterable[str]) -> dict[str, str | bool | None]:
 
 def environment() -> dict[str, str | int | float]:
     """What a result depends on besides its settings: machine, versions, threads, load, revision."""
-    versions = {package: _version(package) for package in TRACKED}
-    name = f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}" if _on_cuda() else f"cpu: {_processor()}"
+    if _on_cuda():
+        name = f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}"
+    else:
+        name = f"cpu: {next(iter(_cpuinfo('model name')), '') or platform.processor() or platform.machine()}"
     return {
         "device": name,
         "cores": os.cpu_count() or 1,
@@ -213,7 +211,7 @@ def environment() -> dict[str, str | int | float]:
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "platform": platform.system(),
-        "packages": json.dumps({k: v for k, v in versions.items() if v}),
+        "packages": json.dumps({package: known for package in TRACKED if (known := _version(package))}),
         "revision": revision(),
     }
 
