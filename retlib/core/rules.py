@@ -26,16 +26,12 @@ def each_of(rule: Rule) -> Rule:
     """A list, not empty and without repetition, whose members each pass `rule`."""
 
     def check(name: str, value: Any) -> None:
-        require(
-            isinstance(value, list) and len(value) > 0,
-            f"{name} = {shown(value)} must be a list with at least one value",
-        )
+        valid = isinstance(value, list) and len(value) > 0
+        require(valid, f"{name} = {shown(value)} must be a list with at least one value")
         for member in value:
             rule(name, member)
-        require(
-            all(member not in value[:place] for place, member in enumerate(value)),
-            f"{name} = {shown(value)} names a value twice",
-        )
+        valid = all(member not in value[:place] for place, member in enumerate(value))
+        require(valid, f"{name} = {shown(value)} names a value twice")
 
     return check
 

@@ -193,7 +193,6 @@ class Corpus(Structure):
 
     def save(self, folder: Path) -> None:
         """Write the arrays as .npy files, and the names, which come last, as JSON."""
-        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, values in self._arrays():
             np.save(folder / f"{name}.npy", values, allow_pickle=False)
@@ -208,7 +207,6 @@ class Corpus(Structure):
         DataError
             If the folder does not hold a whole corpus.
         """
-        folder = Path(folder)
 
         def read(name: str) -> np.ndarray:
             return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))

@@ -47,17 +47,16 @@ def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_
     parts = [_judgments(read(f"qrels/{split}.tsv"), asked.index, documents.index).assign(split=split)
              for split in reversed(SPLITS) if split in splits]  # fmt: skip
     judged = pd.concat(parts, ignore_index=True)
-    split = judged.drop_duplicates("query_id").set_index("query_id")["split"]
-    guards = judged["split"] == judged["query_id"].map(split)
-    queries = asked.loc[split.index.intersection(asked.index, sort=False)].assign(split=split)
+    own = guarded(judged, judged["query_id"])
+    split = own.drop_duplicates("query_id").set_index("query_id")["split"]
+    queries = asked.loc[split.index].assign(split=split)
     kept = guarded(queries, queries["text"].str.casefold()).rename_axis("query_id")
-    left_out = queries.index.difference(kept.index)
-    qrels = judged.loc[guards & ~judged["query_id"].isin(left_out), ["query_id", "doc_id", "relevance"]]
+    qrels = own.loc[own["query_id"].isin(kept.index), ["query_id", "doc_id", "relevance"]]
     kept, said = with_splits(kept)
     lost = {
         "queries without a judgment": len(asked) - len(queries),
-        "queries whose text a more guarded split has": len(left_out),
-        "judgments of queries that a more guarded split has": int((~guards).sum()),
+        "queries whose text a more guarded split has": len(queries) - len(kept),
+        "judgments of queries that a more guarded split has": len(judged) - len(own),
     }
     if told := ", ".join(f"{which}: {count}" for which, count in lost.items() if count):
         said["left out"] = told

@@ -119,16 +119,13 @@ def table(dataset: str, file: str | Path, columns: list[str], delimiter: str = "
             if next(reader, None) != columns:
                 raise source.damaged(1, f"the columns are not {', '.join(columns)}")
             for row in reader:
+                if len(row) != len(columns):
+                    raise source.damaged(reader.line_num, f"not {len(columns)} columns ({len(row)} columns)")
                 yield reader.line_num, row
         except csv.Error as error:
             raise source.damaged(reader.line_num, f"it is no table ({error})") from error
 
-    def checked(row: list[str]) -> list[str]:
-        if len(row) != len(columns):
-            raise ValueError(f"{len(row)} columns")
-        return row
-
-    return replace(source, numbered=read()).parsed(checked, f"{len(columns)} columns")
+    return replace(source, numbered=read())
 
 
 def listed(dataset: str, file: str | Path, choose: Callable[[Any], Iterable], expected: str, kind: str) -> Entries:
