@@ -33,7 +33,7 @@ from retlib.report.figures import styled
 from retlib.report.records import setting
 from retlib.report.tables import as_page, chapter_links, claim_cell, data_sets, link, span, stated
 from retlib.report.verdict_figures import VERDICT_COLOURS
-from retlib.report.verdict_text import DECIDED, came_out, lines, power, to_decide, unsettled
+from retlib.report.verdict_text import DECIDED, came_out, line, power, to_decide, unsettled
 
 MARKERS = {HOLDS: "o", INCONCLUSIVE: "s", CONTRADICTED: "X", NO_EFFECT: "D", INDICATION: "v"}
 OPEN = (CONTRADICTED, NO_EFFECT, INCONCLUSIVE, INDICATION, NOT_TESTED)
@@ -112,13 +112,9 @@ def listed(ledger: pd.DataFrame, before: pd.DataFrame) -> HTML:
     shown = shown.assign(was=before.set_index("claim")["verdict"].reindex(shown["claim"]).array)
     same = shown["was"] == shown["verdict"]
     shown = pd.concat([shown[~same], shown[same]])
-    lines = [
-        f"<li>{SIGNS[row.was]} → {SIGNS[row.verdict]} {stated(row, escape(row.statement))} "
-        f"({escape(decisive(row).told)})</li>"
-        for row in shown.itertuples()
-    ]
+    lines = [f"<li>{SIGNS[row.was]} → {_line(row, escape(row.statement))}</li>" for row in shown.itertuples()]
     changed = (~same).sum()
-    decided = shown.loc[shown["was"] != shown["verdict"], ["was", "verdict"]].isin(DECIDED).sum(axis=1)
+    decided = shown[["was", "verdict"]].head(changed).isin(DECIDED).sum(axis=1)
     turned, once = (decided == 2).sum(), (decided == 1).sum()
     said = (
         f"{changed} of {len(lines)} come out otherwise: the sign from random weights → that from the public encoder. "
@@ -135,20 +131,26 @@ def answer(ledger: pd.DataFrame) -> HTML:
     parts = []
     for paper, mine in ledger.groupby("paper", sort=False):
         known = papers()[paper]
-        page = known.pages["verdicts"]
-        title = link(f"{page}.html", f"{known.part}. {known.authors}")
+        page = f"{known.pages['verdicts']}.html"
+        title = link(page, f"{known.part}. {known.authors}")
         decided = mine[mine["verdict"].isin(DECIDED)]
         told = pd.concat([decided[decided["verdict"] == each].head(TOLD) for each in DECIDED])
-        lines = [
-            f"<li>{SIGNS[row.verdict]} {stated(row, link(f'{page}.html#{row.claim}', row.statement))} "
-            f"({escape(decisive(row).told)})</li>"
-            for row in told.itertuples()
-        ]
+        lines = [f"<li>{_line(row, _among_verdicts(row))}</li>" for row in told.itertuples()]
         more = len(decided) - len(lines)
-        which = link(f"{page}.html", f"{more} more that {'are' if more > 1 else 'is'} decided")
+        which = link(page, f"{more} more that {'are' if more > 1 else 'is'} decided")
         lines += [f"<li>and {which}</li>"] if more else []
         parts.append(f"<h4>{title}</h4>\n<p>{counted(mine)}</p>\n<ul>{''.join(lines)}</ul>")
     return HTML('<div class="answer">' + "\n".join([beside_each_other(ledger), *parts]) + "</div>")
+
+
+def _line(row: Any, statement: str) -> str:
+    """HTML: the sign of a verdict, what the claim says, and the comparison that the verdict hangs on."""
+    return f"{SIGNS[row.verdict]} {stated(row, statement)} ({escape(decisive(row).told)})"
+
+
+def _among_verdicts(row: Any) -> str:
+    """HTML: what a claim says, as a link to its row among the verdicts."""
+    return link(f"{papers()[row.paper].pages['verdicts']}.html#{row.claim}", row.statement)
 
 
 def counted(ledger: pd.DataFrame) -> str:
@@ -245,9 +247,8 @@ def furthest(ledger: pd.DataFrame) -> HTML:
     """The claims whose effects here fall furthest below the paper's, by their numbers in the figure of `effects`."""
     lines = []
     for row in _furthest(_both(ledger)).itertuples():
-        claim = link(f"{papers()[row.paper].pages['verdicts']}.html#{row.claim}", row.statement)
         said = f"{row.ours:+.1f} points here, {row.theirs:+.1f} in the paper"
-        lines.append(f"<li>{SIGNS[row.verdict]} {claim}: {said}</li>")
+        lines.append(f"<li>{SIGNS[row.verdict]} {_among_verdicts(row)}: {said}</li>")
     return HTML(f"<ol>{''.join(lines)}</ol>")
 
 
@@ -279,7 +280,7 @@ def table(ledger: pd.DataFrame) -> HTML:
         "verdict": lambda row: f"{SIGNS[row.verdict]} {row.verdict}",
         "part": lambda row: papers()[row.paper].part,
         "data": lambda row: row.fidelity,
-        "claim": _statement,
+        "claim": lambda row: claim_cell(row, _among_verdicts(row) if row.evidence else escape(row.statement)),
         "what decided, or why it is not tested": _deciding,
         "seeds": lambda row: row.seeds or "",
         "tested in": chapter_links,
@@ -290,16 +291,10 @@ def table(ledger: pd.DataFrame) -> HTML:
     return HTML(f'<div data-filters="verdict,part,data">{page.data}</div>')
 
 
-def _statement(row: Any) -> str:
-    """What a claim says, as `claim_cell`; with evidence, a link to its row among the verdicts."""
-    page = papers()[row.paper].pages["verdicts"]
-    return claim_cell(row, link(f"{page}.html#{row.claim}", row.statement) if row.evidence else escape(row.statement))
-
-
 def _deciding(row: Any) -> str:
     """The comparison that a verdict hangs on, and how many there are; or the reason."""
     several = f"\none of {len(row.evidence)} comparisons" if len(row.evidence) > 1 else ""
-    return row.reason or "\n".join([row.said, lines([decisive(row)])[0] + several, *to_decide(row)])
+    return row.reason or "\n".join([row.said, line(decisive(row)) + several, *to_decide(row)])
 
 
 def inconsistencies(paper: str) -> HTML:

@@ -18,7 +18,7 @@ from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS, bindings, decisive, tested_in
 from retlib.report.evidence import LEVEL
 from retlib.report.records import called, part_of
-from retlib.report.verdict_text import conditions, lines, to_decide
+from retlib.report.verdict_text import conditions, line, to_decide
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
 FEW_ROWS = 6
@@ -257,8 +257,8 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
 
 def _evidence_cell(row: Any) -> str:
     """HTML: what the comparisons say together, the one that the verdict hangs on, and the others folded."""
-    hangs_on = lines([decisive(row)]) if row.evidence else []
-    others = [*conditions(row.given), *(line for line in lines(row.evidence) if line not in hangs_on)]
+    hangs_on = [line(decisive(row))] if row.evidence else []
+    others = [*conditions(row.given), *(told for told in map(line, row.evidence) if told not in hangs_on)]
     first, rest = (escape("\n".join(part)) for part in ([row.reason + row.said, *hangs_on, *to_decide(row)], others))
     return first + f"<details><summary>{len(others)} more</summary>{rest}</details>" * bool(others)
 

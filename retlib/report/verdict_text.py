@@ -49,10 +49,10 @@ def flat(verdicts: pd.DataFrame, shown: int | None = None) -> pd.DataFrame:
     return verdicts[["claim", "tier", "verdict", "p", "seeds", "fidelity"]].assign(evidence=evidence)
 
 
-def lines(evidence: Iterable[Evidence]) -> list[str]:
-    """A line for each comparison: what is compared, the values, the effect with its interval, and the note."""
-    notes = [("; ".join(filter(None, (each.note, each.closed))), each) for each in evidence]
-    return [each.told + (f" ({note})" if note else "") for note, each in notes]
+def line(each: Evidence) -> str:
+    """A line for a comparison: what is compared, the values, the effect with its interval, and the note."""
+    note = "; ".join(filter(None, (each.note, each.closed)))
+    return each.told + (f" ({note})" if note else "")
 
 
 def leans_against(row: Any) -> bool:
@@ -117,17 +117,17 @@ def without_curve(verdicts: pd.DataFrame) -> str:
 
 
 def conditions(given: Iterable[Evidence]) -> list[str]:
-    """A line for each condition, as `lines`, marked as one."""
-    return [f"given{'' if seen(each) else ', not seen'}: {line}" for each in given for line in lines([each])]
+    """A line for each condition, as `line`, marked as one."""
+    return [f"given{'' if seen(each) else ', not seen'}: {line(each)}" for each in given]
 
 
 def format_verdict(row: Any) -> str:
     """One row of a ledger for a terminal: claim and verdict, then a line for each comparison."""
     rests = [f"p = {row.p:.2g} after Holm's correction, seeds: {row.seeds}, on {FIDELITY.get(row.fidelity)}"]
-    said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *lines(row.evidence), *conditions(row.given)]
+    said = [row.reason + row.said, *([] if pd.isna(row.p) else rests), *map(line, row.evidence), *conditions(row.given)]
     said += to_decide(row)
     asked = [f"  as tested: {row.as_tested}"] if row.as_tested else []
-    return "\n".join([row.statement, *asked, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {line}" for line in said)])
+    return "\n".join([row.statement, *asked, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {each}" for each in said)])
 
 
 def unsettled(ledger: pd.DataFrame) -> str:
@@ -138,7 +138,8 @@ def unsettled(ledger: pd.DataFrame) -> str:
     unfit = sum(map(bool, untested["evidence"]))
     narrower = ledger["narrower"][ledger["verdict"].isin(DECIDED)]
     contradicted = ledger[ledger["verdict"] == CONTRADICTED]
-    behind = ledger.loc[_behind_bm25(ledger), "paper"].map({key: paper.name for key, paper in papers().items()})
+    lost = [bool({*BM25} & {*decisive(row).names[1:]}) for row in contradicted.itertuples()]  # to BM25, which is ahead
+    behind = contradicted.loc[lost, "paper"].map({key: paper.name for key, paper in papers().items()})
     whose = ", ".join(f"{count} of {name}" for name, count in behind.value_counts().items())
     why = [
         f"Of the {len(opened)} that are inconclusive {_have(against)} a comparison that is significant against them "
@@ -182,12 +183,6 @@ def _takes(opened: pd.DataFrame) -> str:
     counts = [f"{of.sum()} {how}" for how, of in kinds.items() if of.any()]
     told = "If the effect is as large as the paper prints, or as here where it prints none, of these"
     return f"{told} {'; '.join(counts)}." if counts else ""
-
-
-def _behind_bm25(ledger: pd.DataFrame) -> np.ndarray:
-    """Which claims are contradicted by BM25 that is ahead of what they put above it."""
-    lost = [bool({*BM25} & {*decisive(row).names[1:]}) if row.evidence else False for row in ledger.itertuples()]
-    return np.array(lost, dtype=bool) & (ledger["verdict"] == CONTRADICTED).to_numpy()
 
 
 def power(ledger: pd.DataFrame) -> str:

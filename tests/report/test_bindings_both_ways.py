@@ -182,7 +182,7 @@ def judged(monkeypatch, name, profile, made):
     monkeypatch.setattr(claims, "bindings", lambda: alone)
     monkeypatch.setattr(claims, "loader", lambda *_: cache(made.get))
     found = claims.verdicts(PAPER[name], profile).set_index("claim").loc[name]
-    said = "\n".join([found["reason"], found["said"], *verdict_text.lines(found["evidence"])])
+    said = "\n".join([found["reason"], found["said"], *map(verdict_text.line, found["evidence"])])
     return found["verdict"], said
 
 
