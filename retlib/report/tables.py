@@ -198,7 +198,7 @@ def every_pair(
         found = results.compared(collection, measure, a, b)
         rows.append((collection, a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
     frame = pd.DataFrame(rows, columns=["collection", "a", "b", "effect", "low", "high", "p", "smallest"])
-    return frame.assign(p=holm(frame["p"])) if len(frame) else frame
+    return frame.assign(p=holm(frame["p"]))
 
 
 def smallest(pairs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -214,7 +214,7 @@ def smallest(pairs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def bracketed(tests: pd.DataFrame, effect: str, places: int = 1) -> pd.DataFrame:
     """What `every_pair` returns, and the like, for a page: effect and interval in a column of that name, p as text."""
     text = f"{{:+.{places}f}} [{{:+.{places}f}}, {{:+.{places}f}}]".format
-    told = [text(*line) for line in tests[["effect", "low", "high"]].itertuples(index=False)]
+    told = list(map(text, tests["effect"], tests["low"], tests["high"]))
     shown = tests.drop(columns=["low", "high"]).assign(effect=told, p=tests["p"].map(p_text))
     return shown.rename(columns={"effect": f"{effect}, 95 % interval", "p": "p (Holm)"})
 
