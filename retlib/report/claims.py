@@ -14,6 +14,7 @@ its conditions is not seen. These are comparisons without which the claim says n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -256,7 +257,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     for claim in papers_table("claims").query("paper == @paper").itertuples():
         mine, known = evidence.get(claim.id, []), gathered[claim.id]
         given, reason = known.given, known.reason
-        verdict, p, said = NOT_TESTED, None, ""
+        verdict, p, said = NOT_TESTED, float("nan"), ""
         if mine:
             others = [value for name, value in largest.items() if name != claim.id]
             # A comparison speaks for a claim if the claim would hold with it alone.
@@ -271,7 +272,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
             {
                 "paper": paper, "claim": claim.id, "tier": claim.tier, "statement": claim.statement,
                 "as_tested": known.as_tested, "narrower": known.narrower,
-                "verdict": verdict, "said": said, "p": float("nan") if p is None else p,
+                "verdict": verdict, "said": said, "p": p,
                 # What is not trained, such as BM25, has one seed for all.
                 "seeds": min((each.seeds for each in mine if each.seeds > 1 or each.one_seed), default=int(bool(mine))),
                 "fidelity": joint_fidelity(places) if mine else "", "evidence": mine, "given": list(given),
@@ -298,19 +299,19 @@ def _decide(
     p_for: Sequence[float],
     p_against: Sequence[float],
     p_none: Sequence[float],
-) -> tuple[str, float | None, str, str]:
+) -> tuple[str, float, str, str]:
     """The verdict, the corrected p-value that it rests on, what its comparisons say, and why there is no verdict."""
     reasons = [each.closed for each in evidence if each.closed]
     reasons += [presupposed(each) for each in given if not seen(each)]
     reasons = list(dict.fromkeys(reasons))
     if reasons:
-        return NOT_TESTED, None, "", "; ".join(first_few(reasons, 2))
-    speaks = [POINTS[each] for each in map(_speaks, p_for, p_against, p_none)]
-    kinds = {verdict: speaks.count(said) for verdict, said in POINTS.items()}
+        return NOT_TESTED, float("nan"), "", "; ".join(first_few(reasons, 2))
+    speaks = list(map(_speaks, p_for, p_against, p_none))
+    kinds = Counter(speaks)
     said = f"{kinds[HOLDS]} of {len(speaks)} comparison{'s' * (len(speaks) > 1)} for"
     said += f", {kinds[CONTRADICTED] or 'none'} against"
     said += "".join(f", {kinds[each]} {POINTS[each]}" for each in (NO_EFFECT, INCONCLUSIVE) if kinds[each])
-    opened = [of for each, of in zip(speaks, evidence, strict=True) if each == POINTS[INCONCLUSIVE]]
+    opened = [of for each, of in zip(speaks, evidence, strict=True) if each == INCONCLUSIVE]
     alone = {"for": sum(of.p_for < LEVEL for of in opened), "against": sum(of.p_against < LEVEL for of in opened)}
     told = ", ".join(f"{count} of these {word}" for word, count in alone.items() if count)
     said += f" ({told}, before correction)" * bool(told)

@@ -117,13 +117,7 @@ class Evidence:
 
     @classmethod
     def of(
-        cls,
-        label: str,
-        found: Comparison,
-        sides: Sequence[float],
-        p: tuple[float, float],
-        note: str = "",
-        **more: Any,
+        cls, label: str, found: Comparison, sides: Sequence[float], p: tuple[float, float], note: str = "", **more: Any
     ) -> Evidence:
         """A comparison with the two sides' values, and the p-values for and against."""
         numbers = (found.effect, *found.interval(), *p, found.seeds, found.queries)
@@ -248,11 +242,13 @@ def above(found: Comparison, margin: float = 0.0) -> tuple[float, float]:
     return p, 1 - p
 
 
-def within(found: Comparison, margin: float) -> tuple[float, float]:
-    """The effect is within a margin on both sides of 0."""
+def tested(found: Comparison, margin: float, alike: bool) -> tuple[tuple[float, float], str]:
+    """The effect is above a margin or, of what is to be alike, within it on both sides of 0; and that in words."""
+    if not alike:
+        return above(found, margin), stated(margin)
     # Against: it lies beyond the margin on one side (two sides, hence the doubling).
     beyond = min(found.p_greater(margin), 1 - found.p_greater(-margin))
-    return found.p_equivalent(margin), min(1.0, 2 * beyond)
+    return (found.p_equivalent(margin), min(1.0, 2 * beyond)), f"within {in_points(margin)}"
 
 
 def none(found: Comparison, spec: Mapping) -> float:
@@ -312,8 +308,7 @@ def _pair(records: Records, spec: Mapping, equal: bool = False) -> list[Evidence
     seeds = min(part.seeds for part in parts)
     found = average(parts, records.pooled([(1, systems[0], spec["data"]), (-1, systems[1], spec["data"])], seeds))
     sides = [float(np.mean([value.to_numpy().mean() for value in side])) for side in zip(*every, strict=True)]
-    near = within(found, margin), f"within {in_points(margin)}"
-    p, note = near if equal else (above(found, margin), stated(margin))
+    p, note = tested(found, margin, equal)
     note = "; ".join(filter(None, (note, f"over the {seeds} seeds that both have" if most > seeds else "")))
     alone = any(records.one_seed(systems, both) for both in every)
     shut = closed(found, [value for both in every for value in both])
@@ -393,17 +388,13 @@ def _linear(records: Records, spec: Mapping) -> list[Evidence]:
     parts = [weight * mean for weight, mean in zip(weights, means, strict=True)]
     sides = sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
     names = [f"{named(system)[1]} on {called(records.collection(on))}" for _, system, on in terms]
-    margin = spec.get("within", spec.get("margin", 0.0))
-    if len(terms) == 1 and "within" not in spec:  # beside a printed number
+    alike, margin = "within" in spec, spec.get("within", spec.get("margin", 0.0))
+    if len(terms) == 1 and not alike:  # beside a printed number
         found, sides, margin = replace(found, effect=found.effect - margin), (parts[0], margin), 0.0
-    if "within" in spec:
-        p, note = within(found, margin), f"within {in_points(margin)}"
-    else:
-        p, note = above(found, margin), stated(margin)
+    p, note = tested(found, margin, alike)
     more = {
         "one_seed": records.one_seed(systems, values), "closed": closed(found, values), "p_none": none(found, spec),
-        "margin": margin, "names": names if weights == [1, -1] else (), "place": records.measure,
-        "alike": "within" in spec,
+        "margin": margin, "names": names if weights == [1, -1] else (), "place": records.measure, "alike": alike,
     }  # fmt: skip
     if "says" not in spec:
         return [Evidence.of(records.label(_sum(weights, names)), found, sides, p, note, **more)]

@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 import pandas as pd
+from scipy.stats import gmean
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, is_score
@@ -26,7 +27,7 @@ def _fewer(records: Records, spec: Mapping) -> list[Evidence]:
     # Rows of the seconds to something have the steps to it, too; others those to the best weights.
     until = records.measure.removeprefix("seconds") if records.measure.startswith("seconds ") else ""
     label = f"steps{until}: {more} / {less} (geometric means), on {records.on(spec['data'])}"
-    sides = _geometric(a), _geometric(b)
+    sides = gmean(a), gmean(b)
     return [Evidence.of(label, found, sides, above(found), ratio=True, values=sides[::-1], counted="")]
 
 
@@ -52,14 +53,9 @@ def _limit(records: Records, spec: Mapping) -> list[Evidence]:
         more |= {"values": (value, limit), "says": f"{measure} of {names[0]} is {{}}, asked {side} {{}}"}
     else:
         points = 100 if is_score(measure.split()[0]) else 1
-        shown = [points * _geometric(np.exp(each[ratio.index])) for each in logs]
+        shown = [points * float(np.exp(each[ratio.index].mean())) for each in logs]
         more["values"] = shown if side == "above" else shown[::-1]
     return [Evidence.of(f"{measure}: {label}", found, (value, limit), above(found), **more)]
-
-
-def _geometric(values: pd.Series) -> float:
-    """The mean whose ratios are the ratio that is tested."""
-    return float(np.exp(np.log(values).mean()))
 
 
 def _over_seeds(values: pd.Series) -> Comparison:
