@@ -92,10 +92,15 @@ def judgements(results: Results, data: pd.DataFrame, start: str) -> pd.DataFrame
 
 def with_recorded(own: pd.DataFrame) -> pd.DataFrame:
     """The judgements of a page, and the published ones, of corpora whose labels were hidden, that it has not."""
-    found = [load(NAME, profile, "reference") for profile in notebook_files.profiles(runtime.root())]
-    tables = [own, *(each.tables["judgements"] for each in found if each)]
+    tables = [own, *(each.tables["judgements"] for each in _published())]
     table = pd.concat([each.assign(**{TAUGHT: each.get(TAUGHT, False)}) for each in tables], ignore_index=True)
     return table.drop_duplicates(["start", "corpus", TAUGHT, "system"], ignore_index=True)
+
+
+def _published() -> list[Results]:
+    """The chapter's published results, of all profiles that have any."""
+    found = (load(NAME, profile, "reference") for profile in notebook_files.profiles(runtime.root()))
+    return [each for each in found if each]
 
 
 def without_labels() -> pd.DataFrame:
@@ -108,11 +113,9 @@ def without_labels() -> pd.DataFrame:
         its gain by those of its own, and what is best by these.
     """
     rows = []
-    for profile in notebook_files.profiles(runtime.root()):
-        found = load(NAME, profile, "reference")
-        data = found.tables["data"] if found else pd.DataFrame({"judges": [], "questions": [], "corpus": []})
+    for found in _published():
+        data, judged = found.tables["data"], found.tables["judgements"]
         for corpus in data["corpus"][data["judges"].astype(bool) & (data["questions"] == "generated")]:
-            judged = found.tables["judgements"]
             others = elsewhere(with_recorded(judged), corpus, judged["start"].iloc[0])
             table, truth = recommended(found, question_set(corpus, True), others), gains(found, corpus)
             first, best = table.iloc[0], truth["gain"].idxmax()

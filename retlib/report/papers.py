@@ -167,8 +167,8 @@ def _ours(wanted: Counterpart, places: Mapping, profile: str, load: Callable[[st
         seeds = min(part.seeds for part in parts)
         joined = average(parts, found.pooled([(1.0, wanted.system)], collections, wanted.measure, seeds))
     low, high = joined.interval()
-    mine = found.rows[(found.rows["system"] == wanted.system) & found.rows["collection"].isin(collections)]
-    candidates = mine.get("candidates", pd.Series(dtype=float)).max() if len(parts) == 1 else UNKNOWN
+    rows = found.lines(wanted.system, collections[0])
+    candidates = rows.get("candidates", pd.Series(dtype=float)).max() if len(parts) == 1 else UNKNOWN
     return {
         "ours": joined.effect, "half": (high - low) / 2, "seeds": joined.seeds, "queries": joined.queries,
         "candidates": candidates, "system": wanted.system, "collection": known, "fidelity": joint_fidelity(here),
@@ -179,9 +179,8 @@ def _estimate(found: Results, wanted: Counterpart, collection: str) -> Compariso
     """A mean with its error over queries and seeds; without the error where there are no values per query."""
     if wanted.system in found.systems(collection, "test", wanted.measure):
         return found.compared(collection, wanted.measure, wanted.system)
-    rows = found.rows
-    mine = rows[(rows["system"] == wanted.system) & (rows["measure"] == wanted.measure)]
-    values = mine.loc[mine["collection"] == collection, "value"]
+    rows = found.lines(wanted.system, collection)
+    values = rows.loc[rows["measure"] == wanted.measure, "value"]
     return Comparison(values.mean() * wanted.times, UNKNOWN, UNKNOWN, 0, len(values)) if len(values) else None
 
 

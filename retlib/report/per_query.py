@@ -152,11 +152,6 @@ class Values:
         """The systems that were measured, in their order."""
         return self.results.systems(self.collection, "test", self.measure)
 
-    @property
-    def clusters(self) -> pd.Series:
-        """The cluster of each query."""
-        return self.results.clusters(self.collection, "test", self.measure)
-
     def points(self, system: str) -> pd.DataFrame:
         """Values in points of 100: index query, a column for each seed."""
         return self.results.per_query(self.collection, "test", self.measure, system).astype(float) * 100
@@ -199,7 +194,7 @@ def slices(values: Values, table: pd.DataFrame, parts: int) -> pd.DataFrame:
     DataError
         If the table lacks a query of the results, or has one twice, or no query has a value.
     """
-    clusters, rows = values.clusters, []
+    clusters, rows = values.results.clusters(values.collection, "test", values.measure), []
     for share in _cut(_shares(table, values.collection, clusters.index), parts):
         low, high = f"{100 * share.min():.0f}", f"{100 * share.max():.0f}"
         part = f"{low if low == high else f'{low}-{high}'} % (n = {len(share)})"
