@@ -42,12 +42,11 @@ def say(axis: Axes, x: float, y: float, text: str, size: float = 9, **options: o
     axis.text(x, y, text, fontsize=size, **{"ha": "center", "va": "center"} | options)
 
 
-def box(axis: Axes, x: float, y: float, width: float, height: float, text: str = "", colour: str = INK, **more) -> None:
+def box(axis: Axes, x: float, y: float, width: float, height: float, text: str = "", colour: str = INK) -> None:
     """A rounded box with its top left corner at (x, y)."""
     shape = FancyBboxPatch(
         (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.8", ec=colour, fc="white", lw=1.2
     )
-    shape.set(**more)
     axis.add_patch(shape)
     say(axis, x + width / 2, y + height / 2, text, color=colour)
 
@@ -64,11 +63,11 @@ def cells(axis: Axes, x: float, y: float, colours: np.ndarray, size: float = 3) 
         axis.add_patch(Rectangle(place, size * 0.9, size * 0.9, fc=colour, ec="none"))
 
 
-def lines(axis: Axes, x: float, y: float, width: float, colours: Sequence[str], step: float = 1.5) -> None:
+def lines(axis: Axes, x: float, y: float, width: float, colours: Sequence[str]) -> None:
     """Lines of a text, each in its colour."""
     for row, colour in enumerate(colours):
         length = width * (0.72 if row == len(colours) - 1 else 1)
-        axis.add_patch(Rectangle((x, y + row * step), length, step * 0.5, fc=colour, ec="none"))
+        axis.add_patch(Rectangle((x, y + 1.5 * row), length, 0.75, fc=colour, ec="none"))
 
 
 def encoders() -> Figure:
@@ -175,7 +174,7 @@ def generation() -> Figure:
 def negatives() -> Figure:
     """Where the negatives of a question come from, on a map of documents."""
     generator = np.random.default_rng(3)
-    documents = np.vstack([generator.uniform((2, 4), (20, 24), (46, 2))])
+    documents = generator.uniform((2, 4), (20, 24), (46, 2))
     query, relevant = np.array([11.0, 15.5]), np.array([14.0, 13.6])
     documents = documents[np.linalg.norm(documents - relevant, axis=1) > 1.2]
     before = query + (3.4, 4.2)  # where the question was when ANCE last retrieved
@@ -239,13 +238,10 @@ def compression() -> Figure:
     for part, code in enumerate((17, 203, 90)):
         box(axis, 51 + 5 * part, 5.6, 4.2, 3.2, str(code), QUERY)
     say(axis, 58.5, 2.5, "for each part, the number of the\nnearest of 256 centroids: one byte", 8)
-    say(
-        axis,
-        40,
-        14.8,
-        "A question is compared with the 256 centroids of each part once;\na document costs one look-up for each byte.",
-        8.5,
+    text = (
+        "A question is compared with the 256 centroids of each part once;\na document costs one look-up for each byte."
     )
+    say(axis, 40, 14.8, text, 8.5)
     return figure
 
 
