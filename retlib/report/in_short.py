@@ -24,7 +24,6 @@ from retlib.report.claims import (
     HOLDS,
     INCONCLUSIVE,
     INDICATION,
-    LEVEL,
     NO_EFFECT,
     NOT_TESTED,
     SIGNS,
@@ -33,7 +32,7 @@ from retlib.report.claims import (
     papers,
     tested_in,
 )
-from retlib.report.evidence import WORTH
+from retlib.report.evidence import LEVEL, WORTH
 from retlib.report.gate import NOISE, endings
 from retlib.report.records import called
 from retlib.report.tables import means, span, stated
@@ -86,7 +85,8 @@ def box(
         values += listed if answers else []
     found += [MEANT] * any(SIGNIFICANT in each for each in found)
     folded = [":::{dropdown} The values", *values, ":::", ""] if values else []
-    short = [*_short_of_steps(rows(chapter)), *_unmoved(rows(chapter))] if shows else []
+    here = rows(chapter) if shows else None
+    short = [*_short_of_steps(here), *_unmoved(here)] if here else []
     lines = [*found, *short, *folded, *_counted(mine), *_decided(mine), *_why(mine, said.get("why", {}))]
     return "\n".join(["::::{admonition} In short", ":class: tip", "", f"**{said['question']}**\n", *lines, "::::"])
 
@@ -110,6 +110,8 @@ class Shown:
     def told(self, rows: Callable[..., Results | None], page: str) -> tuple[list[str], list[str]]:
         """Lines of a box: what pairs of systems answer; and the values of some."""
         found = rows(self.chapter or page, **({"profile": self.profile} if self.profile else {}))
+        if found is None:
+            return [], []
         values, trained = self._values(found)
         ranked = trained or [*values.columns.difference(self.systems)]
         if self._chosen:
@@ -151,9 +153,9 @@ class Shown:
     def _chosen(self) -> list[str]:
         return [each for each in CHOSEN if each in self.systems]
 
-    def _values(self, found: Results | None) -> tuple[pd.DataFrame, list[str]]:
+    def _values(self, found: Results) -> tuple[pd.DataFrame, list[str]]:
         """A row for each collection, or line of a table, a column for each system; and the systems that train."""
-        if self.table and found is not None and self.table[0] in found.tables:
+        if self.table and self.table[0] in found.tables:
             name, lines, columns = self.table
             table = found.tables[name]
             mine = table if self._chosen else table[table[columns].isin(self.systems)]
@@ -161,7 +163,7 @@ class Shown:
         # Ratios of times are of geometric means, here as in verdicts.
         values, trained = means(found, self.measure, geometric_mean if self.unit else "mean")
         values = values.reindex([name for name in self.collections if name in values.index] or values.index)
-        kinds = found.kinds() if found is not None else {}
+        kinds = found.kinds()
         return values, [name for name in trained if not self.among or {name, kinds.get(name, ALONE)} & {*self.among}]
 
     def _head(self, found: Results, lines: Sequence[_Line], trained: bool, compared: bool) -> str:
@@ -317,36 +319,35 @@ def _tested(sure: Sequence[str], count: int) -> str:
     return " (" + where.get(len(sure), f"{SIGNIFICANT} on {'; '.join(sure)}") + ")"
 
 
-def _short_of_steps(found: Results | None) -> list[str]:
+def _short_of_steps(found: Results) -> list[str]:
     """A line on the retrievers that still learned when their steps ended, as the gate has it; where not on all."""
-    curves = None if found is None else found.tables.get("learning")
+    curves = found.tables.get("learning")
     ends = {} if curves is None else endings(curves)
-    kinds = found.kinds() if ends else {}
-    alone = dict.fromkeys(system for system, _ in ends if kinds.get(system, ALONE) == ALONE)
-    told = []
-    for name in alone:
-        rises = {place: end.rise > NOISE for (system, place), end in ends.items() if system == name}
-        where = " and ".join(called(place) for place, rising in rises.items() if rising)
-        told += [f"*{name}*" + f" ({where})" * (not all(rises.values()))] if where else []
-    said = "Still learning when their steps ended, by validation, so that more steps may raise what they reach"
-    return [f"{said}: {'; '.join(told)}.\n"] if told else []
-
-
-def _unmoved(found: Results | None) -> list[str]:
-    """A line on retrievers that trained, and whose weights are those that they began with, in all seeds; and where."""
-    rows = None if found is None else found.rows
-    if rows is None or not {"steps", "seconds"} <= {*rows}:
-        return []
     kinds = found.kinds()
+    rises = {place: end.rise > NOISE for place, end in ends.items() if kinds.get(place[0], ALONE) == ALONE}
+    said = "Still learning when their steps ended, by validation, so that more steps may raise what they reach"
+    return _of_systems(said, pd.Series(rises, dtype=bool), " and ")
+
+
+def _unmoved(found: Results) -> list[str]:
+    """A line on retrievers that trained, and whose weights are those that they began with, in all seeds; and where."""
+    rows, kinds = found.rows, found.kinds()
+    if not {"steps", "seconds"} <= {*rows}:
+        return []
     alone = rows["system"].map(lambda name: kinds.get(name, ALONE) == ALONE)
     trained = rows[(rows["seconds"] > 0) & rows["steps"].notna() & (rows["split"] == "test") & alone]
     each = trained.groupby(["system", "collection"], sort=False).agg({"steps": "max", "seed": "nunique"})
     most = each["seed"].groupby(level="system").transform("max")  # a test of fewer seeds says nothing of the others
-    unmoved, told = (each["steps"] == 0) & (each["seed"] == most), []
-    for name, places in unmoved.groupby(level="system", sort=False):
-        where = "; ".join(called(place) for _, place in places[places].index)
-        told += [f"*{name}*" + f" ({where})" * (not places.all())] if where else []
     said = "No step was better on validation questions than none, so that these have the weights that they began with"
+    return _of_systems(said, (each["steps"] == 0) & (each["seed"] == most), "; ")
+
+
+def _of_systems(said: str, so: pd.Series, between: str) -> list[str]:
+    """A line on the systems of which something is so, and where, if not on all of their collections."""
+    told = []
+    for name, places in so.groupby(level=0, sort=False):
+        where = between.join(called(place) for _, place in places[places].index)
+        told += [f"*{name}*" + f" ({where})" * (not places.all())] if where else []
     return [f"{said}: {'; '.join(told)}.\n"] if told else []
 
 

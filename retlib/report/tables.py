@@ -53,10 +53,10 @@ def scores(
 
 
 def means(
-    results: Results | None, measure: str, average: str | Callable[[pd.Series], float] = "mean"
+    results: Results, measure: str, average: str | Callable[[pd.Series], float] = "mean"
 ) -> tuple[pd.DataFrame, list[str]]:
     """A measure's recorded values, averages over seeds: index collection, a column a system; and what of it trains."""
-    rows = pd.DataFrame() if results is None else results.rows[results.rows["measure"] == measure]
+    rows = results.rows[results.rows["measure"] == measure]
     if rows.empty:
         return pd.DataFrame(), []
     cost = rows["seconds"].astype(float) if "seconds" in rows else pd.Series(0.0, rows.index)
