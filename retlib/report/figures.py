@@ -40,13 +40,23 @@ ROW = 0.36  # inches of a row with its name above what is drawn in it
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
 
 
-def styled(width: float = 7.0, height: float = 4.0, columns: int = 1) -> tuple[Figure, np.ndarray]:
-    """A figure with a row of panels, as all of this book's look; sizes in inches."""
+def styled(
+    width: float = 7.0, height: float = 4.0, columns: int = 1, rows: int = 1, **options: bool
+) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels, row by row, as all of this book's look; sizes in inches.
+
+    Parameters
+    ----------
+    **options : bool
+        `sharex` and `sharey`, as matplotlib has them.
+    """
     # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
-    figure, axes = plt.subplots(1, columns, figsize=(width, height), squeeze=False, layout="constrained", dpi=110)
-    for axis in axes[0]:
-        style_axis(axis)
-    return figure, axes[0]
+    looks = {"figsize": (width, height), "squeeze": False, "layout": "constrained", "dpi": 110}
+    figure, axes = plt.subplots(rows, columns, **looks, **options)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    return figure, axes.ravel()
 
 
 def line_style(place: int) -> dict[str, str]:
@@ -78,12 +88,6 @@ def band(axis: Axes, values: pd.DataFrame, colour: str) -> None:
         axis.fill_between(values.index, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.18, linewidth=0)
 
 
-def style_axis(axis: Axes) -> None:
-    """Give an axis the book's looks."""
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25)
-
-
 def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
     """Write the names of rows, from the top, each above what is drawn in its row, so that a narrow page shows both.
 
@@ -104,23 +108,16 @@ def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
 
 
 def panels(titles: Sequence[str], width: float, height: float, columns: int = 2, **options: bool) -> tuple:
-    """A figure of titled panels, so many a row, each of the given size in inches; and the panels.
-
-    Parameters
-    ----------
-    **options : bool
-        `sharex` and `sharey`, as matplotlib has them.
-    """
+    """A figure of titled panels, so many a row, each of the given size in inches; and the panels. See `styled`."""
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", dpi=110, **options)
+    figure, axes = styled(*size, columns, rows, **options)
     figure.get_layout_engine().set(h_pad=0.12)  # a title keeps away from the numbers of the panel above
-    for axis in axes.flat[len(titles) :]:
+    for axis in axes[len(titles) :]:
         axis.set_visible(False)
-    shown = list(axes.flat[: len(titles)])
+    shown = list(axes[: len(titles)])
     for axis, title in zip(shown, titles, strict=True):
-        style_axis(axis)
         name = called(title).replace(" %", "\N{NO-BREAK SPACE}%")
         axis.set_title(fill(name, min(TITLE, int(11 * width))), fontsize=10)  # so many letters an inch
     return figure, shown
@@ -132,13 +129,28 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns, fontsize=9, frameon=False)
 
 
-def differences(axis: Axes, effects: np.ndarray, bold: np.ndarray) -> AxesImage:
-    """Differences in points as coloured cells with their numbers; returns what a colour bar is made of."""
+def differences(axis: Axes, cells: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> AxesImage:
+    """Differences in points as coloured cells with their numbers, bold where p < `LEVEL`.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Columns `row`, `column`, `effect` and `p`.
+    rows, columns : sequence of str
+        In this order.
+
+    Returns
+    -------
+    AxesImage
+        What a colour bar is made of.
+    """
+    matrices = (cells.pivot(index="row", columns="column", values=each) for each in ("effect", "p"))
+    effects, p_values = (each.reindex(index=rows, columns=columns).to_numpy(dtype=float) for each in matrices)
     known = np.abs(effects[~np.isnan(effects)])
     bound = max(1.0, float(np.percentile(known, 90))) if len(known) else 1.0
     image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
     for i, j in np.argwhere(~np.isnan(effects)):
-        weight = "bold" if bold[i, j] else "normal"
+        weight = "bold" if p_values[i, j] < LEVEL else "normal"
         colour = "white" if abs(effects[i, j]) > 0.55 * bound else "black"
         told = f"{effects[i, j]:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
         axis.text(j, i, told, ha="center", va="center", fontsize=8, weight=weight, color=colour)
@@ -161,10 +173,10 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
         axis.errorbar(
             table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
         )
-        several = np.repeat(places, [len(seeds) if len(seeds) > 1 else 0 for seeds in table["each seed"]])
-        if several.size:
-            seeds = np.concatenate([seeds for seeds in table["each seed"] if len(seeds) > 1])
-            axis.plot(seeds, several, "|", color="0.25", markersize=8, label="each seed", zorder=3)
+        seeds = table["each seed"].set_axis(places).explode()
+        seeds = seeds[seeds.index.duplicated(keep=False)]  # of one seed the mean says it all
+        if len(seeds):
+            axis.plot(seeds, seeds.index, "|", color="0.25", markersize=8, label="each seed", zorder=3)
         if table["paper"].notna().any():
             theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
             axis.plot(table["paper"].astype(float), places, "D", **theirs)
@@ -235,16 +247,11 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100") -> Figure:
     """
     names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
     labels = [in_words(name) for name in names]
-    place = {name: i for i, name in enumerate(names)}
-    effects = np.full((len(names),) * 2, np.nan)
-    significant = np.zeros_like(effects, dtype=bool)
-    for pair in pairs.itertuples():
-        i, j = place[pair.a], place[pair.b]
-        effects[i, j], effects[j, i] = pair.effect, -pair.effect
-        significant[i, j] = significant[j, i] = pair.p < LEVEL
     side = 0.46 * len(names) + 1.9
     figure, (axis,) = styled(side + 1.0, side)
-    image = differences(axis, effects, significant)
+    above = pairs.rename(columns={"a": "row", "b": "column"})
+    below = pairs.rename(columns={"b": "row", "a": "column"}).assign(effect=-pairs["effect"])
+    image = differences(axis, pd.concat([above, below]), names, names)
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
     axis.set_xticklabels(labels, rotation=40, ha="right")
     axis.set_title(", ".join(map(called, pairs["collection"].unique())), fontsize=10)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from retlib.report.curve_evidence import WINDOWS
-from retlib.report.figures import COLOURS, legend, line_styles, panels, style_axis, styled
+from retlib.report.figures import COLOURS, legend, line_styles, panels, styled
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.
 DYNAMICS = {
@@ -25,11 +25,15 @@ DYNAMICS = {
 # The other measures depend on a step's questions, easy ones and hard ones, more than on the training: they are shown by
 # means over parts of it. This one falls and jumps with every refresh, and is shown as recorded.
 WITH_REFRESHES = "overlap stale"
-# Where `tsne_map` and `paths` draw a document or query, and how.
-DOCUMENT = {"marker": ".", "color": "0.72", "markersize": 4, "linestyle": "none"}
-RELEVANT = {"marker": "*", "color": COLOURS[4], "markeredgecolor": "black", "markersize": 13, "linestyle": "none"}
-BEFORE = {"marker": "o", "color": COLOURS[0], "markerfacecolor": "white", "markersize": 8, "linestyle": "none"}
-AFTER = {"marker": "o", "color": COLOURS[0], "markersize": 8, "linestyle": "none"}
+RELEVANT = {"marker": "*", "markeredgecolor": "black", "markersize": 13, "ls": "none", "label": "relevant document"}
+QUERY = {"marker": "o", "color": COLOURS[0], "markersize": 8, "ls": "none", "zorder": 3}
+# What `tsne_map` draws, and how.
+PLACED = {
+    "document": {"marker": ".", "color": "0.72", "markersize": 4, "ls": "none", "zorder": 1, "label": "document"},
+    "relevant": {**RELEVANT, "color": COLOURS[4], "zorder": 3},
+    "before": {**QUERY, "markerfacecolor": "white", "label": "query before training"},
+    "after": {**QUERY, "label": "query after training"},
+}
 
 
 def dynamics(
@@ -53,7 +57,7 @@ def dynamics(
         Steps of a pass over the questions. Where one ends stands a dotted line: beyond the first, a training meets
         questions that it has learned from.
     """
-    figure, axes = plt.subplots(2, 2, figsize=(8.4, 7.6), sharex=True, layout="constrained", dpi=110)
+    figure, axes = styled(8.4, 7.6, columns=2, rows=2, sharex=True)
     named = {system: (methods or {}).get(system, system) for system in dict.fromkeys(curves["system"])}
     named.pop(start, None)
     styles, drawn = line_styles(named.values()), set()
@@ -61,21 +65,20 @@ def dynamics(
     for system, method in named.items():
         style = styles[method] | ({"linestyle": "--"} if method in drawn else {})
         drawn.add(method)
-        for axis, measure in zip(axes.flat, DYNAMICS, strict=True):
+        for axis, measure in zip(axes, DYNAMICS, strict=True):
             values = _against(curves[curves["measure"] == measure], system, start if measure != WITH_REFRESHES else "")
             if len(values):
                 _band(axis, values if measure == WITH_REFRESHES else _parts(values), system, style)
-    for place, (axis, (measure, name)) in enumerate(zip(axes.flat, DYNAMICS.items(), strict=True)):
-        style_axis(axis)
+    for place, (axis, (measure, name)) in enumerate(zip(axes, DYNAMICS.items(), strict=True)):
         above = f" above {start}" if start and measure != WITH_REFRESHES else ""
         axis.set(ylabel=f"points of 100{above}")
         axis.set_title(f"({'abcd'[place]}) {name}", fontsize=10)
         for passed in range(1, int(last // epoch) + 1):
             label = "" if passed > 1 else "a pass over the questions ends"
             axis.axvline(passed * epoch, color="grey", linestyle=":", linewidth=1, label=label)
-    for axis in axes[-1]:
+    for axis in axes[-2:]:
         axis.set_xlabel("training step")
-    legend(figure, axes.flat, 4)
+    legend(figure, axes, 4)
     return figure
 
 
@@ -113,21 +116,16 @@ def tsne_map(places: pd.DataFrame) -> Figure:
     """
     queries = list(dict.fromkeys(places["query"]))
     figure, axes = panels([fill(query, 44) for query in queries], 3.7, 3.2)
-    styles = {"document": DOCUMENT, "relevant": RELEVANT, "before": BEFORE, "after": AFTER}
-    names = {
-        "document": "document", "relevant": "relevant document",
-        "before": "query before training", "after": "query after training",
-    }  # fmt: skip
     for axis, query in zip(axes, queries, strict=True):
         mine = places[places["query"] == query].set_index("what")[["x", "y"]]
-        for what, style in styles.items():
+        for what, style in PLACED.items():
             part = mine[mine.index == what]
-            axis.plot(part["x"], part["y"], zorder=3 if what != "document" else 1, label=names[what], **style)
+            axis.plot(part["x"], part["y"], **style)
         _as_map(axis)
         path, goals = mine.loc[["before", "after"]], mine.loc[["relevant"]]
         _look_at(axis, path, goals, 0.2 * np.ptp(mine, axis=0).max())
         near = axis.inset_axes(_free_corner(axis, pd.concat([path, goals]).to_numpy()), zorder=4)
-        _path(near, path, goals, AFTER["color"])
+        _path(near, path, goals, QUERY["color"])
         _as_map(near)
         _look_at(near, path, goals, 0.0)
     legend(figure, axes, 2)
@@ -207,8 +205,7 @@ def _path(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, colour: str) -> N
     style = {"marker": "o", "linestyle": "none", "markersize": 9, "color": colour, "zorder": 3}
     axis.plot(*path.iloc[0], markerfacecolor="white", label="query at the start", **style)
     axis.plot(*path.iloc[-1], label="query at the end", **style)
-    star = RELEVANT | {"color": colour, "zorder": 4}
-    axis.plot(goals["x"], goals["y"], label="relevant document", **star)
+    axis.plot(goals["x"], goals["y"], color=colour, zorder=4, **RELEVANT)
 
 
 def index_matrix(table: pd.DataFrame) -> Figure:

@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from retlib.report.evidence import LEVEL
 from retlib.report.figures import curves, differences, legend, line_styles, styled
 from retlib.report.records import called
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
-    """Systems (rows) minus a rival on every collection (columns); bold where p < `LEVEL`.
+    """Systems (rows) minus a rival on every collection (columns), as `retlib.report.figures.differences` draws them.
 
     Parameters
     ----------
@@ -23,11 +22,9 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
         As `retlib.report.tables.against` returns it.
     """
     systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
-    effects = table.pivot(index="system", columns="collection", values="effect").loc[systems, names].to_numpy()
-    p_values = table.pivot(index="system", columns="collection", values="p").loc[systems, names].to_numpy()
     longest = max(map(len, systems))
     figure, (axis,) = styled(0.62 * len(names) + 1.4 + 0.075 * longest, 0.3 * len(systems) + 2.2)
-    image = differences(axis, effects, p_values < LEVEL)
+    image = differences(axis, table.rename(columns={"system": "row", "collection": "column"}), systems, names)
     axis.set_aspect("auto")
     axis.set(xticks=range(len(names)), yticks=range(len(systems)), yticklabels=systems)
     axis.set_xticklabels([called(name) for name in names], rotation=30, ha="right")
