@@ -15,13 +15,14 @@ import inspect
 import os
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from retlib.core import runtime
-from retlib.core.errors import SettingError, require, require_one_of
+from retlib.core.errors import RetlibError, SettingError, require, require_one_of
 
 # Values that are part of what a function computes when it reads them from outside.
 LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, type(None))
@@ -120,7 +121,7 @@ def load_plugins() -> None:
     Raises
     ------
     SettingError
-        If there is no such file.
+        If there is no such file, or for what goes wrong in it, with its line.
     """
     for file in plugins():
         require(file.is_file(), f"RETLIB_PLUGINS names {file}, which is no file.")
@@ -132,9 +133,15 @@ def load_plugins() -> None:
             sys.modules[name] = module = module_from_spec(spec)
             try:
                 spec.loader.exec_module(module)
-            except BaseException:
+            except BaseException as error:
                 del sys.modules[name]  # so that the next look says again what is wrong
-                raise
+                if isinstance(error, RetlibError) or not isinstance(error, Exception):
+                    raise
+                own = [
+                    frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+                ]
+                place = f"{file}, line {(own or [getattr(error, 'lineno', None)])[-1]}"
+                raise SettingError(f"RETLIB_PLUGINS: {place}: {type(error).__name__}: {error}") from error
 
 
 # --- sources ---------------------------------------------------------------------------------------

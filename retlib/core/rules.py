@@ -27,7 +27,8 @@ def each_of(rule: Rule) -> Rule:
 
     def check(name: str, value: Any) -> None:
         valid = isinstance(value, list) and len(value) > 0
-        require(valid, f"{name} = {shown(value)} must be a list with at least one value")
+        as_text = ", which papermill takes from -y, not from -p" if isinstance(value, str) else ""
+        require(valid, f"{name} = {shown(value)} must be a list with at least one value{as_text}")
         for member in value:
             rule(name, member)
         valid = all(member not in value[:place] for place, member in enumerate(value))

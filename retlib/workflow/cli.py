@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -73,6 +73,8 @@ def _whole(context: click.Context, option: click.Parameter, text: str) -> list[i
         raise click.BadParameter(f'{text!r} must be whole numbers with spaces between, as in "0 1 2".') from None
     if any(not 0 <= seed < 2**31 for seed in seeds):
         raise click.BadParameter(f"{text!r} must be whole numbers of at least 0 and at most {2**31 - 1}.")
+    if len({*seeds}) < len(seeds):
+        raise click.BadParameter(f"{text!r} names a seed twice.")
     return seeds or None
 
 
@@ -210,7 +212,8 @@ def serve(corpus: str, system: str, depth: int, port: int) -> None:
     except OSError as error:
         raise click.BadParameter(f"port {port} cannot be taken ({error}); 0 takes a free one") from None
     click.echo(f"http://127.0.0.1:{found.server_port}/ asks {corpus}; Ctrl-C ends it")
-    found.serve_forever()
+    with suppress(KeyboardInterrupt):
+        found.serve_forever()
 
 
 @main.command()

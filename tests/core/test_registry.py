@@ -105,6 +105,20 @@ def test_a_missing_plugin_is_named(monkeypatch, tmp_path):
     registry.load_plugins.cache_clear()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = 1\nb = a / 0", r"mine\.py, line 2: ZeroDivisionError: division by zero"),
+        ("def f():\n    return 1 +", r"mine\.py, line 2: SyntaxError"),
+        ("import no_such_module", r"mine\.py, line 1: ModuleNotFoundError: .*no_such_module"),
+        ("from retlib.core.errors import require\nrequire(False, 'the name is taken')", "^the name is taken$"),
+    ],
+)
+def test_what_goes_wrong_in_a_plugin_is_named_with_its_line(plugin, text, said):
+    with pytest.raises(SettingError, match=said):
+        plugin(text)
+
+
 def test_a_plugin_s_place_begins_in_the_project_s_folder(plugin, monkeypatch, tmp_path):
     plugin("VALUE = 1")
     monkeypatch.setenv("RETLIB_PLUGINS", "mine.py")

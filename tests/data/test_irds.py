@@ -83,6 +83,14 @@ def test_antique_in_the_official_format(answers):
     assert set(collection.provenance.values()) == {f"ir-datasets {ir_datasets.__version__}"}
 
 
+def test_a_folder_that_holds_no_file_is_no_data_set(home):
+    ids = {"test": ["antique/test"]}
+    (home / "antique" / "test").mkdir(parents=True)  # as a failed download leaves it
+    assert not irds.is_here(ids)
+    (home / "antique" / "test" / "qrels").write_text("x")
+    assert irds.is_here(ids)
+
+
 def test_only_judged_documents(answers):
     collection = irds.collection("part", {"dev": ["antique/train/split200-valid"]}, judged_only=True)
     assert collection.documents.index.tolist() == ["a_2"] and collection.qrels["relevance"].tolist() == [3]

@@ -454,9 +454,11 @@ def test_a_field_may_have_lines_and_a_column_a_name_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("content", "line", "problem"),
     [
-        ("title\nx\n", 1, "the columns are title, and must be different ones with `text`"),
-        ("text,text\nx,y\n", 1, "the columns are text, text, and must be different"),
-        ("Text,text\nx,y\n", 1, "the columns are text, text, and must be different"),
+        ("title\nx\n", 1, "the columns are title: between commas must be different ones with `text`"),
+        ("text,text\nx,y\n", 1, "the columns are text, text: between commas must be different"),
+        ("id;text\n1;x\n", 1, "the columns are id;text: between commas"),
+        ("", 1, "there is no line of names: between commas"),
+        ("Text,text\nx,y\n", 1, "the columns are text, text: between commas must be different"),
         ("text,questions\nx,y\n", 1, "the column `questions` is not read: call it `question`"),
         ("text,context,titles\nx,y,z\n", 1, "the column `titles` is not read: call it `title`"),
         ('id,text\n1,one\n2,two\n3,"three" 3\n', 4, "it is no table .* below line 3"),
@@ -466,7 +468,6 @@ def test_a_field_may_have_lines_and_a_column_a_name_of_its_own(tmp_path):
         ("id,text\n1 1,one\n", 2, "white space"),
         ("id,text\n1,\n", 2, "no text"),
         ("id,text\n", 2, "no row"),
-        ("", 1, "nothing"),
     ],
 )
 def test_a_broken_table_is_named_with_its_line(tmp_path, content, line, problem):

@@ -247,6 +247,7 @@ def test_a_failed_notebook_leaves_no_verdict(places, built):
     [
         (["gillick2018-softmax"], "CLAIM = 'gillick2018-softmax' is not known. Did you mean 'gillick2018-softmax-"),
         ([CLAIM, "--seeds", "one"], "'one' must be whole numbers"),
+        ([CLAIM, "--seeds", "0 1 0"], "'0 1 0' names a seed twice"),
     ],
 )
 def test_a_claim_that_is_none_is_refused_before_any_work(places, built, arguments, message):

@@ -129,8 +129,9 @@ def fetch(ids: Ids) -> list[str]:
 
 
 def is_here(ids: Ids) -> bool:
-    """Whether ir-datasets has a folder for the data sets that the ids name."""
-    return all((_home() / one.partition("/")[0]).is_dir() for one in _flat(ids))
+    """Whether ir-datasets has files of the data sets that the ids name; a failed download leaves folders."""
+    folders = (_home() / one.partition("/")[0] for one in _flat(ids))
+    return all(any(path.is_file() for path in folder.rglob("*")) for folder in folders)
 
 
 def _flat(ids: Ids) -> list[str]:

@@ -157,7 +157,8 @@ def _of_beir(name: str, place: str) -> Own:
     require(not others, f"{name}: {path} has {', '.join(others)}: splits are {', '.join(SPLITS)}", DataError)
     require(
         bool(splits) or not asked,
-        f"{name}: {path} has queries.jsonl without judgments: they belong in qrels/test.tsv, train.tsv or dev.tsv",
+        f"{name}: {path} has queries.jsonl without judgments: they belong in qrels/test.tsv, train.tsv or dev.tsv; "
+        "without queries.jsonl the texts alone are read",
         DataError,
     )
     used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
@@ -185,8 +186,9 @@ def _table(own: Own, path: Path) -> Collection:
     try:
         reader.fieldnames = named = [each.strip().lower() for each in reader.fieldnames or []]
         if named.count("text") != 1 or len({*named}) < len(named):
-            told = ", ".join(named) or "nothing"
-            raise entries.damaged(1, f"the columns are {told}, and must be different ones with `text` among them")
+            told = f"the columns are {', '.join(named)}" if named else "there is no line of names"
+            between = "tabs" if tabs else "commas"
+            raise entries.damaged(1, f"{told}: between {between} must be different ones with `text` among them")
         for each in named:
             # Near enough for one letter more, and not for `uid` or `question_id`, which are columns of their own.
             near = get_close_matches(each, [name for name in COLUMNS if name not in named], n=1, cutoff=0.85)
@@ -243,7 +245,8 @@ def collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collecti
 
 def _of_folder(name: str, place: str) -> Own:
     path = _path(name, place)
-    require(path.is_dir(), f"{name}: {path} is no folder; another form is csv:<file>", DataError)
+    other = "csv:<file>" if {".csv", ".tsv"} & {*path.suffixes} else f"folder:{path.parent}"
+    require(path.is_dir(), f"{name}: {path} is no folder; another form is {other}", DataError)
     files = tuple(each for each in _files(path) if each.suffix.lower() in PAGES)
     require(len(files) > 0, f"{name}: {path} has no file of {', '.join(PAGES)}", DataError)
     wrong = [ascii(each.name) for each in files if re.search("[\udc80-\udcff]", str(each))]
