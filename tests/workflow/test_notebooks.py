@@ -317,7 +317,8 @@ def test_minutes_that_never_end_or_never_begin_are_refused(recording, minutes):
     assert code == 2 and f"--minutes is {minutes}" in said
 
 
-def test_nothing_is_recorded_of_a_chapter_that_is_unknown_or_without_its_data(toy, recording):
+def test_nothing_is_recorded_of_a_chapter_that_is_unknown_or_without_its_data(toy, recording, monkeypatch):
+    monkeypatch.setenv("RETLIB_DATA", "")  # which may hold them
     toybook.set_profile(toy, "toy", {"1_a": {"needs": ["quora"]}})
     for name, message in (("1_b", "CHAPTER = '1_b' is not known"), ("1_a", "its data are not here")):
         code, said = recording(name)
