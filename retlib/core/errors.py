@@ -38,7 +38,8 @@ def require_one_of(name: str, value: object, valid: Iterable) -> None:
     valid = sorted(valid, key=str)
     if value in valid:
         return
-    near = get_close_matches(shown(value).strip("'"), [str(v) for v in valid], n=1)
+    text, names = shown(value).strip("'"), [str(v) for v in valid]
+    near = get_close_matches(text, names, n=1) or [name for name in names if text and name.startswith(text)]
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(map(str, valid))
     raise SettingError(f"{name} = {shown(value)} is not known.{hint} Valid: {listed}.")

@@ -63,10 +63,12 @@ def form(needed: Mapping[str, Rule], others: Mapping[str, Rule]) -> Rule:
 
     def check(name: str, value: Any) -> None:
         keys = f" with the keys {', '.join(needed)}" if needed else ""
-        valid = isinstance(value, dict) and needed.keys() <= value.keys()
-        require(valid, f"{name} = {shown(value)} must be a mapping{keys}")
-        for key in value:
+        wrong = f"{name} = {shown(value)} must be a mapping{keys}"
+        require(isinstance(value, dict), wrong)
+        for key in value:  # a misspelt one first: it says more than that another is absent
             require_one_of(f"a key of {name}", key, known)
+        require(needed.keys() <= value.keys(), wrong)
+        for key in value:
             known[key](f"{name}[{key!r}]", value[key])
 
     return check

@@ -156,7 +156,8 @@ class Experiment:
             self.results = Results()
         else:
             found = results.load(name, self.profile, source="reference")
-            require(found is not None, f"no reference results of {name} at profile {self.profile!r}", DataError)
+            wrong = f"no reference results of {name} at profile {self.profile!r}: set profile to one that has them"
+            require(found is not None, wrong, DataError)
             self.results = found
             # What the page shows is what was recorded, whatever this page was asked for.
             self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())

@@ -160,7 +160,11 @@ class RetrievalTask(Task):
             self.negatives.after(batch, queries.detach().float(), documents.detach().float())
         loss = losses.get(self.loss_name)
         scores, targets = self._scores(batch, queries, documents)
-        return loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
+        value = loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
+        wrong = f"loss {self.loss_name!r} must return one number, of shape (); it returned "
+        require(isinstance(value, Tensor), f"{wrong}a value of type {type(value).__name__}")
+        require(value.dim() == 0, f"{wrong}shape {tuple(value.shape)}: take the mean")
+        return value
 
     def _scores(self, batch: Batch, queries: Tensor, documents: Tensor) -> tuple[Tensor, Tensor]:
         """The scores that the loss takes, and their targets."""

@@ -38,3 +38,20 @@ def test_numbers_that_are_equal_are_named_twice():
     rules.each_of(rules.number(0))("scales", [1.0, 10.0])
     with pytest.raises(SettingError, match="names a value twice"):
         rules.each_of(rules.number(0))("scales", [1.0, 10.0, 1])
+
+
+def test_a_misspelt_key_is_named_where_a_needed_one_is_absent_for_it():
+    rule = rules.form({"measure": rules.text}, {"set": rules.text})
+    rule("sweep", {"measure": "RR@10"})
+    with pytest.raises(SettingError, match="a key of sweep = 'mesure' is not known. Did you mean 'measure'"):
+        rule("sweep", {"mesure": "RR@10"})
+    with pytest.raises(SettingError, match="sweep = {'set': 'a'} must be a mapping with the keys measure"):
+        rule("sweep", {"set": "a"})
+
+
+def test_the_beginning_of_a_name_suggests_it():
+    known = rules.one_of(["11_retrieval_tasks", "12_dual_encoder_losses"])
+    with pytest.raises(SettingError, match="Did you mean '12_dual_encoder_losses'"):
+        known("CHAPTER", "12")
+    with pytest.raises(SettingError, match="chapter = '' is not known. Valid"):
+        known("chapter", "")

@@ -69,6 +69,20 @@ def test_all_chapters_train_in_one_way():
         pairs(loss="sofmax")
 
 
+@pytest.mark.parametrize(
+    ("loss", "wrong"),
+    [
+        (lambda scores, targets: scores.mean(dim=1), r"loss 'mine' must .* of shape \(\); it returned shape \(\d+,\)"),
+        (lambda scores, targets: 1.0, r"loss 'mine' must .*; it returned a value of type float"),
+    ],
+)
+def test_a_loss_of_another_shape_is_told_so(of_mine, toy, loss, wrong):
+    of_mine("mine", loss)
+    system = START + pairs(loss="mine", batch_size=4, steps=1)
+    with pytest.raises(SettingError, match=wrong):
+        fit(system, toy, 0)
+
+
 def test_every_system_may_try_as_many_settings():
     rates, scales = (0.003, 0.01, 0.03), (10.0, 20.0)
     softmax, triplet = (grid(START + pairs(loss=loss, batch_size=7), rates, scales) for loss in ("softmax", "triplet"))
