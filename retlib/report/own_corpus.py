@@ -14,6 +14,7 @@ from retlib.report import tables
 
 NAME = "60_your_corpus"
 CHOSEN_BY, RIVAL = "nDCG@10", "BM25"
+CEILING = 99.95  # points of what is shown as 100.0
 BEST, NEAR, UNKNOWN = "recommended", "as good, as far as can be told", "no other corpus tells"
 # Behind the name of a collection whose questions a generator wrote.
 GENERATED = "generated questions"
@@ -256,4 +257,7 @@ def in_words(corpus: str, table: pd.DataFrame, others: pd.DataFrame | None) -> s
         if others is not None:
             ahead, corpora = (others[first.name] > 0).sum(), "corpora" if len(others) > 1 else "corpus"
             said += f", as the labels of {len(others)} other {corpora} say, on {ahead} of which it is ahead"
-    return f"{said}." + (f" As good, as far as can be told: {', '.join(near)}." if len(near) else "")
+    said += "." + (f" As good, as far as can be told: {', '.join(near)}." if len(near) else "")
+    if (table["value"] > CEILING).all():
+        said += " All systems are perfect on the questions that judge: harder ones may tell them apart."
+    return said

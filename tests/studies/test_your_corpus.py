@@ -253,3 +253,10 @@ def test_too_few_questions_are_said_and_compared_on_by_nothing():
     one = made(BM25=[0.5], dense=[0.7])
     table = own_corpus.recommended(one, "mine")
     assert table.empty and "too few" in own_corpus.in_words("mine", table, None)
+
+
+def test_where_every_system_is_perfect_harder_questions_are_asked_for():
+    for most, said in ((1.0, True), (0.9, False)):
+        results = made(BM25=[1.0, most], dense=[1.0, 1.0])
+        table = own_corpus.recommended(results, "mine")
+        assert ("All systems are perfect" in own_corpus.in_words("mine", table, None)) is said
