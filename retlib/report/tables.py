@@ -17,7 +17,7 @@ from retlib.evaluation.measures import Comparison, holm, is_score
 from retlib.evaluation.results import Results
 from retlib.report.claims import SIGNS, bindings, decisive, tested_in
 from retlib.report.evidence import LEVEL
-from retlib.report.records import called, part_of
+from retlib.report.records import bindings, called, part_of, parted
 from retlib.report.verdict_text import conditions, line, to_decide
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
@@ -332,8 +332,11 @@ def link(address: str, text: str) -> str:
 
 
 def as_html(table: pd.DataFrame) -> str:
-    """A frame as notebooks show it: whole, without row numbers, which name nothing, and without fingerprints."""
-    table = table.drop(columns="fingerprint", errors="ignore")
+    """A frame as notebooks show it: whole, without row numbers, which name nothing, and without fingerprints.
+
+    Collections are called as in sentences, but where a fingerprint tells what they hold: those are names to type.
+    """
+    table = _called(table) if "fingerprint" not in table else table.drop(columns="fingerprint")
     named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
     if not named and len(table) <= FEW_ROWS < len(table.columns) and table.iloc[:, 0].is_unique:
         table, named = table.set_index(table.columns[0]).astype(object).T, True
@@ -366,14 +369,25 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     markup : sequence of str
         Columns whose values are HTML already.
     """
-    places = [name for name in ("collection", "corpus", "target") if name in table]
-    table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
+    table = _called(table)
     cells = {name: table[name].map(_broken if name in markup else _as_text) for name in table}
     safe = table.assign(**cells).rename(columns=_as_text)
     html = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")
     for anchor in anchors:
         html = html.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
     return HTML(html)
+
+
+def _called(table: pd.DataFrame) -> pd.DataFrame:
+    """With collections called as in sentences: in columns of them, in heads and in the names of rows."""
+
+    def known(label: Any) -> Any:
+        return called(label) if isinstance(label, str) and parted(label)[0] in names else label
+
+    names = bindings().get("names", {})
+    places = [name for name in ("collection", "corpus", "target") if name in table]
+    table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
+    return table.rename(index=known, columns=known).rename_axis(index=known)
 
 
 def _as_text(value: object) -> object:
