@@ -271,7 +271,7 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
     """
     depths = [int(measure.partition("@")[2]) for measure in measures]
     collections = list(collections)
-    figure, axes = panels(collections, 2.8, 2.4, columns=3, sharex=True, sharey=True)
+    figure, axes = panels(collections, 3.8, 2.4, sharex=True, sharey=True)  # pairs that belong together, as a rule
     rows = results.rows[results.rows["measure"].isin(measures) & (results.rows["split"] == "test")]
     styles = line_styles(rows[rows["collection"].isin(collections)]["system"])
     for axis, collection in zip(axes, collections, strict=True):
