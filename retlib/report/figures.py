@@ -107,9 +107,9 @@ def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
     return tops - 0.72
 
 
-def panels(titles: Sequence[str], width: float, height: float, columns: int = 2, **options: bool) -> tuple:
-    """A figure of titled panels, so many a row, each of the given size in inches; and the panels. See `styled`."""
-    columns = min(columns, len(titles))
+def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple:
+    """A figure of titled panels, two a row, each of the given size in inches; and the panels. See `styled`."""
+    columns = min(2, len(titles))
     rows = -(-len(titles) // columns)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
     figure, axes = styled(*size, columns, rows, **options)

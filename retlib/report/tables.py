@@ -15,7 +15,7 @@ from IPython.display import HTML
 from retlib.core.errors import DataError, require
 from retlib.evaluation.measures import Comparison, holm, is_score
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, bindings, decisive, tested_in
+from retlib.report.claims import SIGNS, decisive, tested_in
 from retlib.report.evidence import LEVEL
 from retlib.report.records import bindings, called, part_of, parted
 from retlib.report.verdict_text import conditions, line, to_decide

@@ -196,10 +196,10 @@ def recorded(*names):
 
 
 def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system():
-    names = ["a", "b", "c", "d"]
+    names = ["a", "b", "c"]
     found = figures.recalls(recorded(*names), names, RECALLS)
     panels = [axis for axis in found.axes if axis.get_visible()]
-    assert [axis.get_title() for axis in panels] == names and len(found.axes) == 6  # two are empty, and hidden
+    assert [axis.get_title() for axis in panels] == names and len(found.axes) == 4  # one is empty, and hidden
     (alone,) = panels[0].get_lines()
     first, second = panels[1].get_lines()
     assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata().tolist() == pytest.approx([10, 30, 50])
@@ -227,7 +227,7 @@ def test_a_title_does_not_break_before_a_per_cent_sign():
 
 
 def test_titles_are_no_wider_than_their_panels():
-    figure, axes = figures.panels(["natural-questions-0.01"] * 3, 2.8, 2.4, columns=3, sharey=True)
+    figure, axes = figures.panels(["natural-questions-0.01"] * 3, 2.8, 2.4, sharey=True)
     figure.canvas.draw()
     assert all(axis.title.get_window_extent().width <= axis.get_window_extent().width for axis in axes)
 
