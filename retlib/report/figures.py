@@ -25,7 +25,7 @@ MARKERS = "osD^vPX*"
 # What several figures show looks the same in all of them: its place in `line_style`. Names that never stand in one
 # figure may share a place; those that are not here take the places that their figure leaves.
 PLACES = {
-    "BM25": 6, "BM25, tuned": 30, "tuned BM25": 30, "BM25, stemmed": 14, "BM25, expanded": 22,
+    "BM25": 6, "BM25, stemmed, tuned": 30, "tuned BM25": 30, "BM25, stemmed": 14, "BM25, expanded": 22,
     "ANCE": 0, "Async ANN (long)": 0, "LTRe": 1, "BM25 Neg": 2, "Rand Neg": 3, "NCE Neg": 4, "Async ANN (short)": 5,
     "BM25 + Rand Neg": 7,
     "pairwise_cross_entropy": 0, "in_batch_cross_entropy": 1, "in_batch_softmax": 2, "in_batch_triplet": 3,
