@@ -18,6 +18,7 @@ from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.report.evidence import LEVEL
 from retlib.report.figures import COLOURS, legend, line_style, styled
+from retlib.report.records import called
 from retlib.studies import part3, part4, study
 from retlib.systems.compose import Ranks
 from retlib.systems.query_generation import QueryGenerator
@@ -192,7 +193,7 @@ def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], riva
         top = part.loc[part["effect"].idxmax()]
         said.append(
             f"Of {len(part)} {kind} {ahead} are significantly ahead of {rival} and {behind} behind; the best, "
-            f"*{top['system']}* on {top['collection']}, is {abs(top['effect']):.1f} points "
+            f"*{top['system']}* on {called(top['collection'])}, is {abs(top['effect']):.1f} points "
             f"{'ahead' if top['effect'] > 0 else 'behind'}."
         )
     return " ".join(said)

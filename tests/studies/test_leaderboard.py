@@ -162,13 +162,13 @@ def test_chains_ahead_of_a_rival_are_counted_alone_and_fused():
         ("b + BM25", -3.0, 0.2),
         ("BM25, other", 9.0, 0.0),
     ]
-    gains = pd.DataFrame(rows, columns=["system", "effect", "p"]).assign(collection="here")
+    gains = pd.DataFrame(rows, columns=["system", "effect", "p"]).assign(collection="squad-passages")
     kinds = {"chains alone": ["a", "b"], "chains fused with BM25": ["a + BM25", "b + BM25"]}
     alone, fused = leaderboard.ahead_in_words(gains, kinds, "BM25").split(" Of ")
     assert (
         alone.startswith("Of 2 chains alone 0 are significantly ahead")
         and "and 1 behind" in alone
-        and "*b* on here, is 1.0 points ahead." in alone
+        and "*b* on SQuAD passages, is 1.0 points ahead." in alone
     )
     assert fused.startswith("2 chains fused with BM25 1 are significantly ahead") and "and 0 behind" in fused
 
