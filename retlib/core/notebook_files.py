@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from retlib.core import rules
 from retlib.core.errors import DataError, require, require_one_of
 
 EXPLORE = "explore"  # the profile of what is run by hand
-MOST = 1_000_000  # values that a YAML file may stand for
 
 MAPPING = rules.mapping_of(None, lambda *_: None)
 # What ``papers.yaml`` says.
@@ -112,25 +110,9 @@ class _Loader(yaml.SafeLoader):
             known.add(name)
         return node
 
-    def construct_document(self, node: yaml.Node) -> Any:
-        # Ten lines of aliases of aliases can stand for billions.
-        if _values(node, {}) > MOST:
-            raise yaml.MarkedYAMLError(problem=f"its aliases stand for more than {MOST:,} values")
-        return super().construct_document(node)
-
-
-def _values(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-    """How many values a node of a YAML file stands for, aliases followed; each node is counted once."""
-    if node not in known:
-        known[node] = 1  # where it stands within itself
-        inner = node.value if isinstance(node, yaml.SequenceNode) else ()
-        inner = chain(*node.value) if isinstance(node, yaml.MappingNode) else inner
-        known[node] = 1 + sum(_values(each, known) for each in inner)
-    return known[node]
-
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says; `DataError` if it cannot be read, or holds too much or what JSON does not, as a date."""
+    """What a YAML file says; `DataError` if it cannot be read, or holds what JSON does not, as a date."""
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
         json.dumps(found, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()

@@ -167,12 +167,6 @@ class Corpus(Structure):
         sentences = tokenizer.encode(texts())
         return cls(**vars(builder.structure()), sentences=sentences, titles=tokenizer.encode(titles))
 
-    def __repr__(self) -> str:
-        return (
-            f"<Corpus: {len(self.names):,} articles, {len(self.passages) - 1:,} passages, {len(self.sentences):,} "
-            f"sentences, {len(self.sentences.ids):,} tokens, {len(self.link_targets):,} links, {self.fingerprint[:12]}>"
-        )
-
     def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         for part in fields(self):
             value = getattr(self, part.name)
@@ -200,21 +194,12 @@ class Corpus(Structure):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """What `save` wrote; the arrays stay on disk until they are read.
-
-        Raises
-        ------
-        DataError
-            If the folder does not hold a whole corpus.
-        """
+        """What `save` wrote; the arrays stay on disk until they are read."""
 
         def read(name: str) -> np.ndarray:
             return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
 
-        try:
-            names = np.array(json.loads((folder / "names.json").read_text(encoding="utf-8")), dtype=object)
-            tables = {n: TokenTable(read(f"{n}-ids"), read(f"{n}-offsets")) for n in ("sentences", "titles")}
-            rest = {part.name: read(part.name) for part in fields(Structure) if part.name != "names"}
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder} does not hold a whole corpus, as Corpus.save writes it ({error})") from error
+        names = np.array(json.loads((folder / "names.json").read_text(encoding="utf-8")), dtype=object)
+        tables = {n: TokenTable(read(f"{n}-ids"), read(f"{n}-offsets")) for n in ("sentences", "titles")}
+        rest = {part.name: read(part.name) for part in fields(Structure) if part.name != "names"}
         return cls(names=names, **rest, **tables)

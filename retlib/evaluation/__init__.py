@@ -1,1 +1,1 @@
-"""Measures, comparisons, recorded rows, latency and cost."""
+"""Measures, comparisons, recorded rows and cost."""

@@ -37,11 +37,6 @@ class Pool:
     doc_ids: np.ndarray
     vectors: np.ndarray
 
-    @property
-    def smallest(self) -> int:
-        """How many candidates there must be at least: the task's own test candidates."""
-        return int((self.task.documents["split"] == "test").sum())
-
 
 def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], most: int) -> Pool:
     """Encode a task's candidates and as many distractors as make `most` candidates in all.
@@ -82,7 +77,7 @@ def measure(
     numbers : dict
         What a table shows: quality in points of a hundred, speed, size.
     """
-    own, most = pool.smallest, len(pool.doc_ids)
+    own, most = int((pool.task.documents["split"] == "test").sum()), len(pool.doc_ids)
     wrong = f"size = {size} is not between {own}, the task's test candidates, and {most}, all there are"
     require(own <= size <= most, wrong, DataError)
     with runtime.Stopwatch() as building:

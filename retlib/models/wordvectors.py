@@ -6,13 +6,12 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_array
 
@@ -35,21 +34,18 @@ class WordVectors:
     ----------
     matrix : float32 array, shape (len(vocabulary), d)
         Row i belongs to the word of id i; row 0, of unknown words, is zero.
-    settings : mapping
-        What made them, in JSON values.
     """
 
     vocabulary: Vocabulary
     matrix: np.ndarray
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write `vectors.safetensors` and `words.json` into a folder, from which `load` reads them."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save_file({"matrix": self.matrix}, folder / "vectors.safetensors")
-        content = {"words": self.vocabulary.tokens, "settings": dict(self.settings)}
-        (folder / "words.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        content = json.dumps({"words": self.vocabulary.tokens}, ensure_ascii=False)
+        (folder / "words.json").write_text(content, encoding="utf-8")
 
 
 def train(texts: Iterable[str], seed: int = 0, *, epochs: int = 5) -> WordVectors:
@@ -78,13 +74,12 @@ def train(texts: Iterable[str], seed: int = 0, *, epochs: int = 5) -> WordVector
     require(epochs >= 1, f"epochs = {epochs}: at least 1 is needed")
     # Interned, a word takes the memory of one, however often it occurs.
     corpus = [[sys.intern(word) for word in words(text)] for text in texts]
-    algorithm = {"vector_size": DIMENSION, "sg": 1, "window": WINDOW, "negative": NEGATIVES}
-    model = Word2Vec(min_count=MIN_COUNT, workers=1, seed=seed, **algorithm)
+    algorithm = {"vector_size": DIMENSION, "sg": 1, "window": WINDOW, "negative": NEGATIVES, "min_count": MIN_COUNT}
+    model = Word2Vec(workers=1, seed=seed, **algorithm)
     model.build_vocab(corpus)
     require(len(model.wv) > 0, f"word2vec: no word occurs {MIN_COUNT} times in {len(corpus)} texts", DataError)
     model.train(corpus, total_examples=model.corpus_count, epochs=epochs)
-    settings = {"system": "word2vec", **algorithm, "epochs": epochs, "min_count": MIN_COUNT, "seed": seed}
-    return _of(model.wv, settings)
+    return _of(model.wv)
 
 
 def load(path: Path | str) -> WordVectors:
@@ -112,34 +107,23 @@ def load(path: Path | str) -> WordVectors:
     path = Path(path)
     require(path.exists(), f"there are no word vectors at {path}", DataError)
     if path.is_dir():
-        return _load_saved(path)
-    settings = {"system": "file", "name": path.name}
+        vocabulary = Vocabulary(tuple(json.loads((path / "words.json").read_text(encoding="utf-8"))["words"]))
+        return WordVectors(vocabulary, load_file(path / "vectors.safetensors")["matrix"])
     try:
         if path.name.removesuffix(".gz").endswith(".bin"):
             from gensim.models import KeyedVectors
 
-            return _of(KeyedVectors.load_word2vec_format(str(path), binary=True, unicode_errors="replace"), settings)
+            return _of(KeyedVectors.load_word2vec_format(str(path), binary=True, unicode_errors="replace"))
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            return WordVectors(*_read_text(stream, path), settings)
+            return WordVectors(*_read_text(stream, path))
     except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged, or no file of word vectors: {error}") from error
 
 
-def _load_saved(folder: Path) -> WordVectors:
-    try:
-        content = json.loads((folder / "words.json").read_text(encoding="utf-8"))
-        matrix = load_file(folder / "vectors.safetensors")["matrix"]
-        vocabulary = Vocabulary(tuple(content["words"]))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise DataError(f"{folder} holds no saved word vectors: {error}") from error
-    require(len(vocabulary) == len(matrix), f"{folder}: words and vectors differ in number", DataError)
-    return WordVectors(vocabulary, matrix, content["settings"])
-
-
-def _of(vectors: KeyedVectors, settings: Mapping[str, Any]) -> WordVectors:
+def _of(vectors: KeyedVectors) -> WordVectors:
     """What gensim holds, with a row of zeros for unknown words before it."""
     matrix = np.concatenate([np.zeros((1, vectors.vector_size), dtype=np.float32), vectors.vectors])
-    return WordVectors(Vocabulary.of(vectors.index_to_key), matrix, settings)
+    return WordVectors(Vocabulary.of(vectors.index_to_key), matrix)
 
 
 def _read_text(stream: BinaryIO, path: Path) -> tuple[Vocabulary, np.ndarray]:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 from threadpoolctl import threadpool_limits
 
 from retlib.core import runtime
@@ -98,22 +96,12 @@ class Index(ABC):
         require(fits, f"queries have {queries.shape[1]} dimensions; the index has {self.dimension}")
         return self._search(queries, min(k, len(self)))
 
-    def save(self, folder: Path) -> None:
-        """Write the index into a folder, from which `load` reads it."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._save(folder)
-        (folder / "index.json").write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
-
     def _parameters(self) -> dict[str, Any]:
         """Each search parameter that this kind of index has, with the object that holds it."""
         return {}
 
     @abstractmethod
     def _search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]: ...
-
-    @abstractmethod
-    def _save(self, folder: Path) -> None: ...
 
 
 def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
@@ -165,15 +153,12 @@ def vector_bytes(factory: str, dimension: int) -> int:
 
 
 def load(folder: Path) -> Index:
-    """Read an index that `Index.save` wrote; `DataError` if there is none that can be read."""
+    """Read an index that `Faiss.save` wrote; `DataError` if there is none that can be read."""
     folder = Path(folder)
     try:
         settings = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        if settings["factory"] == EXACT:
-            index: Index = Exact(load_file(folder / "vectors.safetensors")["vectors"])
-        else:
-            index = Faiss(settings["factory"], _faiss().read_index(str(folder / "index.faiss")))
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        index = Faiss(settings["factory"], _faiss().read_index(str(folder / "index.faiss")))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(f"{folder} holds no index that can be read: {error}") from error
     index.set(**settings["search"])
     return index
@@ -269,9 +254,6 @@ class Exact(Index):
     def size_bytes(self) -> int:
         return self.vectors.nbytes
 
-    def _save(self, folder: Path) -> None:
-        save_file({"vectors": self.vectors}, folder / "vectors.safetensors")
-
     def _search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
@@ -345,8 +327,12 @@ class Faiss(Index):
         _faiss().write_index(self._index, count)
         return sum(sizes)
 
-    def _save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> None:
+        """Write the index into a folder, from which `load` reads it."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         _faiss().write_index(self._index, str(folder / "index.faiss"))
+        (folder / "index.json").write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
 
     def _parameters(self) -> dict[str, Any]:
         found = {}

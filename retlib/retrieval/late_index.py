@@ -50,11 +50,6 @@ class TokenIndex:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def size_bytes(self) -> int:
-        """What the vectors take in memory."""
-        return self.vectors.nbytes
-
     def search(self, tokens: np.ndarray, offsets: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k documents with the highest MaxSim with each query, best first.
 

@@ -93,13 +93,9 @@ def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, riv
             cells = found.setdefault(name, {rival: f"{rows.compared(name, measure, rival).effect:.1f}"})
             if len(mine):
                 top = mine.loc[mine["effect"].idxmax()]
-                cells[title] = f"{top['effect']:+.1f}, p {_p(top['p'])}\n{top['system']}"
+                p = tables.p_text(top["p"])
+                cells[title] = f"{top['effect']:+.1f}, p {'' if p.startswith('<') else '= '}{p}\n{top['system']}"
     return pd.DataFrame.from_dict(found, orient="index", columns=[rival, *columns]).fillna("").rename_axis("collection")
-
-
-def _p(value: float) -> str:
-    text = tables.p_text(value)
-    return text if text.startswith("<") else f"= {text}"
 
 
 def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:

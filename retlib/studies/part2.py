@@ -31,7 +31,7 @@ from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels, Pretraining
-from retlib.training.pretraining import Mixture, PretrainingPairs
+from retlib.training.pretraining import KEPT, TASKS, PretrainingPairs
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 TEST = 0.2  # the share of the queries that every system is tested on
@@ -310,15 +310,15 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
             sentences += found
             titles.append(article.title)
     structure = builder.structure()
-    drawn = Mixture(structure, [task]).draw(np.random.default_rng(seed), count)
-    bounds = structure.passages
+    query, passage = TASKS.get(task)(structure).draw(np.random.default_rng(seed), count)
+    removed, bounds = np.where(structure.passage_of(query) == passage, query, KEPT), structure.passages
     pairs = pd.DataFrame({"task": task}, index=range(count))
-    pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(drawn.query))]
-    pairs["query"] = [sentences[s] for s in drawn.query]
-    pairs["document_title"] = [titles[a] for a in structure.article_of(drawn.passage)]
+    pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(query))]
+    pairs["query"] = [sentences[s] for s in query]
+    pairs["document_title"] = [titles[a] for a in structure.article_of(passage)]
     pairs["document"] = [
-        " ".join(sentences[s] for s in range(bounds[passage], bounds[passage + 1]) if s != removed)
-        for passage, removed in zip(drawn.passage, drawn.removed, strict=True)
+        " ".join(sentences[s] for s in range(bounds[each], bounds[each + 1]) if s != gone)
+        for each, gone in zip(passage, removed, strict=True)
     ]
     return pairs
 
@@ -339,7 +339,7 @@ def statistics(pairs: PretrainingPairs) -> pd.DataFrame:
         after cutting, the document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
     """
     rows = {}
-    for name, task in zip(pairs.tasks, pairs.mixture.tasks, strict=True):
+    for name, task in zip(pairs.tasks, pairs.made, strict=True):
         drawn = replace(pairs, tasks=(name,)).draw(0, SAMPLE, seed=0)
         query, document = drawn.queries.lengths.mean(), drawn.documents.lengths.mean()
         rows[name] = (task.pairs * (query + document), task.pairs, query, document)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -86,14 +87,12 @@ class Searched:
 
     Parameters
     ----------
-    encode : callable
-        Encodes the documents with the current weights.
-    build : callable
-        Indexes them.
-    vectors : float32 array, shape (D, d)
-        The documents as the start encodes them.
+    renewed : callable
+        Encodes the documents with the current weights, and indexes them.
+    index : Index
+        Of the documents as the start encodes them.
     seconds : float
-        That encoding them took.
+        That this took.
 
     Attributes
     ----------
@@ -103,23 +102,17 @@ class Searched:
         Queries that the training has searched for.
     """
 
-    encode: Callable[[], np.ndarray]
-    build: Callable[[np.ndarray], Index]
-    vectors: np.ndarray
+    renewed: Callable[[], Index]
+    index: Index
     seconds: float
     owed: float = 0.0
     encodings: int = 0
     searches: int = 0
 
-    def __post_init__(self) -> None:
-        with runtime.Stopwatch() as watch:
-            self.index = self.build(self.vectors)
-        self.seconds += watch.seconds
-
     def renew(self) -> None:
         """Encode the documents anew."""
         with runtime.Stopwatch() as watch:
-            self.index = self.build(self.encode())
+            self.index = self.renewed()
         self.seconds = watch.seconds
 
     def take(self) -> Searched:
@@ -175,12 +168,12 @@ def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) ->
     training = Training(stage, start, collection, seed)
     (collection,) = stage.parts[0].collections(collection)
     tokenized, student = training.student.reads(collection), training.student
-    searched = Searched(
-        lambda: student.encode_documents(tokenized.documents),
-        lambda vectors: indexes.build(stage.index, vectors, stage.search),
-        encode_corpus(start, tokenized),
-        encoding_seconds(start, tokenized),
-    )
+    index = partial(indexes.build, stage.index, search=stage.search)
+    vectors, seconds = encode_corpus(start, tokenized), encoding_seconds(start, tokenized)
+    with runtime.Stopwatch() as watch:
+        first = index(vectors)
+    seconds += watch.seconds
+    searched = Searched(lambda: index(student.encode_documents(tokenized.documents)), first, seconds)
     task = training.task(training.module, replace(training.inputs(collection), index=searched.take))
     labelled, seen = tokenized.labelled("dev"), []
     chosen = np.random.default_rng(0).permutation(len(labelled))[:DEV]

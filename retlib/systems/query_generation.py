@@ -180,14 +180,12 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
     Raises
     ------
     DataError
-        If a column is missing, or if no pair trains, or none is held out.
+        If no pair trains, or none is held out.
 
     Notes
     -----
     The weights that are kept are the best on `VALIDATION` held-out pairs, by their mean log-likelihood.
     """
-    missing = sorted({"query", "passage", "split"} - set(pairs.columns))
-    require(not missing, f"pairs need the columns query, passage and split; missing: {missing}", DataError)
     for split in ("train", "dev"):
         require(bool((pairs["split"] == split).any()), f"of {len(pairs)} pairs none has split = {split!r}", DataError)
 

@@ -69,7 +69,7 @@ class Pretraining(TrainingData):
     articles : Articles, optional
         By default the passages of the collection itself, each a page of its own.
     keep : float
-        See `retlib.training.pretraining.Mixture`.
+        See `retlib.training.pretraining.PretrainingPairs`.
     """
 
     tasks: Sequence[str]

@@ -184,12 +184,10 @@ def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Pairs as rows of a `Structure`; four arrays of shape (pairs,).
+    """Pairs as rows of a `Structure`; three arrays of shape (pairs,).
 
     Parameters
     ----------
-    tasks : int64 array
-        Places in the list of tasks that were asked for.
     query : int64 array
         Rows of sentences.
     passage : int64 array
@@ -198,47 +196,9 @@ class Drawn:
         Rows of the sentences that the documents lack, or `KEPT`.
     """
 
-    tasks: np.ndarray
     query: np.ndarray
     passage: np.ndarray
     removed: np.ndarray
-
-
-class Mixture:
-    """Draws each pair from one of several tasks, chosen uniformly (Chang 2020, section 4.1).
-
-    Parameters
-    ----------
-    tasks : sequence of str
-        Names in `TASKS`, each once.
-    keep : float
-        Share of the pairs whose query stays in the document, where it stands there at all
-        (ict). 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
-
-    Raises
-    ------
-    SettingError
-        If there is no task, a task is unknown or there twice, or `keep` is not within 0 and 1.
-    DataError
-        If the corpus lacks what a task needs.
-    """
-
-    def __init__(self, structure: Structure, tasks: Sequence[str], keep: float = 0.0) -> None:
-        require(len(tasks) > 0, f"no task is given. Valid: {', '.join(names())}.")
-        require(len(set(tasks)) == len(tasks), f"tasks = {list(tasks)} names a task twice")
-        require(0 <= keep <= 1, f"keep = {keep} is a share, and must be within 0 and 1")
-        self.structure, self.keep = structure, keep
-        self.tasks = [TASKS.get(name)(structure) for name in tasks]
-
-    def draw(self, generator: np.random.Generator, count: int) -> Drawn:
-        """Draw `count` pairs, independently of each other."""
-        chosen = generator.integers(len(self.tasks), size=count)
-        query, passage = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        for place, task in enumerate(self.tasks):
-            rows = np.flatnonzero(chosen == place)
-            query[rows], passage[rows] = task.draw(generator, len(rows))
-        goes = (self.structure.passage_of(query) == passage) & (generator.random(count) >= self.keep)
-        return Drawn(chosen, query, passage, np.where(goes, query, KEPT))
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,13 +212,14 @@ class PretrainingPairs:
     Parameters
     ----------
     tasks : sequence of str
-        Names in `TASKS`; each pair is drawn from one of them, chosen uniformly.
+        Names in `TASKS`, each once; each pair is drawn from one of them, chosen uniformly.
     separator : int
         Id of the unit between title and passage (``tokenizer.sep``).
     query_length, document_length : int
         Tokens beyond these are cut off, without special tokens at the ends. 64 and 288 in section 4.1.
     keep : float
-        See `Mixture`.
+        Share of the pairs whose query stays in the document, where it stands there at all
+        (ict). 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
 
     Raises
     ------
@@ -279,25 +240,38 @@ class PretrainingPairs:
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             require(length is not None and length >= 1, f"{name} = {length} must be a number of at least 1")
-        self.mixture  # noqa: B018 - what is wrong with the tasks is said now
+        require(len(self.tasks) > 0, f"no task is given. Valid: {', '.join(names())}.")
+        require(len(set(self.tasks)) == len(self.tasks), f"tasks = {list(self.tasks)} names a task twice")
+        require(0 <= self.keep <= 1, f"keep = {self.keep} is a share, and must be within 0 and 1")
+        self.made  # noqa: B018 - what is wrong with the tasks is said now
 
     @cached_property
-    def mixture(self) -> Mixture:
-        """What draws the rows of the pairs."""
-        return Mixture(self.corpus, self.tasks, self.keep)
+    def made(self) -> list[Task]:
+        """The tasks over the corpus."""
+        return [TASKS.get(name)(self.corpus) for name in self.tasks]
 
     @cached_property
     def _log_shares(self) -> np.ndarray:
-        shares = np.mean([task.shares() for task in self.mixture.tasks], axis=0)
+        shares = np.mean([task.shares() for task in self.made], axis=0)
         return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
 
     def __len__(self) -> int:
         """Queries that can be drawn, summed over the tasks: an epoch, as far as there is one."""
-        return sum(task.queries for task in self.mixture.tasks)
+        return sum(task.queries for task in self.made)
 
     def draw_rows(self, step: int, batch_size: int, seed: int) -> Drawn:
         """The rows of the pairs that `draw` gives for the same arguments."""
-        return self.mixture.draw(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
+        return self.mixed(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
+
+    def mixed(self, generator: np.random.Generator, count: int) -> Drawn:
+        """The rows of pairs that are drawn independently of each other."""
+        chosen = generator.integers(len(self.made), size=count)
+        query, passage = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        for place, task in enumerate(self.made):
+            rows = np.flatnonzero(chosen == place)
+            query[rows], passage[rows] = task.draw(generator, len(rows))
+        goes = (self.corpus.passage_of(query) == passage) & (generator.random(count) >= self.keep)
+        return Drawn(query, passage, np.where(goes, query, KEPT))
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
         """The pairs of a training step, which depend on the arguments alone.

@@ -151,8 +151,8 @@ def train(
         If the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
-    checkpoint = Checkpoint(parallel.shared(folder)) if folder else None
-    if checkpoint is None or not checkpoint.restore(loop):
+    saves = parallel.shared(folder) / "checkpoint.safetensors" if folder else None
+    if saves is None or not loop.restore(saves):
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
     with runtime.progress(total=loop.steps, initial=loop.step, desc=label, unit="step") as bar:
@@ -162,14 +162,15 @@ def train(
             loop.evaluate(validate, loss)
             bar.update(loop.step - before)
             bar.set_postfix(loss=f"{loss:.3f}", best=f"{loop.history.best_score:.3f}", refresh=False)
-            if checkpoint and parallel.rank() == 0 and time.perf_counter() - saved > CHECKPOINT_SECONDS:
-                checkpoint.save(loop)
+            if saves and parallel.rank() == 0 and time.perf_counter() - saved > CHECKPOINT_SECONDS:
+                loop.save(saves)
                 saved = time.perf_counter()
     if schedule.keep == "best":
         _set_weights(task.module, loop.best)
     loop.history.parts = {part: round(taken, 3) for part, taken in task.parts.items()}
-    if checkpoint and parallel.rank() == 0:
-        checkpoint.remove()
+    if saves and parallel.rank() == 0:
+        for left in saves.parent.glob(f"{saves.stem}*"):
+            left.unlink()
     return loop.history
 
 
@@ -255,59 +256,43 @@ class _Loop:
             self.history.best_step = self.step
             self.best = {name: tensor.clone() for name, tensor in _weights(self.task.module).items()}
 
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A training's state on disk: tensors as safetensors, the rest as JSON."""
-
-    folder: Path
-
-    @property
-    def _tensors(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
-
-    def save(self, loop: _Loop) -> None:
-        """Write the state; a kill while it is written leaves the one before."""
-        tensors = {f"module/{k}": v for k, v in _weights(loop.task.module).items()}
-        tensors |= {f"best/{k}": v for k, v in loop.best.items()}
-        tensors |= {f"task/{k}": v for k, v in loop.task.state().items()}
-        tensors |= {f"callback/{k}": v for k, v in (loop.callback.state() if loop.callback else {}).items()}
+    def save(self, path: Path) -> None:
+        """Write the state, tensors and JSON in one file; a kill while it is written leaves the one before."""
+        tensors = {f"module/{k}": v for k, v in _weights(self.task.module).items()}
+        tensors |= {f"best/{k}": v for k, v in self.best.items()}
+        tensors |= {f"task/{k}": v for k, v in self.task.state().items()}
+        tensors |= {f"callback/{k}": v for k, v in (self.callback.state() if self.callback else {}).items()}
         numbers: dict[str, Any] = {}
-        for i, optimizer in enumerate(loop.optimizers):
+        for i, optimizer in enumerate(self.optimizers):
             for parameter, state in optimizer.state_dict()["state"].items():
                 for name, value in state.items():
                     place = tensors if isinstance(value, Tensor) else numbers
                     place[f"optimizer/{i}/{parameter}/{name}"] = value
         # One file holds everything, so that no kill can pair new weights with an old step.
-        meta = {"step": loop.step, "seconds": loop.seconds, "history": asdict(loop.history), "numbers": numbers}
+        meta = {"step": self.step, "seconds": self.seconds, "history": asdict(self.history), "numbers": numbers}
         on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        cache.put(self._tensors, lambda partial: save_file(on_cpu, partial, metadata={"state": json.dumps(meta)}))
+        cache.put(path, lambda partial: save_file(on_cpu, partial, metadata={"state": json.dumps(meta)}))
 
-    def restore(self, loop: _Loop) -> bool:
-        """Put a saved state into the loop; False if there is none that is what was saved."""
-        saved = cache.last(self._tensors)
+    def restore(self, path: Path) -> bool:
+        """Take a saved state; False if there is none that is what was saved."""
+        saved = cache.last(path)
         if saved is None:
             return False
         with safe_open(saved, framework="pt") as opened:
             meta = json.loads(opened.metadata()["state"])
         tensors = load_file(saved)
-        _set_weights(loop.task.module, below(tensors, "module/"))
-        loop.best = below(tensors, "best/")
-        loop.task.set_state(below(tensors, "task/"))
-        if loop.callback:
-            loop.callback.set_state(below(tensors, "callback/"))
-        for i, optimizer in enumerate(loop.optimizers):
+        _set_weights(self.task.module, below(tensors, "module/"))
+        self.best = below(tensors, "best/")
+        self.task.set_state(below(tensors, "task/"))
+        if self.callback:
+            self.callback.set_state(below(tensors, "callback/"))
+        for i, optimizer in enumerate(self.optimizers):
             states: dict[int, dict] = {}
             values = {**below(tensors, f"optimizer/{i}/"), **below(meta["numbers"], f"optimizer/{i}/")}
             for name, value in values.items():
                 parameter, field_name = name.split("/")
                 states.setdefault(int(parameter), {})[field_name] = value
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-        loop.step, loop.seconds = meta["step"], meta["seconds"]
-        loop.history = History(**meta["history"])
+        self.step, self.seconds = meta["step"], meta["seconds"]
+        self.history = History(**meta["history"])
         return True
-
-    def remove(self) -> None:
-        """Delete the checkpoint of a finished training."""
-        for saved in self.folder.glob("checkpoint*"):
-            saved.unlink()

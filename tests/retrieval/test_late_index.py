@@ -88,6 +88,6 @@ def test_an_index_is_saved_and_loaded(tmp_path):
     index = TokenIndex(vectors, np.array([0, 2, 5, 9]))
     index.save(tmp_path / "tokens.safetensors")
     again = TokenIndex.load(tmp_path / "tokens.safetensors")
-    assert len(again) == 3 and again.size_bytes == 9 * 4 * 4
+    assert len(again) == 3 and again.vectors.nbytes == 9 * 4 * 4
     np.testing.assert_array_equal(again.vectors, vectors)
     np.testing.assert_array_equal(again.offsets, index.offsets)

@@ -15,12 +15,11 @@ from retlib.core import notebook_files, runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
 from retlib.data.splits import answered_within, hash_position, subsample
-from retlib.evaluation import latency
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints
 from retlib.report import tables
 from retlib.retrieval.index import EXACT
-from retlib.studies import part4
+from retlib.studies import part4, study
 from retlib.studies.experiment import COMMON, Experiment, Outcome, check_parameters
 from retlib.studies.part4 import MEASURES, RULES
 from retlib.studies.study import record_latencies
@@ -425,7 +424,7 @@ def test_the_costs_of_a_training_are_those_of_its_history(targets, collection):
 @pytest.mark.parametrize(("timed", "count"), [(3, 3), (10_000, 20)])
 def test_so_many_questions_are_timed_as_there_are(targets, monkeypatch, timed, count):
     asked, texts = [], targets[0].test.split("test")["text"].tolist()
-    monkeypatch.setattr(latency, "WARM_UP", 0)
+    monkeypatch.setattr(study, "WARM_UP", 0)
     system = SimpleNamespace(answer=lambda target, seed: lambda text, k: asked.append((seed, text, k)))
     made = desk([0, 2])
     record_latencies(made, {"A": system}, targets[0], timed)

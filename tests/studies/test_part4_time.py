@@ -68,7 +68,7 @@ def test_a_corpus_that_cannot_grow_so_is_an_error(pages):
 
 
 def test_a_refresh_pays_for_what_an_evaluation_encoded():
-    found = Searched(lambda: "b", lambda vectors: f"index of {vectors}", "a", seconds=2.0)
+    found = Searched(lambda: "index of b", "index of a", seconds=2.0)
     first = found.seconds
     assert found.take() is found and (found.index, found.owed, found.encodings) == ("index of a", first, 1)
     found.renew()

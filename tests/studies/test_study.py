@@ -3,13 +3,15 @@
 from dataclasses import replace
 from unittest.mock import MagicMock
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core.errors import SettingError
+from retlib.core.errors import DataError, SettingError
 from retlib.evaluation.measures import evaluate
 from retlib.evaluation.results import as_json
 from retlib.retrieval.lexical import BM25, TfIdf
+from retlib.studies import study
 from retlib.studies.part1 import bag_of_words, pairs
 from retlib.studies.study import Study, best, changed, chosen, learning_curves, names_of, some_names, tune
 from retlib.systems.compose import Lexical
@@ -147,3 +149,33 @@ def test_some_systems_are_recorded_with_further_seeds(toy):
     desk.measure = lambda name, test, seed, make, measures: seen.append((name, seed))
     Study({"bag": BAG, "BM25": Lexical(BM25())}, [toy], ["AP@100"]).run(desk, further_seeds=[1, 0])
     assert seen == [("bag", 0), ("BM25", 0), ("bag", 1)]
+
+
+# --- times, by a clock that the tests move -----------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only when a test adds them."""
+    seconds = [0.0]
+    monkeypatch.setattr(study.time, "perf_counter", lambda: seconds[0])
+    return seconds
+
+
+def test_each_query_is_timed_alone_and_the_first_ones_are_answered_before(clock, monkeypatch):
+    monkeypatch.setattr(study, "WARM_UP", 2)
+    answered = []
+
+    def answer(query):
+        # What comes first is slow: it must not be seen.
+        clock[0] += 100 if len(answered) < 2 else query
+        answered.append(query)
+
+    times = study.milliseconds(answer, [0.25, 0.5, 0.125])
+    assert answered == [0.25, 0.5, 0.25, 0.5, 0.125]
+    assert times.dtype == np.float64 and times.tolist() == [250, 500, 125]
+
+
+def test_no_query_is_an_error():
+    with pytest.raises(DataError, match="no query"):
+        study.milliseconds(len, [])

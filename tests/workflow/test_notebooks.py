@@ -174,18 +174,6 @@ def test_a_profile_holds_what_json_does(toy, text):
         notebooks.plan(toy, "toy")
 
 
-@pytest.mark.parametrize(("first", "further"), [("[1]", "[{}]"), ("{b: 1}", "{{<<: [{}]}}")], ids=["lists", "merged"])
-def test_a_profile_of_aliases_of_aliases_is_refused_and_not_read_whole(toy, first, further):
-    aliases = [", ".join([f"*a{level}"] * 10) for level in range(10)]
-    lines = [
-        f"a: &a0 {first}",
-        *(f"a{level}: &a{level} {further.format(each)}" for level, each in enumerate(aliases, 1)),
-    ]
-    (toy / "notebooks" / "profiles" / "toy.yaml").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="toy.yaml .*: its aliases stand for more than 1,000,000 values"):
-        notebooks.plan(toy, "toy")
-
-
 @pytest.mark.parametrize("line", ["seeds = list(range(3))", "import os", "a, b = 1, 2"])
 def test_parameters_must_be_literals(toy, line):
     notebook = toy / "notebooks" / "1_a.ipynb"
