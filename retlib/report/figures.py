@@ -368,7 +368,7 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
         parts = table.drop_duplicates("edge")
         for place, (system, style) in enumerate(styles.items()):
             mine = table[table["system"] == system].set_index("edge").reindex(parts["edge"])
-            x = np.arange(len(parts)) + 0.5 * (place - (len(styles) - 1) / 2) / len(styles)
+            x = np.arange(len(parts)) + 0.2 * (place - (len(styles) - 1) / 2) / len(styles)
             errors = [mine["value"] - mine["low"], mine["high"] - mine["value"]]
             if mine["value"].notna().any():
                 bars = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2}

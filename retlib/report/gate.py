@@ -33,8 +33,8 @@ def gated(records: Records, spec: Mapping, each: Evidence, condition: bool) -> E
     """A comparison, closed where its measure is too deep, or a trained system still learns or is below its own start.
 
     A system still learns if, on average over seeds, its best score of the last fifth of the training is above the best
-    before by more than what the comparison is about, its effect or its margin, and by more than a point: that is the
-    noise of 500 validation questions. Of a comparison that is not in points the point alone counts.
+    before by more than what the comparison is about, its effect or its margin, and by more than a point: that is
+    within the noise of 500 validation questions. Of a comparison that is not in points the point alone counts.
 
     Parameters
     ----------

@@ -169,7 +169,9 @@ def scale(profile: str, source: str | None) -> str:
     settings, minutes = trained["parameters"].dropna().map(json.loads), trained["seconds"].astype(float) / 60
     middle = minutes.median()
     weights, layers = settings.map(_weights).dropna(), settings.map(_layers).dropna()
-    sizes = [f"up to about {weights.max() / 1e6:.1f} million weights"] if len(weights) else []
+    sizes = (
+        [f"up to about {weights.max() / 1e6:.1f} million weights (bags of words not counted)"] if len(weights) else []
+    )
     sizes += [f"{span(layers, '{:.0f}'.format)} layers"] if len(layers) else []
     size = " of " + " and ".join(sizes) if len(weights) else ""
     seeds = rows.groupby("experiment")["seed"].nunique()[trained["experiment"].unique()]

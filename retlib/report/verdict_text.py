@@ -104,8 +104,10 @@ def sizes(verdicts: pd.DataFrame) -> str:
     printed = [found for found in printed if found]
     smaller = sum(any(each.high < each.printed for each in found) for found in printed)
     larger = sum(any(each.low > each.printed for each in found) for found in printed)
-    told = f"✓ says that the direction holds: of {len(printed)} whose size the paper prints, the 95 % interval of a"
-    return f"{told} comparison is below that size in {smaller}, and above it in {larger}." if printed else ""
+    told = (
+        f"✓ says that the direction holds: of {len(printed)} that are tested beside the paper's size, the 95 % interval"
+    )
+    return f"{told} of a comparison is below that size in {smaller}, and above it in {larger}." if printed else ""
 
 
 def without_curve(verdicts: pd.DataFrame) -> str:
@@ -156,7 +158,7 @@ def unsettled(ledger: pd.DataFrame) -> str:
     ]
     what = [
         "✗ says that small models on little data contradict a claim, not that the paper is wrong; the top of its "
-        "chapter says why, as far as we know."
+        "chapter says why, where we know."
         if len(contradicted) else "",
         f"In {len(behind)} ✗ BM25 is ahead of what the claim puts above it: one finding, told {len(behind)} times "
         f"({whose})."

@@ -145,16 +145,26 @@ def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, Quer
     return pd.DataFrame(rows)
 
 
-def limits(trials: pd.DataFrame) -> dict[str, list[str]]:
-    """The systems whose best trial of `tune` is at an end of what was tried, and those of which none was better."""
-    ends, alike = "At an edge of what was tried", "No setting better than another"
-    found: dict[str, list[str]] = {ends: [], alike: []}
+def limits(trials: pd.DataFrame, starts: Mapping[str, str]) -> dict[str, list[str]]:
+    """The systems whose best trial of `tune` is at an end of what was tried, and those of which none was better.
+
+    Third, those of which none was better than what they start from, which `starts` names.
+    """
+    ends, alike, idle = (
+        "At an edge of what was tried",
+        "No setting better than another",
+        "No setting better than the start",
+    )
+    found: dict[str, list[str]] = {ends: [], alike: [], idle: []}
+    best = trials.groupby(["collection", "system"])[CHOSEN_BY].max()
     for (collection, system), part in trials.groupby(["collection", "system"], sort=False):
         name = system if trials["collection"].nunique() == 1 else f"{system} on {collection}"
         if len(part) > 1 and part[CHOSEN_BY].nunique() == 1:
             found[alike].append(name)
         elif len(part) > 2 and part["chosen"].iloc[[0, -1]].any():  # of two each is at an edge
             found[ends].append(name)
+        if system in starts and best[collection, system] <= best[collection, starts[system]]:
+            found[idle].append(name)
     return found
 
 

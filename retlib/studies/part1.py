@@ -80,10 +80,10 @@ def grid(system: System, learning_rates: Sequence[float], scales: Sequence[float
 
 def edges(tuned: pd.DataFrame) -> str:
     """A sentence on who chose an end of what was tried, from the table that `tune` returns; of two each is one."""
-    names, told = {"learning_rate": "learning rate", "scale": "scale"}, []
+    names, told = {"learning_rate": "learning rate", "scale": "scale", "k1": "$k_1$", "b": "$b$"}, []
     for system, mine in tuned.groupby("system", sort=False):
         found = []
-        for name in (name for name in names if mine[name].nunique() > 1):
+        for name in (name for name in names if name in mine and mine[name].nunique() > 1):
             ends = {"lowest": mine[name].min(), "highest": mine[name].max()}
             chosen = mine.loc[mine["chosen"], name].item()
             found += [f"the {end} {names[name]}" for end, value in ends.items() if chosen == value]

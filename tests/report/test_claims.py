@@ -1133,7 +1133,9 @@ def test_how_many_that_hold_are_of_another_size_than_printed(book):
     table = claims.verdicts("paper", "quick")
     assert set(table["verdict"]) == {HOLDS}
     said = verdict_text.sizes(table)
-    assert "of 3 whose size the paper prints" in said and said.endswith("below that size in 1, and above it in 1.")
+    assert "of 3 that are tested beside the paper's size" in said and said.endswith(
+        "below that size in 1, and above it in 1."
+    )
     assert verdict_text.sizes(table[table["claim"] == "unknown"]) == ""
 
 

@@ -326,7 +326,8 @@ def test_the_scale_is_that_of_the_rows(monkeypatch):
     )  # fmt: skip
     monkeypatch.setattr(results, "rows", lambda profile, source: known)
     assert overview.scale("laptop", None) == (
-        "Encoders of up to about 0.3 million weights and 2 layers, each trained for 2 minutes (median; at most 3) on "
+        "Encoders of up to about 0.3 million weights (bags of words not counted) and 2 layers, "
+        "each trained for 2 minutes (median; at most 3) on "
         "cpu; 600 candidates (median; 500 to 2,000), 50 queries (median; 40 to 80), 2 seeds a "
         "chapter (median; 1 to 2)."
     )

@@ -178,4 +178,8 @@ def test_what_is_at_an_edge_of_its_trials_or_alike_in_all_is_told():
     rows = [("c", name, value, place == values.index(max(values))) for name, values in tried.items()
             for place, value in enumerate(values)]  # fmt: skip
     trials = pd.DataFrame(rows, columns=["collection", "system", leaderboard.CHOSEN_BY, "chosen"])
-    assert list(leaderboard.limits(trials).values()) == [["low", "high"], ["alike"]]
+    assert list(leaderboard.limits(trials, {"low": "within", "once": "low"}).values()) == [
+        ["low", "high"],
+        ["alike"],
+        ["low", "once"],
+    ]
