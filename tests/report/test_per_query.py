@@ -334,7 +334,7 @@ def test_slices_are_drawn_side_by_side_with_their_intervals(recorded, table):
     assert bm25.get_ydata() == pytest.approx(found["value"][::2]) and gq.get_ydata() == pytest.approx(
         found["value"][1::2]
     )
-    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.1).all()
+    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all()
     assert bm25.get_marker() != gq.get_marker() and bm25.get_color() != gq.get_color()
     # A system looks the same in every panel.
     assert first.containers[0].lines[0].get_color() == bm25.get_color() and len(first.containers) == 1
@@ -379,7 +379,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
     add(recorded, "labels", GQ, "d")
     recorded.tables["overlap"] = pd.concat([table, table.assign(collection="d")], ignore_index=True)
     recorded.save(results.own_folder("smoke", BOARD))
-    space, shown = turn(profile="smoke", systems=[])
+    space, shown = turn(profile="smoke", rival="BM25", systems=[])
     assert [each.index.name for each in shown] == space["names"] == ["c", "d"]
     assert len(plt.get_fignums()) == 2
     rows = results.load("52_query_by_query", "smoke", "run").rows
@@ -408,4 +408,4 @@ def test_systems_that_are_not_there_are_refused(recorded, table, own_build):
     recorded.tables["overlap"] = table
     recorded.save(results.own_folder("smoke", BOARD))
     with pytest.raises(SettingError, match="system = 'BM26' is not known"):
-        turn(profile="smoke", systems=["BM26"])
+        turn(profile="smoke", rival="BM25", systems=["BM26"])
