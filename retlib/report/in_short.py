@@ -396,5 +396,5 @@ def _line(row: Any) -> str:
 def _why(claims: pd.DataFrame, texts: dict[str, dict[str, str]]) -> list[str]:
     """What explains the verdicts that came out."""
     came = dict(zip(claims["claim"], claims["verdict"], strict=True))
-    texts = {claim: texts[claim][verdict] for claim, verdict in came.items() if verdict in texts.get(claim, {})}
-    return ["**Why, as we read it.** " + " ".join(texts.values()), ""] if texts else []
+    found = dict.fromkeys(texts[claim][verdict] for claim, verdict in came.items() if verdict in texts.get(claim, {}))
+    return ["**Why, as we read it.** " + " ".join(found), ""] if found else []  # what several share is said once
