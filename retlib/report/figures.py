@@ -123,9 +123,10 @@ def panels(titles: Sequence[str], width: float, height: float, **options: bool) 
     return figure, shown
 
 
-def legend(figure: Figure, axes: Iterable[Axes], columns: int) -> None:
-    """One legend below all panels, each name once; at the left, where a narrow page shows it first."""
+def legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend below all panels, each name once; at the left, and narrow, since a narrow page shows that first."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    columns = max(1, 72 // (max(map(len, handles), default=0) + 8))
     figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns, fontsize=9, frameon=False)
 
 
@@ -181,7 +182,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
             theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
             axis.plot(table["paper"].astype(float), places, "D", **theirs)
         axis.set_xlabel(f"{measure} (points of 100)")
-    legend(figure, axes, 3)
+    legend(figure, axes)
     return figure
 
 
@@ -218,7 +219,7 @@ def curves(
     for name in logarithmic:
         getattr(axis, f"set_{name}scale")("log")
     if table[by].nunique() > LEGEND:
-        legend(figure, [axis], 3)
+        legend(figure, [axis])
     else:
         axis.legend(fontsize=9, frameon=False)
     return figure
@@ -284,7 +285,7 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
         axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
     figure.supylabel("R@k (points of 100)", fontsize=10)
-    legend(figure, axes, 3)
+    legend(figure, axes)
     return figure
 
 
@@ -335,7 +336,7 @@ def tradeoff(
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
-    legend(figure, [axis], 3)
+    legend(figure, [axis])
     _apart(axis)
     return figure
 
@@ -376,7 +377,7 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
         axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts["part"]])
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
         axis.grid(axis="x", visible=False)
-    legend(figure, axes, 3)
+    legend(figure, axes)
     return figure
 
 
@@ -402,5 +403,5 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
         axis.axvline(0, color="0.2", linewidth=0.8)
         axis.set(xlim=(-bound, bound), xlabel=f"queries worse | better than {rival} ({measure})")
         axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    legend(figure, axes, 2)
+    legend(figure, axes)
     return figure

@@ -78,7 +78,7 @@ def dynamics(
             axis.axvline(passed * epoch, color="grey", linestyle=":", linewidth=1, label=label)
     for axis in axes[-2:]:
         axis.set_xlabel("training step")
-    legend(figure, axes, 4)
+    legend(figure, axes)
     return figure
 
 
@@ -128,7 +128,7 @@ def tsne_map(places: pd.DataFrame) -> Figure:
         _path(near, path, goals, QUERY["color"])
         _as_map(near)
         _look_at(near, path, goals, 0.0)
-    legend(figure, axes, 2)
+    legend(figure, axes)
     return figure
 
 
@@ -195,7 +195,7 @@ def paths(places: pd.DataFrame) -> Figure:
         whole.text(*path.iloc[-1], str(place + 1), **style)
     _as_map(whole)
     whole.set_title("all documents", fontsize=9)
-    legend(figure, near[:1], 4)
+    legend(figure, near[:1])
     return figure
 
 

@@ -54,7 +54,7 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
         axis.set_yticklabels([called(target) for target in targets] if axis is axes[0] else [])
         axis.title.set_fontsize(10)
         axis.margins(x=0.12)
-    legend(figure, axes, len(kinds))
+    legend(figure, axes)
     return figure
 
 
@@ -99,5 +99,5 @@ def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
     axis.invert_xaxis()
     axis.margins(x=0.15, y=0.12)
     axis.set(xlabel="held-out loss of the generator, nats a token (lower is better)", ylabel="R@10 (points of 100)")
-    legend(figure, [axis], 3)
+    legend(figure, [axis])
     return figure
