@@ -52,6 +52,11 @@ def recorded(name):
     return [path for each in read for path in (ROOT / "data" / "reference" / each).rglob("*.parquet")]
 
 
+def priority(name):
+    # What most others wait for goes first, and of these what trains longest, lest it be left for the end on one core.
+    return 1000 * CHAINS[name] + min(notebooks.resources(name, PROFILE)["seconds"] // 10, 999)
+
+
 onstart:
     # Until a notebook ends there is nothing to decide. A limit to how many jobs start in a second makes Snakemake look at
     # every input of what waits once a second, and once more for each notebook that has ended: a third of a core.
@@ -83,8 +88,7 @@ rule notebook:
     resources:
         mem_mb=lambda wildcards: notebooks.resources(wildcards.name, PROFILE)["mem_mb"],
         runtime=lambda wildcards: notebooks.resources(wildcards.name, PROFILE)["runtime"],
-    # What most others wait for goes first, lest it be left for the end on one core.
-    priority: lambda wildcards: CHAINS[wildcards.name]
+    priority: lambda wildcards: priority(wildcards.name)
     params:
         given=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].parameters)),
         words=lambda wildcards: json.dumps(dict(PLANS[wildcards.name].page.words)),

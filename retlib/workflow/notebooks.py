@@ -132,8 +132,8 @@ def resources(name: str, profile: str) -> dict[str, int]:
     Returns
     -------
     dict
-        ``mem_mb``, and ``runtime`` in minutes. Of a chain each row has the time of the whole, so that the sum over
-        systems is more than a run takes.
+        ``mem_mb``, and ``runtime`` in minutes; ``seconds``, of its trainings alone, by which a scheduler can tell long
+        ones. Of a chain each row has the time of the whole, so that the sum over systems is more than a run takes.
     """
     import pandas as pd  # here, as the command line waits for what is above
 
@@ -147,6 +147,7 @@ def resources(name: str, profile: str) -> dict[str, int]:
     return {
         "mem_mb": math.ceil(max(1.5 * memory, LEAST_MEMORY)),
         "runtime": math.ceil(max(1.5 * seconds / 60, LEAST_MINUTES)),
+        "seconds": math.ceil(seconds),
     }
 
 

@@ -381,8 +381,9 @@ def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_m
                          seed=seed, seconds=seconds, peak_memory=memory)  # fmt: skip
     monkeypatch.setattr(results, "reference_folder", lambda profile, name: tmp_path / profile / name)
     made.save(tmp_path / "laptop" / "x")
-    assert notebooks.resources("x", "laptop") == notebooks.resources("x", "mine") == {"mem_mb": 12_000, "runtime": 120}
-    least = {"mem_mb": notebooks.LEAST_MEMORY, "runtime": notebooks.LEAST_MINUTES}
+    taken = {"mem_mb": 12_000, "runtime": 120, "seconds": 4800}
+    assert notebooks.resources("x", "laptop") == notebooks.resources("x", "mine") == taken
+    least = {"mem_mb": notebooks.LEAST_MEMORY, "runtime": notebooks.LEAST_MINUTES, "seconds": 0}
     assert notebooks.resources("no rows", "laptop") == least
 
 
