@@ -270,7 +270,7 @@ def training_time(
     for name, place in numbers.items():
         axes[0].plot([], [], " ", label=f"{place}: {name}")
     axes[0].set_ylabel(f"{CHOSEN_BY} (points of 100)")
-    legend(figure, axes, 3)
+    legend(figure, axes)
     return figure
 
 

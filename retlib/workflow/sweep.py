@@ -171,7 +171,7 @@ def plot(table: pd.DataFrame, sweep: Sweep) -> Figure:
             spread = points["deviation over seeds"]
             axis.errorbar(ticks, points[sweep.measure], spread, label=label, **line_style(place))
             axis.set(title=collection, xlabel=_plain(x), ylabel=sweep.measure)
-    legend(figure, axes, 1)
+    legend(figure, axes)
     return figure
 
 
