@@ -6,6 +6,7 @@ that is surprising or asks for advice, why it came out so. A text is shown only 
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -385,8 +386,7 @@ def _decided(claims: pd.DataFrame) -> list[str]:
 
 def _line(row: Any) -> str:
     """What a claim says, whether it came out, and the comparison that it hangs on."""
-    page, found = papers()[row.paper].pages["verdicts"], decisive(row)
-    link = f'<a href="{page}.html#{row.claim}">{row.statement}</a>'
+    found, link = decisive(row), _linked(row, row.statement)
     several = f" (the least clear of {len(row.evidence)})" if len(row.evidence) > 1 and row.verdict == HOLDS else ""
     said = f" ({row.said})" if row.verdict == INCONCLUSIVE else several
     verdict = row.verdict + " as tested" * (row.narrower and row.verdict in DECIDED)
@@ -394,7 +394,16 @@ def _line(row: Any) -> str:
 
 
 def _why(claims: pd.DataFrame, texts: dict[str, dict[str, str]]) -> list[str]:
-    """What explains the verdicts that came out."""
-    came = dict(zip(claims["claim"], claims["verdict"], strict=True))
-    found = dict.fromkeys(texts[claim][verdict] for claim, verdict in came.items() if verdict in texts.get(claim, {}))
-    return ["**Why, as we read it.** " + " ".join(found), ""] if found else []  # what several share is said once
+    """What explains the verdicts that came out: a line for each reason, after the signs of the claims that share it."""
+    found: dict[str, list[str]] = {}
+    for row in claims.itertuples():
+        if row.verdict in texts.get(row.claim, {}):
+            found.setdefault(texts[row.claim][row.verdict], []).append(_linked(row, SIGNS[row.verdict]))
+    lines = [f"- {' '.join(signs)} {text}" for text, signs in found.items()]
+    return ["**Why, as we read it** (a sign leads to its claim):\n", *lines, ""] if lines else []
+
+
+def _linked(row: Any, text: str) -> str:
+    """A link to a claim's verdict, which says the claim to whoever points at it."""
+    page, statement = papers()[row.paper].pages["verdicts"], html.escape(row.statement)
+    return f'<a href="{page}.html#{row.claim}" title="{statement}">{text}</a>'

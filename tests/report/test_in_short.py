@@ -105,6 +105,13 @@ def test_two_books_of_other_rows_say_other_things(nothing):
     assert len({first, second, none}) == 3
 
 
+def test_a_reason_that_several_claims_share_is_said_once_behind_the_signs_of_all(nothing):
+    held = judged(nothing, **{claim: (claims.HOLDS, [evidence(7.0)]) for claim in (SOFTMAX, TRIPLET)})
+    _, line, _ = in_short._why(held, {claim: {claims.HOLDS: "So."} for claim in (TRIPLET, SOFTMAX)})
+    assert line.startswith("- <a") and line.endswith(" So.") and line.count("So.") == 1
+    assert f"15_verdicts.html#{SOFTMAX}" in line and f"15_verdicts.html#{TRIPLET}" in line
+
+
 def test_the_comparison_that_decides_is_shown(nothing):
     several = [evidence(9.0, 0.001, "clear"), evidence(1.5, 0.04, "close"), evidence(5.0, 0.01, "middle")]
     box = in_short.box(lambda: judged(nothing, **{SOFTMAX: (claims.HOLDS, several)}), nothing_recorded, CHAPTER)
