@@ -39,6 +39,8 @@ class Registry:
         From a name that nobody registered to its thing, or to None: of names that say where something lies.
     forms : callable, optional
         The forms of such names, as errors list them.
+    takes : callable, optional
+        From a thing to the arguments that it is called with, in their order; others must have a default.
     **facts
         What a thing may say of itself when it is registered, with its default; an attribute of the thing.
     """
@@ -48,10 +50,11 @@ class Registry:
         kind: str,
         elsewhere: Callable[[str], Any] = lambda name: None,
         forms: Callable[[], list[str]] = list,
+        takes: Callable[[Any], tuple[str, ...]] | None = None,
         **facts: Any,
     ) -> None:
         self.kind, self.facts = kind, facts
-        self._elsewhere, self._forms = elsewhere, forms
+        self._elsewhere, self._forms, self._takes = elsewhere, forms, takes
         self._things: dict[str, Any] = {}
 
     def register(self, name: str, **facts: Any) -> Callable[[Any], Any]:
@@ -60,7 +63,7 @@ class Registry:
         Raises
         ------
         SettingError
-            If another thing has the name, or a fact is none of this registry.
+            If another thing has the name, a fact is none of this registry, or the thing takes other arguments.
         """
         for fact in facts:
             require_one_of(f"what a {self.kind} says of itself", fact, self.facts)
@@ -72,6 +75,8 @@ class Registry:
                 raise SettingError(f"{self.kind} {name!r} is there already: {there}. Choose another name.")
             for fact, value in {**self.facts, **facts}.items():
                 setattr(thing, fact, value)
+            if self._takes:
+                _check_arguments(f"{self.kind} {name!r}", thing, self._takes(thing))
             self._things[name] = thing
             return thing
 
@@ -98,6 +103,14 @@ class Registry:
     def source(self, name: str) -> str:
         """A hash of what the thing computes; see `source`."""
         return source(self.get(name))
+
+
+def _check_arguments(label: str, thing: Any, arguments: tuple[str, ...]) -> None:
+    try:
+        inspect.signature(thing).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        wrong = f"{label} must take {', '.join(arguments)}, and nothing else without a default: {error}"
+        raise SettingError(wrong) from None
 
 
 def _identity(thing: Any) -> tuple[str, str]:

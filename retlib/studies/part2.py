@@ -31,7 +31,7 @@ from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels, Pretraining
-from retlib.training.pretraining import KEPT, TASKS, PretrainingPairs
+from retlib.training.pretraining import KEPT, PretrainingPairs, task_over
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 TEST = 0.2  # the share of the queries that every system is tested on
@@ -310,7 +310,7 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
             sentences += found
             titles.append(article.title)
     structure = builder.structure()
-    query, passage = TASKS.get(task)(structure).draw(np.random.default_rng(seed), count)
+    query, passage = task_over(task, structure).draw(np.random.default_rng(seed), count)
     removed, bounds = np.where(structure.passage_of(query) == passage, query, KEPT), structure.passages
     pairs = pd.DataFrame({"task": task}, index=range(count))
     pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(query))]

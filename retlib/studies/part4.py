@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -35,6 +35,15 @@ MEASURES = ["RR@10", "R@100", "R@1000", "nDCG@10", "Judged@10"]
 # (t-SNE of more takes minutes).
 NEAREST, MOST = 40, 3000
 
+
+def listwise(name: str, value: Any) -> None:
+    """A rule: a loss of lists that LTRe retrieves, asked for when it is checked, as a cell may register one."""
+    several = [each for each in losses.names() if not losses.get(each).one_positive]
+    wrong = f"{name} = {value!r} takes one positive of a query, and LTRe may retrieve several"
+    require(value not in losses.names() or value in several, f"{wrong}. Valid: {', '.join(several)}.")
+    require_one_of(name, value, several)
+
+
 # The parameters that the notebooks of this part share, so that one finds what another has trained.
 RULES: dict[str, Rule] = {
     **ENCODER,
@@ -51,7 +60,7 @@ RULES: dict[str, Rule] = {
     "interval": POSITIVE,
     "query_steps": POSITIVE,
     "retrieved": number(2, whole=True),
-    "query_loss": one_of([name for name in losses.names() if not losses.get(name).one_positive]),
+    "query_loss": listwise,
     "optimizer": one_of(OPTIMIZERS),
 }
 # Of chapters in which in-batch negatives train first; of those in which others begin where pre-training ends.
@@ -80,6 +89,21 @@ def stage_settings(name: str, value: Any) -> None:
             Stage(data=Labels(), steps=1, **given)
         except (SettingError, TypeError, AttributeError) as error:  # of a value of another kind than a field's
             raise SettingError(f"{name}[{label!r}]: {error}") from error
+
+
+def beside(systems: Mapping[str, System], own: Mapping[str, System], others: Iterable[str]) -> dict[str, System]:
+    """A chapter's systems, and those that its parameter `further` declares.
+
+    Raises
+    ------
+    SettingError
+        If one of these has the label of a system, of another row, or of a system's re-ranking.
+    """
+    taken = {*systems, *others, *(f"{label}, rerank" for label in (*systems, *own))}
+    for label in own:
+        wrong = f"further[{label!r}]: {label!r} is a row of this chapter already. Choose another name."
+        require(label not in taken, wrong)
+    return {**systems, **own}
 
 
 def architecture(parameters: Mapping[str, Any]) -> Architecture:

@@ -25,10 +25,16 @@ from retlib.core.registry import Registry
 
 POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
+
+def _arguments(loss: Callable[..., Tensor]) -> tuple[str, ...]:
+    """What a loss is called with."""
+    return ("scores", "targets", *(("queries", "documents") if loss.encodings else ()))
+
+
 # What a loss says of itself: whether it takes logits, with the learned scale, or plain similarities; whether it takes
 # one positive a row; whether it is called with the encodings of both sides behind scores and targets; and whether it
 # takes a score for a probability, so that the learned shift must start at a fitting one.
-LOSSES = Registry("loss", scaled=True, one_positive=False, encodings=False, absolute=False)
+LOSSES = Registry("loss", takes=_arguments, scaled=True, one_positive=False, encodings=False, absolute=False)
 register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
 
 

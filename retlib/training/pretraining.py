@@ -24,7 +24,7 @@ from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, consta
 
 KEPT = -1  # in place of a sentence's row: none was removed
 
-TASKS = Registry("pre-training task")
+TASKS = Registry("pre-training task", takes=lambda task: ("structure",))
 register, names = TASKS.register, TASKS.names
 
 
@@ -162,6 +162,19 @@ class WikiLink(Task):
         return np.repeat(links / count, count)
 
 
+def task_over(name: str, structure: Structure) -> Task:
+    """The task of a name over articles.
+
+    Raises
+    ------
+    DataError
+        If they have no pair for it.
+    """
+    task = TASKS.get(name)(structure)
+    require(task.queries > 0, f"{name} finds no pair in these articles", DataError)
+    return task
+
+
 def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
     """The tasks for which articles have what is needed, such as links for wlp; says which are left out, and why.
 
@@ -173,7 +186,7 @@ def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
     lacking = {}
     for name in tasks:
         try:
-            TASKS.get(name)(structure)
+            task_over(name, structure)
         except DataError as error:
             lacking[name] = str(error)
     require(len(lacking) < len(tasks), "; ".join(lacking.values()), DataError)
@@ -248,7 +261,7 @@ class PretrainingPairs:
     @cached_property
     def made(self) -> list[Task]:
         """The tasks over the corpus."""
-        return [TASKS.get(name)(self.corpus) for name in self.tasks]
+        return [task_over(name, self.corpus) for name in self.tasks]
 
     @cached_property
     def _log_shares(self) -> np.ndarray:

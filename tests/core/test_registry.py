@@ -157,6 +157,16 @@ def test_facts_are_checked_and_have_defaults():
         found.register("b", scale=False)
 
 
+def test_what_cannot_be_called_as_it_will_be_is_refused():
+    found = Registry("loss", takes=lambda loss: ("scores", "targets", *["queries"][: loss.more]), more=False)
+    found.register("a")(lambda scores, targets, margin=0.5: 0)
+    found.register("b", more=True)(lambda *given: 0)
+    for mine, more in (lambda scores: 0, False), (lambda s, t, margin: 0, False), (lambda s, t: 0, True):
+        with pytest.raises(SettingError, match="loss 'mine' must take scores, targets.* without a default: .*argument"):
+            found.register("mine", more=more)(mine)
+    assert found.names() == ["a", "b"]
+
+
 def test_what_is_read_further_in_makes_the_source_too(plugin):
     def of(**changes):
         module = plugin(INNER.format(**{"one": 1, "two": 2, "three": 3} | changes))

@@ -1,6 +1,7 @@
 """Part IV: what its pages declare, what is recorded of watched trainings and of costs, and its maps and tables."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels
+from retlib.training import losses
 from retlib.training.dynamics import Watching
 from retlib.workflow import notebooks
 
@@ -141,6 +143,12 @@ def test_an_impossible_system_of_ones_own_is_refused(given, message):
         part4_pages.declared("42_first_stage", further=given)
 
 
+@pytest.mark.parametrize("label", ["BM25 Neg", "BM25", "BM25+RM3", "Rand Neg, rerank", "A, rerank"])
+def test_a_system_of_ones_own_takes_the_place_of_no_row(label):
+    with pytest.raises(SettingError, match=re.escape(f"further[{label!r}]: {label!r} is a row of this chapter")):
+        part4_pages.declared("42_first_stage", further={"A": {}, label: {"negatives": "random"}})
+
+
 @pytest.mark.parametrize("given", [["zzz"], "zzz", None, [5, "a"]])
 def test_of_collections_that_are_none_these_are_blamed(given):
     with pytest.raises(SettingError, match="^collections = "):
@@ -207,7 +215,9 @@ def given(**changes):
         ("zero_shot", ["nope"], "zero_shot .* = 'nope' is not known"),
         ("collections", [], "collections = .* at least one value"),
         ("articles", "pydoc", "articles = 'pydoc' is not known. Did you mean 'pydocs'"),
-        ("query_loss", "softmax", "query_loss = 'softmax' is not known.*Valid: .*lambdarank-mrr"),
+        ("query_loss", "softmax", "query_loss = 'softmax' takes one positive of a query.* Valid: .*lambdarank-mrr"),
+        ("query_loss", "ranknot", "query_loss = 'ranknot' is not known.* 'ranknet'.* Valid: [^:]*-ndcg, ranknet."),
+        ("query_loss", ["ranknet"], "query_loss = .* is not known"),
         ("optimizer", "adamv", "optimizer = 'adamv' is not known. Did you mean 'adam'"),
         ("retrieved", 1, "retrieved = 1 must be a whole number of at least 2"),
         ("interval", 0, "interval = 0 must be a whole number of at least 1"),
@@ -219,6 +229,15 @@ def test_an_impossible_parameter_is_refused(name, value, message):
     assert check_parameters(given(), rules) == given()
     with pytest.raises(SettingError, match=message):
         check_parameters(given(**{name: value}), rules)
+
+
+def test_a_loss_that_a_later_cell_registers_is_known_to_the_rules(monkeypatch):
+    monkeypatch.setattr(losses.LOSSES, "_things", dict(losses.LOSSES._things))
+    losses.register("mine")(lambda scores, targets: scores.mean())
+    losses.register("mine, one", one_positive=True)(lambda scores, targets: scores.sum())
+    check_parameters(given(query_loss="mine"), {**COMMON, **RULES})
+    with pytest.raises(SettingError, match="query_loss = 'mine, one' takes one positive"):
+        check_parameters(given(query_loss="mine, one"), {**COMMON, **RULES})
 
 
 def test_a_union_trains_and_each_part_is_tested_by_itself(monkeypatch):

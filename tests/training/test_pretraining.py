@@ -16,7 +16,7 @@ from retlib.data.corpus import Corpus
 from retlib.data.passages import overlap
 from retlib.data.text import TokenTable
 from retlib.studies.part2 import examples, statistics
-from retlib.training.pretraining import KEPT, TASKS, MaskedPassages, PretrainingPairs, allowed
+from retlib.training.pretraining import KEPT, TASKS, InverseCloze, MaskedPassages, PretrainingPairs, allowed
 
 
 class Tokenizer:
@@ -506,6 +506,25 @@ def test_tasks_that_articles_do_not_allow_are_left_out_with_a_sentence(article, 
         f"Pre-training goes without {name}" for name in ("ict", "bfs", "wlp") if name not in left
     ]
     assert allowed(["ict", "bfs", "wlp"], build()[0]) == ["ict", "bfs", "wlp"]
+
+
+def test_a_task_of_ones_own_that_finds_no_pair_is_left_out_too(monkeypatch, capsys):
+    class Empty(InverseCloze):
+        def __init__(self, structure):
+            super().__init__(structure)
+            self.queries = self.pairs = 0
+
+    monkeypatch.setitem(TASKS._things, "mine", Empty)
+    runtime.note.cache_clear()
+    corpus, tokenizer = build()
+    assert allowed(["mine", "ict"], corpus) == ["ict"]
+    assert capsys.readouterr().err == "Pre-training goes without mine: mine finds no pair in these articles.\n"
+    with pytest.raises(DataError, match="mine finds no pair"):
+        allowed(["mine"], corpus)
+    with pytest.raises(DataError, match="mine finds no pair"):
+        PretrainingPairs(corpus, ["ict", "mine"], tokenizer.sep)
+    with pytest.raises(DataError, match="mine finds no pair"):
+        examples(ARTICLES, split, "mine", 1, 0)
 
 
 def test_articles_that_allow_no_task_are_an_error_that_says_why():
