@@ -129,6 +129,14 @@ def profiles(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / "notebooks" / "profiles").glob("*.yaml"))
 
 
+def settings(root: Path, profile: str) -> dict[str, Any]:
+    """What the file of a profile says of each notebook that it names, and its line `others`."""
+    path = root / "notebooks" / "profiles" / f"{profile}.yaml"
+    found = read_yaml(path)
+    require(isinstance(found, dict | None), f"{path} must map notebooks to their settings", DataError)
+    return found or {}
+
+
 def declared(notebook: Path) -> dict[str, Any]:
     """The parameters of a notebook and their defaults: the literals of its `parameters` cell.
 
@@ -148,3 +156,9 @@ def declared(notebook: Path) -> dict[str, Any]:
             said = f"`{ast.unparse(line)}` in the parameters cell of {notebook} does not give a name a literal value"
             raise DataError(said) from error
     return found
+
+
+def at_profile(root: Path, profile: str, name: str) -> dict[str, Any]:
+    """The parameters of a notebook as the file of a profile sets them: its defaults, where that sets none."""
+    entry = settings(root, profile).get(name) or {}
+    return declared(root / "notebooks" / f"{name}.ipynb") | entry.get("parameters", {})

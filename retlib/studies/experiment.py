@@ -7,6 +7,7 @@ gives what is recorded, so that the same cells draw the same page in seconds, wi
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -95,7 +96,31 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     require(not missing, f"the parameters cell lacks {', '.join(missing)}")
     for name, rule in rules.items():
         rule(name, given[name])
+    if {"width", "layers"} <= rules.keys() and given["layers"] and given["width"] % 64:
+        raise SettingError(
+            f"width = {given['width']} must be a multiple of 64, the size of a head, where there are layers"
+        )
     return {name: given[name] for name in rules}
+
+
+def check_profile(name: str, parameters: Mapping[str, Any]) -> None:
+    """Check that a notebook that runs at a profile has the profile's parameters; seeds may be others.
+
+    Raises
+    ------
+    SettingError
+        Naming the first that has not: its rows would take the place of the profile's, and be judged as those.
+    """
+    root, profile = runtime.root(), parameters["profile"]
+    if profile == notebook_files.EXPLORE or name not in notebook_files.names(root):
+        return
+    # As JSON, in which a runner gives them: numbers as keys are words there.
+    given = parameters, notebook_files.at_profile(root, profile, name)
+    here, there = (json.loads(results.as_json(each)) for each in given)
+    for each in sorted(here.keys() - COMMON.keys()):
+        wrong = f"{each} is {here[each]!r}, and {there.get(each)!r} at profile {profile!r}, which has rows of its own "
+        wrong += f"parameters alone; leave profile at {notebook_files.EXPLORE!r} for others"
+        require(here[each] == there.get(each) or each.endswith("_seeds"), wrong)
 
 
 @dataclass(eq=False)
@@ -153,6 +178,7 @@ class Experiment:
         if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
             self.environment["given"] = results.as_json(self.parameters)
         if self.live:
+            check_profile(name, self.parameters)
             self.results = Results()
         else:
             found = results.load(name, self.profile, source="reference")

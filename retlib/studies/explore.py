@@ -21,6 +21,7 @@ from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
 from retlib.data.text import WORD, TokenTable, content_words, words
 from retlib.data.tokenized import texts
+from retlib.models import checkpoints
 from retlib.models.encoders import encode
 from retlib.models.retriever import Architecture, Retriever
 from retlib.report import training_figures
@@ -60,11 +61,8 @@ def chapter(name: str, profile: str, changed: Mapping[str, Any]) -> dict[str, An
     changed : mapping
         Parameters of the chapter in place of the profile's; the chapter checks them.
     """
-    root = runtime.root()
-    notebook = root / "notebooks" / f"{name}.ipynb"
-    entry = notebook_files.read_yaml(root / "notebooks" / "profiles" / f"{profile}.yaml").get(name) or {}
-    names = notebook_files.declared(notebook) | entry.get("parameters", {}) | {"profile": profile} | dict(changed)
-    for cell in notebook_files.cells(notebook):
+    names = notebook_files.at_profile(runtime.root(), profile, name) | dict(changed)
+    for cell in notebook_files.cells(runtime.root() / "notebooks" / f"{name}.ipynb"):
         if "declares" in cell["metadata"].get("tags", []):
             exec(compile(notebook_files.source(cell), f"<{name}>", "exec"), names)
     return names
@@ -129,7 +127,7 @@ class SearchDemo:
             Columns `system`, `rank` (from 1), `doc_id`, `title` ("" where there is none), `text` and `relevant`.
             A system that finds fewer documents has fewer rows.
         """
-        require(words(question) != [], f"a question needs a word; {question!r} has none")
+        check_question(question)
         require(depth >= 1, f"depth = {depth}: at least 1 is needed")
         documents, relevant = self.collection.documents, self._relevant(question)
         parts = []
@@ -194,6 +192,11 @@ class SearchDemo:
         return set(relevant["doc_id"][relevant["query_id"].isin(queries.index[queries["text"] == question])])
 
 
+def check_question(question: str) -> None:
+    """Raise `SettingError` for a question that has no word."""
+    require(words(question) != [], f"a question needs a word; {question!r} has none")
+
+
 def demo_of(corpus: str, system: str = "") -> SearchDemo:
     """BM25 over a corpus; and a saved retriever or public encoder beside it, and both lists as one.
 
@@ -208,6 +211,7 @@ def demo_of(corpus: str, system: str = "") -> SearchDemo:
     systems: dict[str, Ranks] = {"BM25": Lexical(BM25(**STEMMED))}
     if system:
         systems[Path(system).name] = System(Architecture.of_checkpoint(system))
+        checkpoints.digest(system)  # that its weights are there, before a corpus is read
         systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))
     return SearchDemo(systems, Target(datasets.load(corpus)))
 

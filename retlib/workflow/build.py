@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from retlib.core import cache, runtime
+from retlib.evaluation.results import own_folder
 from retlib.workflow import notebooks, processes
 from retlib.workflow.execute import summary
 
@@ -96,16 +97,21 @@ def _sole(folder: Path) -> AcquireReturnProxy:
         return lock.acquire()
 
 
-def _clear(folder: Path, names: Iterable[str]) -> None:
-    """Remove what an earlier run left: processes, half-run copies, and of these notebooks failed and damaged ones."""
+def _clear(folder: Path, plans: Mapping[str, notebooks.Plan]) -> None:
+    """Remove what an earlier run left: processes, half-run copies, failed and damaged ones, and those of other rows."""
     processes.end(processes.marked(str(folder)))
     shutil.rmtree(folder / "running", ignore_errors=True)
-    for name in names:
+    for name, plan in plans.items():
         (folder / "failed" / f"{name}.ipynb").unlink(missing_ok=True)
         copy = folder / "notebooks" / f"{name}.ipynb"
         known = copy.with_suffix(".sha256")
         if copy.exists() and known.exists() and known.read_text() != cache.checksum(copy):
             print(f"{copy} changed since it was run; {name} is run again.")
+            copy.unlink()
+        rows = own_folder(plan.parameters["profile"], name) / cache.SUMS
+        live = plan.parameters["source"] == "run" and copy.exists() and rows.exists()
+        if live and rows.stat().st_mtime > copy.stat().st_mtime:
+            print(f"The rows of {name} were recorded by another run than its page; {name} is run again.")
             copy.unlink()
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
@@ -150,9 +156,11 @@ class Progress:
         """Look at the folder and show what has changed."""
         running = sorted(path.stem for path in (self.folder / "running").glob("*.ipynb"))
         for name in [name for name in self.started if name not in running]:
-            done = (self.folder / "notebooks" / f"{name}.ipynb").exists()
+            # One that an interrupt has ended lies in neither.
+            ends = {"notebooks": "done", "failed": "FAILED"}.items()
+            end = next((said for state, said in ends if (self.folder / state / f"{name}.ipynb").exists()), "stopped")
             seconds = time.time() - self.started.pop(name)
-            self.bar.write(f"{name}: {'done' if done else 'FAILED'} after {seconds:.0f} s", file=sys.stdout)
+            self.bar.write(f"{name}: {end} after {seconds:.0f} s", file=sys.stdout)
         self.started = {name: self.started.get(name, time.time()) for name in running}
         how_far = [f"{name} {self._last('[0-9]+%(?=[|])', name) or 'starting'}" for name in running]
         done, total = (self._last("[0-9]+ of [0-9]+(?= steps)", "snakemake") or f"0 of {len(running)}").split(" of ")

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from retlib.core import rules
-from retlib.core.errors import DataError, SettingError, require, require_one_of
-from retlib.core.notebook_files import MAPPING, Page, declared, pages, profiles, read_yaml
+from retlib.core.errors import SettingError, require, require_one_of
+from retlib.core.notebook_files import MAPPING, Page, declared, pages, profiles, settings
 
 _NAMES = rules.some_of(rules.text)
 ENTRY = rules.form({}, {"needs": _NAMES, "after": _NAMES, "parameters": MAPPING})
@@ -67,7 +67,7 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
         If the profile, or a notebook, key or parameter in it, is unknown, or its `others` has `others`.
     """
     require_one_of("PROFILE", profile, profiles(root))
-    book, entries = pages(root), _entries(root, profile)
+    book, entries = pages(root), settings(root, profile)
     others = entries.pop("others", None)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
@@ -75,19 +75,11 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     if others is not None:
         require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
         wrong = f"others in {profile}.yaml = {others!r}, a profile with `others` of its own; name one without"
-        require("others" not in _entries(root, others), wrong)
+        require(settings(root, others).get("others") is None, wrong)
         for name, each in plan(root, others).items():
             if name not in entries:
                 rest[name] = _drawn(each) if _recorded(root, others, name) else each
     return {name: rest.get(name) or _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
-
-
-def _entries(root: Path, profile: str) -> dict:
-    """What the file of a profile says."""
-    path = root / "notebooks" / "profiles" / f"{profile}.yaml"
-    found = read_yaml(path)
-    require(isinstance(found, dict | None), f"{path} must map notebooks to their settings", DataError)
-    return {name: each for name, each in (found or {}).items() if (name, each) != ("others", None)}
 
 
 def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:

@@ -96,6 +96,19 @@ def test_a_wrong_parameter_is_named_with_what_is_valid(changes, message):
         check(**changes)
 
 
+def test_a_width_fits_the_heads_of_what_has_layers():
+    sizes = dict.fromkeys(("dimension", "query_length", "document_length", "pretraining_steps"), 8)
+    sizes |= {"articles": "pydocs", "vocabulary": 100, "pretraining_batch": 2, "pretraining_rate": 0.1}
+
+    def checked(**changes):
+        return check_parameters({**GOOD, **sizes, **changes}, {**ALL, **experiment.ENCODER})
+
+    checked(layers=0, width=100)
+    checked(layers=2, width=128)
+    with pytest.raises(SettingError, match="width = 100 must be a multiple of 64"):
+        checked(layers=2, width=100)
+
+
 def test_a_parameter_that_the_cell_lacks_is_named():
     with pytest.raises(SettingError, match="lacks batch_size, loss"):
         check_parameters({k: v for k, v in GOOD.items() if k not in ("loss", "batch_size")}, ALL)
@@ -288,3 +301,25 @@ def test_what_the_reference_lacks_is_named(toy):
 def test_a_run_does_not_look_at_the_reference(toy):
     publish(toy)
     assert desk().results.rows.empty
+
+
+def test_a_profile_has_rows_of_its_own_parameters_alone(places):
+    """Seeds may be others; so may all else under another profile, or on a page of recorded rows."""
+    cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["parameters"]}, "outputs": []}
+    cell["source"] = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsteps = 1\nrates = {2: 1, 10: 1}\n'
+    cell["source"] += "few_seeds = []"
+    (places / "root" / "notebooks" / "12_a.ipynb").write_text(json.dumps({"cells": [cell]}))
+    (places / "root" / "notebooks" / "profiles" / "quick.yaml").write_text("12_a:\n  parameters: {steps: 5}\n")
+    rule = {"steps": number(0), "rates": rules.mapping_of(None, number(0)), "few_seeds": each_of(number(0))}
+
+    def opened(**given):
+        Experiment(
+            "12_a", {"profile": "quick", "source": "run", "steps": 5, "rates": {"2": 1, "10": 1}, **given}, **rule
+        )
+
+    opened(seeds=[3], few_seeds=[4])
+    opened(seeds=[0], few_seeds=[0], profile="smoke", steps=1)
+    opened(seeds=[0], few_seeds=[0], profile="explore", steps=2)
+    for wrong, said in (({"steps": 1}, "steps is 1, and 5 at profile 'quick'"), ({"rates": {"2": 1}}, "rates is")):
+        with pytest.raises(SettingError, match=f"{said}.*leave profile at 'explore'"):
+            opened(seeds=[0], few_seeds=[0], **wrong)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import toybook
 
+from retlib.core import cache
 from retlib.workflow import processes
 from retlib.workflow.build import Progress
 
@@ -130,6 +131,15 @@ def test_a_damaged_copy_is_made_again(book):
     assert toybook.printed(copy) == "toy [0] run\n"
 
 
+def test_a_page_whose_rows_another_run_has_replaced_is_made_again(book):
+    rows = book / "_build" / "toy" / "results" / C
+    rows.mkdir(parents=True)
+    cache.seal(rows)
+    ran, said = run(book)
+    assert ran == {C} and f"The rows of {C} were recorded by another run" in said
+    assert run(book)[0] == set()
+
+
 def test_a_corpus_of_one_s_own_reruns_what_names_it(book):
     """Braces in a name, which are wildcards elsewhere, are like other letters."""
     mine = book / "mine"
@@ -194,22 +204,23 @@ def test_what_stops_snakemake_is_said(book, monkeypatch):
 
 def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for folder in ("logs", "running", "notebooks"):
+    for folder in ("logs", "running", "notebooks", "failed"):
         (tmp_path / folder).mkdir()
     progress = Progress(tmp_path)
-    for name in ("12_x", "13_y"):
+    for name in ("12_x", "13_y", "14_z"):
         (tmp_path / "running" / f"{name}.ipynb").touch()
     (tmp_path / "logs" / "12_x.log").write_text("12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]")
     progress.show()
-    assert progress.bar.postfix == "12_x 22%, 13_y starting"
+    assert progress.bar.postfix == "12_x 22%, 13_y starting, 14_z starting"
     (tmp_path / "logs" / "snakemake.log").write_text("1 of 7 steps (14%) done\n...\n2 of 7 steps (29%) done\n")
     (tmp_path / "running" / "12_x.ipynb").rename(tmp_path / "notebooks" / "12_x.ipynb")
-    (tmp_path / "running" / "13_y.ipynb").unlink()
+    (tmp_path / "running" / "13_y.ipynb").rename(tmp_path / "failed" / "13_y.ipynb")
+    (tmp_path / "running" / "14_z.ipynb").unlink()
     progress.show()
     progress.bar.close()
     assert (progress.bar.n, progress.bar.total, progress.bar.postfix) == (2, 7, "")
     said = capsys.readouterr().out
-    assert "12_x: done after 0 s" in said and "13_y: FAILED after 0 s" in said
+    assert "12_x: done after 0 s" in said and "13_y: FAILED after 0 s" in said and "14_z: stopped after 0 s" in said
 
 
 def running(root):
@@ -277,9 +288,11 @@ def test_after_a_kill_the_next_run_needs_no_help(book):
 
 def test_an_interrupted_run_says_how_to_go_on(book):
     process = start_long(book)
-    process.send_signal(signal.SIGINT)
+    for one in (psutil.Process(process.pid), *running(book) - kernels(book)):  # as a terminal does
+        with suppress(psutil.NoSuchProcess):
+            one.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=300)
-    assert process.returncode == 130 and "Stopped" in said
+    assert process.returncode == 130 and "Stopped" in said and "FAILED" not in said
     assert not running(book)
 
 
