@@ -34,6 +34,7 @@ help:
 	@echo "make coverage                                      how much of the code the tests reach, slow ones left out"
 	@echo "make lab                                           JupyterLab with the notebooks"
 	@echo "make bench [CASES=\"05-bm25 ...\"]                   ours beside peers' on an idle machine; see -m benchmarks --help"
+	@echo "make .venv/ready                                   install into .venv, and no more"
 	@echo "make clean                                         remove all that was made or fetched, but .venv"
 	@echo
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"

@@ -67,7 +67,8 @@ def form(needed: Mapping[str, Rule], others: Mapping[str, Rule]) -> Rule:
         require(isinstance(value, dict), wrong)
         for key in value:  # a misspelt one first: it says more than that another is absent
             require_one_of(f"a key of {name}", key, known)
-        require(needed.keys() <= value.keys(), wrong)
+        absent = [key for key in needed if key not in value]
+        require(not absent, f"{wrong}; it lacks {', '.join(absent)}")
         for key in value:
             known[key](f"{name}[{key!r}]", value[key])
 

@@ -54,7 +54,7 @@ RULES: dict[str, Rule] = {
     "hidden": flag,
     "language": name_or_none,
     "articles": _articles_or_own,
-    "tasks": some_of(one_of(TASKS.names())),
+    "tasks": some_of(one_of(TASKS.names)),
     "learns_from": collection_name,
     "asked": number(2, whole=True),
     "query_steps": POSITIVE,
@@ -116,9 +116,14 @@ def corpus(name: str, writer: QueryGenerator, asked: int, hidden: bool, seed: in
         If the generator finds nothing to ask about.
     """
     whole = datasets.load(name)
+    labelled = not hidden and len(whole.relevant("test")) > 0
+    few = whole.relevant("test")["query_id"].nunique() if labelled else round(JUDGE * min(asked, len(whole.documents)))
+    if few < 2:  # a generator learns for minutes first
+        why = "it takes four documents that are asked about, or two labelled test questions"
+        runtime.note(f"{whole.name} is too small to compare systems on, and nothing is recommended for it: {why}.")
     written = writer.seeded(seed).queries(passages.sample(whole.documents, asked))
     generated = synthetic(question_set(whole.name, True), written, whole.documents, JUDGE)
-    return Corpus(whole, generated, not hidden and len(whole.relevant("test")) > 0)
+    return Corpus(whole, generated, labelled)
 
 
 def pretrains(tasks: Sequence[str], pages: Articles) -> list[str]:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, RetlibError, require, require_one_of
+from retlib.core.errors import DataError, RetlibError, SettingError, require, require_one_of
 from retlib.core.notebook_files import EXPLORE
 
 # A command imports what it needs itself, so that help comes at once.
@@ -27,7 +27,17 @@ WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
 class _Group(click.Group):
-    """A group of commands that shows retlib's own errors as one line, without a traceback."""
+    """A group of commands that shows retlib's own errors, and those of a call, as one line, without a traceback."""
+
+    def main(self, *arguments: Any, **options: Any) -> object:
+        try:
+            return super().main(*arguments, **options, standalone_mode=False)
+        except click.UsageError as error:
+            said = error.format_message()
+            if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # which says the help
+                said = f"error: {said}" + (f" See {error.ctx.command_path} -h." if error.ctx else "")
+            click.echo(said, err=True)
+            sys.exit(2)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         require_one_of("COMMAND", name, self.commands)
@@ -183,8 +193,9 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
 
     With a system what it finds, too, and both lists as one; it encodes the corpus once.
     """
-    from retlib.studies.explore import demo_of
+    from retlib.studies.explore import check_question, demo_of
 
+    check_question(question)  # before a corpus is read
     demo = demo_of(corpus, system)
     lists = demo.lists(question, depth)
     for name in demo.systems:
@@ -210,7 +221,7 @@ def serve(corpus: str, system: str, depth: int, port: int) -> None:
     try:
         found = serving.server(demo, depth, port)
     except OSError as error:
-        raise click.BadParameter(f"port {port} cannot be taken ({error}); 0 takes a free one") from None
+        raise SettingError(f"--port {port} cannot be taken ({error}); 0 takes a free one") from None
     click.echo(f"http://127.0.0.1:{found.server_port}/ asks {corpus}; Ctrl-C ends it")
     with suppress(KeyboardInterrupt):
         found.serve_forever()
@@ -224,18 +235,21 @@ def results(chapter: str, profile: str, form: str) -> None:
     """Print the recorded rows of a profile, or of one CHAPTER; as LaTeX its table of scores, for a paper.
 
     The column `source` is "run" for rows of your own run and "reference" for the published
-    rows, which are shown for an experiment that you have not run.
+    rows, which are shown for an experiment that you have not run. A CHAPTER's explorations are
+    told apart by the column `experiment`, whose names can be asked for, too.
     """
     from retlib.evaluation.results import FIRST
 
     frame = _recorded(profile)
     if chapter:
-        require_one_of("CHAPTER", chapter, set(frame["experiment"]))
-        frame = frame[frame["experiment"] == chapter]
+        plain = frame["experiment"].str.partition("+")[0]  # of explorations, as `own_folder` has them
+        require_one_of("CHAPTER", chapter, {*frame["experiment"], *plain})
+        frame = frame[(frame["experiment"] == chapter) | (plain == chapter)]
     if form == "latex":
         from retlib.report import tables
 
-        require(chapter != "", "a table of LaTeX is of one CHAPTER: name it")
+        several = sorted(set(frame["experiment"]))
+        require(len(several) == 1, f"a table of LaTeX is of one CHAPTER: name it, of {', '.join(several)}")
         click.echo(tables.latex(frame), nl=False)
     else:
         _show(frame if form == "csv" else frame[FIRST], form)
@@ -252,7 +266,10 @@ def claims(profile: str, form: str) -> None:
     from retlib.report import claims as ledger
     from retlib.report import verdict_text
 
-    _recorded(profile)  # else all claims would be "not tested"
+    chapters = _recorded(profile).groupby("experiment")["source"].first()  # else all claims would be "not tested"
+    own = (chapters == "run").sum()
+    told = f"Profile {profile}: rows of your own run of {own} chapters, published rows of {len(chapters) - own}."
+    click.echo(told, err=True)
     verdicts = ledger.ledger(profile)
     if form == "text":
         short = verdict_text.flat(verdicts, shown=1).drop(columns="tier")
@@ -364,7 +381,7 @@ def sweep(file: Path, jobs: int, form: str) -> None:
     if len(frame):
         rows, picture, table = chosen.folder / "results.csv", chosen.folder / "plot.png", sweeps.summary(frame, chosen)
         frame.to_csv(rows, index=False)
-        sweeps.plot(table, chosen).savefig(picture)
         _show(table if form == "csv" else table.round(4), form)
+        sweeps.plot(table, chosen).savefig(picture)
         click.echo(f"Every row: {rows}\nThe plot:  {picture}", err=True)
     sys.exit(code)

@@ -16,7 +16,7 @@ from unittest import mock
 
 import psutil
 
-from retlib.core import cache, notebook_files, runtime
+from retlib.core import cache, notebook_files, parallel, runtime
 from retlib.core.errors import RetlibError, require, require_one_of
 from retlib.workflow import notebooks, processes
 
@@ -103,18 +103,21 @@ def record(names: Iterable[str], profile: str) -> None:
 def train(names: Iterable[str], profile: str) -> None:
     """Run the cells of notebooks in this process, for what they train; no page is made. Errors are those of `record`.
 
-    Several processes share a training: see `retlib.core.parallel`.
+    Several processes share a training: see `retlib.core.parallel`. The first says of each notebook how long it took.
     """
-    from IPython.display import display
-
     for name, plan in _to_run(names, profile).items():
-        space = {"__name__": "__main__", "display": display, **plan.parameters}
-        for cell in notebook_files.cells(plan.page.notebook):
-            if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
-                text, file = notebook_files.source(cell), f"<{name}, {cell['id']}>"
-                # What a cell registers is asked for its source.
-                linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-                exec(compile(text, file, "exec"), space)
+        # Outside of a kernel it prints what an object is called.
+        hidden = mock.patch("IPython.display.display", lambda *_, **__: None)
+        with runtime.Stopwatch() as watch, hidden as display:
+            space = {"__name__": "__main__", "display": display, **plan.parameters}
+            for cell in notebook_files.cells(plan.page.notebook):
+                if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
+                    text, file = notebook_files.source(cell), f"<{name}, {cell['id']}>"
+                    # What a cell registers is asked for its source.
+                    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+                    exec(compile(text, file, "exec"), space)
+        if parallel.rank() == 0:
+            print(f"{name}: done after {watch.seconds:.0f} s", flush=True)
 
 
 def _to_run(names: Iterable[str], profile: str) -> dict[str, notebooks.Plan]:

@@ -1,5 +1,6 @@
 """One's own corpus, from its documents to advice: corpora of every shape, and the advice from rows made by hand."""
 
+import ast
 import json
 
 import numpy as np
@@ -94,7 +95,11 @@ def ran(**given):
     names = notebook_files.declared(NOTEBOOK) | given
     for cell in notebook_files.cells(NOTEBOOK):
         if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", []):
-            exec(compile(notebook_files.source(cell), cell["id"], "exec"), names)
+            tree = ast.parse(notebook_files.source(cell))
+            last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], ast.Expr) else ast.Constant(None)
+            exec(compile(tree, cell["id"], "exec"), names)
+            displayed = eval(compile(ast.fix_missing_locations(ast.Expression(last)), cell["id"], "eval"), names)
+            assert not isinstance(displayed, pd.DataFrame) or len(displayed), f"{cell['id']} shows an empty table"
     return names
 
 
@@ -110,6 +115,31 @@ def test_a_corpus_of_every_shape_goes_through_without_an_edit(tmp_path, shape):
     best = 0 if names["judges"].iloc[0] else 1
     assert len(advice) == 0 or list(advice["advice"]).count(BEST) == best
     assert len(names["experiment"].results.rows) > 0
+
+
+class Writer:
+    """Asks one question about every document."""
+
+    def seeded(self, seed):
+        return self
+
+    def queries(self, documents):
+        return pd.DataFrame({"passage_id": documents.index, "query": documents["text"].str[:10].array})
+
+
+@pytest.mark.parametrize(
+    ("documents", "questions", "hidden", "said"),
+    [(1, 0, False, True), (3, 0, False, True), (4, 0, False, False), (3, 2, False, False), (3, 2, True, True),
+     (9, 1, False, True)],
+)  # fmt: skip
+def test_a_corpus_that_is_too_small_is_told_when_it_is_read(tmp_path, capsys, documents, questions, hidden, said):
+    runtime.note.cache_clear()
+    asked = [(f"q{n}", f"what about {n}?") for n in range(questions)]
+    texts = {str(n): sentence(n) for n in range(documents)}
+    name = beir(tmp_path / "corpus", texts, asked, [(f"q{n}", str(n)) for n in range(questions)])
+    corpus = your_corpus.corpus(name, Writer(), 10, hidden, 0)
+    assert ("is too small to compare systems on" in capsys.readouterr().err) is said
+    assert (corpus.judge.split("test").get("cluster", corpus.judge.split("test")["text"]).nunique() < 2) is said
 
 
 @pytest.mark.slow

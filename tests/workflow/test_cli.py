@@ -1,6 +1,8 @@
 """The command line: what it prints, and how it ends."""
 
 import io
+import json
+import re
 import socket
 import subprocess
 import sys
@@ -61,6 +63,21 @@ def test_results_as_csv_have_the_promised_columns_first(places):
     assert frame["seed"].tolist() == [0, 1, 0, 1] and (frame["value"] == 0.5).all()
 
 
+def test_a_chapters_explorations_are_shown_together_or_one_by_its_name(places):
+    for experiment, size in (("12", 1), ("12", 2), ("123", 1)):
+        made = Results()
+        row = {"collection": "quora", "split": "test", "measure": "AP@100", "value": 0.5, "seed": 0}
+        made.add_row(experiment=experiment, system="BM25", profile="explore", **row)
+        made.save(results.own_folder("explore", experiment, {"size": size}))
+    names = sorted(results.own_folder("explore", "12", {"size": size}).name for size in (1, 2))
+    for asked, shown in (("12", names), (names[1], names[1:])):
+        found = call("results", asked, "--profile", "explore", "--format", "csv")
+        assert pd.read_csv(io.StringIO(found.stdout))["experiment"].tolist() == shown
+    refused = call("results", "12", "--profile", "explore", "--format", "latex")
+    assert refused.exit_code == 2 and f"of one CHAPTER: name it, of {', '.join(names)}" in refused.stderr
+    assert call("results", "12+", "--profile", "explore").exit_code == 2
+
+
 def test_results_can_be_read_by_eye(places):
     found = call("results")
     assert found.exit_code == 0
@@ -96,7 +113,8 @@ def test_unreadable_results_end_with_two_and_name_the_folder(places, command):
 def test_claims_end_with_nought_whatever_the_verdicts(places):
     found = call("claims", "--format", "csv")
     assert found.exit_code == 0
-    frame = pd.read_csv(io.StringIO(found.output))
+    assert found.stderr == "Profile quick: rows of your own run of 1 chapters, published rows of 1.\n"
+    frame = pd.read_csv(io.StringIO(found.stdout))
     assert frame.columns.tolist() == ["claim", "tier", "verdict", "p", "seeds", "fidelity", "evidence"]
     table = claims.papers_table("claims")
     assert frame["claim"].tolist() == [
@@ -106,7 +124,7 @@ def test_claims_end_with_nought_whatever_the_verdicts(places):
 
 
 def test_claims_in_a_terminal_are_lines_of_bearable_length(places):
-    lines = call("claims").output.splitlines()
+    lines = call("claims").stdout.splitlines()
     assert len(lines) == 1 + len(claims.papers_table("claims")) and max(map(len, lines)) < 220
 
 
@@ -129,6 +147,16 @@ def test_a_corpus_is_asked_by_its_place(tmp_path):
         assert refused.exit_code == 2 and wrong in refused.output
 
 
+def test_what_cannot_be_asked_is_refused_before_the_corpus_is_read(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("Trees grow in the wood.\n")
+    bert = {"model_type": "bert", "max_position_embeddings": 8, "num_hidden_layers": 1, "hidden_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps(bert))
+    monkeypatch.setattr("retlib.data.datasets.load", lambda name: pytest.fail("the corpus was read"))
+    for asked, wrong in ((["?!"], "needs a word"), (["trees", "--system", str(tmp_path)], "there is no ")):
+        refused = call("search", f"folder:{tmp_path}", *asked)
+        assert refused.exit_code == 2 and wrong in refused.stderr
+
+
 def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
     monkeypatch.setattr(catalogue, "fetch", lambda name: iter([f"{name}: here"]))
     found = call("fetch", "quora")
@@ -145,12 +173,27 @@ def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
         ("results", "--format", "xml"), ("results", "--profile", "quik"), ("nope",), ("fetch",),
         ("execute", "nowhere.ipynb", "."), ("execute", __file__, ".", "--parameters", "{"),
         ("execute", __file__, ".", "--parameters", "[" * 9999),
-        ("execute", __file__, ".", "--words", "[1]"), ("build", "--seeds", "2147483648"),
+        ("execute", __file__, ".", "--words", "[1]"), ("build", "--seeds", "2147483648"), ("build", "--jobs", "0"),
+        ("--profile", "quick", "claims"),
     ],
 )  # fmt: skip
-def test_a_wrong_call_ends_with_two(arguments):
+def test_a_wrong_call_ends_with_two_and_one_line(arguments):
     found = call(*arguments)
     assert found.exit_code == 2 and isinstance(found.exception, SystemExit)
+    assert found.output == found.stderr and found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
+
+
+def test_a_wrong_call_says_where_more_is_told_and_one_without_a_command_tells_it():
+    assert call("fetch").stderr == "error: Missing argument 'NAME'. See main fetch -h.\n"
+    found = call()
+    assert found.exit_code == 2 and found.stderr.startswith("Usage: ") and "Commands:" in found.stderr
+
+
+def test_make_help_names_every_target():
+    makefile = (runtime.root() / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: help (.*)", makefile, re.MULTILINE)[1].split()
+    told = subprocess.run(["make", "help"], cwd=runtime.root(), capture_output=True, text=True, check=True).stdout
+    assert {*targets, ".venv/ready"} == set(re.findall(r"^make (\S+)", told, re.MULTILINE))
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):

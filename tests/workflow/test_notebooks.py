@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from functools import partial
 
 import pytest
@@ -283,10 +284,12 @@ def test_what_a_chapter_records_takes_the_place_of_what_was_published(toy, recor
     assert published_seeds() == [3]
 
 
-def test_a_chapter_trains_without_a_page(toy, recording, monkeypatch):
+def test_a_chapter_trains_without_a_page_and_shows_nothing_but_how_long_it_took(toy, recording, monkeypatch):
+    shows = "\nfrom IPython.display import Markdown, display\ndisplay(Markdown('x'))"
+    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", f"display(1)\n{RECORDS}{shows}")
     toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"seeds": [3]}}})
     code, said = toybook.call(toy, "train", "--profile", "toy", "1_a")
-    assert code == 0, said
+    assert code == 0 and re.fullmatch(r"1_a: done after \d+ s\n", said), said
     monkeypatch.setenv("RETLIB_BUILD", str(toy / "_build"))
     assert results.load("1_a", "toy", "run").rows["seed"].tolist() == [3] and published_seeds() == [8]
     assert not list(runtime.build_dir().rglob("*.ipynb"))

@@ -88,6 +88,16 @@ def test_a_failed_combination_is_named_and_the_others_are_there(root):
     assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
 
 
+def test_the_table_is_printed_even_where_no_plot_can_be_drawn(root, monkeypatch):
+    path = written(root)
+    sweep.read(path, root).folder.mkdir(parents=True)
+    monkeypatch.setattr(sweep, "run", lambda *_: (recorded(), 0))
+    monkeypatch.setattr(sweep, "plot", lambda *_: 1 / 0)
+    done = CliRunner().invoke(cli.main, ["sweep", str(path), "--format", "csv"])
+    assert isinstance(done.exception, ZeroDivisionError)
+    assert done.stdout.startswith("varied size,") and "1,0.5,b,toy,2.0," in done.stdout
+
+
 def test_combinations_that_a_file_name_cannot_tell_apart_have_names_of_their_own(root):
     chosen = sweep.read(written(root, vary={"size": ["a/b", "ab", {"a": "b"}, "x" * 300]}, set=None), root)
     assert len(chosen.plans) == 4 and all("/" not in name and len(name) < 200 for name in chosen.plans)
@@ -143,7 +153,11 @@ def test_what_nothing_recorded(root, changes):
         ({"vary": {"size": [4, 4.0]}}, SettingError, "names a value twice"),
         ({"set": {"profile": "toy"}}, SettingError, "profile"),
         ({"set": {"size": 3}}, SettingError, "size is set and varied"),
-        ({"measure": None}, SettingError, "must be a mapping with the keys notebook, profile, measure, vary"),
+        (
+            {"measure": None},
+            SettingError,
+            "must be a mapping with the keys notebook, profile, measure, vary; it lacks measure$",
+        ),
         ({"metric": "R@1"}, SettingError, "metric"),
         ({"set": 0.5}, SettingError, r"mine.yaml\['set'\] = 0.5 must be a mapping"),
         ({"vary": ["size"]}, SettingError, r"mine.yaml\['vary'\] = .* must be a mapping"),
