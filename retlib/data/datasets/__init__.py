@@ -13,6 +13,8 @@ A new source is a function without arguments under a decorator:
 ...     qrels = pd.read_csv("qrels.csv", dtype={"query_id": str, "doc_id": str})
 ...     return Collection("my-corpus", documents, queries, qrels)
 
+The documents need a column `text`, the queries `text` and `split` (train, dev or test), the judgments `query_id`,
+`doc_id` and `relevance`.
 In this folder, what is read from files has an entry in `data/catalogue.yaml`, too, that says where they come from.
 From then on its name is valid wherever a collection is named; a cell that runs again replaces it.
 Bulk text without queries (for word vectors, pre-training, distractors) registers with
