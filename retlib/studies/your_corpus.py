@@ -197,11 +197,15 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
         Of the folder, as `--system` takes it: from the project's, and absolute where it lies outside of that.
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
-    shown = Path(whole).name if ":" in whole else whole  # a card is passed on, and a path is this machine's
+    # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
+    names = {each: Path(each).name if ":" in each else each for each in sorted([whole, *others], key=len, reverse=True)}
+    shown, told = names[whole], json.dumps(system.settings, default=str, ensure_ascii=False)
+    for each, plain in names.items():
+        told = told.replace(each, plain)
     slug = f"{re.sub(r'[^a-z0-9]+', '-', shown.lower()).strip('-')}-{key(whole)[:6]}"
     folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
-    settings = json.loads(json.dumps(system.settings, default=str, ensure_ascii=False).replace(whole, shown))
-    export(retriever, folder, Card(f"{name}, {shown}", settings, [shown, *others] if system.stages else [], results))
+    data = [shown, *(names[each] for each in others)] if system.stages else []
+    export(retriever, folder, Card(f"{name}, {shown}", json.loads(told), data, results))
     found = indexed(retriever, retriever.reads(judge.test), system.index, system.search)
     index.export(found, folder / "index", judge.test.documents.index)
     _beir.write(corpus.asked, folder / "questions")

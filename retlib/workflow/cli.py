@@ -268,8 +268,7 @@ def claims(profile: str, form: str) -> None:
 
     chapters = _recorded(profile).groupby("experiment")["source"].first()  # else all claims would be "not tested"
     own = (chapters == "run").sum()
-    told = f"Profile {profile}: rows of your own run of {own} chapters, published rows of {len(chapters) - own}."
-    click.echo(told, err=True)
+    click.echo(f"Profile {profile}; chapters of your own run: {own}, published: {len(chapters) - own}.", err=True)
     verdicts = ledger.ledger(profile)
     if form == "text":
         short = verdict_text.flat(verdicts, shown=1).drop(columns="tier")

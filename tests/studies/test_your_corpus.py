@@ -147,18 +147,19 @@ def test_where_a_retriever_is_saved_is_told_from_the_project_s_folder_and_on_its
     own_build, tmp_path, monkeypatch
 ):
     name = SHAPES["one question"](tmp_path / "dépôt" / "corpus")
-    names = ran(corpora=[name], **SMALL | {"reranker_steps": 0})
+    others = [SHAPES["nested folders with links"](tmp_path / "dépôt" / "corpus-notes")]
+    names = ran(corpora=[name], **SMALL | {"reranker_steps": 0, "articles": others[0]})
     corpus, (dense, _) = names["corpus"], names["encoders"][name]
     chosen = list(dense)[-1]
-    outside = your_corpus.save(corpus, chosen, dense[chosen], 0, [], pd.DataFrame())
+    outside = your_corpus.save(corpus, chosen, dense[chosen], 0, others, pd.DataFrame())
     (tmp_path / "data").symlink_to(runtime.root() / "data")
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
     monkeypatch.chdir("/")
-    folder = your_corpus.save(corpus, chosen, dense[chosen], 0, [], pd.DataFrame())
+    folder = your_corpus.save(corpus, chosen, dense[chosen], 0, others, pd.DataFrame())
     assert folder.parent.as_posix() == "build/retrievers" and outside == tmp_path / folder
     assert checkpoints.at_hand(str(folder)) == tmp_path / folder
     card = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
-    assert "corpus" in card and str(tmp_path) not in card
+    assert "- corpus;" in card and "- corpus-notes;" in card and str(tmp_path) not in card
 
 
 # --- advice ----------------------------------------------------------------------------------------

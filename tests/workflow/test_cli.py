@@ -113,7 +113,7 @@ def test_unreadable_results_end_with_two_and_name_the_folder(places, command):
 def test_claims_end_with_nought_whatever_the_verdicts(places):
     found = call("claims", "--format", "csv")
     assert found.exit_code == 0
-    assert found.stderr == "Profile quick: rows of your own run of 1 chapters, published rows of 1.\n"
+    assert found.stderr == "Profile quick; chapters of your own run: 1, published: 1.\n"
     frame = pd.read_csv(io.StringIO(found.stdout))
     assert frame.columns.tolist() == ["claim", "tier", "verdict", "p", "seeds", "fidelity", "evidence"]
     table = claims.papers_table("claims")
