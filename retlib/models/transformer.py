@@ -22,7 +22,6 @@ from retlib.models.encoders import mean_of_tokens
 POOLINGS = ("mean", "all", "cls")
 # Linear layers behind the pooling: one, or none.
 HEADS = ("linear", "none")
-_NO_HEADS = "width = {} must be a multiple of 64, the size of a head, where there are layers"
 
 # Rows that are padded to one length together: smaller groups waste less padding, larger ones
 # make fewer calls. For two layers of 128 on one core, 16 to 64 are equally fast.
@@ -91,12 +90,12 @@ class Transformer(nn.Module):
         require(layers >= 0, f"layers = {layers} must be at least 0")
         wrong = "without layers only the mean says anything of a text: pooling = 'mean'"
         require(layers > 0 or pooling == "mean", wrong)
-        require(width > 0 and (layers == 0 or width % 64 == 0), _NO_HEADS.format(width))
+        require(width > 0 and width % 64 == 0, f"width = {width} must be a multiple of 64, the size of a head")
         config = BertConfig(
             vocab_size=len(wordpiece),
             hidden_size=width,
             num_hidden_layers=layers,
-            num_attention_heads=width // 64 or 1,
+            num_attention_heads=width // 64,
             intermediate_size=4 * width,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
@@ -178,13 +177,11 @@ class Transformer(nn.Module):
         Raises
         ------
         SettingError
-            If there are more layers already, or the width of an encoder without layers is no multiple of 64.
+            If there are more layers already.
         """
         from transformers.models.bert.modeling_bert import BertLayer
 
         require(layers >= self.layers, f"layers = {layers}: the encoder has {self.layers} already")
-        width = self.bert.config.hidden_size
-        require(self.layers > 0 or layers == 0 or width % 64 == 0, _NO_HEADS.format(width))
         for place in range(self.layers, layers):
             layer = BertLayer(self.bert.config, layer_idx=place)
             layer.apply(self.bert._init_weights)

@@ -55,12 +55,21 @@ COMMON: dict[str, Rule] = {
     "seeds": each_of(number(0, whole=True)),
     "source": one_of(("run", "reference")),
 }
+
+
+def whole_heads(name: str, value: Any) -> None:
+    """A rule: the width of an encoder, whose layers, now or later, have heads of 64 dimensions."""
+    POSITIVE(name, value)
+    require(value % 64 == 0, f"{name} = {value} must be a multiple of 64, the size of a head")
+
+
 # What chapters have of an encoder and its pre-training.
 ENCODER: dict[str, Rule] = {
     "articles": articles_name,
     "vocabulary": number(100, whole=True),
     "layers": number(0, whole=True),
-    **dict.fromkeys(("width", "dimension", "query_length", "document_length", "pretraining_steps"), POSITIVE),
+    "width": whole_heads,
+    **dict.fromkeys(("dimension", "query_length", "document_length", "pretraining_steps"), POSITIVE),
     "pretraining_batch": number(2, whole=True),
     "pretraining_rate": RATE,
 }
@@ -96,10 +105,6 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     require(not missing, f"the parameters cell lacks {', '.join(missing)}")
     for name, rule in rules.items():
         rule(name, given[name])
-    if {"width", "layers"} <= rules.keys() and given["layers"] and given["width"] % 64:
-        raise SettingError(
-            f"width = {given['width']} must be a multiple of 64, the size of a head, where there are layers"
-        )
     return {name: given[name] for name in rules}
 
 

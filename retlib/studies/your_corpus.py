@@ -198,7 +198,8 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
     # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
-    names = {each: Path(each).name if ":" in each else each for each in sorted([whole, *others], key=len, reverse=True)}
+    names = {each: each for each in sorted([whole, *others], key=len, reverse=True)}
+    names |= {each: Path(each).name for each in names if ":" in each and not each.startswith("irds:")}
     shown, told = names[whole], json.dumps(system.settings, default=str, ensure_ascii=False)
     for each, plain in names.items():
         told = told.replace(each, plain)

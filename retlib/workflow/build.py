@@ -109,8 +109,9 @@ def _clear(folder: Path, plans: Mapping[str, notebooks.Plan]) -> None:
             print(f"{copy} changed since it was run; {name} is run again.")
             copy.unlink()
         rows = own_folder(plan.parameters["profile"], name) / cache.SUMS
-        live = plan.parameters["source"] == "run" and copy.exists() and rows.exists()
-        if live and rows.stat().st_mtime > copy.stat().st_mtime:
+        # Of a page of another profile, which `others` names, that profile's own copy goes with the rows.
+        own = (plan.parameters["profile"], plan.parameters["source"]) == (folder.name, "run")
+        if own and copy.exists() and rows.exists() and rows.stat().st_mtime > copy.stat().st_mtime:
             print(f"The rows of {name} were recorded by another run than its page; {name} is run again.")
             copy.unlink()
     if not (folder / "html" / "index.html").exists():

@@ -381,6 +381,7 @@ def sweep(file: Path, jobs: int, form: str) -> None:
         rows, picture, table = chosen.folder / "results.csv", chosen.folder / "plot.png", sweeps.summary(frame, chosen)
         frame.to_csv(rows, index=False)
         _show(table if form == "csv" else table.round(4), form)
+        click.echo(f"Every row: {rows}", err=True)
         sweeps.plot(table, chosen).savefig(picture)
-        click.echo(f"Every row: {rows}\nThe plot:  {picture}", err=True)
+        click.echo(f"The plot:  {picture}", err=True)
     sys.exit(code)

@@ -191,15 +191,6 @@ def test_a_setting_that_cannot_be_is_named(changes, message):
         Transformer.from_scratch(WORDPIECE, **{"layers": 1, "width": 64, "dimension": 8, **changes})
 
 
-@pytest.mark.parametrize("width", [50, 100, 200])
-def test_without_layers_any_width_does_until_layers_are_put_on(width):
-    model = Transformer.from_scratch(WORDPIECE, 0, width, 8)
-    assert model(TokenTable.from_rows(ROWS)).shape == (len(ROWS), 8)
-    model.grow(0)
-    with pytest.raises(SettingError, match=f"width = {width} must be a multiple of 64"):
-        model.grow(1)
-
-
 def test_a_model_and_a_vocabulary_of_different_sizes_do_not_go_together():
     smaller = WordPiece(WORDPIECE.tokens[:-1])
     with pytest.raises(DataError, match="the model has 60 tokens, its vocabulary 59"):

@@ -96,17 +96,11 @@ def test_a_wrong_parameter_is_named_with_what_is_valid(changes, message):
         check(**changes)
 
 
-def test_a_width_fits_the_heads_of_what_has_layers():
-    sizes = dict.fromkeys(("dimension", "query_length", "document_length", "pretraining_steps"), 8)
-    sizes |= {"articles": "pydocs", "vocabulary": 100, "pretraining_batch": 2, "pretraining_rate": 0.1}
-
-    def checked(**changes):
-        return check_parameters({**GOOD, **sizes, **changes}, {**ALL, **experiment.ENCODER})
-
-    checked(layers=0, width=100)
-    checked(layers=2, width=128)
-    with pytest.raises(SettingError, match="width = 100 must be a multiple of 64"):
-        checked(layers=2, width=100)
+def test_a_width_is_one_of_whole_heads():
+    experiment.ENCODER["width"]("width", 128)
+    for wrong in (100, 0, -64, 64.5):
+        with pytest.raises(SettingError, match=f"width = {wrong} must be a"):
+            experiment.ENCODER["width"]("width", wrong)
 
 
 def test_a_parameter_that_the_cell_lacks_is_named():
@@ -304,7 +298,7 @@ def test_a_run_does_not_look_at_the_reference(toy):
 
 
 def test_a_profile_has_rows_of_its_own_parameters_alone(places):
-    """Seeds may be others; so may all else under another profile, or on a page of recorded rows."""
+    """Seeds may be others; so may all else in an exploration."""
     cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["parameters"]}, "outputs": []}
     cell["source"] = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsteps = 1\nrates = {2: 1, 10: 1}\n'
     cell["source"] += "few_seeds = []"
