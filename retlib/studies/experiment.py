@@ -108,24 +108,21 @@ def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     return {name: given[name] for name in rules}
 
 
-def check_profile(name: str, parameters: Mapping[str, Any]) -> None:
-    """Check that a notebook that runs at a profile has the profile's parameters; seeds may be others.
+def departure(name: str, parameters: Mapping[str, Any]) -> str:
+    """A parameter that is not as the file of its profile has it, in words, of a notebook of the book; seeds may differ.
 
-    Raises
-    ------
-    SettingError
-        Naming the first that has not: its rows would take the place of the profile's, and be judged as those.
+    "" where there is none, and of an exploration.
     """
     root, profile = runtime.root(), parameters["profile"]
     if profile == notebook_files.EXPLORE or name not in notebook_files.names(root):
-        return
+        return ""
     # As JSON, in which a runner gives them: numbers as keys are words there.
     given = parameters, notebook_files.at_profile(root, profile, name)
     here, there = (json.loads(results.as_json(each)) for each in given)
     for each in sorted(here.keys() - COMMON.keys()):
-        wrong = f"{each} is {here[each]!r}, and {there.get(each)!r} at profile {profile!r}, which has rows of its own "
-        wrong += f"parameters alone; leave profile at {notebook_files.EXPLORE!r} for others"
-        require(here[each] == there.get(each) or each.endswith("_seeds"), wrong)
+        if here[each] != there.get(each) and not each.endswith("_seeds"):
+            return f"{each} is {here[each]!r}, and {there.get(each)!r} at profile {profile!r}"
+    return ""
 
 
 @dataclass(eq=False)
@@ -180,10 +177,13 @@ class Experiment:
         if shell := get_ipython():  # tables are shown whole, without row numbers, which name nothing
             shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, tables.as_html)
         self.environment = runtime.environment() if self.live else {}
+        # Of other parameters than a profile's the rows would be judged as the profile's.
+        if self.live and (said := departure(name, self.parameters)):
+            runtime.note(f"{said}: recorded as an exploration, apart from the profile's rows.")
+            self.profile = notebook_files.EXPLORE
         if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
             self.environment["given"] = results.as_json(self.parameters)
         if self.live:
-            check_profile(name, self.parameters)
             self.results = Results()
         else:
             found = results.load(name, self.profile, source="reference")

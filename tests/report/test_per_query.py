@@ -382,7 +382,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
     space, shown = turn(profile="smoke", rival="BM25", systems=[])
     assert [each.index.name for each in shown] == space["names"] == ["c", "d"]
     assert len(plt.get_fignums()) == 2
-    rows = results.load("52_query_by_query", "smoke", "run").rows
+    rows = results.load("52_query_by_query", "explore", "run").rows  # the profile has another rival
     found = rows.set_index(["collection", "system", "measure"])["value"]
     assert found["c", "GQ", "wins"] == 4 and found["d", "labels", "losses"] == 2 and len(found) == 8
     assert found["c", "GQ", "best of both"] == pytest.approx((6.5 + 4 + 1 / 3 + 3 / 4) / 20, abs=1e-5)

@@ -297,8 +297,8 @@ def test_a_run_does_not_look_at_the_reference(toy):
     assert desk().results.rows.empty
 
 
-def test_a_profile_has_rows_of_its_own_parameters_alone(places):
-    """Seeds may be others; so may all else in an exploration."""
+def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):
+    """Of other seeds, too; what has other parameters is recorded as an exploration."""
     cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["parameters"]}, "outputs": []}
     cell["source"] = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsteps = 1\nrates = {2: 1, 10: 1}\n'
     cell["source"] += "few_seeds = []"
@@ -306,14 +306,17 @@ def test_a_profile_has_rows_of_its_own_parameters_alone(places):
     (places / "root" / "notebooks" / "profiles" / "quick.yaml").write_text("12_a:\n  parameters: {steps: 5}\n")
     rule = {"steps": number(0), "rates": rules.mapping_of(None, number(0)), "few_seeds": each_of(number(0))}
 
-    def opened(**given):
-        Experiment(
-            "12_a", {"profile": "quick", "source": "run", "steps": 5, "rates": {"2": 1, "10": 1}, **given}, **rule
-        )
+    def kept(profile="quick", **changes):
+        given = {"seeds": [0], "source": "run", "steps": 5, "rates": {"2": 1, "10": 1}, "few_seeds": [0], **changes}
+        made = Experiment("12_a", {"profile": profile, **given}, **rule)
+        made.record("S", "toy", "P@1", 0.5, 0)
+        made.save()
+        said = capsys.readouterr().err
+        assert results.load("12_a", made.profile, "run").rows["profile"].tolist() == [made.profile]
+        return made.profile, said.partition(":")[0]
 
-    opened(seeds=[3], few_seeds=[4])
-    opened(seeds=[0], few_seeds=[0], profile="smoke", steps=1)
-    opened(seeds=[0], few_seeds=[0], profile="explore", steps=2)
-    for wrong, said in (({"steps": 1}, "steps is 1, and 5 at profile 'quick'"), ({"rates": {"2": 1}}, "rates is")):
-        with pytest.raises(SettingError, match=f"{said}.*leave profile at 'explore'"):
-            opened(seeds=[0], few_seeds=[0], **wrong)
+    assert kept(seeds=[3], few_seeds=[4]) == ("quick", "")
+    assert kept("smoke", steps=1) == ("smoke", "") and kept("explore", steps=2) == ("explore", "")
+    assert kept(steps=1) == ("explore", "steps is 1, and 5 at profile 'quick'")
+    assert kept(rates={"2": 1}) == ("explore", "rates is {'2'")
+    assert results.load("12_a", "quick").rows["seed"].tolist() == [0] and len(results.experiments("explore")) == 3

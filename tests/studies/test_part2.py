@@ -24,7 +24,7 @@ from retlib.systems.system import System
 from retlib.systems.training_data import Labels, Pretraining
 
 PARAMETERS = {
-    "profile": "explore", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "vocabulary": 300,
+    "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "vocabulary": 300,
     "candidates": 150,
     "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "towers": "siamese",
     "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,

@@ -30,7 +30,7 @@ from retlib.workflow import notebooks
 SOURCE, TARGET = "pydocs-source-smoke", "pydocs-target-smoke"
 RULES = {**COMMON, **part3.RULES, **part3.ADDED, "adapted": part3.TARGETS, "compared": part3.TARGETS}
 GIVEN = {
-    "profile": "explore", "seeds": [0, 1], "source": "run",
+    "profile": "smoke", "seeds": [0, 1], "source": "run",
     "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
     "articles": "pydocs-smoke", "out_of_target": 50, "vocabulary": 300,
     "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_embedded": True,

@@ -128,7 +128,8 @@ def test_parameters_may_be_called_as_recorded_columns_are(root):
     assert sweep.plot(table, chosen).axes[0].get_xlabel() == "seeds"
 
 
-def test_without_its_data_a_notebook_is_not_swept(root):
+def test_without_its_data_a_notebook_is_not_swept(root, monkeypatch):
+    monkeypatch.setenv("RETLIB_DATA", "")
     toybook.set_profile(root, "toy", {"1_a": {"needs": ["quora"]}})
     (root / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
     (root / "data" / "reference" / "toy" / "1_a" / "rows.parquet").write_bytes(b"")
