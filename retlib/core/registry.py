@@ -65,6 +65,7 @@ class Registry:
         SettingError
             If another thing has the name, a fact is none of this registry, or the thing takes other arguments.
         """
+        require(isinstance(name, str), f'a {self.kind} is registered under a name, as in @register("mine")')
         for fact in facts:
             require_one_of(f"what a {self.kind} says of itself", fact, self.facts)
 

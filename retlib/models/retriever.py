@@ -31,7 +31,7 @@ CONFIG, META = "bert.json", "model.json"
 # Called with architecture, tokenizer and the folder of a saved retriever, or None; returns a module as
 # `retlib.models.encoders` describes it, its weights drawn from torch's generator. An encoder may say that encoding
 # documents anew is cheaper than keeping their encodings on disk.
-ENCODERS = Registry("encoder", cheap=False)
+ENCODERS = Registry("encoder", takes=lambda _: ("architecture", "tokenizer", "folder"), cheap=False)
 
 
 @dataclass(frozen=True)

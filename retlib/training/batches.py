@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,27 @@ from torch import Tensor
 from retlib.core.errors import require
 from retlib.data.text import TokenTable
 from retlib.training.losses import IGNORE, NEGATIVE
+
+
+def check_rows(label: str, rows: Any, shape: tuple[int | None, ...], low: int, count: int) -> None:
+    """Check rows that a registered class chose, which may be someone's own; torch and numpy would name neither.
+
+    Parameters
+    ----------
+    shape : tuple
+        None stands for any size.
+    low, count : int
+        The lowest row, and the number of them.
+
+    Raises
+    ------
+    SettingError
+        Unless they are an array of whole numbers of that shape, from `low` to `count` - 1.
+    """
+    wrong = f"{label} must give an array of rows from {low} to {count - 1}, of shape {shape}".replace("None", "any")
+    whole = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu" and rows.ndim == len(shape)
+    require(whole and all(want in (None, size) for want, size in zip(shape, rows.shape, strict=True)), wrong)
+    require(rows.size == 0 or (rows.min() >= low and rows.max() < count), wrong)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,16 +27,16 @@ from retlib.core.registry import Registry
 from retlib.core.runtime import Clock
 from retlib.data.pairs import RELEVANT, LabelledQueries, Pairs, pairs_in_batch, rows_of_step, take
 from retlib.data.text import TokenTable
-from retlib.training.batches import Batch, DeferredBatch
+from retlib.training.batches import Batch, DeferredBatch, check_rows
 from retlib.training.inputs import Inputs, StaleLists, fits
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 
 # Purposes that random numbers are drawn for beside RELEVANT, each with a stream of its own.
 LISTED, ANY, FILLED = range(RELEVANT + 1, RELEVANT + 4)
 
-# What negatives say of themselves: whether they depend on BM25's lists, whether on an index of the documents, and
-# whether the documents must stay as they are encoded, so that the query encoder alone is trained.
-NEGATIVES = Registry("negatives", lexical=False, indexed=False, fixed_documents=False)
+# What negatives say of themselves: whether they depend on an index of the documents, and whether the documents must
+# stay as they are encoded, so that the query encoder alone is trained.
+NEGATIVES = Registry("negatives", indexed=False, fixed_documents=False)
 register, names = NEGATIVES.register, NEGATIVES.names
 
 
@@ -238,6 +238,7 @@ class FromLists(HardNegatives):
 
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
         lists = self.lists(queries, step)
+        check_rows(f"{type(self).__name__}.lists", lists, (len(queries), None), -1, len(self.labelled.documents))
         usable = (lists >= 0) & ~self.labelled.hits(queries, lists)
         # The first n of a random order in which what cannot be used comes last.
         order = np.where(usable, self._random(step, LISTED).random(lists.shape), 1).argsort(axis=1)[:, : self.n]
@@ -247,7 +248,7 @@ class FromLists(HardNegatives):
         return rows
 
 
-@register("bm25", lexical=True)
+@register("bm25")
 class BM25Negatives(FromLists):
     """Drawn from BM25's lists, which do not change (BM25 Neg).
 
@@ -271,7 +272,7 @@ class BM25Negatives(FromLists):
         return self._lists[queries]
 
 
-@register("bm25+random", lexical=True)
+@register("bm25+random")
 class BM25AndRandom(HardNegatives):
     """Half of the negatives of a query from BM25's lists, half from all documents (BM25 + Rand Neg).
 

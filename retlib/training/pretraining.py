@@ -21,6 +21,7 @@ from retlib.core.registry import Registry
 from retlib.data.corpus import Corpus, Structure
 from retlib.data.pairs import Pairs, pairs_in_batch
 from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
+from retlib.training.batches import check_rows
 
 KEPT = -1  # in place of a sentence's row: none was removed
 
@@ -282,7 +283,10 @@ class PretrainingPairs:
         query, passage = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         for place, task in enumerate(self.made):
             rows = np.flatnonzero(chosen == place)
-            query[rows], passage[rows] = task.draw(generator, len(rows))
+            asked, answers = task.draw(generator, len(rows))
+            for each, most in (asked, len(self.corpus.sentences)), (answers, len(self.corpus.passages) - 1):
+                check_rows(f"{type(task).__name__}.draw", each, rows.shape, 0, most)
+            query[rows], passage[rows] = asked, answers
         goes = (self.corpus.passage_of(query) == passage) & (generator.random(count) >= self.keep)
         return Drawn(query, passage, np.where(goes, query, KEPT))
 

@@ -157,6 +157,12 @@ def test_facts_are_checked_and_have_defaults():
         found.register("b", scale=False)
 
 
+def test_a_thing_needs_a_name():
+    found = Registry("loss")
+    with pytest.raises(SettingError, match=r'registered under a name, as in @register\("mine"\)'):
+        found.register(lambda scores, targets: 0)
+
+
 def test_what_cannot_be_called_as_it_will_be_is_refused():
     found = Registry("loss", takes=lambda loss: ("scores", "targets", *["queries"][: loss.more]), more=False)
     found.register("a")(lambda scores, targets, margin=0.5: 0)

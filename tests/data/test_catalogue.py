@@ -9,7 +9,7 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -156,13 +156,13 @@ def registries(monkeypatch):
 
 def cell(source, **names):
     """Run a cell as a notebook's kernel does."""
-    exec(source, names | {"__name__": "__main__", "register": datasets.register})
+    exec(source, names | {"__name__": "__main__", "register": datasets.register, "SimpleNamespace": SimpleNamespace})
 
 
 def test_a_new_data_set_is_registered_by_a_decorator(registries):
     @datasets.register("mine")
     def load_mine():
-        return object()
+        return SimpleNamespace(name="mine")
 
     @datasets.register_text("my-text")
     def sentences():
@@ -185,10 +185,17 @@ def test_the_example_of_a_data_set_runs_as_it_stands(registries, tmp_path, monke
 
 def test_a_cell_that_runs_again_replaces_its_data_set(registries):
     for made in ("first", "second"):
-        cell(f"@register('mine')\ndef load():\n    return '{made}'")
-        assert datasets.load("mine") == made
-    cell("@register('mine')\ndef renamed():\n    return 'third'")
-    assert datasets.load("mine") == "third"
+        cell(f"@register('mine')\ndef load():\n    return SimpleNamespace(name='mine', made='{made}')")
+        assert datasets.load("mine").made == made
+    cell("@register('mine')\ndef renamed():\n    return SimpleNamespace(name='mine', made='third')")
+    assert datasets.load("mine").made == "third"
+
+
+@pytest.mark.parametrize(("made", "said"), [("SimpleNamespace(name='other')", "'other'"), ("None", "None")])
+def test_a_data_set_has_the_name_it_is_registered_under(registries, made, said):
+    cell(f"@register('mine')\ndef load():\n    return {made}")
+    with pytest.raises(DataError, match=f"registered as 'mine' must return a Collection of that name, not {said}"):
+        datasets.load("mine")
 
 
 def test_a_name_that_is_taken_says_by_what(registries):

@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -189,9 +190,9 @@ def test_a_folder_that_is_renamed_inside_is_another(tmp_path):
 def test_what_is_registered_comes_before_a_place():
     @datasets.register("my:corpus")
     def mine():
-        return "mine"
+        return SimpleNamespace(name="my:corpus")
 
-    assert datasets.load("my:corpus") == "mine"
+    assert datasets.load("my:corpus").name == "my:corpus"
     del datasets.COLLECTIONS._things["my:corpus"]
 
 

@@ -9,6 +9,7 @@ import torch
 from words import SMALL, UNITS
 
 from retlib.core import runtime
+from retlib.core.errors import SettingError
 from retlib.systems.stages import Stage, Training
 from retlib.systems.system import System, fit
 from retlib.systems.training_data import Labels
@@ -62,7 +63,7 @@ class MemoryBank(InBatch):
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     monkeypatch.setattr(NEGATIVES, "_things", dict(NEGATIVES._things))  # for these tests alone
-    NEGATIVES.register("near", lexical=True)(NearPositive)
+    NEGATIVES.register("near")(NearPositive)
     NEGATIVES.register("bank")(MemoryBank)
 
 
@@ -93,6 +94,19 @@ def test_near_negatives_stand_beside_the_positive(collection):
         for place in [lists[query].index(row) for row in relevant if row in lists[query]][:1]:
             beside += len(set(rows) & set(lists[query][max(0, place - 1) : place + 2]))
     assert beside > len(queries) / 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda rows: rows / 2, lambda rows: rows[0], lambda rows: rows - 9, np.ndarray.tolist]
+)
+def test_lists_of_ones_own_give_rows(collection, monkeypatch, wrong):
+    training = Training(Stage(negatives="near", **SHORT), fit(START, collection, 0), collection, 0)
+    sampler = training.sampler(training.inputs(collection))
+    monkeypatch.setattr(sampler, "near", sampler.near.clip(0))
+    sampler.batch(0)
+    monkeypatch.setattr(sampler, "lists", lambda queries, step: wrong(sampler.near[queries]))
+    with pytest.raises(SettingError, match=r"NearPositive.lists must give an array of rows from -1 to .*, any\)"):
+        sampler.batch(0)
 
 
 def test_a_bank_holds_what_steps_before_have_encoded(collection):

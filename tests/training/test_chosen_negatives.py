@@ -435,13 +435,13 @@ def test_an_option_without_a_default_must_be_given(monkeypatch):
 
 def test_what_negatives_are_and_have_unless_they_are_told():
     """By name: which facts are true of them, and the defaults of their options (Zhan 2020, section 4.2; ANCE)."""
-    facts = ("lexical", "indexed", "fixed_documents")
+    facts = ("indexed", "fixed_documents")
     names = negatives.NEGATIVES.names()
     found = {name: {fact for fact in facts if getattr(negatives.NEGATIVES.get(name), fact)} for name in names}
     assert {name: each for name, each in found.items() if each} == {
-        "ann": {"indexed"}, "bm25": {"lexical"}, "bm25+random": {"lexical"},
+        "ann": {"indexed"},
         "retrieved": {"indexed", "fixed_documents"},
-    }  # fmt: skip
+    }
     assert {name: given for name in names if (given := negatives.options(name, {}))} == {
         "ann": {"n": 1, "depth": 200, "interval": 200}, "bm25": {"n": 1, "depth": 200}, "random": {"n": 1},
         "bm25+random": {"n": 2, "depth": 200}, "retrieved": {"n": 50, "skip": 0},

@@ -527,6 +527,18 @@ def test_a_task_of_ones_own_that_finds_no_pair_is_left_out_too(monkeypatch, caps
         examples(ARTICLES, split, "mine", 1, 0)
 
 
+@pytest.mark.parametrize("rows", [np.array([0.5]), np.array([0, 0]), [0], np.array([-1]), np.array([10**6])])
+def test_a_task_of_ones_own_gives_rows(monkeypatch, rows):
+    class Mine(InverseCloze):
+        def draw(self, generator, count):
+            return np.zeros(count, dtype=np.int64), rows
+
+    monkeypatch.setitem(TASKS._things, "mine", Mine)
+    corpus, tokenizer = build()
+    with pytest.raises(SettingError, match=r"Mine.draw must give an array of rows from 0 to \d+, of shape \(1,\)"):
+        PretrainingPairs(corpus, ["mine"], tokenizer.sep).mixed(np.random.default_rng(0), 1)
+
+
 def test_articles_that_allow_no_task_are_an_error_that_says_why():
     with pytest.raises(DataError, match="at least two sentences.*links between articles"):
         allowed(["ict", "wlp"], build([Article("a", "A", ("s",), 1, ())])[0])

@@ -35,6 +35,7 @@ from hashlib import sha256
 from importlib import import_module
 from types import ModuleType
 
+from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue, own
@@ -71,10 +72,14 @@ def load(name: str) -> Collection:
     SettingError
         If no collection has that name.
     DataError
-        If a file is absent or damaged.
+        If a file is absent or damaged, or what is registered gives a collection of another name.
     """
     # The folders are part of the key, so that a changed $RETLIB_DATA is noticed.
-    return _load(COLLECTIONS.get(name), catalogue.data_folders())
+    found = _load(COLLECTIONS.get(name), catalogue.data_folders())
+    given = getattr(found, "name", found)
+    wrong = f"what is registered as {name!r} must return a Collection of that name, not {given!r}"
+    require(given == name or name not in COLLECTIONS.names(), wrong, DataError)
+    return found
 
 
 @lru_cache(maxsize=4)
