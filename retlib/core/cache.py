@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -119,10 +119,11 @@ def seal(folder: Path) -> None:
     (folder / SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
 
 
-def damaged(folder: Path) -> list[str]:
-    """The files of a folder that do not hold what they did when it was sealed; none where it never was."""
+def damaged(folder: Path, files: Sequence[Path] | None = None) -> list[str]:
+    """The files of a folder, or some of them, that do not hold what they did when it was sealed, if it was."""
     try:
         sums = json.loads((folder / SUMS).read_text(encoding="utf-8")).items()
+        sums = [each for each in sums if files is None or folder / each[0] in files]
         return [name for name, known in sums if not (folder / name).is_file() or checksum(folder / name) != known]
     except FileNotFoundError:
         return []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,16 @@ def papers(root: Path) -> dict[str, dict]:
     """What ``data/papers/papers.yaml`` says of each paper, in its order; nothing where there is no such file."""
     path = root / "data" / "papers" / "papers.yaml"
     return parsed(path, PAPERS) if path.is_file() else {}
+
+
+def also(root: Path, name: str) -> list[str]:
+    """Return the notebooks whose rows the claims of another read, by the column `also` of ``claims.csv``."""
+    path = root / "data" / "papers" / "claims.csv"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        found = (line["also"].split() for line in csv.DictReader(file) if line["chapter"] == name)
+        return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 def parsed(path: Path, rule: rules.Rule = MAPPING) -> dict:

@@ -375,15 +375,41 @@ def load(experiment: str, profile: str, source: str | None = None) -> Results | 
     Results or None
         None where nothing is recorded.
     """
+    name, folder = _recorded(experiment, profile, source)
+    if folder is None:
+        return None
+    found = Results.read(folder)
+    found.rows["source"] = name
+    return found
+
+
+def load_table(experiment: str, profile: str, name: str, source: str | None = None) -> pd.DataFrame | None:
+    """Return one table of an experiment, without reading the rest; None where there is none. See `load`."""
+    _, folder = _recorded(experiment, profile, source)
+    file = folder / "tables" / _file_name(name) if folder else None
+    if file is None or not file.is_file():
+        return None
+    with _readable(folder):
+        if str(file.relative_to(folder)) in cache.damaged(folder, [file]):
+            raise ValueError(f"changed since it was written: {file.name}")
+        return pd.read_parquet(file)
+
+
+def _recorded(experiment: str, profile: str, source: str | None) -> tuple[str, Path | None]:
     own = own_folder(profile, experiment)
     explored = sorted(own.parent.glob(f"{glob.escape(experiment)}+*"), key=os.path.getmtime)
     folders = {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}
-    for name, folder in folders.items():
-        if source in (None, name) and folder.is_dir():
-            found = Results.read(folder)
-            found.rows["source"] = name
-            return found
-    return None
+    return next(
+        ((name, folder) for name, folder in folders.items() if source in (None, name) and folder.is_dir()), ("", None)
+    )
+
+
+def publish_table(profile: str, experiment: str, name: str, table: pd.DataFrame) -> None:
+    """Write a table beside the published results of an experiment."""
+    folder = reference_folder(profile, experiment)
+    (folder / "tables").mkdir(exist_ok=True)
+    table.to_parquet(folder / "tables" / _file_name(name), compression="zstd")
+    cache.seal(folder)
 
 
 def experiments(profile: str) -> list[str]:

@@ -15,9 +15,9 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import LogLocator
 from matplotlib.transforms import Bbox
 
+from retlib.data.datasets.catalogue import called
 from retlib.evaluation.results import Results
-from retlib.report.evidence import LEVEL
-from retlib.report.records import called
+from retlib.report.contrasts import LEVEL
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")

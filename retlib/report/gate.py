@@ -1,85 +1,38 @@
-"""The gate: a verdict needs systems that work and a measure that tells them apart.
+"""The gate: a verdict needs systems that work and a measure that tells them apart (all chapters with claims).
 
-Training curves tell which systems work. Recall at k says little where k is a good part of the candidates.
-
-Beside the rows of an experiment, its table ``learning`` has what validation saw of the last stage of each trained
-system, by collection and seed: `step`, `score` in points of a hundred, and whether the weights of the step were `kept`.
+The table ``learning`` of a chapter has what validation saw of the last stage of each trained system, by collection and
+seed: `step`, `score` in points of 100, and whether the weights of the step were `kept`. The gate looks at the end of
+these curves. Where the learning rate has decayed to zero a curve is flat whatever is left to learn, and the gate is
+blind: there only a run with half again as many steps tells.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
 
-from retlib.report.evidence import Evidence
-from retlib.report.records import Records, named, used
+from retlib.data.datasets.catalogue import called
+from retlib.evaluation.results import Results
 
-# The end of a training, in which it must have come to rest: the last fifth of its steps.
-END = 0.2
-# Points within which two validation scores are alike: 500 queries have an error of one or two points, most of which
-# is that of the queries, and so of both scores.
-NOISE = 1.0
-# Recall at k tells little where k is a larger part of the candidates than this.
-DEEPEST = 1 / 20
-# What is said of the quality that a training ends with. The other tests are of its course, of times and of sizes.
-GATED = ("greater", "equivalent", "trend", "linear", "fewer", "above_at_end", "above_throughout")
+END = 0.2  # of a training's steps, in which it must have come to rest
+NOISE = 1.0  # points; 500 validation questions have an error of one or two
+DEEPEST = 1 / 20  # of the candidates; recall at a larger k tells little
 
 
-def gated(records: Records, spec: Mapping, each: Evidence, condition: bool) -> Evidence:
-    """A comparison, closed where its measure is too deep, or a trained system still learns or is below its own start.
-
-    A system still learns if, on average over seeds, its best score of the last fifth of the training is above the best
-    before by more than what the comparison is about, its effect or its margin, and by more than a point: that is
-    within the noise of 500 validation questions. Of a comparison that is not in points the point alone counts.
-
-    Parameters
-    ----------
-    spec : mapping
-        The comparison as the bindings have it. `floor` opens the gate, for claims on trainings that go wrong, or
-        closes it for tests that do not have one.
-    each : Evidence
-        What its test found.
-    condition : bool
-        Of a condition of a claim, which is no estimate of an effect: its systems may still learn.
-    """
-    each = replace(each, closed=each.closed or too_deep(records, spec))
-    if not spec.get("floor", spec["test"] in GATED) or each.closed:
-        return each
-    effect = 0.0 if each.ratio else abs(each.effect)
-    large, found = max(effect, abs(spec.get("margin", spec.get("within", 0.0))), NOISE), []
-    large = float("inf") if condition else large
-    for system, data_set in used(spec):
-        if end := ending(records, system, data_set):
-            found.append(failing(named(system)[1], records.on(data_set), end, large))
-        elif len(records.by_seed(system, data_set, "steps")):  # it was trained by the loop that watches validation
-            each = replace(each, no_curve=True)
-    return replace(each, closed=next(filter(None, found), ""))
-
-
-def too_deep(records: Records, spec: Mapping) -> str:
-    """Why recall at this k, if that is the measure, is near its ceiling whatever the systems do; "" where it is not."""
-    if not (recall := re.fullmatch(r"R@(\d+)", records.measure)):
-        return ""
-    few = min(records.candidates(*place) for place in used(spec))
-    said = f"{records.measure} among {few:g} candidates is near its ceiling: k is more than a twentieth of them"
-    return said if int(recall[1]) > DEEPEST * few else ""
+def too_deep(measure: str, candidates: float) -> str:
+    """Return why recall at this k is near its ceiling whatever the systems do; "" where it is not."""
+    recall = re.fullmatch(r"R@(\d+)", measure)
+    said = f"{measure} among {candidates:g} candidates is near its ceiling: k is more than a twentieth of them"
+    return said if recall and int(recall[1]) > DEEPEST * candidates else ""
 
 
 class Ending(NamedTuple):
-    """How the trainings of a system ended, on validation, in points; means over seeds.
+    """How the trainings of a system ended on validation, in points; means over seeds.
 
-    Parameters
-    ----------
-    steps : int
-        Of the longest.
-    rise : float
-        By how much the best score of the last fifth of the steps is above the best before.
-    start, kept : float
-        The score before the first step, and of the weights that were kept; NaN where none was taken at the start.
+    `rise` is by how much the best score of the last fifth of the `steps` is above the best before; `start` and `kept`
+    are the scores before the first step and of the weights that were kept, NaN where none was taken at the start.
     """
 
     steps: int
@@ -89,7 +42,7 @@ class Ending(NamedTuple):
 
 
 def endings(curves: pd.DataFrame) -> dict[tuple[str, str], Ending]:
-    """How all trainings of a table ``learning`` ended: system and collection to that."""
+    """Return how all trainings of a table ``learning`` ended: system and collection to that."""
     keys = ["system", "collection", "seed"]
     last = curves["step"] > (1 - END) * curves.groupby(keys)["step"].transform("max")
     parts = {"last": last, "before": ~last, "start": curves["step"] == 0, "kept": curves["kept"]}
@@ -102,18 +55,23 @@ def endings(curves: pd.DataFrame) -> dict[tuple[str, str], Ending]:
     }
 
 
-def ending(records: Records, system: str, data_set: str) -> Ending | None:
-    """How the trainings of a system ended on the collection of a data set; None where no learning curve is recorded."""
-    found, name = records.of(system)
-    curves = found.tables.get("learning")
-    known = {} if curves is None else found.once("endings", curves, endings)
-    return known.get((name, records.collection(data_set)))
+def ending(rows: Results, system: str, collection: str) -> Ending | None:
+    """Return how the trainings of a system ended on a collection; None where no learning curve is recorded."""
+    curves = rows.tables.get("learning")
+    known = {} if curves is None else rows.once("endings", curves, endings)
+    return known.get((system, collection))
 
 
-def failing(name: str, where: str, end: Ending, large: float) -> str:
-    """What is wrong with a system whose trainings ended so, given what is a large rise; "" if nothing is."""
+def unfit(system: str, collection: str, end: Ending, large: float) -> str:
+    """Return what is wrong with a system whose trainings ended so; "" if nothing is.
+
+    Parameters
+    ----------
+    large : float
+        Points from which on a rise means that it was still learning: what its contrast is about, at least `NOISE`.
+    """
     if end.rise > large:
-        rose = f"{name} rose by {end.rise:.1f} points in the last fifth of {end.steps} steps"
-        return f"still learning on {where}: {rose}; more than {end.steps} steps are needed"
-    below = f"{name} has {end.kept:.1f} points on validation, and began with {end.start:.1f}"
-    return f"below its own start on {where}: {below}" if end.kept < end.start - NOISE else ""
+        rose = f"{system} rose by {end.rise:.1f} points in the last fifth of {end.steps} steps"
+        return f"still learning on {called(collection)}: {rose}; more than {end.steps} steps are needed"
+    below = f"{system} has {end.kept:.1f} points on validation, and began with {end.start:.1f}"
+    return f"below its own start on {called(collection)}: {below}" if end.kept < end.start - NOISE else ""

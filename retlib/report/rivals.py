@@ -10,7 +10,7 @@ import pandas as pd
 from IPython.display import HTML
 
 from retlib.evaluation import results
-from retlib.report.evidence import LEVEL, WORTH
+from retlib.report.contrasts import EQUIVALENCE_MARGIN, LEVEL
 from retlib.report.records import BM25, called, parted
 from retlib.report.tables import as_page, link, means
 
@@ -81,7 +81,7 @@ def leads(profile: str, source: str | None, measures: Sequence[Measured], kind: 
                 best = known.idxmax()
                 pair = rows.compared(collection, measure, best, lexical.idxmax())
                 sign = "~" if pair.p_value() * len(known) >= LEVEL else ">" if pair.effect > 0 else "<"
-                slight = sign != "~" and bool(100 * abs(known.max() - lexical.max()) < WORTH)
+                slight = sign != "~" and bool(100 * abs(known.max() - lexical.max()) < EQUIVALENCE_MARGIN)
                 how = ", by less than a point" * slight + f", {pair.queries:,} questions"
                 how += ", not trained here" if best not in trained else ", one seed" if pair.seeds == 1 else ""
                 where = f"{measure}, {link(f'{chapter}.html', f'chapter {chapter[:2]}')}{how}"

@@ -12,13 +12,10 @@ from typing import Any
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.core.errors import DataError, require
-from retlib.evaluation.measures import Comparison, holm, is_score
+from retlib.data.datasets.catalogue import called, names, parted
+from retlib.evaluation.measures import Comparison, holm
 from retlib.evaluation.results import Results
-from retlib.report.claims import SIGNS, decisive, tested_in
-from retlib.report.evidence import LEVEL
-from retlib.report.records import bindings, called, part_of, parted
-from retlib.report.verdict_text import conditions, line, to_decide
+from retlib.report.contrasts import LEVEL
 
 # A list of at most so many rows that has more columns stands on its side: a page is longer than it is wide.
 FEW_ROWS = 6
@@ -120,31 +117,6 @@ def in_units(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**times).set_index("system").round(1).rename(columns=names)
 
 
-def latex(rows: pd.DataFrame) -> str:
-    """A table for a paper, with booktabs: systems by collections and measures, the best in bold.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Of one experiment, as `retlib.evaluation.results.rows` returns them. Shown are the means over seeds, in points
-        of a hundred, of the measures that ir-measures knows: of them, more is better.
-
-    Raises
-    ------
-    DataError
-        If no row has such a measure.
-    """
-    scored = rows[rows["measure"].map(is_score)]
-    require(len(scored) > 0, "none of these rows is a score: there is no table to write", DataError)
-    split = ["split"] if scored["split"].nunique() > 1 else []
-    table = scored.pivot_table(index="system", columns=["collection", *split, "measure"], values="value", sort=False)
-    styled = (100 * table).round(1).rename_axis(None).style.format(precision=1, na_rep="", escape="latex")
-    styled = styled.format_index(escape="latex").format_index(escape="latex", axis=1)
-    best = styled.highlight_max(axis=0, props="bfseries:;")
-    columns = "l" + "r" * table.shape[1]
-    return best.hide(names=True, axis=1).to_latex(column_format=columns, hrules=True, multicol_align="c")
-
-
 def varying(table: pd.DataFrame) -> pd.DataFrame:
     """A table without the columns that say the same in every row."""
     return table.loc[:, [len(table) < 2 or table[name].nunique(dropna=False) > 1 for name in table]]
@@ -238,47 +210,6 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
     return frame.assign(p=holm(frame["p"]))
 
 
-def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts as a page shows them: sign, claim, what its comparisons say or why there is none. Three are HTML."""
-    rows = [
-        {
-            "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
-            "claim": claim_cell(row, escape(row.statement)),
-            "effect, 95 % interval": _evidence_cell(row),
-            "p (Holm)": "" if pd.isna(row.p) else p_text(row.p),
-            "seeds": row.seeds or "",
-            "data": row.fidelity,
-            "tested in": chapter_links(row),
-        }
-        for row in verdicts.itertuples()
-    ]
-    return pd.DataFrame(rows)
-
-
-def _evidence_cell(row: Any) -> str:
-    """HTML: what the comparisons say together, the one that the verdict hangs on, and the others folded."""
-    hangs_on = [line(decisive(row))] if row.evidence else []
-    others = [*conditions(row.given), *(told for told in map(line, row.evidence) if told not in hangs_on)]
-    first, rest = (escape("\n".join(part)) for part in ([row.reason + row.said, *hangs_on, *to_decide(row)], others))
-    return first + f"<details><summary>{len(others)} more</summary>{rest}</details>" * bool(others)
-
-
-def stated(row: Any, statement: str) -> str:
-    """HTML: what a claim says; where another thing is tested, that, of what the paper says."""
-    return f"<em>{statement}</em>; as tested: {escape(row.as_tested)}" if row.as_tested else statement
-
-
-def chapter_links(row: Any) -> str:
-    """HTML: links to the notebooks whose rows test a claim."""
-    return ", ".join(link(f"{page}.html", page[:2]) for page in tested_in(bindings()["claims"].get(row.claim, {})))
-
-
-def claim_cell(row: Any, statement: str) -> str:
-    """HTML: what a claim says, what is tested where that is another thing, and the claim's name, to be copied."""
-    tested = f"\n<em>as tested: {escape(row.as_tested)}</em>" if row.as_tested else ""
-    return f"{statement}{tested} <code>{row.claim}</code>"
-
-
 def unchanged(results: Results, collection: str, measure: str) -> str:
     """A sentence on the systems whose last stage kept the weights before it, as their values tell; "" without any."""
     known = results.systems(collection, "test", measure)
@@ -286,49 +217,6 @@ def unchanged(results: Results, collection: str, measure: str) -> str:
     same = [name for name, ours, before in zip(known[1:], values[1:], values, strict=False) if ours.equals(before)]
     told = "stand where the line before them stands: no step of their last stage was better on validation questions"
     return f"*{'*, *'.join(same)}* {told}." if same else ""
-
-
-def power(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The smallest effect that each comparison would have seen with 80 % power at 5 %, beside the one that it found.
-
-    Parameters
-    ----------
-    verdicts : DataFrame
-        As `retlib.report.claims.verdicts` or `ledger` returns it.
-    """
-    rows = [
-        {
-            "claim": row.claim,
-            "comparison": each.label,
-            "smallest effect": each.shown(each.smallest),
-            "effect": each.shown(each.effect),
-            "seeds": each.seeds,
-            "counted": f"{each.queries} {each.counted}" if each.counted else "",
-        }
-        for row in verdicts.itertuples()
-        for each in row.evidence
-    ]
-    return pd.DataFrame(rows, columns=["claim", "comparison", "smallest effect", "effect", "seeds", "counted"])
-
-
-def data_sets(paper: str, profile: str) -> pd.DataFrame:
-    """Which collection stands for each of a paper's data sets at a profile, and what of its source that is."""
-    places = {name: place.get(profile) for name, place in bindings()["collections"].get(paper, {}).items()}
-    rows = [
-        (called(name), called(place["collection"]), place["fidelity"],
-         "; ".join(filter(None, (part_of(place["collection"]), place.get("why", "")))))
-        for name, place in places.items() if place
-    ]  # fmt: skip
-    table = pd.DataFrame(rows, columns=["paper's data set", "here", "fidelity", "what that is"])
-    told = table["what that is"]
-    first = dict(zip(told[::-1], table["paper's data set"][::-1], strict=True))
-    again = told.duplicated() & (told != "")
-    return table.assign(**{"what that is": told.mask(again, told.map(first).map("as for {}".format))})
-
-
-def link(address: str, text: str) -> str:
-    """HTML of a link, for the columns of `as_page` that are markup."""
-    return f'<a href="{escape(address)}">{escape(text)}</a>'
 
 
 def as_html(table: pd.DataFrame) -> str:
@@ -360,7 +248,7 @@ def _cell(value: Any) -> str:
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
     """A table for a page: text wraps, line breaks count, markup and formulas in it are shown as text.
 
-    Collections are called as `retlib.report.records.called` does.
+    Collections are called as `retlib.data.datasets.catalogue.called` does.
 
     Parameters
     ----------
@@ -382,9 +270,8 @@ def _called(table: pd.DataFrame) -> pd.DataFrame:
     """With collections called as in sentences: in columns of them, in heads and in the names of rows."""
 
     def known(label: Any) -> Any:
-        return called(label) if isinstance(label, str) and parted(label)[0] in names else label
+        return called(label) if isinstance(label, str) and parted(label)[0] in names() else label
 
-    names = bindings().get("names", {})
     places = [name for name in ("collection", "corpus", "target") if name in table]
     table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
     return table.rename(index=known, columns=known).rename_axis(index=known)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from retlib.data.datasets.catalogue import called
 from retlib.report.figures import curves, differences, legend, line_styles, styled
-from retlib.report.records import called
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:

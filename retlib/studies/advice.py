@@ -9,12 +9,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from retlib.core.errors import DataError, require, require_one_of
+from retlib.data.datasets.catalogue import called
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.report.evidence import LEVEL, WORTH
-from retlib.report.records import called
+from retlib.report.contrasts import EQUIVALENCE_MARGIN, LEVEL
 
 # What the rows say of an advice.
 AHEAD, BEHIND, MIXED, UNSEEN = "ahead", "behind", "mixed", "no difference seen"
@@ -183,6 +183,6 @@ def _gain(rows: Results, collection: str, advice: Advice) -> tuple[float, float]
 
 def _said(effects: pd.Series, sure: pd.Series) -> str:
     ahead, behind = (sure > 0).any(), (sure < 0).any()
-    if (ahead and effects.min() <= -WORTH) or (behind and effects.max() >= WORTH):
+    if (ahead and effects.min() <= -EQUIVALENCE_MARGIN) or (behind and effects.max() >= EQUIVALENCE_MARGIN):
         return MIXED
     return AHEAD if ahead else BEHIND if behind else UNSEEN

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 from IPython import get_ipython
+from IPython.display import HTML
 
 from retlib.core import notebook_files, parallel, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
@@ -26,7 +27,8 @@ from retlib.data.collection import Collection
 from retlib.evaluation import results
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.evaluation.results import Results
-from retlib.report import tables
+from retlib.report import tables, verdict_tables
+from retlib.report.claims import Claims
 
 
 def collection_name(name: str, value: Any) -> None:
@@ -269,6 +271,18 @@ class Experiment:
             self.results.tables[name] = make().reset_index(drop=True)
         require(name in self.results.tables, f"the reference results of {self.name} lack the table {name!r}", DataError)
         return self.results.tables[name].copy()  # a page may write into it what is not to be recorded
+
+    def claims(self, paper: str) -> Claims:
+        """Return the claims of a paper that this chapter tests, of its rows as they are recorded now."""
+        self.save()
+        return Claims(paper, self.name, self.profile, None if self.live else "reference")
+
+    def record_claims(self, *tested: Claims) -> HTML:
+        """Record the table `claims` beside the rows of a run, and return it for the page."""
+        table = pd.concat([each.table for each in tested], ignore_index=True)
+        self.results.tables["claims"] = table
+        self.save()
+        return verdict_tables.contrasts(table)
 
     def save(self) -> None:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from retlib.core.errors import DataError, require
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, row_of
 from retlib.data.collection import Collection
+from retlib.data.datasets.catalogue import called
 from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.report.evidence import LEVEL
+from retlib.report.contrasts import LEVEL
 from retlib.report.figures import COLOURS, legend, line_style, styled
-from retlib.report.records import called
 from retlib.studies import part3, part4, study
 from retlib.systems.compose import Ranks
 from retlib.systems.query_generation import QueryGenerator

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from retlib.core import notebook_files, runtime
 from retlib.evaluation import results
-from retlib.report import claims, figures
+from retlib.report import figures, papers
 
 PROFILE = "paper"
 UNITS = {"million": 1e6, "thousand": 1e3}
@@ -173,7 +173,7 @@ def parameters() -> dict[str, dict[str, Any]]:
 
 def size(paper: str, artefact: str, data_set: str, metric: str) -> float:
     """A number of a paper's table, in ones."""
-    table = claims.reported(paper, artefact)
+    table = papers.reported(paper, artefact)
     (row,) = table[(table["dataset"] == data_set) & (table["metric"] == metric)].to_dict("records")
     return float(row["value"]) * UNITS.get(row["unit"].partition(" ")[0], 1)
 
@@ -212,12 +212,12 @@ def against_printed(
     """
     rows = []
     for paper, artefact, row, metric, of, count, kind in printed:
-        table = claims.reported(paper, artefact)
+        table = papers.reported(paper, artefact)
         (found,) = table[(table["row"] == row) & (table["metric"] == metric)].to_dict("records")
         hours = float(found["value"]) * (24 if found["unit"] == "days" else 1)
         work = of.flops / 1e12 / 3600  # at 1 TFLOP/s, in hours
         reached = work / (hours * count * peaks[kind])
-        rows.append((claims.papers()[paper].name, row, metric, f"{count} {kind}", hours, reached, work / gpu))
+        rows.append((papers.papers()[paper].name, row, metric, f"{count} {kind}", hours, reached, work / gpu))
     names = ["paper", "row", "time", "machines", "hours, as printed", "share of their peak", "hours on the GPU"]
     return pd.DataFrame(rows, columns=names)
 
@@ -254,7 +254,7 @@ def figure(costs: pd.DataFrame) -> Figure:
 
 def settings() -> pd.DataFrame:
     """The papers' settings, and what has become of each: `how`, and `instead` where it is not, or not quite, done."""
-    table, held = claims.papers_table("settings"), notebook_files.parsed(runtime.root() / "data/papers/settings.yaml")
+    table, held = papers.papers_table("settings"), notebook_files.parsed(runtime.root() / "data/papers/settings.yaml")
     entries = [held[row.paper][row.component][row.setting] for row in table.itertuples()]
     how = [each if isinstance(each, str) else next(HOW[key] for key in HOW if key in each) for each in entries]
     told = [each.get("differs", each.get("but", "")) if isinstance(each, dict) else "" for each in entries]

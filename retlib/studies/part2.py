@@ -22,7 +22,7 @@ from retlib.data.splits import low_resource, subsample, with_distractors
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
 from retlib.models.retriever import TOWERS, Architecture, Retriever
-from retlib.report import claims
+from retlib.report import papers
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25, STEMMED
 from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name
@@ -277,7 +277,7 @@ def weights(systems: Mapping[str, System]) -> pd.DataFrame:
 
 def reported(artefact: str, data_set: str, share: float, rows: Mapping[str, str]) -> dict[tuple[str, str], float]:
     """What the paper reports for a share of labels: (our system, measure) to its number, if any."""
-    table = claims.reported("chang2020", artefact)
+    table = papers.reported("chang2020", artefact)
     mine = table[(table["dataset"] == data_set) & table["split"].str.startswith(f"{100 * share:g}%/")]
     named = {theirs: our for our, theirs in rows.items()}
     return {

@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from retlib.data.datasets.catalogue import called
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
-from retlib.report.claims import LEVEL
-from retlib.report.records import called
+from retlib.report.contrasts import LEVEL
 
 
 def labels_bought(

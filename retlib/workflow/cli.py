@@ -62,11 +62,7 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-def _formats(*forms: str) -> Callable:
-    return click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True)
-
-
-_format = _formats("text", "csv")
+_format = click.option("--format", "form", type=click.Choice(("text", "csv")), default="text", show_default=True)
 
 
 def _choice(*profiles: str) -> Callable:
@@ -230,9 +226,9 @@ def serve(corpus: str, system: str, depth: int, port: int) -> None:
 @main.command()
 @click.argument("chapter", default="")
 @_recorded_profile
-@_formats("text", "csv", "latex")
+@_format
 def results(chapter: str, profile: str, form: str) -> None:
-    """Print the recorded rows of a profile, or of one CHAPTER; as LaTeX its table of scores, for a paper.
+    """Print the recorded rows of a profile, or of one CHAPTER.
 
     The column `source` is "run" for rows of your own run and "reference" for the published
     rows, which are shown for an experiment that you have not run. A CHAPTER's explorations are
@@ -245,14 +241,7 @@ def results(chapter: str, profile: str, form: str) -> None:
         plain = frame["experiment"].str.partition("+")[0]  # of explorations, as `own_folder` has them
         require_one_of("CHAPTER", chapter, {*frame["experiment"], *plain})
         frame = frame[(frame["experiment"] == chapter) | (plain == chapter)]
-    if form == "latex":
-        from retlib.report import tables
-
-        several = sorted(set(frame["experiment"]))
-        require(len(several) == 1, f"a table of LaTeX is of one CHAPTER: name it, of {', '.join(several)}")
-        click.echo(tables.latex(frame), nl=False)
-    else:
-        _show(frame if form == "csv" else frame[FIRST], form)
+    _show(frame if form == "csv" else frame[FIRST], form)
 
 
 @main.command()
@@ -263,19 +252,18 @@ def claims(profile: str, form: str) -> None:
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
-    from retlib.report import claims as ledger
-    from retlib.report import verdict_text
+    from retlib.report import ledger, verdict_tables
 
     chapters = _recorded(profile).groupby("experiment")["source"].first()  # else all claims would be "not tested"
     own = (chapters == "run").sum()
     click.echo(f"Profile {profile}; chapters of your own run: {own}, published: {len(chapters) - own}.", err=True)
-    verdicts = ledger.ledger(profile)
+    verdicts = verdict_tables.flat(ledger.ledger(profile))
     if form == "text":
-        short = verdict_text.flat(verdicts, shown=1).drop(columns="tier")
+        short = verdicts.drop(columns="by_bh").drop_duplicates("claim")
         short["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in short["evidence"]]
         click.echo(short.to_string(index=False, float_format="%.2g"))
     else:
-        _show(verdict_text.flat(verdicts), form)
+        _show(verdicts, form)
 
 
 @main.command()
@@ -289,22 +277,21 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
     A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
     again. The exit code is 1 if a notebook failed.
     """
-    from retlib.report import claims as ledger
-    from retlib.report import verdict_text
+    from retlib.report import ledger, verdict_tables
+    from retlib.report.papers import papers_table
     from retlib.workflow import build as book
 
-    chosen = ledger.papers_table("claims").set_index("id")
-    bound = ledger.bindings()["claims"]
+    chosen = papers_table("claims").set_index("id")
     for name in names:
         require_one_of("CLAIM", name, chosen.index)
-    tested = sorted({notebook for name in names for notebook in ledger.tested_in(bound[name])})
+    tested = sorted({*chosen.loc[list(names), "chapter"]})
     code = book.build(profile, jobs, seeds, only=tested)
     if code:
         sys.exit(code)
     for paper in chosen["paper"][list(names)].unique():
         found = ledger.verdicts(paper, profile)
         for row in found[found["claim"].isin(names)].itertuples():
-            click.echo(f"\n{verdict_text.format_verdict(row)}")
+            click.echo(f"\n{verdict_tables.as_text(row)}")
 
 
 @main.command()
@@ -323,6 +310,16 @@ def record(names: tuple[str, ...], profile: str, minutes: float | None) -> None:
         require(minutes < LONGEST, f"--minutes is {minutes:g}, and must be below {LONGEST}")  # so that nan is refused
         processes.end_after(60 * minutes)
     one.record(names, profile)
+
+
+@main.command()
+@click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
+@_profile
+def draw(names: tuple[str, ...], profile: str) -> None:
+    """Draw each recorded CHAPTER from its rows, training nothing, and write the table of its claims beside them."""
+    from retlib.workflow import execute as one
+
+    one.draw(names, profile)
 
 
 @main.command()

@@ -100,24 +100,50 @@ def record(names: Iterable[str], profile: str) -> None:
             found.save(results.reference_folder(profile, name))
 
 
+def draw(names: Iterable[str], profile: str) -> None:
+    """Run the cells of notebooks in this process on their published rows, and write what they say of their claims.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    DataError
+        If nothing of it is published at the profile.
+    """
+    from retlib.evaluation import results
+
+    plans = notebooks.plan(runtime.root(), profile)
+    for name in names:
+        require_one_of("CHAPTER", name, plans)
+        space = _cells(plans[name], {"profile": profile, "source": "reference"})
+        if (table := space["experiment"].results.tables.get("claims")) is not None:
+            results.publish_table(profile, name, "claims", table)
+            print(f"{name}: {len(table)} contrasts", flush=True)
+
+
 def train(names: Iterable[str], profile: str) -> None:
     """Run the cells of notebooks in this process, for what they train; no page is made. Errors are those of `record`.
 
     Several processes share a training: see `retlib.core.parallel`. The first says of each notebook how long it took.
     """
     for name, plan in _to_run(names, profile).items():
-        # Outside of a kernel it prints what an object is called.
-        hidden = mock.patch("IPython.display.display", lambda *_, **__: None)
-        with runtime.Stopwatch() as watch, hidden as display:
-            space = {"__name__": "__main__", "display": display, **plan.parameters}
-            for cell in notebook_files.cells(plan.page.notebook):
-                if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
-                    text, file = notebook_files.source(cell), f"<{name}, {cell['id']}>"
-                    # What a cell registers is asked for its source.
-                    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-                    exec(compile(text, file, "exec"), space)
+        with runtime.Stopwatch() as watch:
+            _cells(plan, plan.parameters)
         if parallel.rank() == 0:
             print(f"{name}: done after {watch.seconds:.0f} s", flush=True)
+
+
+def _cells(plan: notebooks.Plan, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a notebook's cells in this process; returns its globals. Outside of a kernel nothing is displayed."""
+    space = {"__name__": "__main__", **plan.parameters, **parameters}
+    with mock.patch("IPython.display.display", lambda *_, **__: None) as space["display"]:
+        for cell in notebook_files.cells(plan.page.notebook):
+            if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
+                text, file = notebook_files.source(cell), f"<{plan.page.notebook.stem}, {cell['id']}>"
+                # What a cell registers is asked for its source.
+                linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+                exec(compile(text, file, "exec"), space)
+    return space
 
 
 def _to_run(names: Iterable[str], profile: str) -> dict[str, notebooks.Plan]:

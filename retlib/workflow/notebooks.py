@@ -23,7 +23,7 @@ from typing import Any
 
 from retlib.core import rules
 from retlib.core.errors import SettingError, require, require_one_of
-from retlib.core.notebook_files import MAPPING, Page, declared, pages, profiles, settings
+from retlib.core.notebook_files import MAPPING, Page, also, declared, pages, profiles, settings
 
 _NAMES = rules.some_of(rules.text)
 ENTRY = rules.form({}, {"needs": _NAMES, "after": _NAMES, "parameters": MAPPING})
@@ -173,7 +173,7 @@ def _plan(
     at_hand = _at_hand(entry.get("needs", ()))
     if _recorded(root, profile, name) and not at_hand:
         chosen["source"] = "reference"
-    after, known = list(page.after), {*book, *(each.notebook.stem for each in book.values())}
+    after, known = [*page.after, *also(root, name)], {*book, *(each.notebook.stem for each in book.values())}
     for other in entry.get("after", ()):
         require_one_of(f"`after` of {name} in {profile}.yaml", other, known)
         after += [made for made, each in book.items() if other in (made, each.notebook.stem)]

@@ -26,7 +26,16 @@ MOST = 500  # letters of what is said of a damaged file
 RULES = {
     "bytes": rules.number(0, sys.maxsize, whole=True),
     "ids": rules.mapping_of(None, rules.each_of(rules.text)),
+    "collections": rules.mapping_of(None, rules.mapping_of(("name", "part"), rules.text)),
 }
+# What the names of collections, and of the papers' data sets, end in.
+VARIANTS = {
+    "-0.01": "1 % of the labels", "-0.05": "5 % of the labels", "-0.1": "10 % of the labels",
+    "-0.8": "80 % of the labels", "-others": "all questions that do not train", "-all": "all candidates",
+    "-test": "its test texts alone", "+added": "more candidates", "+none": "none added", "+many": "most candidates",
+    ", whole": "all candidates and questions", ", asked": "questions that were asked before a passage was chosen",
+    ", generated questions": "generated questions",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class Entry:
     files: tuple[File, ...] = ()
     how: str | None = None
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    collections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
@@ -121,6 +131,35 @@ def _checked(told: Entry | File | Variant) -> Entry | File | Variant:
 def catalogue() -> dict[str, Entry]:
     """Every data set of `data/catalogue.yaml`, by name."""
     return read_catalogue(runtime.root() / "data" / "catalogue.yaml")
+
+
+@cache
+def names() -> dict[str, Mapping[str, str]]:
+    """Return what the catalogue calls each collection (`name`), and what of its source that is (`part`)."""
+    return {name: told for entry in catalogue().values() for name, told in entry.collections.items()}
+
+
+def parted(collection: str) -> tuple[str, list[str]]:
+    """Return a collection without what its name ends in, and the words for that."""
+    words: list[str] = []
+    while ending := next((each for each in VARIANTS if collection.endswith(each)), ""):
+        collection, words = collection.removesuffix(ending), [VARIANTS[ending], *words]
+    return collection, words
+
+
+def called(collection: str) -> str:
+    """Return a collection, or several that were trained on together, in words."""
+    name, words = parted(collection)
+    parts = name.split(", ")
+    *others, last = (names().get(each, {"name": each})["name"] for each in parts)
+    together = others and {*parts} <= {*names()}
+    return ", ".join([f"{', '.join(others)} and {last} together" if together else ", ".join([*others, last]), *words])
+
+
+def part_of(collection: str) -> str:
+    """Return what of its source a collection is, or several are; "" where the catalogue does not say it."""
+    parts = [names()[each]["part"] for each in parted(collection)[0].split(", ") if each in names()]
+    return "; ".join(dict.fromkeys(parts))
 
 
 def _entry(dataset: str) -> Entry:

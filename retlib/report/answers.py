@@ -1,0 +1,104 @@
+"""The answer on top of a chapter: a figure and sentences that a person wrote about the published rows (every chapter).
+
+Values in a sentence come from rows. A sentence names the verdicts that it was written for and the signs that it relies
+on, and is refused where a row no longer bears it out: a test draws every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+
+import pandas as pd
+from IPython.display import HTML, Markdown, display
+from matplotlib.figure import Figure
+
+from retlib.core.errors import DataError, require
+from retlib.evaluation import results
+from retlib.evaluation.measures import Comparison
+from retlib.evaluation.results import Results
+from retlib.report import ledger
+from retlib.report.papers import papers_table
+
+PUBLISHED = "laptop"  # the profile of the published report
+
+_ledger = cache(lambda profile: ledger.ledger(profile, "reference"))
+
+
+class Answer:
+    """The published rows that an answer is about.
+
+    Parameters
+    ----------
+    chapter : str
+        The notebook whose rows they are.
+    profile : str
+        Of the published rows.
+    """
+
+    def __init__(self, chapter: str, profile: str = PUBLISHED) -> None:
+        self.chapter, self.profile = chapter, profile
+
+    @cached_property
+    def rows(self) -> Results:
+        """The chapter's published rows."""
+        return self.of(self.chapter)
+
+    def of(self, chapter: str, profile: str = "") -> Results:
+        """Return another chapter's published rows."""
+        found = results.load(chapter, profile or self.profile, "reference")
+        require(found is not None, f"no rows of {chapter} are published at profile {self.profile!r}", DataError)
+        return found
+
+    def means(self, collection: str, measure: str) -> pd.Series:
+        """Return each system's mean over test questions and seeds, in points of 100."""
+        return 100 * self.rows.means(collection)[measure].dropna()
+
+    def compare(self, collection: str, measure: str, a: str, b: str) -> Comparison:
+        """Return system A minus system B in points of 100, paired over questions and seeds."""
+        return self.rows.compared(collection, measure, a, b)
+
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """The published verdicts on the claims of this chapter, for a forest."""
+        found = _ledger(self.profile)
+        return found[found["chapter"] == self.chapter]
+
+    def says(
+        self, text: str, verdicts: Mapping[str, str] | None = None, relies: Mapping[str, bool] | None = None
+    ) -> str:
+        """Return a sentence, or a few, if the rows still bear it out.
+
+        Parameters
+        ----------
+        verdicts : mapping, optional
+            A claim's id to the verdict that the text was written for.
+        relies : mapping, optional
+            What else it says, in words, and whether the rows have it so: ``{"softmax is ahead": found.effect > 0}``.
+
+        Raises
+        ------
+        DataError
+            If a verdict is another one, or a row does not say so.
+        """
+        known = _ledger(self.profile).set_index("id")["verdict"]
+        for claim, verdict in (verdicts or {}).items():
+            require(claim in set(papers_table("claims")["id"]), f"there is no claim {claim!r}", DataError)
+            wrong = (
+                f"the answer of {self.chapter} was written for {verdict!r} of {claim}, which is {known[claim]!r} now"
+            )
+            require(known[claim] == verdict, wrong, DataError)
+        for what, so in (relies or {}).items():
+            require(
+                bool(so), f"the answer of {self.chapter} relies on this, and the rows do not say it: {what}", DataError
+            )
+        return text
+
+    def show(self, figure: Figure | None, *sentences: str, caption: str = "") -> None:
+        """Show the figure with its caption, and the sentences below it."""
+        if figure is not None:
+            display(figure)
+            figure.clear()
+        if caption:
+            display(HTML(f'<p class="caption">{caption}</p>'))
+        display(Markdown(" ".join(sentences)))

@@ -1,0 +1,281 @@
+"""Contrasts: weighted sums of recorded systems, and what they say of a claim (chapters with claims).
+
+A chapter writes ``softmax - pairwise`` or ``bm25 - 41.86``. Everything that a claim is tested by is such a sum: of
+values by question, of training curves (`retlib.report.curves`), or of logarithms of times and steps, whose difference
+is a ratio. One function, `test`, gives its effect, its interval and three p-values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from retlib.core.errors import DataError, require
+from retlib.evaluation.measures import Comparison, average, compare, same_seeds
+from retlib.evaluation.results import Results
+
+LEVEL = 0.05  # of every test
+CEILING = 99.0  # points at which sides cannot be told apart any more
+EQUIVALENCE_MARGIN = 1.0  # points within which a difference is no effect
+
+
+class Kind(NamedTuple):
+    """How recorded values become a matrix.
+
+    `read` takes results, system, collection and measure, and returns a frame (a column for each seed) and the
+    clusters of its rows, if they have any. `rows` says what its rows are; "" where they are one, of logarithms.
+    """
+
+    read: Callable[[Results, str, str, str], tuple[pd.DataFrame, pd.Series | None]]
+    rows: str = "questions"
+    gate: bool = True  # whether trainings must have come to rest
+
+
+def by_question(rows: Results, system: str, collection: str, measure: str) -> tuple[pd.DataFrame, pd.Series]:
+    """Return values by test question in points of 100, and the questions' clusters."""
+    values = 100 * rows.per_query(collection, "test", measure, system)
+    return values, rows.clusters(collection, "test", measure)
+
+
+def by_seed(rows: Results, system: str, collection: str, measure: str, column: str = "value") -> pd.Series:
+    """Return what a column of a system's rows has for each seed."""
+    lines = rows.lines(system, collection)
+    lines = lines[lines["measure"] == measure].reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
+    return lines.set_index("seed")[column].sort_index().astype(float)
+
+
+def _logarithm(column: str) -> Callable:
+    def read(rows: Results, system: str, collection: str, measure: str) -> tuple[pd.DataFrame, None]:
+        values = by_seed(rows, system, collection, measure, column)
+        require(len(values) > 1, f"{system!r} has fewer than two recorded values of {measure!r}", DataError)
+        require(bool((values > 0).all()), f"{system!r} has no logarithm of {measure!r}", DataError)
+        return np.log(values).to_frame().T, None
+
+    return read
+
+
+QUESTIONS = Kind(by_question)
+LOG_VALUE = Kind(_logarithm("value"), "", gate=False)
+LOG_STEPS = Kind(_logarithm("steps"), "")  # training steps to the weights that were kept
+
+
+class Term(NamedTuple):
+    """A system, by the mean over the collections that stand for a paper's data sets, and its weight."""
+
+    weight: float
+    chapter: str
+    system: str
+    data_sets: tuple[str, ...]
+    measure: str
+    kind: Kind = QUESTIONS
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum of terms, less a constant. `+`, `-` and `*` build it.
+
+    >>> one, other = (Contrast((Term(1.0, "12", name, ("Quora",), "AP@100"),)) for name in "ab")
+    >>> [term.weight for term in (one - 0.5 * other).terms]
+    [1.0, -0.5]
+    """
+
+    terms: tuple[Term, ...]
+    constant: float = 0.0
+    steps: tuple[Contrast, ...] = ()  # none of which may fall, where the sum is a line
+    label: str = ""
+    paper: float | None = None  # the effect that the paper prints: a difference in points, or a ratio
+    margin: float | None = None
+    floor: bool | None = None
+
+    def __add__(self, other: Contrast) -> Contrast:
+        return replace(self, terms=self.terms + other.terms, constant=self.constant + other.constant)
+
+    def __mul__(self, factor: float) -> Contrast:
+        terms = tuple(term._replace(weight=factor * term.weight) for term in self.terms)
+        return replace(self, terms=terms, constant=factor * self.constant)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Contrast | float) -> Contrast:
+        return self + -1.0 * other if isinstance(other, Contrast) else replace(self, constant=self.constant - other)
+
+    def above(self, margin: float) -> Contrast:
+        """Return the contrast with a margin of its own."""
+        return replace(self, margin=margin)
+
+    def printed(self, effect: float) -> Contrast:
+        """Return the contrast with the effect that the paper prints: a difference in points, or a ratio."""
+        return replace(self, paper=effect)
+
+    def called(self, label: str) -> Contrast:
+        """Return the contrast with words of its own, where its systems and weights say too little."""
+        return replace(self, label=label)
+
+    def ungated(self) -> Contrast:
+        """Return the contrast for trainings that need not have come to rest, nor be above their start."""
+        return replace(self, floor=False)
+
+
+def line(contrasts: Sequence[Contrast], label: str = "") -> Contrast:
+    """Return the slope of a line through contrasts in order; that one of its steps falls speaks against it, too."""
+    places = np.arange(len(contrasts)) - (len(contrasts) - 1) / 2
+    weights = (places / (places**2).sum()).tolist()
+    slope = reduce(Contrast.__add__, [weight * each for weight, each in zip(weights, contrasts, strict=True)])
+    return replace(slope, steps=steps(contrasts), label=label)
+
+
+def steps(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
+    """Return each contrast less the one before it."""
+    return tuple(after - before for before, after in zip(contrasts, contrasts[1:], strict=False))
+
+
+class Sides(NamedTuple):
+    """An estimate, and the mean of each term."""
+
+    found: Comparison
+    means: list[float]
+    one_seed: bool
+    closed: str  # why the sides cannot be told apart; "" where they can
+
+
+class Tested(NamedTuple):
+    """What a contrast says; p-values before correction."""
+
+    sides: Sides
+    p_for: float
+    p_against: float
+    p_none: float
+
+
+Load = Callable[[str], Results]  # a chapter to its results
+Stand = Callable[[str], str]  # a paper's data set to the collection that stands for it
+
+
+def test(contrast: Contrast, load: Load, stand: Stand, margin: float | None = None, alike: bool = False) -> Tested:
+    """Return effect, interval and one-sided p-values of a contrast.
+
+    Parameters
+    ----------
+    margin : float, optional
+        The effect is claimed to be above it, or within it on both sides of 0 where `alike`; None for 0.
+
+    Raises
+    ------
+    DataError
+        If a term is not recorded, or terms have no question or no seed in common.
+    """
+    sides = estimate(contrast, load, stand)
+    found, least = sides.found, margin or 0.0
+    p_for, p_against = found.p_greater(least), 1 - found.p_greater(least)
+    if alike:  # against: it lies beyond the margin on one of two sides
+        p_for = found.p_equivalent(least)
+        p_against = min(1.0, 2 * min(found.p_greater(least), 1 - found.p_greater(-least)))
+    if contrast.steps:  # the line and the steps speak against a rise: each is paid for
+        falls = [1 - estimate(step, load, stand).found.p_greater() for step in contrast.steps]
+        p_against = min(1.0, 2 * min(len(falls) * min(falls), p_against))
+    return Tested(sides, p_for, p_against, _p_none(contrast, found, margin))
+
+
+def _p_none(contrast: Contrast, found: Comparison, margin: float | None) -> float:
+    # Two one-sided tests: the effect is within a point of 0, or within the paper's where that is smaller. It is 1 where
+    # the interval leaves out 0, which is an effect, and of what asks for more or less than a direction.
+    low, high = found.interval()
+    direction = margin is None and not contrast.constant and not contrast.steps and contrast.terms[0].kind.rows
+    if not direction or not low <= 0 <= high:
+        return 1.0
+    paper = EQUIVALENCE_MARGIN if contrast.paper is None else abs(contrast.paper)
+    return found.p_equivalent(min(EQUIVALENCE_MARGIN, paper))
+
+
+def estimate(contrast: Contrast, load: Load, stand: Stand) -> Sides:
+    """Return the effect of a contrast with its error: values are paired by question and seed.
+
+    Terms whose questions are other ones, as those of two data sets are, are samples of their own; the seeds of one
+    training are the same in all of them (`retlib.evaluation.measures.average`).
+    """
+    parts = [
+        (number, term.weight / len(on), on_one, *term.kind.read(load(term.chapter), term.system, on_one, term.measure))
+        for number, term in enumerate(contrast.terms)
+        for on in [collections(term, stand)]
+        for on_one in on
+    ]
+    if not contrast.terms[0].kind.rows:
+        return _ratio([(weight, values) for _, weight, _, values, _ in parts])
+    samples: list[list] = []  # parts that share questions
+    for part in parts:
+        sample = next((each for each in samples if len(each[0][3].index.intersection(part[3].index))), None)
+        samples.append([part]) if sample is None else sample.append(part)
+    compared, every, means = [], [], [0.0] * len(contrast.terms)
+    for sample in samples:
+        shared = reduce(pd.Index.intersection, (values.index for *_, values, _ in sample))
+        require(len(shared) > 1, "the terms of a comparison share no questions", DataError)
+        values = same_seeds(*(values.loc[shared] for *_, values, _ in sample))
+        widest = max(values, key=lambda each: each.shape[1])
+        total = sum(part[1] * each.to_numpy(float) for part, each in zip(sample, values, strict=True))  # (Q, S)
+        total = pd.DataFrame(np.broadcast_to(total, widest.shape), widest.index, widest.columns)
+        compared.append(compare(total, 0 * total, sample[0][4]))
+        for (number, *_), each in zip(sample, values, strict=True):
+            means[number] += each.to_numpy().mean() * _share(contrast.terms[number], stand)
+            every.append((number, each))
+    counts = [each.shape[1] for number, each in every if _trained(contrast.terms[number], load)]
+    seeds = max((part.seeds for part in compared), default=1)
+    found = _sum(compared, _pooled(contrast.terms, load, stand, seeds))
+    found = replace(found, effect=found.effect + contrast.constant, seeds=min(counts, default=1))
+    return Sides(found, means, 1 in counts, _closed(contrast, found, [each for _, each in every]))
+
+
+def collections(term: Term, stand: Stand) -> tuple[str, ...]:
+    """Return the collections that stand for a term's data sets, each once."""
+    return tuple(dict.fromkeys(map(stand, term.data_sets)))
+
+
+def _share(term: Term, stand: Stand) -> float:
+    return 1 / len(collections(term, stand))
+
+
+def _trained(term: Term, load: Load) -> bool:
+    return term.kind is not QUESTIONS or load(term.chapter).trained(term.system, term.measure)
+
+
+def _sum(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]]) -> Comparison:
+    # `average` gives a mean over samples; this is a sum.
+    count = len(parts)
+    mean = average(parts, [(variance / count**2, freedom) for variance, freedom in pooled])
+    by_query = mean.by_query[0] * count**2, mean.by_query[1]
+    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds, by_query)
+
+
+def _pooled(terms: Sequence[Term], load: Load, stand: Stand, seeds: int) -> list[tuple[float, float]]:
+    # The variance over seeds from all systems of each chapter; one model answers all collections of a term.
+    parts: dict[tuple, list[tuple[float, str]]] = defaultdict(list)
+    for term in terms:
+        if term.kind is QUESTIONS:
+            parts[term.chapter, collections(term, stand), term.measure].append((term.weight, term.system))
+    found = (load(name).pooled(mine, on, measure, seeds) for (name, on, measure), mine in parts.items())
+    return list(chain.from_iterable(found))
+
+
+def _closed(contrast: Contrast, found: Comparison, values: Sequence[pd.DataFrame]) -> str:
+    if contrast.terms[0].kind is not QUESTIONS:
+        return ""
+    if all(value.to_numpy().mean() >= CEILING for value in values):
+        return f"no comparison: all sides are at the measure's ceiling ({CEILING:g} points and more)"
+    same = found.effect == 0 and found.by_query is not None and found.by_query[0] == 0
+    return "no comparison: all differences are 0" if same else ""
+
+
+def _ratio(parts: Sequence[tuple[float, pd.DataFrame]]) -> Sides:
+    shared = reduce(pd.Index.intersection, (values.columns for _, values in parts))
+    require(len(shared) > 1, "a comparison of steps or times needs at least two seeds", DataError)
+    total = sum(weight * values[shared].iloc[0] for weight, values in parts)
+    count = len(total)
+    require(total.nunique() > 1, f"all {count} seeds have one value: there is no error to compare it with", DataError)
+    found = Comparison(float(total.mean()), total.std(ddof=1) / count**0.5, count - 1, 0, count)
+    return Sides(found, [float(np.exp(values[shared].iloc[0].mean())) for _, values in parts], False, "")

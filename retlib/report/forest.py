@@ -1,0 +1,113 @@
+"""Forests and tiles: figures of verdicts, with one sign, colour and marker for each (answers, pages of claims)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Patch
+
+from retlib.report.figures import styled
+from retlib.report.ledger import (
+    AGAINST,
+    HOLDS,
+    INCONCLUSIVE,
+    INDICATION,
+    NO_EFFECT,
+    NOT_TESTED,
+    SIGNS,
+    decisive,
+    printed,
+)  # fmt: skip
+from retlib.report.papers import STAND_IN, papers
+
+COLOURS = {
+    HOLDS: "#009E73", AGAINST: "#D55E00", NO_EFFECT: "#0072B2", INCONCLUSIVE: "#B07800", INDICATION: "#56B4E9",
+    NOT_TESTED: "#777777",
+}  # fmt: skip
+MARKERS = {HOLDS: "o", AGAINST: "X", NO_EFFECT: "s", INCONCLUSIVE: "v", INDICATION: "P", NOT_TESTED: "."}
+LETTERS = 66  # of a line of a claim above its bar
+ABREAST = 15  # tiles in a row, as many as a phone shows at once
+
+
+def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Figure:
+    """Return a line for each claim that is tested in points: our effect with its 95 % interval, and the paper's.
+
+    Of a claim with several contrasts stands the one that its verdict hangs on.
+
+    Parameters
+    ----------
+    verdicts : DataFrame
+        Rows of `retlib.report.ledger.ledger`.
+    names : mapping, optional
+        A claim's id to what stands above its line, in the order of the lines; without it all, by their statements.
+    """
+    shown = verdicts.set_index("id", drop=False).loc[list(names) if names else verdicts["id"]]
+    shown = shown[[bool(row.tests) and row.verdict != NOT_TESTED for row in shown.itertuples()]]
+    lines = [(row, decisive(row)) for row in shown.itertuples()]
+    lines = [(row, line) for row, line in lines if line.unit == "points"]
+    texts = [fill(f"{SIGNS[row.verdict]}  {(names or {}).get(row.id, row.statement)}", LETTERS) for row, _ in lines]
+    heights = np.array([0.15 * (text.count("\n") + 1) + 0.28 for text in texts])
+    tops = heights.sum() - np.concatenate([[0], heights.cumsum()[:-1]])
+    figure, (axis,) = styled(6.6, heights.sum() + 1.1)
+    for (row, line), text, top, height in zip(lines, texts, tops, heights, strict=True):
+        colour, middle = COLOURS[row.verdict], top - height + 0.16
+        axis.axhspan(top - height + 0.02, top, color="0.5", alpha=0.06, linewidth=0)
+        where = {"xycoords": ("axes fraction", "data"), "va": "top", "fontsize": 8.5}
+        axis.annotate(text, (0.008, top - 0.03), **where).set_in_layout(False)
+        axis.plot([line.low, line.high], [middle] * 2, color=colour, linewidth=2, solid_capstyle="round")
+        axis.plot(line.effect, middle, MARKERS[row.verdict], color=colour, markersize=7)
+        if not np.isnan(printed(line)):
+            axis.plot(printed(line), middle, "D", markerfacecolor="none", markeredgecolor="0.2", markersize=6.5)
+    axis.axvline(0, color="0.4", linewidth=0.9, zorder=0)
+    axis.set(yticks=[], ylim=(0, heights.sum()), xlabel="points for the claim (right) or against it (left)")
+    axis.grid(axis="y", visible=False)
+    kinds = [name for name in SIGNS if any(row.verdict == name for row, _ in lines)]
+    handles = [_mark(name) for name in kinds]
+    handles.append(Line2D([], [], linestyle="", marker="D", markerfacecolor="none", color="0.2", label="the paper's"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=8.5, frameon=False)
+    return figure
+
+
+def _mark(verdict: str) -> Line2D:
+    return Line2D([], [], color=COLOURS[verdict], marker=MARKERS[verdict], label=f"{SIGNS[verdict]} {verdict}")
+
+
+def tiles(ledger: pd.DataFrame) -> Figure:
+    """Return a tile for each claim under its paper's name: the verdict by sign and colour, hatched on a stand-in."""
+    lines: list[str | pd.DataFrame] = []
+    for name, paper in papers().items():
+        mine = ledger[ledger["paper"] == name]
+        rows = [mine[start : start + ABREAST] for start in range(0, len(mine), ABREAST)]
+        lines += [paper.label, *rows] if rows else []
+    figure, (axis,) = styled(4.0, 0.27 * len(lines) + 0.9)
+    for row, line in enumerate(lines):
+        if isinstance(line, str):
+            axis.text(0.08, -row, line, va="center", fontsize=9)
+            continue
+        for column, claim in enumerate(line.itertuples()):
+            _tile(axis, column, -row, claim)
+    axis.set(xlim=(0, ABREAST), ylim=(-len(lines) + 0.45, 0.55))
+    axis.set_axis_off()
+    kinds = [name for name in SIGNS if (ledger["verdict"] == name).any()]
+    handles = [Patch(color=COLOURS[name], label=f"{SIGNS[name]} {name}") for name in kinds]
+    handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    return figure
+
+
+def _tile(axis: Any, column: int, row: int, claim: Any) -> None:
+    colour = COLOURS[claim.verdict]
+    # Tints and no transparency, which browsers take for that of the hatches, too.
+    pale, middle = (1 - share * (1 - np.array(to_rgb(colour))) for share in (0.2, 0.5))
+    look = {"hatch": "////" if claim.fidelity == STAND_IN else None, "facecolor": pale, "edgecolor": middle}
+    place = (column + 0.08, row - 0.42)
+    axis.add_patch(FancyBboxPatch(place, 0.84, 0.84, boxstyle="round,pad=0,rounding_size=0.12", **look))
+    sign = {"ha": "center", "va": "center", "color": colour, "fontsize": 11, "fontweight": "bold"}
+    axis.text(column + 0.5, row, SIGNS[claim.verdict], **sign)

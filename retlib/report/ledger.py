@@ -1,0 +1,200 @@
+"""Verdicts: what the chapters' tables `claims` say, corrected over each paper (front page, pages of claims, answers).
+
+Each contrast has one-sided p-values for its claim and against it, and one for no effect of as much as a point. A claim
+*holds* if every contrast speaks for it (the largest p-value is under 0.05 after Holm's correction over the claims of
+the paper); the test goes *against* it if one contrast does (corrected over all contrasts of the paper); it shows *no
+effect* if one contrast shows none (corrected likewise) and none speaks for it; else it is *inconclusive*. Where a
+trained system has one seed there is an *indication*. A claim is *not tested* where its chapter says why, where the gate
+shut a contrast, and where a condition is not seen. This module knows no claim by name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+from scipy.stats import false_discovery_control
+
+from retlib.core.errors import require_one_of
+from retlib.evaluation import results
+from retlib.evaluation.measures import Comparison, holm
+from retlib.report.claims import COLUMNS, CONDITION, TEST
+from retlib.report.contrasts import LEVEL
+from retlib.report.papers import joint_fidelity, papers, papers_table, places
+
+HOLDS, AGAINST, NO_EFFECT = "holds", "contradicted", "no effect"
+INCONCLUSIVE, INDICATION, NOT_TESTED = "inconclusive", "indication", "not tested"
+# A sign for each verdict, so that it reads without colour.
+SIGNS = {HOLDS: "✓", AGAINST: "✗", NO_EFFECT: "≈", INCONCLUSIVE: "~", INDICATION: "○", NOT_TESTED: "·"}
+DECIDED = (HOLDS, AGAINST, NO_EFFECT)
+POWER = 0.8
+
+
+def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
+    """Return the verdicts on all claims of all papers, in the order of the book's parts."""
+    for paper in papers_table("claims")["paper"].unique():
+        require_one_of("a paper of claims.csv", paper, papers())
+    return pd.concat([verdicts(paper, profile, source) for paper in papers()], ignore_index=True)
+
+
+def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
+    """Return the verdict on every claim of a paper, a row each, in the order of claims.csv.
+
+    Beside the columns of claims.csv there are `verdict`; `p`, on which it rests, corrected by Holm over the paper;
+    `by_bh`, the verdict after Benjamini and Hochberg's correction; `speaks`, how many contrasts speak for the claim,
+    against it, for no effect or are open; `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`,
+    lists of lines of the chapters' tables, those of tests with `verdict`; `reason`, why it is not tested.
+    """
+    known = papers_table("claims").query("paper == @paper")
+    lines = _lines(known, profile, source)
+    tested = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
+    corrected = {name: _corrected(tested, of) for name, of in (("holm", holm), ("bh", _bh))}
+    found = [_row(claim, lines, corrected, places(paper, profile)) for claim in known.to_dict("records")]
+    return pd.DataFrame(found)
+
+
+def _lines(known: pd.DataFrame, profile: str, source: str | None) -> pd.DataFrame:
+    load = cache(lambda chapter: results.load_table(chapter, profile, "claims", source))
+    parts = []
+    for claim in known.itertuples():
+        table = load(claim.chapter) if claim.chapter else None
+        mine = [] if table is None else table[table["claim"] == claim.id]
+        why = f"not run at profile {profile}" if claim.chapter else "its part of the book is not written yet"
+        parts.append(mine if len(mine) else pd.DataFrame([{"claim": claim.id, "role": TEST, "reason": why}]))
+    return pd.concat(parts, ignore_index=True).reindex(columns=COLUMNS)
+
+
+def _bh(p_values: Sequence[float]) -> np.ndarray:
+    return false_discovery_control(np.asarray(p_values, dtype=float)) if len(p_values) else np.empty(0)
+
+
+def _corrected(tested: pd.DataFrame, correct: Callable) -> pd.DataFrame:
+    # Every contrast must speak for a claim, so the largest p-value is the claim's, and a contrast speaks for it if the
+    # claim would hold with it alone; any one may speak against it. What is closed is corrected for, too: whether it is
+    # may depend on its effect.
+    largest = tested.groupby("claim", sort=False)["p_for"].max()
+    return pd.DataFrame(
+        {
+            "p_for": [float(correct([*largest.drop(line.claim), line.p_for])[-1]) for line in tested.itertuples()],
+            "p_against": correct(tested["p_against"]),
+            "p_none": correct(tested["p_none"]),
+        },
+        index=tested.index,
+    )
+
+
+def _row(claim: dict[str, Any], lines: pd.DataFrame, corrected: dict[str, pd.DataFrame], here: pd.DataFrame) -> dict:
+    mine = lines[lines["claim"] == claim["id"]]
+    found = {
+        **claim, "claim": claim["id"], "verdict": NOT_TESTED, "by_bh": NOT_TESTED, "p": np.nan, "speaks": {},
+        "seeds": 0, "fidelity": "", "tests": [], "conditions": [], "reason": "; ".join(mine["reason"].unique()),
+    }  # fmt: skip
+    if found["reason"]:
+        return found
+    tests, conditions = (mine[mine["role"] == role] for role in (TEST, CONDITION))
+    sets = {name for told in mine["data_sets"] for name in json.loads(told)}
+    trained = [line.seeds for line in tests.itertuples() if line.seeds > 1 or line.one_seed]
+    found |= {
+        "seeds": int(min(trained, default=1)), "fidelity": joint_fidelity(here.loc[sorted(sets), "fidelity"].tolist()),
+        "conditions": list(conditions.itertuples()),
+    }  # fmt: skip
+    reasons = [line.closed for line in tests.itertuples() if line.closed]
+    reasons += [_unseen(line) for line in conditions.itertuples() if not is_seen(line)]
+    p = {name: each.loc[tests.index] for name, each in corrected.items()}
+    speaks = p["holm"].apply(_speaks, axis=1)
+    levels = [_left(corrected["holm"], lines, line) for line in tests.itertuples()]
+    found["tests"] = list(tests.assign(verdict=speaks, level=levels).itertuples())
+    if reasons:
+        return found | {"reason": "; ".join(dict.fromkeys(reasons))}
+    for column, name in (("verdict", "holm"), ("by_bh", "bh")):
+        found[column], rests = _decide(p[name], tests["one_seed"].any())
+        found["p"] = rests if name == "holm" else found["p"]
+    return found | {"speaks": speaks.value_counts().to_dict()}
+
+
+def _speaks(p: pd.Series) -> str:
+    several = {AGAINST: p["p_against"], HOLDS: p["p_for"], NO_EFFECT: p["p_none"]}
+    return next((verdict for verdict, value in several.items() if value < LEVEL), INCONCLUSIVE)
+
+
+def _decide(p: pd.DataFrame, one_seed: bool) -> tuple[str, float]:
+    speaks = set(p.apply(_speaks, axis=1))
+    if AGAINST in speaks:
+        verdict, rests = AGAINST, p["p_against"].min()
+    elif NO_EFFECT in speaks and HOLDS not in speaks:
+        verdict, rests = NO_EFFECT, p["p_none"].min()
+    else:
+        verdict = HOLDS if speaks == {HOLDS} else INCONCLUSIVE
+        rests = min(p["p_for"].max(), p["p_against"].min())
+    return (INDICATION if one_seed else verdict), float(rests)
+
+
+def is_seen(condition: Any) -> bool:
+    """Return whether a condition speaks for itself: without correction, as it decides no claim."""
+    return not condition.closed and condition.p_for < LEVEL
+
+
+def _unseen(condition: Any) -> str:
+    above = f" above {condition.margin:g}" if condition.margin else " above 0"
+    return f"presupposes {condition.label}{above}; " + (condition.closed or f"here {effect(condition)}")
+
+
+def _left(corrected: pd.DataFrame, lines: pd.DataFrame, line: Any) -> float:
+    # The level that Holm's correction leaves to one more claim beside the others.
+    largest = lines.loc[corrected.index].groupby("claim")["p_for"].max().drop(line.claim)
+    return LEVEL / (len(largest) + 1 - (holm([*largest, 1.0])[:-1] < LEVEL).sum())
+
+
+# --- one contrast, for tables and figures ------------------------------------------------------------
+
+
+def decisive(row: Any) -> Any:
+    """Return the contrast that a verdict hangs on: what speaks most against the claim, or least for it."""
+    key = {AGAINST: "p_against", NO_EFFECT: "p_none"}.get(row.verdict)
+    return min(row.tests, key=lambda line: getattr(line, key)) if key else max(row.tests, key=lambda line: line.p_for)
+
+
+def amount(line: Any, effect: float) -> str:
+    """Return an effect in the unit of a contrast: ``+2.10``, or ``x3.23`` of a ratio."""
+    if line.unit == "points":
+        return f"{effect:+.2f}"
+    ratio = math.exp(effect)
+    return f"x{ratio:.2f}" if 0.1 <= ratio < 1000 else f"x{ratio:.2g}"
+
+
+def effect(line: Any) -> str:
+    """Return a contrast's effect with its 95 % interval: ``+2.10 [+1.20, +3.00]``."""
+    return f"{amount(line, line.effect)} [{amount(line, line.low)}, {amount(line, line.high)}]"
+
+
+def printed(line: Any) -> float:
+    """Return the effect that the paper prints, on the scale of `effect`; NaN where it prints none."""
+    return math.log(line.paper) if line.unit == "ratio" and line.paper > 0 else line.paper
+
+
+def smallest(line: Any, level: float = LEVEL, power: float = POWER) -> float:
+    """Return the smallest true effect beyond the margin that a contrast would have seen; see `Comparison.smallest`."""
+    error = (line.high - line.low) / 2 / special.stdtrit(line.freedom, 0.975)
+    return Comparison(0.0, error, line.freedom, 0, 0).smallest(level, power)
+
+
+def times_as_much(row: Any) -> float:
+    """Return how many times as much data makes an inconclusive claim hold; infinity where none does.
+
+    That is if every effect is as large as the paper prints, or as here where it prints none; of what is to be alike, 0.
+    """
+    needed = [1.0]
+    for line in row.tests:
+        if not line.closed and line.verdict != HOLDS:
+            there = line.effect if math.isnan(printed(line)) else printed(line)
+            beyond = line.margin if line.alike else there - line.margin
+            # Both of two tests must pass for two to be alike.
+            least = smallest(line, line.level, 0.9 if line.alike else POWER)
+            needed.append(max(1, math.ceil((least / beyond) ** 2)) if beyond > 0 else math.inf)
+    return max(needed)

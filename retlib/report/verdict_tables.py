@@ -1,0 +1,153 @@
+"""Tables of claims: what a chapter's contrasts say before correction, and the verdicts of a paper, claim by claim."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import Any
+
+import pandas as pd
+from IPython.display import HTML
+
+from retlib.data.datasets.catalogue import called
+from retlib.report.claims import CONDITION
+from retlib.report.ledger import INCONCLUSIVE, NOT_TESTED, SIGNS, amount, decisive, effect, is_seen, times_as_much
+from retlib.report.papers import papers, papers_table
+from retlib.report.tables import as_page, p_text
+
+
+def contrasts(table: pd.DataFrame) -> HTML:
+    """Return a chapter's table `claims` for its page: every contrast with its effect, before correction."""
+    statements = papers_table("claims").set_index("id")["statement"]
+    rows = [
+        {"claim": f"{escape(statements[line.claim])}\n<code>{line.claim}</code>", **_contrast(line),
+         "p for, against": "" if line.reason else f"{p_text(line.p_for)}, {p_text(line.p_against)}",
+         "paper": "" if pd.isna(line.paper) else _paper(line)}
+        for line in table.itertuples()
+    ]  # fmt: skip
+    shown = pd.DataFrame(rows)
+    shown["claim"] = shown["claim"].mask(shown["claim"].duplicated(), "")
+    shown = shown.rename(columns={"effect": "effect [95 %]", "p for, against": "p for, against (before correction)"})
+    return as_page(shown, markup=["claim"])
+
+
+def _contrast(line: Any) -> dict[str, str]:
+    if line.reason:
+        return {"contrast": f"not tested: {line.reason}", "effect": ""}
+    on = " and ".join(map(called, json.loads(line.collections)[:3]))
+    role = "given: " if line.role == CONDITION else ""
+    shut = f"\nclosed: {line.closed}" if line.closed else ""
+    within = f"\nwithin {line.margin:g} of 0" if line.alike else f"\nabove {line.margin:+g}" if line.margin else ""
+    return {"contrast": f"{role}{line.label}\n{line.measure}, {on}{within}{shut}", "effect": effect(line)}
+
+
+def by_claim(verdicts: pd.DataFrame) -> HTML:
+    """Return a paper's claims, a row each with an anchor: verdict, claim, what decides it, the scale, and a fold."""
+    rows = [
+        {
+            "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
+            "claim": statement(row),
+            "what decides": _deciding(row),
+            "scale": _scale(row),
+            "chapter": link(f"{row.chapter}.html", row.chapter[:2]) if row.chapter else "",
+        }
+        for row in verdicts.itertuples()
+    ]
+    return as_page(pd.DataFrame(rows), verdicts["id"], markup=["claim", "what decides", "chapter"])
+
+
+def statement(row: Any) -> str:
+    """HTML: what a claim says, what was tested where that is another thing, and its id, to be copied."""
+    note = row.as_tested or row.remark
+    tested = f"\n<em>{'as tested: ' * bool(row.as_tested)}{escape(note)}</em>" if note else ""
+    return f"{escape(row.statement)}{tested}\n<code>{row.id}</code>"
+
+
+def _deciding(row: Any) -> str:
+    if row.verdict == NOT_TESTED:
+        first = escape(row.reason)
+    else:
+        line, count = decisive(row), len(row.tests)
+        first = f"{escape(line.label)}: <b>{effect(line)}</b>"
+        first += f", the paper's {_paper(line)}" * (not pd.isna(line.paper))
+        first += f"; p {p_text(row.p)} (Holm)"
+        speaks = " ".join(f"{SIGNS[verdict]} {number}" for verdict, number in row.speaks.items())
+        first += f"; {speaks} of {count} contrasts" * (count > 1)
+        first += f"; by Benjamini-Hochberg {row.by_bh}" * (row.by_bh != row.verdict)
+        first += _needed(row)
+    lines = [*row.conditions, *row.tests]
+    if not lines:
+        return first
+    told = [f"{escape(line_text(line))}" for line in lines]
+    return f"{first}<details><summary>all contrasts</summary>" + "\n".join(told) + "</details>"
+
+
+def _paper(line: Any) -> str:
+    return f"{line.paper:+.4g}" if line.unit == "points" else f"x{line.paper:.3g}"
+
+
+def _needed(row: Any) -> str:
+    times = times_as_much(row) if row.verdict == INCONCLUSIVE else 0
+    return f"; about {times:.0f} times as much data would decide" if 1 < times <= 100 else ""
+
+
+def line_text(line: Any) -> str:
+    """Return a contrast in one line: role, label, measure, collections, effect, the paper's, and what shut it."""
+    on = " and ".join(map(called, json.loads(line.collections)[:3]))
+    given = ("given: " if is_seen(line) else "given, not seen: ") if line.role == CONDITION else ""
+    paper = "" if pd.isna(line.paper) else f", the paper's {_paper(line)}"
+    margin = f" (above {amount(line, line.margin)})" if line.margin and not line.alike else ""
+    margin = f" (within {line.margin:g} of 0)" if line.alike else margin
+    shut = f"; closed: {line.closed}" if line.closed else ""
+    return f"{given}{line.label}, {line.measure} on {on}: {effect(line)}{margin}{paper}{shut}"
+
+
+def _scale(row: Any) -> str:
+    lines = row.tests
+    if not lines:
+        return ""
+    encoders = dict.fromkeys(part for line in lines for part in line.encoder.split("; ") if part)
+    among = [line.candidates for line in lines if not pd.isna(line.candidates)]
+    counted = [f"{line.questions:,.0f} {line.rows}" for line in lines if line.rows]
+    parts = [", ".join(encoders), f"{min(among):,.0f} candidates" if among else "", counted[0] if counted else "",
+             f"{row.seeds} seed{'s' * (row.seeds != 1)}", row.fidelity]  # fmt: skip
+    return "\n".join(filter(None, parts))
+
+
+def link(address: str, text: str) -> str:
+    """HTML of a link, for the columns of `as_page` that are markup."""
+    return f'<a href="{escape(address)}">{escape(text)}</a>'
+
+
+def counts(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return how many claims have each verdict, by paper."""
+    names = {key: paper.label for key, paper in papers().items()}
+    table = pd.crosstab(ledger["paper"].map(names), ledger["verdict"]).reindex(list(names.values())).dropna(how="all")
+    table = table.reindex(columns=[each for each in SIGNS if each in table]).astype(int)
+    table["claims"] = table.sum(axis=1)
+    table.loc["all"] = table.sum()
+    return (
+        table.rename(columns=lambda name: f"{SIGNS.get(name, '')} {name}".strip())
+        .rename_axis(None, axis=1)
+        .reset_index()
+    )
+
+
+def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return a ledger for printing: a line for each contrast, or one with the reason of what is not tested."""
+    lines = verdicts.assign(evidence=[
+        [row.reason] * bool(row.reason) + [line_text(line) for line in (*row.tests, *row.conditions)]
+        for row in verdicts.itertuples()
+    ])  # fmt: skip
+    return lines[["claim", "verdict", "by_bh", "p", "seeds", "fidelity", "evidence"]].explode("evidence")
+
+
+def as_text(row: Any) -> str:
+    """Return one row of a ledger for a terminal: claim and verdict, then a line for each contrast."""
+    note = [f"  as tested: {row.as_tested}"] if row.as_tested else []
+    rests = [] if pd.isna(row.p) else [f"p = {row.p:.2g} after Holm's correction; by Benjamini-Hochberg {row.by_bh}"]
+    scale = [_scale(row).replace("\n", ", ")] if row.tests else []
+    lines = (
+        [row.reason] * bool(row.reason) + rests + scale + [line_text(each) for each in (*row.tests, *row.conditions)]
+    )
+    return "\n".join([row.statement, *note, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {each}" for each in lines)])
