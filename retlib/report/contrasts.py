@@ -207,7 +207,7 @@ def estimate(contrast: Contrast, load: Load, stand: Stand) -> Sides:
         for on_one in on
     ]
     if not contrast.terms[0].kind.rows:
-        return _ratio([(weight, values) for _, weight, _, values, _ in parts])
+        return _ratio([(weight, values) for _, weight, _, values, _ in parts], contrast.constant)
     samples: list[list] = []  # parts that share questions
     for part in parts:
         sample = next((each for each in samples if len(each[0][3].index.intersection(part[3].index))), None)
@@ -271,10 +271,10 @@ def _closed(contrast: Contrast, found: Comparison, values: Sequence[pd.DataFrame
     return "no comparison: all differences are 0" if same else ""
 
 
-def _ratio(parts: Sequence[tuple[float, pd.DataFrame]]) -> Sides:
+def _ratio(parts: Sequence[tuple[float, pd.DataFrame]], constant: float) -> Sides:
     shared = reduce(pd.Index.intersection, (values.columns for _, values in parts))
     require(len(shared) > 1, "a comparison of steps or times needs at least two seeds", DataError)
-    total = sum(weight * values[shared].iloc[0] for weight, values in parts)
+    total = constant + sum(weight * values[shared].iloc[0] for weight, values in parts)
     count = len(total)
     require(total.nunique() > 1, f"all {count} seeds have one value: there is no error to compare it with", DataError)
     found = Comparison(float(total.mean()), total.std(ddof=1) / count**0.5, count - 1, 0, count)
