@@ -7,8 +7,8 @@ there is. Where there is none, the notebook is first run on the recorded results
 either, the page shows the notebook as it is. Pages that are made of a template have no
 notebook of their own: to Sphinx their source is the template.
 
-Above each chapter it puts what was found in short (`retlib.report.in_short`), of the rows that the copy was made
-of: claims rest on rows of several chapters, which are complete only when all have run.
+It shows the code that declares systems and claims, and hides the rest. Below the answer of a chapter, which is of the
+published run, it says of which run the page is, if of another; at the foot it folds how to run or change the chapter.
 
 It also serves MathJax from the book itself, so that formulas show without a network.
 """
@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import re
-from functools import cache, partial
 from importlib.metadata import files
 from pathlib import Path
 
@@ -31,8 +30,8 @@ from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 
 from retlib.core import runtime
-from retlib.evaluation import results
-from retlib.report import claims, in_short
+from retlib.data.datasets.catalogue import called
+from retlib.report.answers import PUBLISHED
 from retlib.workflow import imports, notebooks
 from retlib.workflow.execute import NotebookError, execute, fill
 
@@ -40,8 +39,8 @@ FOLDER = "notebooks/"
 NOTE = re.compile(r'<p class="note"><strong>(.*?)</strong></p>')
 WIDGET = "application/vnd.jupyter.widget-view+json"
 REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
-# Cells that are folded, and what they hold; those with the defaults too, where papermill has set others.
-FOLDED = {"parameters": "the parameters", "injected-parameters": "the parameters of this run"}
+# Cells whose code a page shows; those with the parameters, and those with how to change it, go to its foot.
+SHOWN, PARAMETERS, CHANGE = {"systems", "claims"}, ("parameters", "injected-parameters"), "change"
 log = logging.getLogger(__name__)
 
 
@@ -81,21 +80,11 @@ def know_templates(app: Sphinx) -> None:
 def find_copies(app: Sphinx) -> None:
     """Choose, and where needed make, the executed copy of each notebook."""
     root = Path(app.srcdir)
-    app.executed_copies, app.boxes = {}, {}
-    ledger = cache(claims.ledger)
+    app.executed_copies = {}
     for name in notebooks.pages(root):
         copy = _latest(root, name) or _from_reference(root, name)
         if copy:
             app.executed_copies[FOLDER + name] = copy
-            executed = json.loads(copy.read_text(encoding="utf-8"))
-            given = executed["metadata"].get("papermill", {}).get("parameters", {})
-            origin = REFERENCE if given.get("source") == REFERENCE else None
-            app.boxes[FOLDER + name] = in_short.box(
-                partial(ledger, given.get("profile"), origin),
-                partial(results.load, profile=given.get("profile"), source=origin),
-                name,
-                _notes(executed),
-            )
         else:
             log.info("[executed] %s has neither an executed copy nor recorded results", name)
 
@@ -140,7 +129,7 @@ def _digest(files: list[Path], text: str = "") -> str:
 def find_changed(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
     """The pages whose executed copy is another one than at the last build."""
     before = getattr(env, "executed_digests", {})
-    env.executed_digests = {page: _digest([copy], app.boxes[page]) for page, copy in app.executed_copies.items()}
+    env.executed_digests = {page: _digest([copy]) for page, copy in app.executed_copies.items()}
     pages = before.keys() | env.executed_digests.keys()
     return [page for page in pages if before.get(page) != env.executed_digests.get(page) and page in env.found_docs]
 
@@ -154,34 +143,53 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
             content[0] = json.dumps(template)
         return
     executed = json.loads(app.executed_copies[page].read_text(encoding="utf-8"))
-    metadata = [cell["metadata"] for cell in executed["cells"]]
-    # A page that shows no parameters does not show those of its run either.
-    if any({"parameters", "remove-cell"} <= set(given.get("tags", [])) for given in metadata):
-        executed["cells"] = [
-            cell for cell in executed["cells"] if "injected-parameters" not in cell["metadata"].get("tags", [])
-        ]
-    injected = any("injected-parameters" in given.get("tags", []) for given in metadata)
-    for given in metadata:
-        for tag, what in FOLDED.items():
-            if tag in given.get("tags", []) and "remove-cell" not in given["tags"]:
-                shown = "the defaults" if injected and tag == "parameters" else what
-                given["tags"].append("hide-input")
-                given["mystnb"] = {"code_prompt_show": f"Show {shown}", "code_prompt_hide": f"Hide {shown}"}
     _drop_widgets(executed)
-    # Pages name chapters by the numbers of their files.
-    if number := re.match(r"[1-9]\d(?=_)", Path(page).name):
-        title = executed["cells"][0]
-        title["source"] = "".join(title["source"]).replace("# ", f"# {number[0]} · ", 1)
-    notes = "\n\n".join(_notes(executed))
-    if notes or app.boxes[page]:
-        top = app.boxes[page] + f"\n\n:::{{warning}}\n{notes}\n:::\n" * bool(notes)
-        cell = {"cell_type": "markdown", "id": "in-short", "metadata": {}, "source": top}
-        executed["cells"].insert(1, cell)
+    cells, foot = [], []
+    for cell in executed["cells"]:
+        tags = cell["metadata"].setdefault("tags", [])
+        if {CHANGE, *PARAMETERS} & {*tags}:
+            foot.append(cell)
+            continue
+        if cell["cell_type"] == "code" and not SHOWN & {*tags}:
+            tags.append("remove-input")
+        cells.append(cell)
+    answers = [place for place, cell in enumerate(cells) if "answer" in cell["metadata"]["tags"]]
+    if told := _whose_run(executed, bool(answers)):
+        cells.insert([0, *answers][-1] + 1, _markdown("whose-run", told))
+    hidden = any("remove-cell" in cell["metadata"]["tags"] for cell in foot)
+    executed["cells"] = cells if hidden or not foot else [*cells, _markdown("foot", _fold(foot))]
     content[0] = json.dumps(executed)
 
 
+def _markdown(name: str, text: str) -> dict:
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
+
+
+def _whose_run(executed: dict, answered: bool) -> str:
+    """One line on a page of another run than the published one, with what the page warns of; "" of that one."""
+    given = executed["metadata"].get("papermill", {}).get("parameters", {})
+    told = _notes(executed)
+    if given.get("profile", PUBLISHED) != PUBLISHED:
+        data = given.get("collections") or [given[name] for name in ("collection", "articles") if name in given]
+        on = " on " + " and ".join(map(called, data)) if data and all(isinstance(name, str) for name in data) else ""
+        seeds = len(given.get("seeds", [0]))
+        said = f"This page shows a run at profile `{given['profile']}`{on}, with {seeds} seed{'s' * (seeds > 1)}"
+        told.insert(0, said + ("; the answer above is of the published run." if answered else "."))
+    return ":::{note}\n" + "\n\n".join(told) + "\n:::" if told else ""
+
+
+def _fold(foot: list[dict]) -> str:
+    """What the cells at the foot hold, in one fold."""
+    order = sorted(foot, key=lambda cell: CHANGE not in cell["metadata"]["tags"])
+    texts = {cell["id"]: "".join(cell["source"]) for cell in order}
+    code = [
+        f"```python\n{texts[cell['id']]}\n```" if cell["cell_type"] == "code" else texts[cell["id"]] for cell in order
+    ]
+    return "::::{dropdown} Run or change this chapter\n" + "\n\n".join(code) + "\n::::"
+
+
 def _notes(executed: dict) -> list[str]:
-    """What `retlib.core.runtime.note` said, which the page repeats below its answer."""
+    """What `retlib.core.runtime.note` said."""
     outputs = (each for cell in executed["cells"] for each in cell.get("outputs", []))
     html = "".join("".join(each.get("data", {}).get("text/html", "")) for each in outputs)
     return list(dict.fromkeys(NOTE.findall(html)))

@@ -139,9 +139,13 @@ class Comparison:
         """One-sided p-value of the hypothesis that the effect is at most `null`."""
         return float(special.stdtr(self.freedom, -self._t(null)))
 
+    def p_less(self, null: float = 0.0) -> float:
+        """One-sided p-value of the hypothesis that the effect is at least `null`, in its own tail."""
+        return float(special.stdtr(self.freedom, self._t(null)))
+
     def p_equivalent(self, margin: float) -> float:
         """p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
-        return max(self.p_greater(-margin), 1 - self.p_greater(margin))
+        return max(self.p_greater(-margin), self.p_less(margin))
 
     def smallest(self, level: float = 0.05, power: float = 0.8) -> float:
         """The smallest true effect that a one-sided test at this level would have seen with this power.

@@ -26,7 +26,7 @@ from retlib.report.papers import papers_table, places
 COLUMNS = [
     "claim", "role", "label", "terms", "measure", "data_sets", "collections", "unit", "rows", "margin", "alike",
     "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "seeds", "questions", "one_seed", "closed",
-    "no_curve", "paper", "encoder", "candidates", "reason",
+    "blind", "paper", "encoder", "candidates", "reason",
 ]  # fmt: skip
 TEST, CONDITION = "test", "condition"
 
@@ -114,8 +114,20 @@ class Claims:
         missing = self._known.index.difference([line["claim"] for line in self._lines])
         require(missing.empty, f"claims.csv says that {self.chapter} tests {', '.join(missing)}", DataError)
         table = pd.DataFrame(self._lines).reindex(columns=COLUMNS)
-        texts = ["label", "terms", "measure", "data_sets", "collections", "unit", "rows", "closed", "encoder", "reason"]
-        flags = ["alike", "one_seed", "no_curve"]
+        texts = [
+            "label",
+            "terms",
+            "measure",
+            "data_sets",
+            "collections",
+            "unit",
+            "rows",
+            "closed",
+            "blind",
+            "encoder",
+            "reason",
+        ]
+        flags = ["alike", "one_seed"]
         table[texts] = table[texts].fillna("")
         table[flags] = table[flags].eq(True)
         numbers = ["margin", "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "paper", "candidates"]
@@ -168,13 +180,13 @@ class Claims:
         candidates = min(_candidates(*place, first.measure) for place in used)
         floor = floor if contrast.floor is None else contrast.floor
         closed = sides.closed or gate.too_deep(first.measure, candidates)
-        no_curve = False
+        blind = ""
         if (first.kind.gate if floor is None else floor) and not closed:
             effect = abs(sides.found.effect) if first.kind.rows else 0.0
             large = np.inf if role == CONDITION else max(effect, abs(margin or 0.0), gate.NOISE)
             ends = [(system, on, gate.ending(rows, system, on)) for rows, system, on in used]
             closed = next(filter(None, (gate.unfit(*place, end, large) for *place, end in ends if end)), "")
-            no_curve = any(end is None and _has_steps(*place) for place, (*_, end) in zip(used, ends, strict=True))
+            blind = next(filter(None, (_blind(*place, end) for place, (*_, end) in zip(used, ends, strict=True))), "")
         encoders = (encoder(rows.settings().get(system, {})) for rows, system, _ in used)
         return {
             "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms),
@@ -185,7 +197,7 @@ class Claims:
             "alike": within is not None, "effect": sides.found.effect, "low": low, "high": high,
             "freedom": sides.found.freedom, "p_for": found.p_for, "p_against": found.p_against, "p_none": found.p_none,
             "seeds": sides.found.seeds, "questions": sides.found.queries, "one_seed": sides.one_seed, "closed": closed,
-            "no_curve": no_curve, "paper": contrast.paper,
+            "blind": blind, "paper": contrast.paper,
             "candidates": candidates if np.isfinite(candidates) else None,
             "encoder": "; ".join(dict.fromkeys(filter(None, encoders))), "reason": "",
         }  # fmt: skip
@@ -209,8 +221,14 @@ def _label(contrast: Contrast) -> str:
     return said.removeprefix("+ ")
 
 
-def _has_steps(rows: Results, system: str, collection: str) -> bool:
-    return bool(rows.lines(system, collection).reindex(columns=["steps"])["steps"].notna().any())
+def _blind(rows: Results, system: str, collection: str, end: gate.Ending | None) -> str:
+    # What the gate cannot see of a system.
+    if end is None:
+        trained = rows.lines(system, collection).reindex(columns=["steps"])["steps"].notna().any()
+        return f"{system} has no learning curve" if trained else ""
+    stages = rows.settings().get(system, {}).get("stages", [{}])
+    decayed = f"the rate of {system} has decayed to zero; a run with half again as many steps would tell"
+    return decayed if stages and stages[-1].get("decay") else ""
 
 
 def _candidates(rows: Results, system: str, collection: str, measure: str) -> float:

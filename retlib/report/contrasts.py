@@ -173,12 +173,12 @@ def test(contrast: Contrast, load: Load, stand: Stand, margin: float | None = No
     """
     sides = estimate(contrast, load, stand)
     found, least = sides.found, margin or 0.0
-    p_for, p_against = found.p_greater(least), 1 - found.p_greater(least)
+    p_for, p_against = found.p_greater(least), found.p_less(least)
     if alike:  # against: it lies beyond the margin on one of two sides
         p_for = found.p_equivalent(least)
-        p_against = min(1.0, 2 * min(found.p_greater(least), 1 - found.p_greater(-least)))
+        p_against = min(1.0, 2 * min(found.p_greater(least), found.p_less(-least)))
     if contrast.steps:  # the line and the steps speak against a rise: each is paid for
-        falls = [1 - estimate(step, load, stand).found.p_greater() for step in contrast.steps]
+        falls = [estimate(step, load, stand).found.p_less() for step in contrast.steps]
         p_against = min(1.0, 2 * min(len(falls) * min(falls), p_against))
     return Tested(sides, p_for, p_against, _p_none(contrast, found, margin))
 

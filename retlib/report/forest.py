@@ -16,22 +16,27 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from retlib.report.figures import styled
 from retlib.report.ledger import (
     AGAINST,
+    CONTRADICTED,
     HOLDS,
     INCONCLUSIVE,
     INDICATION,
     NO_EFFECT,
+    NOT_REPRODUCED,
     NOT_TESTED,
     SIGNS,
     decisive,
     printed,
-)  # fmt: skip
+)
 from retlib.report.papers import STAND_IN, papers
 
 COLOURS = {
-    HOLDS: "#009E73", AGAINST: "#D55E00", NO_EFFECT: "#0072B2", INCONCLUSIVE: "#B07800", INDICATION: "#56B4E9",
-    NOT_TESTED: "#777777",
+    HOLDS: "#009E73", CONTRADICTED: "#C03000", NOT_REPRODUCED: "#D55E00", AGAINST: "#D55E00", NO_EFFECT: "#0072B2",
+    INCONCLUSIVE: "#B07800", INDICATION: "#56B4E9", NOT_TESTED: "#777777",
 }  # fmt: skip
-MARKERS = {HOLDS: "o", AGAINST: "X", NO_EFFECT: "s", INCONCLUSIVE: "v", INDICATION: "P", NOT_TESTED: "."}
+MARKERS = {
+    HOLDS: "o", CONTRADICTED: "X", NOT_REPRODUCED: "^", AGAINST: "^", NO_EFFECT: "s", INCONCLUSIVE: "v",
+    INDICATION: "P", NOT_TESTED: ".",
+}  # fmt: skip
 LETTERS = 66  # of a line of a claim above its bar
 ABREAST = 15  # tiles in a row, as many as a phone shows at once
 

@@ -2,10 +2,11 @@
 
 Each contrast has one-sided p-values for its claim and against it, and one for no effect of as much as a point. A claim
 *holds* if every contrast speaks for it (the largest p-value is under 0.05 after Holm's correction over the claims of
-the paper); the test goes *against* it if one contrast does (corrected over all contrasts of the paper); it shows *no
-effect* if one contrast shows none (corrected likewise) and none speaks for it; else it is *inconclusive*. Where a
-trained system has one seed there is an *indication*. A claim is *not tested* where its chapter says why, where the gate
-shut a contrast, and where a condition is not seen. This module knows no claim by name.
+the paper). The test goes *against* it if one contrast does, corrected over all contrasts of the paper; a recorded note
+makes that *contradicted* or *not reproduced*. It shows *no effect* if one contrast shows none, corrected likewise, and
+none speaks for it; else it is *inconclusive*. Where a trained system has one seed there is an *indication*. A claim is
+*not tested* where its chapter says why, where the gate shut a contrast, and where a condition is not seen.
+This module knows no claim by name.
 """
 
 from __future__ import annotations
@@ -28,11 +29,18 @@ from retlib.report.claims import COLUMNS, CONDITION, TEST
 from retlib.report.contrasts import LEVEL
 from retlib.report.papers import joint_fidelity, papers, papers_table, places
 
-HOLDS, AGAINST, NO_EFFECT = "holds", "contradicted", "no effect"
+HOLDS, AGAINST, NO_EFFECT = "holds", "against, here", "no effect"
+CONTRADICTED, NOT_REPRODUCED = "contradicted", "not reproduced"
 INCONCLUSIVE, INDICATION, NOT_TESTED = "inconclusive", "indication", "not tested"
 # A sign for each verdict, so that it reads without colour.
-SIGNS = {HOLDS: "✓", AGAINST: "✗", NO_EFFECT: "≈", INCONCLUSIVE: "~", INDICATION: "○", NOT_TESTED: "·"}
-DECIDED = (HOLDS, AGAINST, NO_EFFECT)
+SIGNS = {
+    HOLDS: "✓", CONTRADICTED: "✗", NOT_REPRODUCED: "⊘", AGAINST: "↓", NO_EFFECT: "≈", INCONCLUSIVE: "~",
+    INDICATION: "○", NOT_TESTED: "·",
+}  # fmt: skip
+DECIDED = (HOLDS, CONTRADICTED, NOT_REPRODUCED, AGAINST, NO_EFFECT)
+# What a test against a claim is evidence of, by the kind that ``evidence.csv`` records for claim and profile: the
+# paper's own material, or our scale, our stand-in for its data, a choice of ours.
+KINDS = {"paper": CONTRADICTED, "scale": NOT_REPRODUCED, "stand-in": NOT_REPRODUCED, "choice": NOT_REPRODUCED}
 POWER = 0.8
 
 
@@ -46,7 +54,8 @@ def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
 def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
     """Return the verdict on every claim of a paper, a row each, in the order of claims.csv.
 
-    Beside the columns of claims.csv there are `verdict`; `p`, on which it rests, corrected by Holm over the paper;
+    Beside the columns of claims.csv there are `test`, the verdict of the test alone; `verdict`, with what it is
+    evidence of, and the `note` on that; `p`, on which it rests, corrected by Holm over the paper;
     `by_bh`, the verdict after Benjamini and Hochberg's correction; `speaks`, how many contrasts speak for the claim,
     against it, for no effect or are open; `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`,
     lists of lines of the chapters' tables, those of tests with `verdict`; `reason`, why it is not tested.
@@ -55,8 +64,14 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     lines = _lines(known, profile, source)
     tested = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
     corrected = {name: _corrected(tested, of) for name, of in (("holm", holm), ("bh", _bh))}
-    found = [_row(claim, lines, corrected, places(paper, profile)) for claim in known.to_dict("records")]
-    return pd.DataFrame(found)
+    found = pd.DataFrame([_row(claim, lines, corrected, places(paper, profile)) for claim in known.to_dict("records")])
+    notes = papers_table("evidence").query("profile == @profile").set_index("claim")
+    found.insert(0, "test", found["verdict"])
+    found["note"] = found["id"].map(notes["note"]).where(found["test"] == AGAINST).fillna("")
+    kinds = found["id"].map(notes["kind"].map(KINDS))
+    for column in ("verdict", "by_bh"):
+        found[column] = kinds.where((found[column] == AGAINST) & kinds.notna(), found[column])
+    return found
 
 
 def _lines(known: pd.DataFrame, profile: str, source: str | None) -> pd.DataFrame:
@@ -156,7 +171,7 @@ def _left(corrected: pd.DataFrame, lines: pd.DataFrame, line: Any) -> float:
 
 def decisive(row: Any) -> Any:
     """Return the contrast that a verdict hangs on: what speaks most against the claim, or least for it."""
-    key = {AGAINST: "p_against", NO_EFFECT: "p_none"}.get(row.verdict)
+    key = {AGAINST: "p_against", NO_EFFECT: "p_none"}.get(row.test)
     return min(row.tests, key=lambda line: getattr(line, key)) if key else max(row.tests, key=lambda line: line.p_for)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from IPython.display import HTML
 
 from retlib.data.datasets.catalogue import called
+from retlib.evaluation import results
 from retlib.report.claims import CONDITION
 from retlib.report.ledger import INCONCLUSIVE, NOT_TESTED, SIGNS, amount, decisive, effect, is_seen, times_as_much
 from retlib.report.papers import papers, papers_table
@@ -58,28 +59,27 @@ def by_claim(verdicts: pd.DataFrame) -> HTML:
 
 def statement(row: Any) -> str:
     """HTML: what a claim says, what was tested where that is another thing, and its id, to be copied."""
-    note = row.as_tested or row.remark
-    tested = f"\n<em>{'as tested: ' * bool(row.as_tested)}{escape(note)}</em>" if note else ""
-    return f"{escape(row.statement)}{tested}\n<code>{row.id}</code>"
+    notes = [f"as tested: {row.as_tested}" if row.as_tested else row.remark, row.note and f"{row.verdict}: {row.note}"]
+    told = "".join(f"\n<em>{escape(note)}</em>" for note in notes if note)
+    return f"{escape(row.statement)}{told}\n<code>{row.id}</code>"
 
 
 def _deciding(row: Any) -> str:
+    told = [escape(line_text(line)) for line in (*row.conditions, *row.tests)]
+    fold = "<details><summary>all contrasts</summary>" + "\n".join(told) + "</details>"
+    return _first(row) + (fold if told else "")
+
+
+def _first(row: Any) -> str:
     if row.verdict == NOT_TESTED:
-        first = escape(row.reason)
-    else:
-        line, count = decisive(row), len(row.tests)
-        first = f"{escape(line.label)}: <b>{effect(line)}</b>"
-        first += f", the paper's {_paper(line)}" * (not pd.isna(line.paper))
-        first += f"; p {p_text(row.p)} (Holm)"
-        speaks = " ".join(f"{SIGNS[verdict]} {number}" for verdict, number in row.speaks.items())
-        first += f"; {speaks} of {count} contrasts" * (count > 1)
-        first += f"; by Benjamini-Hochberg {row.by_bh}" * (row.by_bh != row.verdict)
-        first += _needed(row)
-    lines = [*row.conditions, *row.tests]
-    if not lines:
-        return first
-    told = [f"{escape(line_text(line))}" for line in lines]
-    return f"{first}<details><summary>all contrasts</summary>" + "\n".join(told) + "</details>"
+        return escape(row.reason)
+    line, count = decisive(row), len(row.tests)
+    first = f"{escape(line.label)}: <b>{effect(line)}</b>"
+    first += "" if pd.isna(line.paper) else f", the paper's {_paper(line)}"
+    first += f"; p {p_text(row.p)} (Holm)"
+    speaks = " ".join(f"{SIGNS[verdict]} {number}" for verdict, number in row.speaks.items())
+    first += f"; {speaks} of {count} contrasts" if count > 1 else ""
+    return first + (f"; by Benjamini-Hochberg {row.by_bh}" if row.by_bh != row.verdict else "") + _needed(row)
 
 
 def _paper(line: Any) -> str:
@@ -117,6 +117,37 @@ def _scale(row: Any) -> str:
 def link(address: str, text: str) -> str:
     """HTML of a link, for the columns of `as_page` that are markup."""
     return f'<a href="{escape(address)}">{escape(text)}</a>'
+
+
+def every_claim(ledger: pd.DataFrame) -> HTML:
+    """Return all claims with a choice of verdict, part and data above them (the book's tables.js)."""
+    parts = {key: paper.part for key, paper in papers().items()}
+    rows = [
+        {
+            "verdict": f"{SIGNS[row.verdict]} {row.verdict}",
+            "part": link(f"{papers()[row.paper].pages['verdicts']}.html#{row.id}", parts[row.paper]),
+            "claim": statement(row),
+            "what decides, or why it is not tested": _first(row),
+        }
+        for row in ledger.itertuples()
+    ]
+    page = as_page(pd.DataFrame(rows), markup=["part", "claim", "what decides, or why it is not tested"])
+    return HTML(f'<div data-filters="verdict,part">{page.data}</div>')
+
+
+def provenance(profile: str, source: str | None) -> pd.DataFrame:
+    """Return when, where, from which revision and with which packages the rows of each chapter were recorded."""
+    columns = ["recorded", "device", "cores", "python", "platform", "revision", "packages"]
+    chapters = results.rows(profile, source).groupby("experiment", sort=False)
+    found = chapters[columns].agg(lambda values: ", ".join(sorted({str(each)[:200] for each in values.dropna()})))
+    found["recorded"] = found["recorded"].str.replace(r"T[\d:]+Z", "", regex=True).map(_days)
+    found.insert(0, "seeds", chapters["seed"].nunique())
+    return found.reset_index()
+
+
+def _days(text: str) -> str:
+    days = sorted(set(text.split(", ")))
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
 def counts(ledger: pd.DataFrame) -> pd.DataFrame:
