@@ -1,0 +1,239 @@
+"""Contrasts of training curves whose truth is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from retlib.core.errors import DataError
+from retlib.evaluation.results import Results
+from retlib.report import contrasts, curves
+from retlib.report.contrasts import Contrast, Term, line
+
+EVERY = 20
+
+
+def recorded(first=0, by=1, **systems):
+    """Results with a curve (steps x seeds, in points of a hundred) for each system, of which A refreshes lists."""
+    lines = [
+        (system, seed, first + by * step, "RR@10", value / 100)
+        for system, values in systems.items()
+        for step, row in enumerate(values)
+        for seed, value in enumerate(row)
+    ]
+    tables = {
+        "curves": pd.DataFrame(lines, columns=["system", "seed", "step", "measure", "value"]),
+        "intervals": pd.DataFrame({"system": ["A"], "interval": [EVERY]}),
+    }
+    return Results(tables=tables)
+
+
+def wide(values, seeds=3, noise=0.0, seed=0):
+    """The same curve for each seed, and noise of its own."""
+    values = np.asarray(values, dtype=float)
+    return values[:, None] + noise * np.random.default_rng(seed).normal(size=(len(values), seeds))
+
+
+def of(system, kind, measure="RR@10"):
+    return Contrast((Term(1.0, "x", system, ("D",), measure, kind),))
+
+
+def judge(contrast, made, **options):
+    return contrasts.test(contrast, {"x": made}.get, str.lower, **options)
+
+
+def rise(made):
+    return judge(line([of("A", each) for each in curves.WINDOW]), made)
+
+
+def sawtooth(made):
+    """The fall within cycles, and the jump from the end of one to the start of the next."""
+    early, late, after = (of("A", kind) for kind in (curves.EARLY, curves.LATE, curves.AFTER_REFRESH))
+    return judge(early - late, made), judge(after - late, made)
+
+
+def swing(a, b, noise=1.0, seed=0):
+    made = recorded(A=wide(a, noise=noise, seed=seed), B=wide(b, noise=noise, seed=seed + 1))
+    return judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made)
+
+
+def test_a_curve_is_in_points_over_the_steps_that_all_seeds_have():
+    made = recorded(A=[[1, 2], [3, 4], [5, 6]], B=[[9, 9]] * 3)
+    made.tables["curves"] = made.tables["curves"].drop(index=1)  # step 0 of seed 1
+    found = curves.curve(made, "A", "d", "RR@10")
+    assert found.index.tolist() == [1, 2] and found.columns.tolist() == [0, 1]
+    assert found.to_numpy() == pytest.approx(np.array([[3, 4], [5, 6]]))
+    assert curves.interval(made, "A") == EVERY
+
+
+@pytest.mark.parametrize("made", [recorded(A=[[1], [2]]), Results()])
+def test_a_curve_or_an_interval_that_is_not_recorded_is_refused(made):
+    for ask in (lambda: curves.curve(made, "A", "d", "R@200"), lambda: curves.interval(made, "B")):
+        with pytest.raises(DataError):
+            ask()
+
+
+def test_the_end_is_the_last_fifth_paired_by_step():
+    made = recorded(A=[[0, 0]] * 8 + [[12, 14], [16, 22]], B=[[99, 99]] * 8 + [[10, 10], [10, 10]])
+    found = judge(of("A", curves.AT_END) - of("B", curves.AT_END), made)
+    # Differences 2, 4 and 6, 12: by step 3 and 9, by seed 4 and 8; each variance of the mean over two.
+    parts = [18 / 2, 8 / 2]
+    freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
+    assert found.sides.means == pytest.approx([16, 10]) and found.sides.found.effect == pytest.approx(6)
+    assert found.p_for == pytest.approx(stats.t.sf(6 / sum(parts) ** 0.5, freedom))
+    assert (found.sides.found.seeds, found.sides.found.queries, found.sides.one_seed) == (2, 2, False)
+    every = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made).sides.found
+    assert every.effect == pytest.approx(0.2 * 6 + 0.8 * -99) and every.queries == 10
+
+
+def test_steps_of_one_training_count_by_blocks():
+    # Differences that stay the same within a block, as slowly drifting weights make them.
+    drift = np.repeat(np.random.default_rng(0).normal(size=curves.BLOCKS), 20)
+    made = recorded(A=wide(50 + drift, seeds=1), B=wide(np.full(len(drift), 50.0), seeds=1))
+    found = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made)
+    assert found.p_for == pytest.approx(stats.ttest_1samp(drift[::20], 0, alternative="greater").pvalue)
+    assert found.sides.one_seed and (curves.BLOCKS, found.sides.found.freedom) == (10, 9)
+
+
+def test_curves_are_compared_where_both_have_values():
+    made, sparse = recorded(B=wide([3] * 20)), recorded(A=wide([5] * 10), by=2)
+    made.tables["curves"] = pd.concat([made.tables["curves"], sparse.tables["curves"]])
+    whole = of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT)
+    assert judge(whole, made).sides.found.queries == 10
+    with pytest.raises(DataError):
+        judge(whole, recorded(A=wide([5] * 10), B=wide([5])))
+
+
+@pytest.mark.parametrize(
+    ("shape", "holds", "against"),
+    [
+        (lambda x: 40 + 10 * x, 1, 0),
+        (lambda x: 40 + 10 * (1 - np.exp(-9 * x)), 1, 0),  # fast, then level
+        (lambda x: 40 + 10 * x - 12 * ((x > 0.5) & (x < 0.6)), 1, 1),  # one window falls out
+        (lambda x: 40 - 10 * x, 0, 1),
+        (lambda x: 40 + 0 * x, 0, 0),
+    ],
+)
+def test_a_rise_is_a_trend_in_which_no_window_falls(shape, holds, against):
+    found = rise(recorded(A=wide(shape(np.linspace(0, 1, 400)), noise=1.0)))
+    assert (found.p_for < 0.05) == holds and (found.p_against < 0.05) == against
+
+
+def test_a_rise_is_measured_from_window_to_window():
+    found = rise(recorded(A=wide(np.arange(200.0), noise=1e-6))).sides
+    assert found.found.effect == pytest.approx(20, abs=1e-4) and found.means[0] == pytest.approx(9.5, abs=1e-4)
+    assert rise(recorded(A=wide(np.arange(20.0), noise=1e-6))).sides.found.effect == pytest.approx(2, abs=1e-4)
+    with pytest.raises(DataError):
+        rise(recorded(A=wide(np.arange(19.0))))
+
+
+def teeth(cycles, fall=30.0, top=90.0):
+    """Jumps to the top at each refresh, and falls until the next."""
+    return np.tile(top - fall * np.arange(EVERY) / EVERY, cycles)
+
+
+def test_a_sawtooth_falls_in_each_cycle_and_jumps_after_it():
+    found = sawtooth(recorded(A=wide(teeth(5), noise=1.0)))
+    # From the mean of places 0 to 4 of 20 to that of 15 to 19: three quarters of the fall.
+    assert [each.sides.found.effect for each in found] == pytest.approx([22.5, 22.5], abs=1)
+    assert [each.sides.found.queries for each in found] == [5, 4] and all(each.p_for < 1e-3 for each in found)
+    exact = sawtooth(recorded(A=wide(teeth(3) + np.repeat([0, 1, 5], EVERY))))  # jumps are by 1 and by 4 higher
+    assert [each.sides.found.effect for each in exact] == pytest.approx([22.5, 25])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(90, 30, 5 * EVERY),  # falls, and never jumps
+        np.full(5 * EVERY, 70.0),
+        np.linspace(30, 90, 5 * EVERY),
+        teeth(5)[::-1],  # rises, then drops
+    ],
+)
+def test_other_curves_are_no_sawtooth(values):
+    assert max(each.p_for for each in sawtooth(recorded(A=wide(values, noise=1.0)))) > 0.2
+
+
+def test_a_cycle_that_is_not_whole_is_no_tooth():
+    values = wide(teeth(4), noise=1.0)
+    assert sawtooth(recorded(A=values[: 3 * EVERY + 5]))[0].sides.found.queries == 3
+    with pytest.raises(DataError):
+        sawtooth(recorded(A=values[: 3 * EVERY - 6]))
+    moved = sawtooth(recorded(A=wide(np.roll(teeth(6), -7), noise=0.5), first=7))[0].sides.found
+    assert moved.effect == pytest.approx(22.5, abs=1) and moved.queries == 5  # the first is not whole
+
+
+def test_a_swing_is_the_mean_square_of_what_repeats():
+    wave = 4 * np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
+    found = swing(50 + wave, np.full(12 * EVERY, 50.0), noise=0.0)
+    parts = wave[:EVERY].reshape(curves.PHASES, -1).mean(axis=1)
+    assert found.sides.means == pytest.approx([(parts**2).mean(), 0]) and found.sides.found.queries == 10
+    assert found.p_for < 1e-6
+
+
+def test_the_values_of_a_swing_are_the_jackknifes():
+    """Of the mean over all pairs of cycles: with n cycles, n times it less n - 1 times that without one of them."""
+    made = recorded(A=wide(teeth(8, fall=8), seeds=1, noise=1.0))
+    kind, values = curves.swing("A"), curves.curve(made, "A", "d", "RR@10")[0].to_numpy()
+    parts = values.reshape(-1, curves.PHASES, EVERY // curves.PHASES).mean(axis=2).ravel()
+    around = np.convolve(parts, np.ones(curves.PHASES) / curves.PHASES, mode="valid")
+    profile = (parts[2:-2] - around)[3:-3].reshape(-1, curves.PHASES)  # of all cycles but the first and the last
+
+    def over_pairs(cycles):
+        pairs = [(cycles[i] * cycles[j]).mean() for i in range(len(cycles)) for j in range(i)]
+        return np.mean(pairs)
+
+    count = len(profile)
+    expected = [
+        count * over_pairs(profile) - (count - 1) * over_pairs(np.delete(profile, i, axis=0)) for i in range(count)
+    ]
+    assert kind.read(made, "A", "d", "RR@10")[0][0].to_numpy() == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "holds"),
+    [
+        (teeth(10, fall=8), np.linspace(50, 70, 10 * EVERY), 1),  # a steady rise is no swing
+        (np.linspace(50, 70, 10 * EVERY), teeth(10, fall=8), 0),
+        (np.linspace(20, 80, 10 * EVERY), np.full(10 * EVERY, 50.0), 0),
+        (60 - 30 * np.exp(-np.arange(10 * EVERY) / 30), np.full(10 * EVERY, 50.0), 0),  # nor a bent one
+        (50 + 5 * np.sin(np.arange(10 * EVERY) / 7.3), np.full(10 * EVERY, 50.0), 0),  # another period
+    ],
+)
+def test_what_swings_with_the_refreshes(a, b, holds):
+    assert (swing(a, b).p_for < 0.05) == holds
+
+
+def test_noise_swings_in_no_step_however_large():
+    level = np.full(12 * EVERY, 50.0)
+    found = [swing(level, level, noise=5.0, seed=2 * seed) for seed in range(60)]
+    assert np.mean([each.p_for < 0.05 for each in found]) <= 0.1
+    means = np.array([each.sides.means[0] for each in found])
+    assert abs(means.mean()) < 3 * means.std() / 60**0.5  # the expectation is 0
+    made = recorded(A=wide(level, noise=9.0), B=wide(level, noise=0.1))  # larger noise in A alone is no swing either
+    assert judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made).p_for > 0.05
+
+
+def test_a_swing_of_less_than_a_point_is_no_effect():
+    level, wave = np.full(12 * EVERY, 50.0), np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
+    assert swing(level, level, noise=0.5).p_none < 0.05
+    # Of a wave whose root mean square is a point, and of what much noise hides, it cannot be said.
+    assert swing(level + 2**0.5 * wave, level, noise=0.5).p_none > 0.05
+    assert swing(level, level, noise=9.0).p_none > 0.05
+
+
+def test_a_swing_needs_five_cycles():
+    swing(teeth(5), teeth(5))
+    with pytest.raises(DataError):
+        swing(teeth(4), teeth(4))
+
+
+@settings(max_examples=25)
+@given(st.floats(-50, 50), st.floats(-1, 1), st.integers(0, 5))
+def test_neither_level_nor_trend_is_a_swing(level, slope, seed):
+    values = pd.DataFrame(wide(teeth(6), noise=1.0, seed=seed))
+    moved = values + level + slope * np.arange(len(values))[:, None]
+    found, expected = curves.repetition(moved, EVERY), curves.repetition(values, EVERY)
+    pd.testing.assert_frame_equal(found, expected, atol=1e-6, check_names=False)
