@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from retlib.report import claims, verdict_figures
+from retlib.report.forest import tiles
+from retlib.report.ledger import ledger
 
 FOLDER = Path(__file__).parent / "_static" / "pictures"
 # Roles, in the colours of the book's figures.
@@ -247,7 +248,7 @@ def compression() -> Figure:
 
 def verdicts() -> Figure:
     """A tile for each claim: the first page's figure of the published rows."""
-    return verdict_figures.matrix(claims.ledger("laptop", "reference"))
+    return tiles(ledger("laptop", "reference"))
 
 
 PICTURES = (encoders, losses, tasks, generation, negatives, two_stages, compression, verdicts)

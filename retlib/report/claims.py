@@ -103,7 +103,7 @@ class Claims:
             self._on_enough([*contrasts, *given], one_is_enough)
             self._check_rows(name, [*contrasts, *given])
             lines = [self._line(each, TEST, **options) for each in self._distinct(contrasts)]
-            lines += [self._line(each, CONDITION, **options) for each in self._distinct(given)]
+            lines += [self._line(each, CONDITION, None, None, floor) for each in self._distinct(given)]
         except DataError as error:
             lines = [{"role": TEST, "reason": str(error)}]
         self._lines += [{"claim": name, **line} for line in lines]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -182,3 +183,32 @@ def as_text(row: Any) -> str:
         [row.reason] * bool(row.reason) + rests + scale + [line_text(each) for each in (*row.tests, *row.conditions)]
     )
     return "\n".join([row.statement, *note, f"{SIGNS[row.verdict]} {row.verdict}", *(f"  {each}" for each in lines)])
+
+
+def strips(ledger: pd.DataFrame) -> dict[str, str]:
+    """Return, for each paper, HTML of a sign for each claim, which leads to the claim."""
+    found = {}
+    for paper, mine in ledger.groupby("paper", sort=False):
+        page = f"{papers()[paper].pages['verdicts']}.html"
+        signs = (
+            f'<a class="sign {row.verdict.replace(", ", "-").replace(" ", "-")}" href="{page}#{row.id}" '
+            f'title="{escape(row.verdict)}: {escape(row.statement)}">{SIGNS[row.verdict]}</a>'
+            for row in mine.itertuples()
+        )
+        found[paper] = f'<span class="signs">{"".join(signs)}</span>'
+    return found
+
+
+def cards(sentences: Mapping[str, str], signs: Mapping[str, str]) -> HTML:
+    """Return a card for each paper: its name, a sentence, and the signs of its claims."""
+    parts = []
+    for key, paper in papers().items():
+        head = link(f"{paper.pages['verdicts']}.html", f"{paper.part}. {paper.name}")
+        parts.append(f'<div class="card-of-paper"><b>{head}</b><p>{escape(sentences[key])}</p>{signs[key]}</div>')
+    return HTML(f'<div class="cards">{"".join(parts)}</div>')
+
+
+def strip_table(ledger: pd.DataFrame, caption: str) -> HTML:
+    """Return the signs of all papers' claims under a caption."""
+    lines = "".join(f"<p>{escape(papers()[key].name)}<br>{signs}</p>" for key, signs in strips(ledger).items())
+    return HTML(f"<p><b>{escape(caption)}</b></p>{lines}")
