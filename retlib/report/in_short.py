@@ -171,7 +171,7 @@ class Shown:
         """The line above: of what the values are, over how many seeds, and among how many documents."""
         mine = found.rows[found.rows["measure"] == self.measure]
         told = mine[mine["collection"].isin([line.collection for line in lines])]
-        sizes = told["candidates"].dropna() if "candidates" in mine else ()
+        sizes = told.groupby("collection")["candidates"].min().dropna() if "candidates" in mine else ()
         among = f"; {span(sizes, '{:,.0f}'.format)} documents" if len(sizes) else ""
         mine = told if len(told) else mine[mine["system"].isin(self.systems) | bool(self._chosen)]  # of a table's lines
         counts = mine.groupby(["collection", "system"])["seed"].nunique()

@@ -338,6 +338,8 @@ def test_a_box_says_among_how_many_documents(monkeypatch):
     found.rows["candidates"] = [3000, 14000]
     assert "(points of 100, one seed; 3,000 to 14,000 documents)" in answers(monkeypatch, found, systems=["A"])
     assert "; 14,000 documents)" in answers(monkeypatch, found, systems=["A"], collections=["y"])
+    found.add_row(**dict(found.rows.iloc[-1], system="over all", candidates=8_841_823))
+    assert "3,000 to 14,000 documents)" in answers(monkeypatch, found, systems=["A"])
 
 
 def test_times_are_told_by_geometric_means(monkeypatch):
