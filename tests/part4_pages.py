@@ -3,7 +3,7 @@
 from itertools import product
 
 from retlib.core import notebook_files, runtime
-from retlib.studies.part4 import MEASURES
+from retlib.studies.part4 import MEASURES, PUBLIC
 from retlib.studies.part4_time import BEST, SECONDS
 
 NOTEBOOKS = runtime.root() / "notebooks"
@@ -43,6 +43,7 @@ def recorded(page, parameters):
         return set(product(["Warm-up", *names["watched"]], seen))
     if page == "42_first_stage":
         found = set(product(["BM25", "BM25+RM3", *names["systems"]], MEASURES))
+        found |= set(product([PUBLIC], MEASURES)) - {(PUBLIC, "R@1000")}
         return found | set(product([f"{name}, rerank" for name in names["systems"]], ["RR@10", "nDCG@10"]))
     if page == "43_two_stage":
         return set(product(names["systems"], ["RR@10", "R@1000", "latency ms", "latency p95 ms"]))

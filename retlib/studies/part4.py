@@ -16,12 +16,13 @@ from retlib.core.notebook_files import MAPPING
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
+from retlib.data.datasets import trec_dl_2019
 from retlib.data.splits import answered_within, hash_position, subsample, union
 from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
 from retlib.report.gate import END
 from retlib.retrieval import index
-from retlib.studies.experiment import ENCODER, Experiment, collection_name
+from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import TRAINS, Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
@@ -31,6 +32,8 @@ from retlib.training.dynamics import Watching, paths
 from retlib.training.optimizers import OPTIMIZERS
 
 MEASURES = ["RR@10", "R@100", "R@1000", "nDCG@10", "Judged@10"]
+# BM25 as others ran it over a whole collection, of which ours is a pool.
+PUBLIC = "BM25, all passages"
 # Documents that a query retrieves, before and after, around which its map is drawn; documents on the map of all
 # (t-SNE of more takes minutes).
 NEAREST, MOST = 40, 3000
@@ -150,6 +153,16 @@ def sizes(targets: Sequence[Target]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def record_public(experiment: Experiment, targets: Sequence[Target]) -> None:
+    """BM25 over all passages where others' run lies beside a collection; its lists end before R@1000."""
+    for target in targets:
+        if trec_dl_2019.RUN in target.test.provenance:
+            settings = {"system": "BM25", "run": trec_dl_2019.RUN}
+            outcome = Outcome(trec_dl_2019.public_run(), settings, candidates=trec_dl_2019.PASSAGES)
+            told = [measure for measure in MEASURES if measure != "R@1000"]
+            experiment.measure(PUBLIC, target.test, 0, outcome, told)
 
 
 # --- trainings that are watched --------------------------------------------------------------------

@@ -212,6 +212,7 @@ def pool(write, **changes):
         "collection.tsv": "1\tone passage\n2\tanother passage\n",
         "queries.tsv": "7\twhat is one\n8\twhat is two\n9\twhat is nobody's\n",
         "qrels.txt": "7 Q0 1 3\n7 Q0 2 0\n7 Q0 99 2\n8 Q0 2 1\n",
+        "run.bm25.trec": "8 Q0 99 1 3.5 tag\n8 Q0 2 2 3.5 tag\n7 Q0 1 1 -2e-1 tag\n",
     }
     return {name: write(f"trec-dl-2019/{name}", text) for name, text in (files | changes).items()}
 
@@ -226,6 +227,14 @@ def test_the_pool_keeps_what_it_holds(write):
     assert trec_dl_2019.judgments()["doc_id"].tolist() == ["1", "2", "99", "2"]
 
 
+def test_the_public_run_is_read_in_its_order_with_what_is_outside_the_pool(write):
+    pool(write)
+    run = trec_dl_2019.public_run()
+    assert run.columns.tolist() == RUN_COLUMNS
+    assert run.to_numpy().tolist() == [["8", "99", 3.5], ["8", "2", 3.5], ["7", "1", -0.2]]
+    assert trec_dl_2019.RUN in datasets.load("trec-dl-2019").provenance
+
+
 @pytest.mark.parametrize(
     ("file", "content", "line", "problem"),
     [
@@ -233,18 +242,18 @@ def test_the_pool_keeps_what_it_holds(write):
         ("queries.tsv", "7\twhat\tis\n", 1, "not 2 fields"),
         ("qrels.txt", "7 Q0 1 3\n7 Q0 1\n", 2, "not query, Q0, document and relevance"),
         ("qrels.txt", "7 Q0 1 x\n", 1, "not query, Q0, document and relevance"),
+        ("run.bm25.trec", "7 Q0 1 1 2.5 tag\n7 Q0 2 2 tag\n", 2, "not query, Q0, document, rank, score and tag"),
     ],
 )
 def test_a_damaged_pool_is_named_with_its_line(write, file, content, line, problem):
     path = pool(write, **{file: content})[file]
     with pytest.raises(DataError, match=problem) as error:
         datasets.load("trec-dl-2019")
+        trec_dl_2019.public_run()
     assert f"{path}, line {line}:" in str(error.value)
 
 
-TREC = ["query_id", "Q0", "doc_id", "rank", "score", "tag"]
 POOL = [f"trec-dl-2019/{name}" for name in ("collection.tsv", "queries.tsv", "qrels.txt")]
-PUBLIC_RUN = "trec-dl-2019/run.bm25.trec"
 
 
 @real(*POOL)
@@ -255,11 +264,10 @@ def test_real_trec_dl_2019():
     assert len(collection.documents) == 14_581 and set(collection.qrels["relevance"]) == {0, 1, 2, 3}
 
 
-@real(*POOL, PUBLIC_RUN)
+@real(*POOL, trec_dl_2019.RUN)
 def test_the_public_run_of_bm25_has_its_published_quality():
-    path = catalogue.locate("trec-dl-2019", PUBLIC_RUN)
-    run = pd.read_csv(path, sep=r"\s+", names=TREC, usecols=RUN_COLUMNS, dtype={"query_id": str, "doc_id": str})
-    collection = datasets.load("trec-dl-2019")
+    run, collection = trec_dl_2019.public_run(), datasets.load("trec-dl-2019")
+    assert (run.groupby("query_id").size() == 100).all()
     assert set(run["doc_id"]) <= set(collection.documents.index)
     values = evaluate(run, trec_dl_2019.judgments(), ["nDCG@10"])["value"]
     assert len(values) == 43 and round(values.mean(), 4) == 0.5058

@@ -15,6 +15,7 @@ from words import SMALL, UNITS, make_collection
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
+from retlib.data.datasets import trec_dl_2019
 from retlib.data.splits import answered_within, hash_position, subsample
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints
@@ -257,6 +258,22 @@ def test_a_union_trains_and_each_part_is_tested_by_itself(monkeypatch):
     alone = part4.targets(SimpleNamespace(live=True, parameters=asked | {"collections": ["a"]}))
     assert [each.trains.fingerprint for each in alone] == [cut.fingerprint] * 2
     assert part4.targets(SimpleNamespace(live=False, parameters=asked)) == []
+
+
+def test_a_run_of_others_is_recorded_where_it_lies_beside_a_collection(monkeypatch):
+    plain, made = make_collection("plain"), desk()
+    beside = replace(plain, name="beside", provenance={trec_dl_2019.RUN: "0 (release)"})
+    found = beside.relevant("test").drop_duplicates("query_id")[["query_id", "doc_id"]].assign(score=1.0)
+    above = found.assign(doc_id="outside the pool", score=2.0)
+    run = pd.concat([above, found]).sort_values(["query_id", "score"], ascending=[True, False])
+    monkeypatch.setattr(trec_dl_2019, "public_run", lambda: run)
+    part4.record_public(made, [Target(plain), Target(beside)])
+    rows = made.results.rows
+    assert set(rows["collection"]) == {"beside"} and set(rows["system"]) == {part4.PUBLIC}
+    assert rows["measure"].tolist() == [each for each in MEASURES if each != "R@1000"] and set(rows["seed"]) == {0}
+    assert (rows["candidates"] == 8_841_823).all() and rows[["steps", "seconds", "wall"]].isna().all(axis=None)
+    assert values(made)[part4.PUBLIC, "RR@10"] == 0.5  # what lies above is judged by nobody
+    assert len(made.results.per_query("beside", "test", "RR@10", part4.PUBLIC)) == rows["queries"].iloc[0]
 
 
 # --- watched trainings -----------------------------------------------------------------------------

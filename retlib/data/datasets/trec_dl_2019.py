@@ -10,6 +10,8 @@ from retlib.data.datasets._files import fields, lines
 from retlib.data.datasets.catalogue import provenance
 
 NAME = "trec-dl-2019"
+# A run of others, beside the pool: the first hundred that BM25 finds for a query among all passages of MS MARCO.
+RUN, PASSAGES = f"{NAME}/run.bm25.trec", 8_841_823
 
 
 @register(NAME)
@@ -49,3 +51,14 @@ def judgments() -> pd.DataFrame:
 
     rows = lines(NAME, f"{NAME}/qrels.txt").parsed(judge, "query, Q0, document and relevance")
     return pd.DataFrame(list(rows), columns=["query_id", "doc_id", "relevance"])
+
+
+def public_run() -> pd.DataFrame:
+    """What `RUN` has: query_id, doc_id, score, in its order; errors as those of `judgments`."""
+
+    def found(line: str) -> tuple[str, str, float]:
+        query_id, _, doc_id, _, score, _ = line.split()
+        return query_id, doc_id, float(score)
+
+    rows = lines(NAME, RUN).parsed(found, "query, Q0, document, rank, score and tag")
+    return pd.DataFrame(list(rows), columns=["query_id", "doc_id", "score"])
