@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from retlib.evaluation.results import Results
 
@@ -47,3 +50,34 @@ def learned(system: str, *curves: Sequence[float], collection: str = "d", kept: 
         place = int(np.argmax(scores)) if kept is None else kept
         lines += [(system, collection, seed, 20 * i, float(score), i == place) for i, score in enumerate(scores)]
     return pd.DataFrame(lines, columns=["system", "collection", "seed", "step", "score", "kept"])
+
+
+CLAIMS = "id,tier,paper,where,statement,compares,metric,dataset,paper_values,direction,chapter,also,as_tested,remark"
+COLLECTIONS = """\
+paper,data_set,profile,collection,fidelity,why
+paper,D,quick,d,subset,
+paper,E,quick,e,stand-in,
+paper,F,quick,d,subset,
+"""
+
+
+def write_claims(root: Path, claims: Mapping[str, Mapping[str, str]], evidence: str = "") -> None:
+    """Write `data/papers` of a project: by id how a claim differs from one of `paper` in chapter 11."""
+    folder = root / "data" / "papers"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).parents[1] / "data" / "catalogue.yaml", root / "data")
+    plain = dict.fromkeys(CLAIMS.split(","), "") | {"paper": "paper", "statement": "It is so", "chapter": "11_a"}
+    lines = pd.DataFrame([plain | {"id": name} | dict(each) for name, each in claims.items()])
+    lines.to_csv(folder / "claims.csv", index=False)
+    (folder / "collections.csv").write_text(COLLECTIONS)
+    (folder / "evidence.csv").write_text("claim,profile,kind,note\n" + evidence)
+    known = {
+        "part": "I",
+        "name": "Some 2020",
+        "authors": "Some",
+        "title": "T",
+        "link": "x",
+        "chapters": [],
+        "pages": {},
+    }
+    (folder / "papers.yaml").write_text(yaml.safe_dump({name: known for name in lines["paper"].unique()}))

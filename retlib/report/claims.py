@@ -128,7 +128,7 @@ class Claims:
             "reason",
         ]
         flags = ["alike", "one_seed"]
-        table[texts] = table[texts].fillna("")
+        table[texts] = table[texts].astype(object).fillna("")
         table[flags] = table[flags].eq(True)
         numbers = ["margin", "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "paper", "candidates"]
         return table.astype(dict.fromkeys([*numbers, "seeds", "questions"], float))

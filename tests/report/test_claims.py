@@ -1,0 +1,352 @@
+"""What a chapter declares and records of its claims, and that the book's cells and claims.csv say the same."""
+
+import ast
+import json
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from recorded import learned, number, put, write_claims
+from scipy import stats
+
+from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report.claims import COLUMNS, CONDITION, TEST, Claims, encoder, setting
+from retlib.report.contrasts import LOG_STEPS, LOG_VALUE, line
+from retlib.report.gate import NOISE
+from retlib.workflow import notebooks
+
+COUNT = 40
+NOISY = np.random.default_rng(0).normal(size=COUNT)
+NOISY = (NOISY - NOISY.mean()) / NOISY.std(ddof=1) * COUNT**0.5  # an error of 1
+RISING, REST, FALLS = [40, 60, 64, 65, 66, 69], [40, 60, 64, 65, 65, 65], [60, 50, 50, 50, 50, 50]
+
+
+def level(mean, error=0.0):
+    return {0: mean + error * NOISY}
+
+
+def save(made, chapter="11_a"):
+    made.save(results.own_folder("quick", chapter))
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The rows of chapter 11 in a project with three data sets, of which D and F are one collection."""
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    write_claims(tmp_path, {"paper-c": {"also": "12_b"}, "paper-other": {"chapter": "13_c"}})
+    found = Results()
+    row = {"steps": 80, "candidates": 500, "parameters": json.dumps({"encoder": "bow"})}
+    put(put(found, "A", level(55, 1), **row), "B", level(50))
+    return found
+
+
+def lines(made, declare, **options):
+    """Lines of the table, where a function makes the contrasts of what gives a system's contrast."""
+    save(made)
+    claims = Claims("paper", "11_a", "quick")
+
+    def of(name, *on, measure="R@1", **more):
+        return claims.system(name, on or "D", measure, **more)
+
+    found = declare(of)
+    claims.test("c", *(found if isinstance(found, list) else [found]), **{
+        name: each(of) if callable(each) else each for name, each in options.items()
+    })  # fmt: skip
+    return claims.table
+
+
+def a_over_b(of):
+    return of("A") - of("B")
+
+
+def test_a_line_holds_what_a_verdict_needs(made):
+    table = lines(made, lambda of: (of("A") - of("B")).printed(2.1))
+    assert table.columns.tolist() == COLUMNS
+    (found,) = table.to_dict("records")
+    half = stats.t.ppf(0.975, COUNT - 1)
+    p = stats.t.sf(5, COUNT - 1)
+    numbers = {"effect": 5, "low": 5 - half, "high": 5 + half, "freedom": COUNT - 1, "questions": COUNT, "seeds": 1,
+               "p_for": p, "p_none": 1, "paper": 2.1, "margin": 0, "candidates": 500}  # fmt: skip
+    assert {name: found[name] for name in numbers} == pytest.approx(numbers, abs=1e-3)
+    texts = {"claim": "paper-c", "role": TEST, "label": "A − B", "measure": "R@1", "unit": "points", "encoder": "bow",
+             "rows": "questions", "closed": "", "reason": "", "alike": False, "one_seed": True}  # fmt: skip
+    assert {name: found[name] for name in texts} == texts and "A" in found["blind"]
+    assert json.loads(found["data_sets"]) == ["D"] and json.loads(found["collections"]) == ["d"]
+    told = json.loads(found["terms"])
+    assert [(term["weight"], term["system"], term["collections"]) for term in told] == [
+        (1, "A", ["d"]),
+        (-1, "B", ["d"]),
+    ]
+    assert [term["mean"] for term in told] == pytest.approx([55, 50], abs=1e-3)
+
+
+def test_a_margin_is_the_claims_unless_a_contrast_has_its_own(made):
+    table = lines(made, lambda of: [of("A") - of("B"), (of("A") - of("B")).above(0.0)], margin=-1.0)
+    assert table["margin"].tolist() == [-1, 0] and not table["alike"].any()
+    assert table["p_for"].tolist() == pytest.approx(stats.t.sf([6, 5], COUNT - 1), abs=1e-4)
+    (alike,) = lines(made, a_over_b, within=7.0).itertuples()
+    assert alike.alike and alike.margin == 7 and alike.p_for == pytest.approx(stats.t.sf(2, COUNT - 1), abs=1e-3)
+
+
+def test_a_contrast_says_what_it_is_of(made):
+    put(put(put(made, "A", level(50), "e"), "B", level(40), "e"), "C", level(45, 1))
+    gap = {"one_is_enough": True}
+    for declare, label in (
+        (lambda of: of("A") - 3.5, "A − 3.5"),
+        (lambda of: of("A") - 0.5 * of("B") - of("C"), "A − 0.5 × B − C"),
+        (lambda of: of("A", "D") - of("B", "E"), "A (D) − B (E)"),
+        (lambda of: of("A", "D", "E") - of("B", "D", "E"), "A − B"),
+        (lambda of: line([of("C"), of("A")], "words"), "words"),
+    ):
+        assert lines(made, declare, **gap)["label"].tolist() == [label]
+    for name in "AB":
+        number(made, name, {0: 3.0 + len(name), 1: 5.0 + ord(name)}, measure="ms")
+    ratio = lines(made, lambda of: of("A", measure="ms", kind=LOG_VALUE) - of("B", measure="ms", kind=LOG_VALUE))
+    assert ratio[["label", "unit", "rows"]].to_numpy().tolist() == [["A / B", "ratio", ""]]
+
+
+# What is not tested
+
+
+@pytest.mark.parametrize(
+    ("declare", "options", "told"),
+    [
+        (lambda of: of("Z") - of("B"), {}, "Z"),
+        (lambda of: of("A") - of("B", measure="R@7"), {}, "R@7"),
+        (lambda of: of("A", "G") - of("B", "G"), {}, "G"),  # which no collection stands for
+        (lambda of: of("A", "E") - of("B", "E"), {}, "A"),
+        (lambda of: of("A") - of("B", chapter="12_b"), {}, "chapter 12"),  # not run
+        (lambda of: of("A") - of("B"), {"given": lambda of: [of("Z") - of("B")]}, "Z"),
+        (lambda of: of("A", kind=LOG_STEPS) - of("B", kind=LOG_STEPS), {}, "A"),  # one seed
+        (lambda of: [of("A") - of("B"), of("A", "F") - of("B", "F")], {}, "needs 2 collections"),
+        (a_over_b, {"not_tested": "it cannot come out otherwise"}, "it cannot come out otherwise"),
+        (a_over_b, {"not_tested": {"quick": "too small"}}, "too small"),
+    ],
+)
+def test_what_is_not_tested_is_one_line_with_the_reason(made, declare, options, told):
+    table = lines(made, declare, **options)
+    assert table["role"].tolist() == [TEST] and told in table["reason"][0]
+    assert table[["effect", "p_for", "seeds"]].isna().all(axis=None) and table["closed"].tolist() == [""]
+
+
+def test_a_reason_for_another_profile_is_none(made):
+    table = lines(made, a_over_b, not_tested={"laptop": "too large"})
+    assert table["reason"].tolist() == [""] and table["effect"].tolist() == pytest.approx([5], abs=1e-3)
+
+
+def test_data_sets_that_are_one_collection_repeat_a_comparison_where_one_is_enough(made):
+    pairs = [("D", None), ("F", None), ("D", -1.0), ("F", -1.0)]  # another margin is another comparison
+
+    def declare(of):
+        each = [(of("A", on) - of("B", on), margin) for on, margin in pairs]
+        return [gap if margin is None else gap.above(margin) for gap, margin in each]
+
+    table = lines(made, declare, one_is_enough=True)
+    assert table["margin"].tolist() == [0, -1]
+    assert [json.loads(each) for each in table["data_sets"]] == [["D"]] * 2
+
+
+def test_rows_of_another_chapter_are_loaded_if_claims_csv_says_so(made):
+    save(put(Results(), "B", level(53)), "12_b")
+    table = lines(made, lambda of: of("A") - of("B", chapter="12_b"))
+    assert table["effect"].tolist() == pytest.approx([2], abs=1e-3)
+    save(put(Results(), "B", level(53)), "13_c")
+    with pytest.raises(SettingError):
+        lines(made, lambda of: of("A") - of("B", chapter="13_c"))
+
+
+@pytest.mark.parametrize("claim", ["other", "nobody", "paper-c"])
+def test_a_claim_that_is_not_this_chapters_is_refused(made, claim):
+    claims = Claims("paper", "11_a", "quick")
+    with pytest.raises(SettingError):
+        claims.test(claim, not_tested="why")
+
+
+def test_a_claim_that_the_chapter_forgot_is_refused(made):
+    claims = Claims("paper", "13_c", "quick")
+    with pytest.raises(DataError):
+        _ = claims.table
+    claims.test("other", not_tested="why")
+    assert claims.table["claim"].tolist() == ["paper-other"]
+
+
+# Conditions and the gate
+
+
+def test_a_condition_is_seen_by_itself_whatever_the_claim_asks_for(made):
+    put(made, "C", level(52, 1))
+    given = {"given": lambda of: (each for each in [of("C") - of("B"), (of("C") - of("B")).above(-1.0)])}
+    table = lines(made, a_over_b, margin=2.0, **given)
+    assert table["role"].tolist() == [TEST, CONDITION, CONDITION] and table["margin"].tolist() == [2, 0, -1]
+    assert not lines(made, a_over_b, within=9.0, **given)["alike"][1:].any()
+
+
+@pytest.mark.parametrize(
+    ("a", "effect", "options", "closed"),
+    [
+        (REST, 2.0, {}, False), (RISING, 2.0, {}, True), (RISING, 4.0, {}, False), (RISING, -4.0, {}, False),
+        (RISING, 2.0, {"margin": 4.0}, False), (RISING, 2.0, {"margin": -4.0}, False),
+        (RISING, 2.0, {"within": 2.5}, True), (RISING, 2.0, {"within": 4.0}, False),
+        (RISING, 2.0, {"floor": False}, False), (FALLS, 20.0, {}, True), (FALLS, 20.0, {"floor": False}, False),
+        (RISING[:-1] + [65 + NOISE], 0.1, {}, False), (RISING[:-1] + [67.1], 0.1, {}, True),
+    ],
+)  # fmt: skip
+def test_the_gate_closes_what_still_learns_by_more_than_effect_and_margin(made, a, effect, options, closed):
+    put(made, "A", level(50 + effect, 1), steps=80)
+    made.tables["learning"] = pd.concat([learned("A", a, kept=5), learned("A", RISING, collection="e")])
+    (found,) = lines(made, a_over_b, **options)["closed"]
+    assert bool(found) == closed
+    assert lines(made, lambda of: (of("A") - of("B")).ungated())["closed"].tolist() == [""]
+
+
+@pytest.mark.parametrize(("curve", "closed"), [(REST, False), (RISING, False), (FALLS, True)])
+def test_the_systems_of_a_condition_may_still_learn_but_not_fall(made, curve, closed):
+    put(made, "C", level(51, 1), steps=80)
+    made.tables["learning"] = learned("C", curve, kept=5)
+    table = lines(made, a_over_b, given=lambda of: [of("C") - of("B")])
+    assert [bool(each) for each in table["closed"]] == [False, closed]
+
+
+@pytest.mark.parametrize(
+    ("kind", "floor", "closed"),
+    [(LOG_STEPS, None, True), (LOG_VALUE, None, False), (LOG_VALUE, True, True), (LOG_STEPS, False, False)],
+)
+def test_ratios_go_by_the_noise_of_validation_and_times_are_not_gated(made, kind, floor, closed):
+    for name, factor in (("A", 1), ("B", 90)):
+        for seed, value in enumerate((3, factor + 4)):
+            number(made, name, {seed: value}, measure="ms", steps=value)
+    made.tables["learning"] = learned("A", RISING)
+    table = lines(made, lambda of: of("B", measure="ms", kind=kind) - of("A", measure="ms", kind=kind), floor=floor)
+    assert bool(table["closed"][0]) == closed
+
+
+def test_the_gate_is_blind_without_a_curve_and_where_the_rate_has_decayed(made):
+    stages = [{"decay": True}, {"decay": False}]
+    decayed, steady = (json.dumps({"encoder": "bow", "stages": each}) for each in (stages[::-1], stages))
+    put(made, "A", level(55, 1), steps=80, parameters=steady)
+    made.tables["learning"] = learned("A", REST)
+    assert lines(made, a_over_b)["blind"].tolist() == [""]
+    assert lines(made, lambda of: (of("A") - of("B")).ungated())["blind"].tolist() == [""]
+    made.tables["learning"] = learned("A", REST, collection="e")
+    assert lines(made, a_over_b)["blind"][0] and not lines(made, lambda of: of("B") - 3)["blind"][0]
+    put(made, "A", level(55, 1), steps=80, parameters=decayed)
+    made.tables["learning"] = learned("A", REST)
+    assert lines(made, a_over_b)["blind"][0]
+
+
+def test_recall_among_few_candidates_is_closed_by_the_fewest(made):
+    for name, few in (("A", 5000), ("B", 139)):
+        put(made, name, level(50, len(name)), measure="R@7", candidates=few)
+        put(made, name, level(50, len(name)), measure="R@6", candidates=3)  # of another measure
+    table = lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7"), floor=False)
+    assert table["candidates"].tolist() == [139] and table["closed"][0]
+    put(made, "B", level(50), measure="R@7", candidates=140)
+    assert not lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7"))["closed"][0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ""),
+        ({"encoder": "bow"}, "bow"),
+        ({"encoder": "transformer", "layers": 0}, "token embeddings, no layer"),
+        ({"encoder": "transformer", "layers": 0, "stages": [{"layers": 1}, {"x": 2}]}, "Transformer, 1 layer"),
+        ({"encoder": "transformer", "layers": 2, "checkpoint": "public"}, "public"),
+        (
+            {"first": {"encoder": "bow"}, "reader": {"encoder": "transformer", "layers": 3}},
+            "bow; Transformer, 3 layers",
+        ),
+        ({"fused": [{"encoder": "bow"}, {"encoder": "bow"}, {}]}, "bow"),
+    ],
+)
+def test_what_a_system_encodes_with(settings, expected):
+    assert encoder(settings) == expected
+
+
+def test_a_setting_is_that_of_the_last_stage_that_has_it():
+    assert setting({"rate": 1, "stages": [{"rate": 2}, {"rate": 3}, {"steps": 4}]}, "rate") == 3
+    assert setting({"rate": 1}, "rate") == 1
+    with pytest.raises(KeyError):
+        setting({"stages": []}, "rate")
+
+
+# The book's claims
+
+
+ROOT = runtime.root()
+BOOK = pd.read_csv(ROOT / "data" / "papers" / "claims.csv", keep_default_na=False)
+
+
+def cells(chapter):
+    """The code cells of a chapter but its parameters, each with its tags and its text."""
+    found = notebook_files.cells(ROOT / "notebooks" / f"{chapter}.ipynb")
+    code = [(cell["metadata"].get("tags", ()), cell) for cell in found if cell["cell_type"] == "code"]
+    return [(tags, notebook_files.source(cell)) for tags, cell in code if "parameters" not in tags]
+
+
+def declaring(chapter):
+    return [ast.parse(text) for tags, text in cells(chapter) if "claims" in tags]
+
+
+@pytest.mark.parametrize("chapter", [name for name in notebook_files.names(ROOT) if declaring(name)])
+def test_a_cell_declares_the_claims_of_claims_csv_and_loads_the_rows_that_it_names(chapter):
+    texts = [
+        node.value
+        for tree in declaring(chapter)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    mine = BOOK[BOOK["chapter"] == chapter]
+    known = set(BOOK["id"])
+    declared = [f"{paper}-{text}" for text in texts for paper in mine["paper"].unique() if f"{paper}-{text}" in known]
+    assert sorted(declared) == sorted(mine["id"])
+    loaded = {text for text in texts if text in notebook_files.names(ROOT)} - {chapter}
+    assert loaded == {name for each in mine["also"] for name in each.split()}
+
+
+def test_every_claim_has_a_chapter_with_a_cell():
+    assert all(declaring(chapter) for chapter in BOOK["chapter"].unique())
+
+
+def names(tree, kind):
+    """The names that code reads, or makes."""
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, kind)}
+    if kind is ast.Store:
+        made = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ImportFrom | ast.Import)]
+        found |= {part.asname or part.name for node in made for part in getattr(node, "names", [node])}
+    return found
+
+
+def redrawn(chapter, profile):
+    """The table `claims` of the published rows, by what of a chapter's code its cell needs."""
+    *_, plan = (plan for name, plan in notebooks.plan(ROOT, profile).items() if name == chapter)
+    wanted, run = set(), []
+    for tags, text in reversed(cells(chapter)):
+        tree = ast.parse(text)
+        if "claims" in tags or names(tree, ast.Store) & wanted:
+            wanted |= names(tree, ast.Load)
+            run.insert(0, tree)
+    space = plan.parameters | {"profile": profile, "source": "reference", "display": mock.Mock()}
+    for tree in run:
+        exec(compile(tree, chapter, "exec"), space)
+    return space["experiment"].results.tables["claims"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("chapter", "profile"),
+    [
+        (chapter, profile)
+        for profile in ("laptop", "checkpoint")
+        for chapter in BOOK["chapter"].unique()
+        if results.reference_folder(profile, chapter).is_dir()
+    ],
+)
+def test_published_claims_are_those_of_the_published_rows(chapter, profile):
+    published = results.load_table(chapter, profile, "claims", "reference")
+    pd.testing.assert_frame_equal(redrawn(chapter, profile), published, check_dtype=False, rtol=1e-6, atol=1e-9)
