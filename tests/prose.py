@@ -19,7 +19,6 @@ LIMIT = 1800
 # Commands that are not run as they stand, and what runs them.
 ELSEWHERE = {
     "make book": "the same as BOOK above, at another profile",
-    "make book PROFILE=smoke": "the same as BOOK above, with the profile's own seeds",
     "make test": "continuous integration",
     "make lab": "test_jupyterlab_opens_the_notebooks",
     ".venv/bin/jupyter-book build .": "test_batch.py, on a toy book",
@@ -29,7 +28,7 @@ ELSEWHERE = {
 def commands() -> list[str]:
     """Every command in the prose, in order, once."""
     found = []
-    for name in ("README.md", "book/how-to-rerun.md"):
+    for name in ("README.md", "book/how-to-rerun.md", "RERUN.md"):
         for block in re.findall(r"^```bash\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S):
             found += block.splitlines()
     return list(dict.fromkeys(found))

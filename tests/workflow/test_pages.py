@@ -451,7 +451,7 @@ def test_a_page_made_of_a_template_says_what_its_paper_is(site):
 
 def test_the_pod_calls_what_is_tested():
     """The command of the page's Kubernetes job is that of `make book`, with options that it takes."""
-    block = re.search(r"^```yaml\n(.*?)^```", (ROOT / "book" / "how-to-rerun.md").read_text(), re.M | re.S)[1]
+    block = re.search(r"^```yaml\n(.*?)^```", (ROOT / "RERUN.md").read_text(), re.M | re.S)[1]
     pod = yaml.safe_load(block)["spec"]["template"]["spec"]
     command = pod["containers"][0]["command"]
     assert command[:4] == ["python", "-m", "retlib", "build"]
