@@ -29,3 +29,12 @@ def slow_sum(values, weights, clusters):
         parts.append((sum((mean - effect) ** 2 for mean in means) / (seeds - 1) / seeds, seeds - 1))
     variance, spread = sum(part for part, _ in parts), sum(part**2 / freedom for part, freedom in parts)
     return effect, variance**0.5, variance**2 / spread if spread else count - 1
+
+
+def slow_holm(p_values):
+    """Holm's correction, one hypothesis after the other from the smallest p-value on."""
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = highest
+    return corrected

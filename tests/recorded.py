@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import yaml
+from scipy import stats
 
 from retlib.evaluation.results import Results
+from retlib.report.claims import COLUMNS
 
 
 def put(
@@ -71,13 +73,24 @@ def write_claims(root: Path, claims: Mapping[str, Mapping[str, str]], evidence: 
     lines.to_csv(folder / "claims.csv", index=False)
     (folder / "collections.csv").write_text(COLLECTIONS)
     (folder / "evidence.csv").write_text("claim,profile,kind,note\n" + evidence)
-    known = {
-        "part": "I",
-        "name": "Some 2020",
-        "authors": "Some",
-        "title": "T",
-        "link": "x",
-        "chapters": [],
-        "pages": {},
-    }
-    (folder / "papers.yaml").write_text(yaml.safe_dump({name: known for name in lines["paper"].unique()}))
+    known = dict.fromkeys(("part", "name", "authors", "title", "link"), "x") | {"chapters": [], "pages": {}}
+    (folder / "papers.yaml").write_text(
+        yaml.safe_dump({name: known for name in lines["paper"].unique()}, sort_keys=False)
+    )
+
+
+def outcome(claim: str, p_for: float = 0.5, p_against: float | None = None, **changes: object) -> dict[str, object]:
+    """Return a line of a table `claims`: an effect of 2 with an error of 1 over 60 questions."""
+    half = float(stats.t.ppf(0.975, 59))
+    numbers = {"margin": 0.0, "effect": 2.0, "low": 2 - half, "high": 2 + half, "freedom": 59.0, "p_for": p_for,
+               "p_against": 1 - p_for if p_against is None else p_against, "p_none": 1.0, "seeds": 3.0,
+               "questions": 60.0, "paper": np.nan, "candidates": 500.0}  # fmt: skip
+    texts = {"claim": claim, "role": "test", "label": "A − B", "terms": "[]", "measure": "R@1", "data_sets": '["D"]',
+             "collections": '["d"]', "unit": "points", "rows": "questions", "closed": "", "blind": "", "encoder": "bow",
+             "reason": ""}  # fmt: skip
+    return numbers | texts | {"alike": False, "one_seed": False} | changes
+
+
+def claims_table(*outcomes: Mapping[str, object]) -> pd.DataFrame:
+    """Return a table `claims` of outcomes."""
+    return pd.DataFrame(outcomes).reindex(columns=COLUMNS)

@@ -67,7 +67,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     found = pd.DataFrame([_row(claim, lines, corrected, places(paper, profile)) for claim in known.to_dict("records")])
     notes = papers_table("evidence").query("profile == @profile").set_index("claim")
     found.insert(0, "test", found["verdict"])
-    found["note"] = found["id"].map(notes["note"]).where(found["test"] == AGAINST).fillna("")
+    found["note"] = found["id"].map(notes["note"]).astype(object).where(found["test"] == AGAINST).fillna("")
     kinds = found["id"].map(notes["kind"].map(KINDS))
     for column in ("verdict", "by_bh"):
         found[column] = kinds.where((found[column] == AGAINST) & kinds.notna(), found[column])

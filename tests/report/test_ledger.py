@@ -1,0 +1,286 @@
+"""Verdicts on tables of contrasts that are made by hand."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import slow_holm
+from recorded import claims_table, outcome, put, write_claims
+from scipy import stats
+
+from retlib.core import runtime
+from retlib.core.errors import SettingError
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import contrasts, ledger
+from retlib.report.contrasts import QUESTIONS, Contrast, Term
+from retlib.report.ledger import (
+    AGAINST,
+    CONTRADICTED,
+    HOLDS,
+    INCONCLUSIVE,
+    INDICATION,
+    NO_EFFECT,
+    NOT_REPRODUCED,
+    NOT_TESTED,
+)
+
+P = st.sampled_from([0.0001, 0.004, 0.01, 0.02, 0.04, 0.05, 0.2, 0.5, 0.9])
+
+
+TABLE = {}  # the table `claims` of chapter 11 at the profile quick
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """A project folder, in which chapter 11 has a table."""
+    root = tmp_path_factory.mktemp("book")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "root", lambda: root)
+        patch.setattr(results, "load_table", lambda *place: TABLE.get(place[:3]))
+        yield root
+
+
+def save(*outcomes):
+    TABLE["11_a", "quick", "claims"] = claims_table(*outcomes)
+
+
+@pytest.fixture
+def verdicts(book):
+    """What the ledger makes of lines, by claim; claims are named by letters."""
+
+    def judge(*lines, claims=None, evidence=""):
+        known = claims or {name: {} for name in dict.fromkeys(line["claim"] for line in lines)}
+        write_claims(book, known, evidence)
+        save(*lines)
+        return ledger.verdicts("paper", "quick").set_index("claim", drop=False)
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected", "rests"),
+    [
+        ([(0.01, 0.9, 1)], HOLDS, 0.01),
+        ([(0.01, 0.9, 1), (0.03, 0.9, 1)], HOLDS, 0.03),  # the largest
+        ([(0.05, 0.95, 1)], INCONCLUSIVE, 0.05),  # at the level is not below it
+        ([(0.01, 0.9, 1), (0.3, 0.7, 1)], INCONCLUSIVE, 0.3),
+        ([(0.9, 0.1, 1)], INCONCLUSIVE, 0.1),  # what speaks most
+        ([(0.9, 0.02, 1)], AGAINST, 0.02),
+        ([(0.001, 0.99, 1), (0.9, 0.02, 1)], AGAINST, 0.04),  # over two contrasts
+        ([(0.001, 0.99, 1), (0.9, 0.03, 1)], INCONCLUSIVE, 0.06),
+        ([(0.4, 0.6, 0.02)], NO_EFFECT, 0.02),
+        ([(0.4, 0.6, 0.03), (0.4, 0.6, 1)], INCONCLUSIVE, 0.4),
+        ([(0.4, 0.6, 0.02), (0.01, 0.9, 1)], INCONCLUSIVE, 0.4),  # what is seen elsewhere is more than no effect
+        ([(0.4, 0.6, 0.001), (0.99, 0.01, 1)], AGAINST, 0.02),
+    ],
+)
+def test_a_verdict_follows_from_its_contrasts(verdicts, lines, expected, rests):
+    found = verdicts(*(outcome("a", p_for, against, p_none=none) for p_for, against, none in lines)).loc["a"]
+    assert (found["verdict"], found["test"]) == (expected, expected) and found["p"] == pytest.approx(rests)
+    assert sum(found["speaks"].values()) == len(found["tests"]) == len(lines)
+    assert (found["seeds"], found["fidelity"], found["reason"]) == (3, "subset", "")
+
+
+def test_corrections_are_over_the_claims_of_a_paper_and_over_its_contrasts(verdicts):
+    lines = [outcome("a", 0.01), outcome("a", 0.02), outcome("b", 0.03), outcome("c", 0.9, 0.001), outcome("d", 0.001)]
+    found = verdicts(*lines)
+    # For: 0.001, 0.02, 0.03 and 0.9 of four claims; against: 0.001 of five contrasts.
+    assert found["p"].to_dict() == pytest.approx({"a": 0.06, "b": 0.06, "c": 0.005, "d": 0.004})
+    assert found["verdict"].tolist() == [INCONCLUSIVE, INCONCLUSIVE, AGAINST, HOLDS]
+    # A contrast speaks for a claim if the claim would hold with it alone.
+    assert found.loc["a", "speaks"] == {HOLDS: 1, INCONCLUSIVE: 1}
+    # Another paper's claims do not count.
+    other = verdicts(*lines[2:3], claims={"b": {}, "a": {"paper": "other"}})
+    assert other["verdict"].to_dict() == {"b": HOLDS}
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.tuples(P, P, P), min_size=1, max_size=3), min_size=1, max_size=5))
+def test_verdicts_are_those_of_slow_corrections(book, claims):
+    write_claims(book, {f"c{i}": {} for i in range(len(claims))})
+    save(*(
+        outcome(f"c{i}", p_for, against, p_none=none)
+        for i, mine in enumerate(claims)
+        for p_for, against, none in mine
+    ))  # fmt: skip
+    found = ledger.verdicts("paper", "quick")
+    for column, correct in (("test", slow_holm), ("by_bh", stats.false_discovery_control)):
+        largest = [max(p_for for p_for, _, _ in mine) for mine in claims]
+        against, none = (correct([each[place] for mine in claims for each in mine]) for place in (1, 2))
+        start = 0
+        for i, mine in enumerate(claims):
+            here = slice(start, start := start + len(mine))
+            alone = [correct([*largest[:i], p_for, *largest[i + 1 :]])[i] for p_for, _, _ in mine]
+            said = [AGAINST if a < 0.05 else HOLDS if f < 0.05 else NO_EFFECT if n < 0.05 else INCONCLUSIVE
+                    for f, a, n in zip(alone, against[here], none[here], strict=True)]  # fmt: skip
+            expected = AGAINST if AGAINST in said else HOLDS if set(said) == {HOLDS} else INCONCLUSIVE
+            expected = NO_EFFECT if NO_EFFECT in said and not {HOLDS, AGAINST} & {*said} else expected
+            assert found[column][i] == expected
+            if expected == HOLDS and column == "test":
+                assert found["p"][i] == pytest.approx(min(correct(largest)[i], min(against[here])))
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6))
+def test_what_holds_is_contradicted_where_the_sides_are_swapped(book, draw):
+    rng, made, lines = np.random.default_rng(draw), Results(), {"ab": [], "ba": []}
+    for number in range(4):
+        base = rng.normal(50, 5, 30)
+        put(put(made, f"a{number}", {0: base + rng.normal(rng.choice([-3, 0, 3]), 3, 30)}), f"b{number}", {0: base})
+    for order, mine in lines.items():
+        for number in range(4):
+            one, other = (Contrast((Term(1.0, "x", f"{side}{number}", ("D",), "R@1", QUESTIONS),)) for side in order)
+            found = contrasts.test(one - other, {"x": made}.get, str.lower)
+            mine.append(outcome(f"c{number}", found.p_for, found.p_against, p_none=found.p_none))
+    write_claims(book, {f"c{number}": {} for number in range(4)})
+    turned = []
+    for mine in lines.values():
+        save(*mine)
+        turned.append(ledger.verdicts("paper", "quick"))
+    swap = {HOLDS: AGAINST, AGAINST: HOLDS}
+    assert turned[1]["verdict"].tolist() == [swap.get(verdict, verdict) for verdict in turned[0]["verdict"]]
+    assert turned[1]["by_bh"].tolist() == [swap.get(verdict, verdict) for verdict in turned[0]["by_bh"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "profile", "expected"),
+    [
+        ("paper", "quick", CONTRADICTED), ("scale", "quick", NOT_REPRODUCED), ("stand-in", "quick", NOT_REPRODUCED),
+        ("choice", "quick", NOT_REPRODUCED), ("paper", "laptop", AGAINST),
+    ],
+)  # fmt: skip
+def test_a_recorded_kind_says_what_a_test_against_a_claim_is_evidence_of(verdicts, kind, profile, expected):
+    evidence = f"a,{profile},{kind},why\nb,{profile},{kind},why\n"
+    found = verdicts(outcome("a", 0.9, 0.001), outcome("b", 0.001), evidence=evidence)
+    assert found["verdict"].tolist() == [expected, HOLDS] and found["test"].tolist() == [AGAINST, HOLDS]
+    assert found["by_bh"].tolist() == [expected, HOLDS]
+    assert found["note"].tolist() == ["why" if profile == "quick" else "", ""]
+
+
+# What is no verdict
+
+
+@pytest.mark.parametrize("p_for", [0.001, 0.5, 0.999])
+def test_one_seed_of_what_is_trained_is_an_indication(verdicts, p_for):
+    found = verdicts(outcome("a", p_for), outcome("a", p_for, one_seed=True, seeds=1.0)).loc["a"]
+    assert found["verdict"] == found["by_bh"] == INDICATION and not np.isnan(found["p"]) and found["seeds"] == 1
+
+
+def test_seeds_are_the_fewest_of_what_is_trained(verdicts):
+    untrained = outcome("a", 0.01, seeds=1.0)
+    assert verdicts(untrained, outcome("a", 0.01, seeds=5.0), outcome("a", seeds=3.0)).loc["a", "seeds"] == 3
+    assert verdicts(untrained).loc["a", "seeds"] == 1
+
+
+def test_what_the_gate_closed_is_not_tested_and_corrected_for_all_the_same(verdicts):
+    open_one = outcome("a", 0.03)
+    assert verdicts(open_one)["verdict"].tolist() == [HOLDS]
+    found = verdicts(open_one, outcome("b", 0.5, closed="still learning"), outcome("b", 0.5))
+    assert found["verdict"].tolist() == [INCONCLUSIVE, NOT_TESTED] and np.isnan(found.loc["b", "p"])
+    assert found.loc["b", ["reason", "by_bh", "speaks"]].tolist() == ["still learning", NOT_TESTED, {}]
+    assert len(found.loc["b", "tests"]) == 2  # what was found is shown
+    # What has a reason is no test, and not corrected for.
+    found = verdicts(open_one, {"claim": "b", "role": "test", "reason": "no data"})
+    assert found["verdict"].tolist() == [HOLDS, NOT_TESTED] and found.loc["b", "reason"] == "no data"
+    assert found.loc["b", "tests"] == [] and found.loc["b", "fidelity"] == ""
+
+
+def test_a_claim_is_tested_where_its_conditions_are_seen_by_themselves(verdicts):
+    condition = {"role": "condition", "label": "C − D", "data_sets": '["E"]', "seeds": 1.0, "one_seed": True}
+    lines = [outcome("a", 0.03), *(outcome("a", p, **condition) for p in (0.04, 0.001))]
+    found = verdicts(*lines).loc["a"]
+    # They are no part of the correction nor of the seeds, and their data are data of the claim.
+    assert (found["verdict"], found["p"], found["seeds"], found["fidelity"]) == (HOLDS, 0.03, 3, "stand-in")
+    assert (len(found["tests"]), len(found["conditions"])) == (1, 2)
+    for unseen in (outcome("a", 0.05, **condition), outcome("a", 0.001, closed="ceiling", **condition)):
+        found = verdicts(*lines, unseen, outcome("b", 0.001)).loc["a"]
+        assert found["verdict"] == NOT_TESTED and "C − D" in found["reason"]
+        assert ("ceiling" in found["reason"]) == bool(unseen["closed"])
+
+
+def test_a_claim_without_a_table_or_a_chapter_says_so(verdicts, book):
+    known = {"a": {}, "b": {"chapter": "12_b"}, "c": {"chapter": ""}, "d": {}}
+    found = verdicts(outcome("a", 0.001), claims=known)
+    assert found["verdict"].tolist() == [HOLDS, *[NOT_TESTED] * 3] and (found["reason"][1:] != "").all()
+    assert "quick" in found.loc["b", "reason"] == found.loc["d", "reason"] != found.loc["c", "reason"]
+    assert (ledger.verdicts("paper", "laptop")["verdict"] == NOT_TESTED).all()
+
+
+def test_the_ledger_is_of_the_papers_that_are_known(verdicts, book):
+    verdicts(outcome("a", 0.001), claims={"a": {}, "b": {"paper": "other"}})
+    assert ledger.ledger("quick")["id"].tolist() == ["a", "b"]
+    path = book / "data" / "papers" / "claims.csv"
+    path.write_text(path.read_text().replace("other", "nobody"))
+    with pytest.raises(SettingError):
+        ledger.ledger("quick")
+
+
+# One contrast
+
+
+@pytest.mark.parametrize(("test", "hangs_on"), [(AGAINST, "b"), (NO_EFFECT, "c"), (INCONCLUSIVE, "d"), (HOLDS, "d")])
+def test_a_verdict_hangs_on_what_speaks_most_against_it_or_least_for_it(test, hangs_on):
+    ps = {"a": (0.5, 0.5, 0.5), "b": (0.8, 0.01, 0.6), "c": (0.7, 0.3, 0.02), "d": (0.9, 0.2, 0.4)}
+    lines = [SimpleNamespace(label=name, **dict(zip(("p_for", "p_against", "p_none"), p, strict=True)))
+             for name, p in ps.items()]  # fmt: skip
+    assert ledger.decisive(SimpleNamespace(test=test, tests=lines)).label == hangs_on
+
+
+def test_effects_are_in_points_or_ratios():
+    points = SimpleNamespace(unit="points", effect=2.104, low=-1.0, high=5.2, paper=3.5)
+    assert ledger.effect(points) == "+2.10 [-1.00, +5.20]" and ledger.printed(points) == 3.5
+    ratio = SimpleNamespace(unit="ratio", effect=math.log(2), low=math.log(0.05), high=math.log(1234.0), paper=4.0)
+    assert ledger.effect(ratio) == "x2.00 [x0.05, x1.2e+03]" and ledger.printed(ratio) == math.log(4)
+    assert [ledger.amount(ratio, math.log(each)) for each in (0.1, 0.012, 999)] == ["x0.10", "x0.012", "x999.00"]
+    assert math.isnan(ledger.printed(SimpleNamespace(unit="ratio", paper=np.nan)))
+
+
+def quantiles(level, power):
+    return stats.t.ppf(1 - level, 59) + stats.t.ppf(power, 59)
+
+
+@pytest.mark.parametrize(
+    ("change", "others", "least", "beyond"),
+    [
+        ({"effect": 1.0}, [], quantiles(0.05, 0.8), 1.0),
+        ({"effect": 1.0, "margin": 0.5}, [], quantiles(0.05, 0.8), 0.5),
+        ({"effect": 1.0, "paper": 0.5}, [], quantiles(0.05, 0.8), 0.5),
+        ({"effect": 1.0, "paper": 50.0}, [], 1.0, 1.0),  # it would have been seen
+        ({"effect": -1.0}, [], 1.0, 0.0),
+        ({"effect": 1.0, "paper": -1.0}, [], 1.0, 0.0),
+        ({"effect": 1.0, "margin": 1.5, "alike": True}, [], quantiles(0.05, 0.9), 1.5),
+        ({"effect": 1.0}, [0.6], quantiles(0.025, 0.8), 1.0),  # half the level is left by another open claim
+        ({"effect": 1.0}, [0.001], quantiles(0.05, 0.8), 1.0),  # and all by one that holds
+    ],
+)
+def test_how_much_more_data_decides_an_open_claim(verdicts, change, others, least, beyond):
+    moved = change["effect"] - 2.0
+    plain = outcome("a", 0.3)
+    line = plain | change | {"low": plain["low"] + moved, "high": plain["high"] + moved}
+    row, *_ = verdicts(line, *(outcome(f"b{i}", p) for i, p in enumerate(others))).itertuples()
+    assert row.verdict == INCONCLUSIVE
+    expected = math.ceil((least / beyond) ** 2) if beyond else math.inf
+    assert ledger.times_as_much(row) == expected
+    assert ledger.smallest(row.tests[0]) == pytest.approx(quantiles(0.05, 0.8))
+
+
+def test_the_data_that_a_claim_needs_is_that_of_its_hardest_open_contrast(verdicts):
+    easy, hard = outcome("a", 0.3), outcome("a", 0.3, effect=0.5, low=-1.5, high=2.5)
+    row, *_ = verdicts(outcome("a", 0.001, effect=0.01), easy, hard).itertuples()
+    error = 2 / stats.t.ppf(0.975, 59)
+    assert ledger.times_as_much(row) == math.ceil((quantiles(0.05, 0.8) * error / 0.5) ** 2)
+    held, *_ = verdicts(outcome("a", 0.001, effect=0.01)).itertuples()
+    assert ledger.times_as_much(held) == 1
+
+
+def test_what_is_closed_asks_for_no_more_data(verdicts):
+    row, *_ = verdicts(outcome("a", 0.3, closed="ceiling", effect=-1.0)).itertuples()
+    assert ledger.times_as_much(row) == 1 and isinstance(row.tests[0].level, float)
+
+
+def test_every_verdict_has_a_sign_of_its_own():
+    assert len({*ledger.SIGNS.values()}) == len(ledger.SIGNS) and {*ledger.DECIDED} < {*ledger.SIGNS}
