@@ -21,15 +21,7 @@ from retlib.data.datasets import catalogue
 from retlib.evaluation import results
 from retlib.studies.paper_scale import chain
 
-HEAD = (
-    "chapter",
-    "data to fetch",
-    "MB",
-    "systems and lists",
-    "seeds",
-    "minutes of the costliest",
-    "hours of all, at least",
-)
+HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest", "hours of all, at least")
 
 
 def costs(profile: str) -> list[tuple[str, ...]]:

@@ -60,6 +60,12 @@ def _unsaid(app: Sphinx, what: str, name: str, value: object, options: object, l
         lines.clear()
 
 
+def _no_addresses(app: Sphinx, tree: nodes.document) -> None:
+    """Take out the links that docutils makes of measures, such as nDCG@10."""
+    for link in [link for link in tree.findall(nodes.reference) if link.get("refuri", "").startswith("mailto:")]:
+        link.replace_self(link.children)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directive."""
     app.setup_extension("numpydoc")
@@ -68,4 +74,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     # A default that a field makes is no Python; without it the types of the signature would not be shortened.
     app.connect("autodoc-process-signature", lambda *told: (told[5] and re.sub("<.*?>", "...", told[5]), told[6]))
     app.connect("autodoc-process-docstring", _unsaid)
+    app.connect("doctree-read", _no_addresses)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
