@@ -1,0 +1,316 @@
+"""The papers' tables beside ours, from hand-made results and the papers' own tables; what papers claim and print."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from retlib.core import runtime
+from retlib.core.errors import DataError, SettingError
+from retlib.data import datasets
+from retlib.evaluation import results
+from retlib.evaluation.results import Results
+from retlib.report import counterparts, papers
+from retlib.workflow import notebooks
+
+ROOT = runtime.root()
+QUERIES = [f"q{i}" for i in range(20)]
+ALONE = pd.Series(QUERIES, index=QUERIES)
+HALVES = np.tile([0.0, 1.0], 10)
+TABLES = """\
+paper,artefact,row,dataset,split,metric,value,unit,note
+zhan2020,table-1,Ours,D,dev,MRR@10,0.341,fraction,
+zhan2020,table-1,<b>Other</b>,D,dev,MRR@10,0.20,fraction,
+zhan2020,table-1,Ours,E,test,MRR@10,41.86,%,
+zhan2020,table-1,Ours,BOTH,test,MRR@10,,%,
+zhan2020,table-1,Ours,,train,Time,3.6,h,
+zhan2020,figure-1,Ours,D,dev,MRR@10,,fraction,
+"""
+ARTEFACTS = """\
+paper,artefact,title,what_it_shows,inputs_needed
+zhan2020,table-1,main <i>results</i>,x,y
+"""
+COLLECTIONS = """\
+paper,data_set,profile,collection,fidelity,why
+zhan2020,D,quick,mine,subset,
+zhan2020,E,quick,other,stand-in,
+"""
+GROUPS = [
+    {
+        "data": {"D, dev": "D", "E, test": "E", "BOTH, test": "D+E"},
+        "measures": {"MRR@10": "RR@10"},
+        "rows": {"Ours": "42_x:A"},
+    },
+    {"data": {"train": "D"}, "measures": {"Time": "seconds"}, "times": 0.5, "rows": {"Ours": "42_x:A"}},
+]
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A folder with one paper's table, of whose data sets D is a part of the paper's, and E a stand-in."""
+    folder = tmp_path / "data" / "papers"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
+    (folder / "tables.csv").write_text(TABLES)
+    (folder / "artefacts.csv").write_text(ARTEFACTS)
+    (folder / "collections.csv").write_text(COLLECTIONS)
+    shutil.copy(ROOT / "data" / "catalogue.yaml", tmp_path / "data")
+    declare(tmp_path, GROUPS)
+    return tmp_path
+
+
+def declare(book, groups):
+    (book / "data" / "papers" / "rows.yaml").write_text(yaml.safe_dump({"zhan2020": {"table-1": groups}}))
+
+
+def record(system="A", made=None, **values):
+    """Record per-query values of a system on collections, for two seeds, and a time."""
+    made = made or Results()
+    for collection, (value, seed) in ((c, v) for c in values for v in zip(values[c], (0, 1), strict=True)):
+        frame = pd.DataFrame({"query_id": QUERIES, "measure": "RR@10", "value": value})
+        made.add_queries(collection, "test", system, seed, frame, ALONE)
+        for measure, number in (("RR@10", float(np.mean(value))), ("seconds", 3.0 + 2 * seed)):
+            made.add_row(
+                experiment="42_x", system=system, collection=collection, split="test", measure=measure, value=number,
+                seed=seed, profile="quick", candidates=500 if measure == "RR@10" else None,
+            )  # fmt: skip
+    made.save(results.own_folder("quick", "42_x"))
+    return made
+
+
+NAMES = ["data", "in the paper", "what"]  # the columns of a table that are no numbers
+
+
+def test_both_sides_are_in_points_of_a_hundred_or_in_the_papers_unit(book):
+    record(mine=[HALVES, HALVES], other=[HALVES * 0.5, HALVES * 0.5])
+    found = counterparts.numbers("zhan2020", "quick").set_index(["row", "place"])
+    assert "figure-1" not in set(found["artefact"])  # which has no number
+    assert found["theirs"].tolist() == ["34.1", "20", "41.86", "", "3.6"]
+    assert found.loc[("Ours", "D, dev"), ["ours", "seeds", "queries", "candidates"]].tolist() == [50, 2, 20, 500]
+    assert found.loc[("Ours", "D, dev"), "half"] == pytest.approx(100 * 2.093 * (0.25 / 19) ** 0.5, rel=1e-3)
+    assert found.loc[("Ours", "E, test"), ["ours", "fidelity"]].tolist() == [25, "stand-in"]
+    # An average is on a stand-in if one of its data sets is; independent errors add up.
+    both = found.loc[("Ours", "BOTH, test")]
+    assert both["ours"] == 37.5 and both["fidelity"] == "stand-in" and both["collection"] == "mine and other"
+    # The mean of 3 and 5 seconds, times a half.
+    assert found.loc[("Ours", "train"), "ours"] == 4 * 0.5 and np.isnan(found.loc[("Ours", "train"), "half"])
+    assert found.loc[("<b>Other</b>", "D, dev"), "collection"] == ""
+
+
+def test_an_average_has_the_variance_between_seeds_that_is_pooled_over_systems(book):
+    """Of A the seeds agree by luck; of B another seed moves both data sets alike: their mean is as uncertain."""
+    luck, moved = [np.full(20, 0.5)] * 2, [np.full(20, 0.4), np.full(20, 0.6)]
+    record("B", record(mine=luck, other=luck), mine=moved, other=moved)
+    half = counterparts.numbers("zhan2020", "quick").set_index(["row", "place"]).loc["Ours", "half"]
+    assert half["D, dev"] > 1 and half["BOTH, test"] == pytest.approx(half["D, dev"])
+
+
+def test_a_cell_has_the_papers_number_and_ours_behind_a_bar(book):
+    record(mine=[HALVES, HALVES])
+    table = counterparts.table(counterparts.numbers("zhan2020", "quick"), "table-1").set_index("in the paper")
+    head = "D, dev\nours: mine (subset)\nMRR@10"
+    ours = "Ours\nours: A"  # the system of ours that stands for the row
+    assert table.loc[ours, head].startswith("34.1 | 50.0 ± ") and table.loc["<b>Other</b>", head] == "20"
+    # Nothing is recorded on E, and so there is no average; where neither side has a number, nothing is shown.
+    assert table.loc[ours, "E, test\nMRR@10"] == "41.86" and table.loc[ours, "BOTH, test\nMRR@10"] == ""
+    assert table.loc[ours, "train\nours: mine (subset)\nTime (h)"] == "3.6 | 2"
+    assert table.loc["<b>Other</b>", "E, test\nMRR@10"] == ""
+
+
+def test_a_table_that_would_be_empty_has_a_line_for_each_number(book):
+    found = counterparts.numbers("zhan2020", "quick").query("theirs != ''").head(1)
+    apart = [found.assign(row=f"row {n}", metric=f"metric {n}", place=f"place {n}") for n in range(5)]
+    table = counterparts.table(pd.concat(apart), "table-1")
+    assert list(table) == ["data", "in the paper", "what", "value"] and len(table) == 5
+    assert (table["value"] == found["theirs"].iloc[0]).all()
+
+
+def test_without_results_the_papers_numbers_stand_alone(book):
+    found = counterparts.numbers("zhan2020", "quick")
+    assert found["ours"].isna().all() and (found["collection"] == "").all()
+    assert counterparts.coverage(found).to_dict("records") == [
+        {"artefact": "table-1", "numbers": 4, "ours": 0, "stand_ins": 0}
+    ]
+    assert counterparts.scale(found).empty
+    assert len(counterparts.against(found).axes[0].collections) == 0
+
+
+def test_what_stands_here_is_counted(book):
+    record(mine=[HALVES, HALVES], other=[HALVES, HALVES])
+    found = counterparts.numbers("zhan2020", "quick")
+    # Where the paper prints none, ours counts for nothing.
+    assert counterparts.coverage(found).iloc[0].tolist() == ["table-1", 4, 3, 1]
+    assert (
+        counterparts.titled(counterparts.coverage(found), "zhan2020")["in the paper"][0]
+        == "Table 1: main <i>results</i>"
+    )
+    scale = counterparts.scale(found).set_index("in the paper")
+    assert scale.loc["D, dev"].tolist() == ["mine", "subset", "", 500, "", 20, "2"]
+    assert list(scale.index) == ["D, dev", "E, test"]
+    # Of what has several seeds the fewest and the most; one alone is that of what is not trained.
+    place = found["half"].notna() & (found["place"] == "D, dev")
+    for counts, told in (((1, 3, 10), "3 to 10"), ((1, 1, 1), "1"), ((1, 10, 10), "10")):
+        rows = pd.concat([found[place].iloc[:1].assign(seeds=count) for count in counts])
+        assert counterparts.scale(rows)["seeds"].tolist() == [told]
+
+
+def test_the_papers_sizes_stand_beside_ours(book):
+    record(mine=[HALVES, HALVES], other=[HALVES, HALVES])
+    found = counterparts.numbers("zhan2020", "quick")
+    sizes = [
+        ("D", "corpus", "passages", "8.8", "million passages"), ("D", "train", "queries", "503", "thousand queries"),
+        ("D", "dev", "queries", "6980", "queries"), ("D", "dev", "queries", "7000", "queries"),
+        ("D", "test", "queries", "43", "queries"), ("E", "test", "Candidates", "", "items"),
+        ("E", "all", "#query", "74097", "queries"),
+    ]  # fmt: skip
+    lines = pd.DataFrame(sizes, columns=["dataset", "split", "metric", "value", "unit"])
+    scale = counterparts.scale(pd.concat([found, lines])).set_index("in the paper")
+    assert scale.loc["D, dev", ["candidates there", "queries there"]].tolist() == ["8.8 million", "6,980"]
+    assert scale.loc["E, test", ["candidates there", "queries there"]].tolist() == ["", "74,097 in all"]
+
+
+def test_the_figure_shows_measures_alone_filled_or_open(book):
+    record(mine=[HALVES, HALVES], other=[HALVES, HALVES])
+    filled, hollow = counterparts.against(counterparts.numbers("zhan2020", "quick")).axes[0].collections
+    assert filled.get_offsets().tolist() == [[34.1, 50]] and len(filled.get_facecolors()) == 1
+    assert hollow.get_offsets().tolist() == [[41.86, 50]] and len(hollow.get_facecolors()) == 0
+
+
+def test_markup_is_shown_as_text(book):
+    shown = counterparts.page(counterparts.numbers("zhan2020", "quick"), "table-1").data
+    assert "<b>" not in shown and "<i>" not in shown
+    page = BeautifulSoup(shown, "html.parser")
+    assert page.h3.text == "Table 1: main <i>results</i>" and "<b>Other</b>" in page.text
+    assert page.select("th")[1].find("br")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": {"Ours": "42_x:A", "Theirs": "42_x:B"}}, "'Theirs'"),
+        ({"data": {"D, test": "D"}}, "'D, test'"),
+        ({"measures": {"MRR@10": "RR@10", "R@5": "R@5"}}, "'R@5'"),
+        ({"rows": {"<b>Other</b>": "42_x:A"}}, "'BOTH, test'"),  # of which that row has no number
+        ({"data": {"D, dev": "D+F"}}, "'F'"),
+    ],
+)
+def test_a_wrong_entry_is_named(book, change, message):
+    declare(book, [{**GROUPS[0], **change}])
+    with pytest.raises(DataError, match=message):
+        counterparts.counterparts("zhan2020")
+
+
+def test_a_number_has_one_counterpart(book):
+    declare(book, [GROUPS[0], {**GROUPS[0], "rows": {"Ours": "42_x:B"}}])
+    with pytest.raises(DataError, match="'Ours'"):
+        counterparts.counterparts("zhan2020")
+
+
+@pytest.mark.parametrize("paper", papers.papers())
+def test_every_declared_row_is_in_the_paper_and_in_a_notebook(paper):
+    found = counterparts.counterparts(paper)  # which raises for a row that is not in the paper
+    assert {each.experiment for each in found.values()} <= set(notebooks.pages(ROOT))
+    # The page says of every measure that it is in points of a hundred.
+    lines = counterparts.printed(paper).loc[list(found)]
+    scaled = lines["unit"].isin(counterparts.POINTS)
+    assert all(found[i].times == 1 for i in lines.index[scaled] if "@" in found[i].measure)
+    assert all(found[i].times != 1 for i in lines.index[~scaled] if lines["unit"][i] != "ms")
+
+
+@pytest.mark.parametrize("paper", papers.papers())
+def test_every_declared_system_is_recorded(paper):
+    """In the published results of each notebook that has some; word vectors from the Web need a file."""
+    places = papers.places(paper, "laptop")["collection"]
+    declared = set(counterparts.counterparts(paper).values())
+    found = {name: results.load(name, "laptop", "reference") for name in {each.experiment for each in declared}}
+    names = ["system", "collection", "measure"]
+    recorded = {name: set(map(tuple, each.rows[names].to_numpy())) for name, each in found.items() if each is not None}
+    for each in declared:
+        if each.experiment not in recorded or each.system == "IDF-GloVe":
+            continue
+        known = recorded[each.experiment]
+        assert all((each.system, places[data_set], each.measure) in known for data_set in each.data_sets)
+
+
+def test_systems_of_an_experiment_by_the_papers_names():
+    found = counterparts.rows_of("gillick2018", "table-2", "13_multitask")
+    assert found["P+Q"] == "Dual Encoder | P + Q" and "BM25" not in found
+
+
+def test_a_collection_that_plays_one_data_set_has_the_paper_s_numbers():
+    beside = counterparts.beside
+    found = beside("liang2020", "32_zero_shot", "bioasq", "laptop")
+    assert found["BM25", "R@1"] == 20.28 and ("Siamese | WikiGQ+FT(GQ)", "R@10") in found
+    found = beside("liang2020", "32_zero_shot", "natural-questions-passages+added", "laptop")
+    assert found["BM25", "R@1"] == 30.67 and found["Two-Tower | Source", "R@100"] == 87.65
+    found = beside("liang2020", "33_ablations", "natural-questions-passages", "laptop")
+    # Whatever variant of a data set it is.
+    assert found["Siamese | Official data", "R@1"] == 40.78 and found["Two-Tower | Nucleus", "R@1"] == 37.58
+    assert beside("liang2020", "32_zero_shot", "natural-questions", "laptop")["BM25", "R@1"] == 18.06
+    # One that stands for all of them has none.
+    assert beside("liang2020", "32_zero_shot", "pydocs-target", "quick") == {}
+    assert beside("liang2020", "32_zero_shot", "quora", "laptop") == {}
+
+
+@pytest.mark.parametrize("paper", papers.papers())
+def test_every_number_of_every_paper_is_on_its_page(paper):
+    """Without results of ours, and so for a part that is not written yet."""
+    found = counterparts.numbers(paper, "explore", "reference")
+    lines = counterparts.printed(paper)
+    tables = [counterparts.table(found, artefact) for artefact in counterparts.coverage(found)["artefact"]]
+    cells = [cell for table in tables for cell in table.drop(columns=NAMES, errors="ignore").to_numpy().ravel()]
+    shown = sum(line != "" for cell in cells for line in cell.split("\n"))
+    assert shown == (lines["value"] != "").sum() == len(found[found["theirs"] != ""])
+
+
+# What papers claim and print
+
+
+def test_the_papers_numbers_are_at_hand():
+    found = papers.reported("gillick2018", "table-2")
+    assert len(found) > 10 and set(found["paper"]) == {"gillick2018"}
+    ours = {"BM25": "Okapi BM25", "same": "Okapi BM25", "TF-IDF": "TFIDF"}
+    found = papers.reported_values("gillick2018", "table-2", "AskUbuntu", ours)
+    assert found == {"BM25": 36.5, "same": 36.5, "TF-IDF": 35.6}
+    for data_set, row in (("AskUbuntu", "BM52"), ("Nowhere", "Okapi BM25")):
+        with pytest.raises(SettingError, match=row):
+            papers.reported_values("gillick2018", "table-2", data_set, {"BM25": row})
+
+
+@pytest.mark.parametrize(
+    ("fidelities", "joint"), [(["subset"], "subset"), (["subset", "stand-in"], "stand-in"), ([], "subset")]
+)
+def test_what_rests_on_a_stand_in_is_on_one(fidelities, joint):
+    assert papers.joint_fidelity(fidelities) == joint
+
+
+def test_a_data_set_stands_by_a_collection_that_can_be_loaded():
+    table = papers.papers_table("collections")
+    assert (
+        set(table["fidelity"]) == set(papers.FIDELITY) and not table.duplicated(["paper", "data_set", "profile"]).any()
+    )
+    # A collection's name, its test candidates alone, all of its queries, a share of it, or more candidates.
+    whole = table["collection"].str.replace(r"(-test|, whole|\+added|-0\.\d+(\+added|-others)?)$", "", regex=True)
+    assert set(whole.str.split(", ").explode()) <= set(datasets.COLLECTIONS.names())  # of several, all train
+
+
+def test_the_collections_that_stand_for_a_papers_data_sets_are_listed():
+    found = papers.data_sets("gillick2018", "laptop")
+    assert found["paper's data set"].tolist() == ["Quora", "AskUbuntu", "Paralex"]
+    assert found["here"][0] == "Quora" and (found["what that is"] != "").all()
+    twice = papers.data_sets("chang2020", "laptop")["what that is"]
+    assert twice[0] and "SQuAD" in twice[1] and not twice.duplicated().all()
+    assert papers.data_sets("gillick2018", "nope").empty
+
+
+@pytest.mark.parametrize("paper", papers.papers())
+def test_the_rows_of_a_paper_are_of_its_chapters(paper):
+    """Its pages come after these."""
+    chapters = set(papers.papers()[paper].chapters)
+    assert {each.experiment for each in counterparts.counterparts(paper).values()} <= chapters
+    tested = papers.papers_table("claims").query("paper == @paper")
+    assert {*tested["chapter"], *tested["also"].str.split().explode().dropna()} <= chapters
