@@ -39,7 +39,13 @@ def _contrast(line: Any) -> dict[str, str]:
     on = " and ".join(map(called, json.loads(line.collections)[:3]))
     role = "given: " if line.role == CONDITION else ""
     shut = f"\nclosed: {line.closed}" if line.closed else ""
-    within = f"\nwithin {line.margin:g} of 0" if line.alike else f"\nabove {line.margin:+g}" if line.margin else ""
+    within = (
+        f"\nwithin {line.margin:g} of 0"
+        if line.alike
+        else f"\nabove {amount(line, line.margin)}"
+        if line.margin
+        else ""
+    )
     return {"contrast": f"{role}{line.label}\n{line.measure}, {on}{within}{shut}", "effect": effect(line)}
 
 

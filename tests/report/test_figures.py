@@ -9,8 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from retlib.evaluation.results import Results
-from retlib.report import figures, verdict_figures
-from retlib.report.claims import Evidence
+from retlib.report import figures
 
 
 @pytest.fixture(autouse=True)
@@ -142,41 +141,6 @@ def test_a_histogram_has_a_marker_for_each_collection_on_logarithmic_axes():
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
     drawn = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
     assert drawn == {"a": [(1, 100), (10, 1)], "b": [(5, 7)]}
-
-
-def test_the_ledger_shows_every_claim_with_its_sign_and_effects():
-    evidence = [Evidence("A vs B", 55, 50, effect, effect - 1, effect + 1, 0.1, 0.9, 3, 30) for effect in (5, -2)]
-    verdicts = pd.DataFrame(
-        [
-            {"statement": "a over b", "verdict": "holds", "evidence": evidence},
-            {"statement": "b over c", "verdict": "not tested", "evidence": []},
-            {"statement": "c over d", "verdict": "contradicted", "evidence": evidence[1:]},
-            {"statement": "d over e", "verdict": "inconclusive", "evidence": evidence[:1]},
-        ]
-    ).assign(as_tested=["as said", "", "", ""])
-    found = verdict_figures.by_claim(verdicts)
-    (axis,) = found.axes
-    assert [text.get_text() for text in axis.texts] == [
-        "✓  a over b\u00a0*",
-        "·  b over c",
-        "✗  c over d",
-        "~  d over e",
-    ]
-    tops = [text.xy[1] for text in axis.texts]
-    assert tops == sorted(tops, reverse=True)  # in the order of the paper, each above its own bars
-    upper, lower = (line.get_ydata()[0] for line in axis.get_lines()[:4:2])
-    assert tops[0] > upper > lower > tops[1]
-    assert "95 % interval" in axis.get_xlabel()
-    bars = [tuple(line.get_xdata()) for line in axis.get_lines() if len(line.get_xdata()) == 2]
-    assert sorted(bars[:4]) == [(-3, -1), (-3, -1), (4, 6), (4, 6)]
-    (legend,) = found.legends
-    assert {text.get_text() for text in legend.get_texts()} == {
-        "✓ holds",
-        "✗ contradicted",
-        "~ inconclusive",
-        "· not tested",
-        "* as tested: in the table",
-    }
 
 
 RECALLS = ["R@1", "R@5", "R@100"]

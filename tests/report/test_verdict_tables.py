@@ -1,0 +1,105 @@
+"""Tables of claims from contrasts that are made by hand."""
+
+import math
+
+import pytest
+from bs4 import BeautifulSoup
+from recorded import claims_table, outcome, write_claims
+
+from retlib.core import runtime
+from retlib.evaluation import results
+from retlib.report import ledger, verdict_tables
+
+RATIO = {"unit": "ratio", "rows": "", "effect": math.log(2), "low": math.log(1.5), "high": math.log(3), "paper": 4.0,
+         "label": "B / A", "margin": math.log(1.25)}  # fmt: skip
+LINES = [
+    outcome("a", 0.00001, label="<A> − B", paper=3.5, margin=0.5, encoder="bow; Transformer, 1 layer"),
+    outcome("a", 0.0001, label="C − D"),
+    outcome("a", 0.01, label="E − F", role="condition"),
+    outcome("b", 0.9, 0.0001, effect=-4.0, low=-5.0, high=-3.0),
+    outcome("c", 0.4, margin=3.0, alike=True),
+    outcome("d", 0.0001, **RATIO),
+    outcome("e", 0.0001, closed="still learning"),
+    outcome("e", 0.2, label="G − H", role="condition"),
+    {"claim": "f", "role": "test", "reason": "no <data>"},
+]
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    write_claims(tmp_path, {name: {"statement": f"It is <{name}>"} for name in "abcdef"}, "b,quick,scale,too small\n")
+    path = tmp_path / "data" / "papers" / "papers.yaml"
+    path.write_text(path.read_text().replace("pages: {}", "pages: {verdicts: 15_verdicts}"))
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.setattr(results, "load_table", lambda *_: claims_table(*LINES))
+    return ledger.verdicts("paper", "quick")
+
+
+def cells(html):
+    """The texts of a table's cells, row by row."""
+    page = BeautifulSoup(html.data.replace("<wbr>", ""), "html.parser")
+    return [[cell.get_text(" ") for cell in row.select("td")] for row in page.select("tbody tr")], page
+
+
+def test_a_chapters_table_has_each_contrast_before_correction_and_each_claim_once(book):
+    rows, page = cells(verdict_tables.contrasts(claims_table(*LINES)))
+    assert len(rows) == len(LINES) and [bool(row[0]) for row in rows] == [1, 0, 0, 1, 1, 1, 1, 0, 1]
+    assert "It is <a>" in rows[0][0] and "<A> − B" in rows[0][1] and "+0.5" in rows[0][1]
+    assert "given" in rows[2][1] and "still learning" in rows[6][1] and "no <data>" in rows[8][1]
+    assert rows[5][2].startswith("x2.00 [x1.50") and "x1.25" in rows[5][1] and rows[5][-1] == "x4"
+    assert rows[0][-1] == "+3.5" and rows[1][-1] == "" and rows[8][2:] == ["", "", ""]
+    assert "within 3" in rows[4][1] and page.find("data") is None
+
+
+def test_a_papers_table_has_a_row_for_each_claim_with_what_decides_it(book):
+    rows, page = cells(verdict_tables.by_claim(book))
+    assert [row[0] for row in rows] == [f"{ledger.SIGNS[verdict]} {verdict}" for verdict in book["verdict"]]
+    assert [page.find(id=name) is not None for name in "abcdef"] == [True] * 6
+    decides = [row[2] for row in rows]
+    assert decides[0].startswith("C − D") and "✓ 2 of 2" in decides[0] and "given: E − F" in decides[0]
+    assert "-4.00 [-5.00, -3.00]" in decides[1] and "too small" in rows[1][1]
+    assert "x2.00" in decides[3] and "x4" in decides[3]
+    assert decides[4].startswith("still learning") and "given, not seen: G − H" in decides[4]
+    assert decides[5] == "no <data>" and rows[5][3] == ""
+    assert rows[0][3].startswith("bow, Transformer, 1 layer 500 candidates 60 questions 3 seeds")
+    assert page.select_one("a")["href"] == "11_a.html"
+
+
+def test_the_data_that_an_open_claim_needs_is_told_where_it_can_be_had(book):
+    def told(effect):
+        lines = [outcome("a", 0.3, effect=effect, low=effect - 2, high=effect + 2)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(results, "load_table", lambda *_: claims_table(*lines))
+            verdicts = ledger.verdicts("paper", "quick")
+        return "times as much data" in cells(verdict_tables.by_claim(verdicts))[0][0][2]
+
+    assert [told(effect) for effect in (1.0, 0.1, -1.0)] == [True, False, False]
+
+
+def test_every_claim_leads_to_its_row_among_the_verdicts(book):
+    rows, page = cells(verdict_tables.every_claim(book))
+    assert [link["href"] for link in page.select("a")] == [f"15_verdicts.html#{name}" for name in "abcdef"]
+    assert len(rows) == 6 and rows[5][-1] == "no <data>"
+
+
+def test_claims_are_counted_by_paper_and_verdict(book):
+    table = verdict_tables.counts(book).set_index("paper")
+    assert table.loc["all"].to_dict() == table.iloc[0].to_dict()
+    assert {name.split(" ", 1)[-1]: count for name, count in table.loc["all"].items()} == {
+        "holds": 2, "not reproduced": 1, "inconclusive": 1, "not tested": 2, "claims": 6,
+    }  # fmt: skip
+
+
+def test_a_ledger_is_printed_with_a_line_for_each_contrast(book):
+    flat = verdict_tables.flat(book)
+    assert flat["claim"].value_counts().to_dict() == {"a": 3, "b": 1, "c": 1, "d": 1, "e": 3, "f": 1}
+    told = {row.id: verdict_tables.as_text(row) for row in book.itertuples()}
+    assert told["a"].splitlines()[:2] == ["It is <a>", "✓ holds"] and told["a"].count(" on d: ") == 3
+    assert "(within 3 of 0)" in told["c"] and "(above x1.25), the paper's x4" in told["d"]
+    assert "closed: still learning" in told["e"] and told["f"].splitlines()[-1].strip() == "no <data>"
+
+
+def test_strips_lead_to_each_claim(book):
+    page = BeautifulSoup(verdict_tables.strips(book)["paper"], "html.parser")
+    assert [link.text for link in page.select("a")] == [ledger.SIGNS[verdict] for verdict in book["verdict"]]
+    assert page.select("a")[2]["href"] == "15_verdicts.html#c"
