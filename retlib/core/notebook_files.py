@@ -78,7 +78,7 @@ def pages(root: Path) -> dict[str, Page]:
             notebook = root / "notebooks" / f"{template}.ipynb"
             wrong = f"papers.yaml: {key} has a page made of {template!r}, which is no notebook"
             require(notebook.is_file(), wrong, DataError)
-            words = plain | {"note": "", "tables_note": "", **paper.get("notes", {})}
+            words = {"note": "", "tables_note": ""} | paper.get("notes", {}) | plain
             found[name] = Page(notebook, {"paper": key}, tuple(paper["chapters"]), words)
     return dict(sorted(found.items()))
 

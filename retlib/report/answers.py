@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, cached_property
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import HTML, Markdown, display
 from matplotlib.figure import Figure
@@ -98,7 +99,7 @@ class Answer:
         """Show the figure with its caption, and the sentences below it."""
         if figure is not None:
             display(figure)
-            figure.clear()
+            plt.close(figure)  # else the backend shows it again
         if caption:
             display(HTML(f'<p class="caption">{caption}</p>'))
         display(Markdown(" ".join(sentences)))

@@ -128,10 +128,10 @@ def line(contrasts: Sequence[Contrast], label: str = "") -> Contrast:
     places = np.arange(len(contrasts)) - (len(contrasts) - 1) / 2
     weights = (places / (places**2).sum()).tolist()
     slope = reduce(Contrast.__add__, [weight * each for weight, each in zip(weights, contrasts, strict=True)])
-    return replace(slope, steps=steps(contrasts), label=label)
+    return replace(slope, steps=rises(contrasts), label=label)
 
 
-def steps(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
+def rises(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
     """Return each contrast less the one before it."""
     return tuple(after - before for before, after in zip(contrasts, contrasts[1:], strict=False))
 

@@ -66,11 +66,13 @@ def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Fi
         axis.axhspan(top - height + 0.02, top, color="0.5", alpha=0.06, linewidth=0)
         where = {"xycoords": ("axes fraction", "data"), "va": "top", "fontsize": 8.5}
         axis.annotate(text, (0.008, top - 0.03), **where).set_in_layout(False)
+        axis.vlines(0, top - height + 0.02, middle + 0.12, color="0.4", linewidth=0.9, zorder=0)
+        for limit in {-line.margin, line.margin} if line.alike else {line.margin} - {0.0}:
+            axis.plot(limit, middle, "|", color="0.4", markersize=11)
         axis.plot([line.low, line.high], [middle] * 2, color=colour, linewidth=2, solid_capstyle="round")
         axis.plot(line.effect, middle, MARKERS[row.verdict], color=colour, markersize=7)
         if not np.isnan(printed(line)):
             axis.plot(printed(line), middle, "D", markerfacecolor="none", markeredgecolor="0.2", markersize=6.5)
-    axis.axvline(0, color="0.4", linewidth=0.9, zorder=0)
     axis.set(yticks=[], ylim=(0, heights.sum()), xlabel="points for the claim (right) or against it (left)")
     axis.grid(axis="y", visible=False)
     kinds = [name for name in SIGNS if any(row.verdict == name for row, _ in lines)]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from retlib.report.curve_evidence import WINDOWS
+from retlib.report.curves import WINDOWS
 from retlib.report.figures import COLOURS, legend, line_styles, panels, styled
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.

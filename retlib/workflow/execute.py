@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,8 @@ def record(names: Iterable[str], profile: str) -> None:
 def draw(names: Iterable[str], profile: str) -> None:
     """Run the cells of notebooks in this process on their published rows, and write what they say of their claims.
 
+    The answer on top is left out: it may have been written for other verdicts.
+
     Raises
     ------
     SettingError
@@ -115,7 +117,7 @@ def draw(names: Iterable[str], profile: str) -> None:
     plans = notebooks.plan(runtime.root(), profile)
     for name in names:
         require_one_of("CHAPTER", name, plans)
-        space = _cells(plans[name], {"profile": profile, "source": "reference"})
+        space = _cells(plans[name], {"profile": profile, "source": "reference"}, {"parameters", "answer"})
         if (table := space["experiment"].results.tables.get("claims")) is not None:
             results.publish_table(profile, name, "claims", table)
             print(f"{name}: {len(table)} contrasts", flush=True)
@@ -133,12 +135,14 @@ def train(names: Iterable[str], profile: str) -> None:
             print(f"{name}: done after {watch.seconds:.0f} s", flush=True)
 
 
-def _cells(plan: notebooks.Plan, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a notebook's cells in this process; returns its globals. Outside of a kernel nothing is displayed."""
+def _cells(
+    plan: notebooks.Plan, parameters: Mapping[str, Any], without: Collection[str] = ("parameters",)
+) -> dict[str, Any]:
+    """Run a notebook's cells in this process, which displays nothing, but those with some tags; return its globals."""
     space = {"__name__": "__main__", **plan.parameters, **parameters}
     with mock.patch("IPython.display.display", lambda *_, **__: None) as space["display"]:
         for cell in notebook_files.cells(plan.page.notebook):
-            if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", ()):
+            if cell["cell_type"] == "code" and not {*without} & {*cell["metadata"].get("tags", ())}:
                 text, file = notebook_files.source(cell), f"<{plan.page.notebook.stem}, {cell['id']}>"
                 # What a cell registers is asked for its source.
                 linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
