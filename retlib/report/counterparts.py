@@ -11,8 +11,6 @@ from itertools import product
 
 import pandas as pd
 from IPython.display import HTML
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require
@@ -20,9 +18,8 @@ from retlib.data.datasets.catalogue import called
 from retlib.evaluation import results
 from retlib.evaluation.measures import Comparison, average
 from retlib.evaluation.results import Results
-from retlib.report.figures import line_style, styled
-from retlib.report.papers import STAND_IN, SUBSET, joint_fidelity, papers_table, places
-from retlib.report.tables import as_page, span
+from retlib.report.papers import STAND_IN, joint_fidelity, papers_table, places
+from retlib.report.tables import as_page
 
 # Units of measures, and by how many places the point moves to make points of a hundred of them.
 POINTS = {"%": 0, "fraction": 2}
@@ -218,41 +215,6 @@ def titled(table: pd.DataFrame, paper: str) -> pd.DataFrame:
     return table.assign(artefact=table["artefact"].map(titles(paper))).rename(columns=names)
 
 
-def scale(found: pd.DataFrame) -> pd.DataFrame:
-    """What our numbers were measured on, for each of the paper's data sets, beside the sizes that it gives."""
-    mine = found[found["half"].notna() & found["candidates"].notna()].astype({"candidates": int})
-    keys = ["place", "dataset", "split", "collection", "fidelity"]
-    how = {"candidates": "max", "queries": "max", "seeds": _seeds}
-    table = mine.groupby(keys, sort=False).agg(how).reset_index()
-    for column, names in SIZES.items():
-        told = found[found["metric"].isin(names) & (found["value"] != "")]
-        # What a paper prints first: its tables come before its text, which may say another number.
-        known = {(line.dataset, line.split): _size(line.value, line.unit) for line in told[::-1].itertuples()}
-        whole = " in all" * (column == "queries")  # of which a share is asked
-        known |= {(name, "all"): size + whole for (name, split), size in known.items() if split == "all"}
-        table[f"{column} there"] = [
-            next((known[name, each] for each in (split, "all", "corpus", "test") if (name, each) in known), "")
-            for name, split in zip(table["dataset"], table["split"], strict=True)
-        ]
-    table = table.rename(
-        columns={"place": "in the paper", "collection": "here", **{each: f"{each} here" for each in SIZES}}
-    )
-    sizes = [f"{column} {side}" for column in SIZES for side in ("there", "here")]
-    return table[["in the paper", "here", "fidelity", *sizes, "seeds"]]
-
-
-def _seeds(counts: pd.Series) -> str:
-    """The fewest and the most; what is not trained has one, and does not count where others have more."""
-    several = counts[counts > 1] if counts.max() > 1 else counts
-    return span(several, "{:g}".format)
-
-
-def _size(value: str, unit: str) -> str:
-    """A size as the paper prints it: "8.8 million"."""
-    times = [word for word in ("thousand", "million") if unit.startswith(word)]
-    return " ".join([value if times else f"{int(value):,}", *times])
-
-
 def page(found: pd.DataFrame, artefact: str) -> HTML:
     """A table of the paper under its title, for a page."""
     title = titles(found["paper"].iloc[0])[artefact]
@@ -291,24 +253,3 @@ def _beside(theirs: pd.Series, ours: pd.Series) -> pd.Series:
     """Names of the paper as a table has them: each with all that stands for it here."""
     here = theirs.map(ours.groupby(theirs).agg(lambda names: " / ".join(filter(None, names.unique()))))
     return theirs + ("\nours: " + here).where((here != "") & (here != theirs), "")
-
-
-def against(found: pd.DataFrame) -> Figure:
-    """The paper's measures against ours, a marker for each table; filled on the paper's data, open on a stand-in."""
-    figure, (axis,) = styled(7.4, 4.6)
-    shown = found[found["half"].notna() & (found["theirs"] != "")].astype({"theirs": float})
-    names, handles = titles(found["paper"].iloc[0]), []
-    for i, (artefact, part) in enumerate(shown.groupby("artefact", sort=False)):
-        style = line_style(i)
-        colour, marker = style["color"], style["marker"]
-        for kind, face in ((SUBSET, colour), (STAND_IN, "none")):
-            points = part[part["fidelity"] == kind]
-            axis.scatter(points["theirs"], points["ours"], s=26, marker=marker, facecolors=face, edgecolors=colour)
-        handles.append(Line2D([], [], linestyle="none", marker=marker, color=colour, label=names[artefact]))
-    hollow = {"marker": "o", "color": "0.4", "markerfacecolor": "none", "label": "open: stand-in"}
-    handles.append(Line2D([], [], linestyle="none", **hollow))
-    axis.axline((0, 0), slope=1, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
-    axis.set(xlim=(0, 100), ylim=(0, 100), xlabel="the paper's (points of 100)", ylabel="ours (points of 100)")
-    axis.set_aspect("equal")
-    figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
-    return figure

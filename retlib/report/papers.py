@@ -12,7 +12,6 @@ from retlib.core.errors import require_one_of
 from retlib.data.datasets.catalogue import called, part_of
 
 SUBSET, STAND_IN = "subset", "stand-in"
-FIDELITY = {SUBSET: "a subset of the paper's data", STAND_IN: "a stand-in for the paper's data"}
 
 
 @dataclass(frozen=True)

@@ -230,19 +230,6 @@ def _estimate(values: pd.DataFrame, clusters: pd.Series) -> tuple[float, float, 
     return found.effect, *found.interval()
 
 
-def slices_text(table: pd.DataFrame) -> pd.DataFrame:
-    """What `slices` returns, as a page shows it: a row for each system, a column for each part.
-
-    Values are text such as ``41.3 ± 0.8``: the mean, and half of its 95 % interval.
-    """
-    half = (table["high"] - table["low"]) / 2
-    text = [f"{v:.1f}" + ("" if np.isnan(h) else f" ± {h:.1f}") for v, h in zip(table["value"], half, strict=True)]
-    wide = table.assign(text=text).pivot(index="system", columns="edge", values="text")
-    parts = table.drop_duplicates("edge")
-    wide = wide.reindex(index=table["system"].drop_duplicates(), columns=parts["edge"])
-    return wide.set_axis(parts["part"].tolist(), axis=1)
-
-
 # --- against one system ----------------------------------------------------------------------------
 
 

@@ -49,18 +49,6 @@ def scores(
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("system")
 
 
-def means(
-    results: Results, measure: str, average: str | Callable[[pd.Series], float] = "mean"
-) -> tuple[pd.DataFrame, list[str]]:
-    """A measure's recorded values, averages over seeds: index collection, a column a system; and what of it trains."""
-    rows = results.rows[results.rows["measure"] == measure]
-    if rows.empty:
-        return pd.DataFrame(), []
-    cost = rows["seconds"].astype(float) if "seconds" in rows else pd.Series(0.0, rows.index)
-    table = rows.pivot_table(index="collection", columns="system", values="value", sort=False, aggfunc=average)
-    return table, sorted({*rows["system"][cost > 0]})
-
-
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The table that `scores` returns of AP@100, as a page shows it."""
     text = {
@@ -173,16 +161,6 @@ def every_pair(
     return frame.assign(p=holm(frame["p"]))
 
 
-def smallest(pairs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Of each collection's `every_pair` the median of `smallest`, of pairs with BM25 and of all others."""
-    rows = {}
-    for name, each in pairs.items():
-        apart = (each["a"] == "BM25") | (each["b"] == "BM25")
-        middle = each.groupby(apart.map({True: "against BM25", False: "between the others"}))["smallest"].median()
-        rows[called(name)] = middle.round(1)
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
-
-
 def bracketed(tests: pd.DataFrame, effect: str, places: int = 1) -> pd.DataFrame:
     """What `every_pair` returns, and the like, for a page: effect and interval in a column of that name, p as text."""
     text = f"{{:+.{places}f}} [{{:+.{places}f}}, {{:+.{places}f}}]".format
@@ -208,15 +186,6 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
                 rows.append((name, system, found.effect, *found.interval(), found.p_value()))
     frame = pd.DataFrame(rows, columns=["collection", "system", "effect", "low", "high", "p"])
     return frame.assign(p=holm(frame["p"]))
-
-
-def unchanged(results: Results, collection: str, measure: str) -> str:
-    """A sentence on the systems whose last stage kept the weights before it, as their values tell; "" without any."""
-    known = results.systems(collection, "test", measure)
-    values = [results.per_query(collection, "test", measure, name) for name in known]
-    same = [name for name, ours, before in zip(known[1:], values[1:], values, strict=False) if ours.equals(before)]
-    told = "stand where the line before them stands: no step of their last stage was better on validation questions"
-    return f"*{'*, *'.join(same)}* {told}." if same else ""
 
 
 def as_html(table: pd.DataFrame) -> str:

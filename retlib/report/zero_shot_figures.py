@@ -72,32 +72,3 @@ def over(table: pd.DataFrame, x: str, by: str, xlabel: str, ylabel: str) -> Figu
     figure.axes[0].minorticks_off()
     figure.axes[0].set_xticks(places, [f"{place:,}" for place in places])
     return figure
-
-
-def worth(table: pd.DataFrame, levels: Mapping[str, float]) -> Figure:
-    """R@10 over a generator's held-out loss, better generators to the right; the bars are 95 % intervals.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As `retlib.studies.part3.worth` returns it.
-    levels : mapping
-        Name to the value of what has no generator, a horizontal line.
-    """
-    figure, (axis,) = styled(7.0, 4.4)
-    for system, style in line_styles(table["system"]).items():
-        part = table[table["system"] == system]
-        bars = [part["value"] - part["low"], part["high"] - part["value"]]
-        marks = {**style, "linestyle": "none", "markersize": 6, "capsize": 3}
-        axis.errorbar(part["loss"], part["value"], yerr=bars, label=system, **marks)
-    for place, row in enumerate(table.drop_duplicates("generator").sort_values("loss").itertuples()):
-        # Neighbours may have nearly one loss: every second name stands a line higher.
-        where = {"xycoords": axis.get_xaxis_transform(), "xytext": (0, 4 + 11 * (place % 2))}
-        axis.annotate(row.generator, (row.loss, 0), ha="center", fontsize=9, textcoords="offset points", **where)
-    for (name, value), pattern in zip(levels.items(), (":", "--", "-."), strict=False):
-        axis.axhline(value, color="0.4", linestyle=pattern, linewidth=1, label=name)
-    axis.invert_xaxis()
-    axis.margins(x=0.15, y=0.12)
-    axis.set(xlabel="held-out loss of the generator, nats a token (lower is better)", ylabel="R@10 (points of 100)")
-    legend(figure, [axis])
-    return figure

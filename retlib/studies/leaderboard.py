@@ -13,11 +13,9 @@ from matplotlib.figure import Figure
 from retlib.core.errors import DataError, require
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, row_of
 from retlib.data.collection import Collection
-from retlib.data.datasets.catalogue import called
 from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.report.contrasts import LEVEL
 from retlib.report.figures import COLOURS, legend, line_style, styled
 from retlib.studies import part3, part4, study
 from retlib.systems.compose import Ranks
@@ -145,29 +143,6 @@ def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, Quer
     return pd.DataFrame(rows)
 
 
-def limits(trials: pd.DataFrame, starts: Mapping[str, str]) -> dict[str, list[str]]:
-    """The systems whose best trial of `tune` is at an end of what was tried, and those of which none was better.
-
-    Third, those of which none was better than what they start from, which `starts` names.
-    """
-    ends, alike, idle = (
-        "At an edge of what was tried",
-        "No setting better than another",
-        "No setting better than the start",
-    )
-    found: dict[str, list[str]] = {ends: [], alike: [], idle: []}
-    best = trials.groupby(["collection", "system"])[CHOSEN_BY].max()
-    for (collection, system), part in trials.groupby(["collection", "system"], sort=False):
-        name = system if trials["collection"].nunique() == 1 else f"{system} on {collection}"
-        if len(part) > 1 and part[CHOSEN_BY].nunique() == 1:
-            found[alike].append(name)
-        elif len(part) > 2 and part["chosen"].iloc[[0, -1]].any():  # of two each is at an edge
-            found[ends].append(name)
-        if system in starts and best[collection, system] <= best[collection, starts[system]]:
-            found[idle].append(name)
-    return found
-
-
 def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
     """Systems as a table.
 
@@ -191,22 +166,6 @@ def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, s
 
     rows = {row: {column: cell(system) for column, system in columns.items()} for row, columns in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
-
-
-def ahead_in_words(gains: pd.DataFrame, kinds: Mapping[str, Iterable[str]], rival: str) -> str:
-    """How many systems of each kind are significantly ahead of a rival, and behind: from `tables.against`."""
-    said = []
-    for kind, systems in kinds.items():
-        part = gains[gains["system"].isin(systems)]
-        sure = part[part["p"] < LEVEL]
-        ahead, behind = (sure["effect"] > 0).sum(), (sure["effect"] < 0).sum()
-        top = part.loc[part["effect"].idxmax()]
-        said.append(
-            f"Of {len(part)} {kind} {ahead} are significantly ahead of {rival} and {behind} behind; the best, "
-            f"*{top['system']}* on {called(top['collection'])}, is {abs(top['effect']):.1f} points "
-            f"{'ahead' if top['effect'] > 0 else 'behind'}."
-        )
-    return " ".join(said)
 
 
 def costs(results: Results, collection: str) -> pd.DataFrame:

@@ -195,33 +195,6 @@ def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) 
     return pd.DataFrame(rows, columns=[*names, "memory (GB)", "price"])
 
 
-def against_printed(
-    printed: Iterable[tuple[str, str, str, str, Work, int, str]], peaks: Mapping[str, float], gpu: float
-) -> pd.DataFrame:
-    """What papers say that trainings took, beside their work by the formula.
-
-    Parameters
-    ----------
-    printed : iterable of tuple
-        Paper, artefact, row and metric of a printed time (its unit days or hours); the work that it is of; how many
-        machines, and of which kind.
-    peaks : mapping
-        Kind of machine to its TFLOP/s.
-    gpu : float
-        TFLOP/s that a training reaches on the GPU to compare with.
-    """
-    rows = []
-    for paper, artefact, row, metric, of, count, kind in printed:
-        table = papers.reported(paper, artefact)
-        (found,) = table[(table["row"] == row) & (table["metric"] == metric)].to_dict("records")
-        hours = float(found["value"]) * (24 if found["unit"] == "days" else 1)
-        work = of.flops / 1e12 / 3600  # at 1 TFLOP/s, in hours
-        reached = work / (hours * count * peaks[kind])
-        rows.append((papers.papers()[paper].name, row, metric, f"{count} {kind}", hours, reached, work / gpu))
-    names = ["paper", "row", "time", "machines", "hours, as printed", "share of their peak", "hours on the GPU"]
-    return pd.DataFrame(rows, columns=names)
-
-
 def by_chapter(costs: pd.DataFrame) -> pd.DataFrame:
     """Of each chapter (the index) how many trainings, their hours and price, and its dearest line on a GPU.
 

@@ -383,29 +383,3 @@ def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.D
     columns = ["generator", "million weights", "steps", "rate", "seconds", "best step", "loss"]
     means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
     return means.astype({"steps": int}).round({"best step": 0})
-
-
-def worth(
-    results: Results, collection: str, losses: Mapping[str, float], systems: Mapping[str, Mapping[str, str]]
-) -> pd.DataFrame:
-    """Quality, R@10, over a generator's held-out loss.
-
-    Parameters
-    ----------
-    losses : mapping
-        Generator to its loss, in nats a token. Those of no system are left out: a run of other sizes may have had more.
-    systems : mapping
-        What was made with generators, to the system of each.
-
-    Returns
-    -------
-    DataFrame
-        Columns `generator`, `loss`, `system` (what was made), `value`, `low` and `high` (points of a hundred, 95 %
-        interval over queries and seeds).
-    """
-    rows = []
-    for (generator, loss), (kind, named) in product(losses.items(), systems.items()):
-        if generator in named:
-            found = results.compared(collection, "R@10", named[generator])
-            rows.append((generator, loss, kind, found.effect, *found.interval()))
-    return pd.DataFrame(rows, columns=["generator", "loss", "system", "value", "low", "high"])

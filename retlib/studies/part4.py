@@ -18,7 +18,6 @@ from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.datasets import trec_dl_2019
 from retlib.data.splits import answered_within, hash_position, subsample, union
-from retlib.evaluation.results import Results
 from retlib.models.retriever import Architecture
 from retlib.report.gate import END
 from retlib.retrieval import index
@@ -217,15 +216,6 @@ def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame
     """Steps between the refreshes of each watched system's lists: `system`, `interval`."""
     found = {name: refreshed(system, watching) for name, system in watched.items()}
     return pd.DataFrame(found.items(), columns=["system", "interval"])
-
-
-def told_of_rows(results: Results, missing: Sequence[str]) -> str:
-    """What a reader has to know of recorded rows: which systems lack, and whether one seed trained all others."""
-    trained = results.rows["seconds"].notna()
-    said = [f"Not trained here: {', '.join(missing)}."] if missing else []
-    if results.rows.loc[trained, "seed"].nunique() == 1:
-        said.append("One seed: intervals are over questions alone, and what another seed would change is not in them.")
-    return " ".join(said)
 
 
 # --- maps ------------------------------------------------------------------------------------------
