@@ -316,9 +316,11 @@ def test_every_claim_has_a_chapter_with_a_cell():
 def names(tree, kind):
     """The names that code reads, or makes."""
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, kind)}
-    if kind is ast.Store:
-        made = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ImportFrom | ast.Import)]
-        found |= {part.asname or part.name for node in made for part in getattr(node, "names", [node])}
+    for node in ast.walk(tree) if kind is ast.Store else ():
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {part.asname or part.name for part in node.names}
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
     return found
 
 
