@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.datasets.catalogue import called
 from retlib.evaluation import results
@@ -187,7 +188,8 @@ class Claims:
             ends = [(system, on, gate.ending(rows, system, on)) for rows, system, on in used]
             closed = next(filter(None, (gate.unfit(*place, end, large) for *place, end in ends if end)), "")
             blind = next(filter(None, (_blind(*place, end) for place, (*_, end) in zip(used, ends, strict=True))), "")
-        encoders = (encoder(rows.settings().get(system, {})) for rows, system, _ in used)
+        encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used]
+        encoders = encoders if any(encoders) else [self._declared_encoder(first.chapter)]
         return {
             "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms),
             "measure": first.measure,
@@ -201,6 +203,12 @@ class Claims:
             "candidates": candidates if np.isfinite(candidates) else None,
             "encoder": "; ".join(dict.fromkeys(filter(None, encoders))), "reason": "",
         }  # fmt: skip
+
+    def _declared_encoder(self, chapter: str) -> str:
+        # Of a chapter whose rows have no settings, by its parameters at the profile.
+        known = self.profile in notebook_files.profiles(runtime.root())
+        given = notebook_files.at_profile(runtime.root(), self.profile, chapter) if known else {}
+        return encoder({"encoder": "transformer", **given}) if "layers" in given else ""
 
     def _on(self, term: Term) -> tuple[str, ...]:
         return collections(term, self._stand)

@@ -35,7 +35,6 @@ PLACES = {
     "Siamese": 0, "Two-Tower": 1,
     "squad-passages": 0, "natural-questions-passages": 1, "insuranceqa": 2,
 }  # fmt: skip
-TITLE = 40  # characters of a line of a panel's title
 ROW = 0.36  # inches of a row with its name above what is drawn in it
 LEGEND = 6  # lines that are named inside of a plot; more are named below it
 
@@ -43,13 +42,7 @@ LEGEND = 6  # lines that are named inside of a plot; more are named below it
 def styled(
     width: float = 7.0, height: float = 4.0, columns: int = 1, rows: int = 1, **options: bool
 ) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels, row by row, as all of this book's look; sizes in inches.
-
-    Parameters
-    ----------
-    **options : bool
-        `sharex` and `sharey`, as matplotlib has them.
-    """
+    """Return a figure and its panels, row by row, in the book's style; sizes in inches, options of matplotlib."""
     # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
     looks = {"figsize": (width, height), "squeeze": False, "layout": "constrained", "dpi": 110}
     figure, axes = plt.subplots(rows, columns, **looks, **options)
@@ -60,42 +53,25 @@ def styled(
 
 
 def line_style(place: int) -> dict[str, str]:
-    """Colour, marker and dashes that no earlier place has."""
+    """Return colour, marker and dashes that no earlier place has."""
     cycle = place // len(COLOURS)
     marker = MARKERS[(place + 3 * cycle) % len(MARKERS)]
     return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "linestyle": ("-", "--", ":")[cycle % 3]}
 
 
 def line_styles(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The style of each name in a figure; no two are alike, and those in `PLACES` look as they do in every figure."""
+    """Return the style of each name in a figure; no two are alike, and those in `PLACES` look as in every figure."""
     names = list(dict.fromkeys(names))
-    known: dict[str, int] = {}
+    places: dict[str, int] = {}
     for name in names:
-        if name in PLACES and PLACES[name] not in known.values():
-            known[name] = PLACES[name]
-    free = (place for place in count() if place not in known.values())
-    return {name: line_style(known[name] if name in known else next(free)) for name in names}
-
-
-def in_words(name: str) -> str:
-    """A name as a figure writes it."""
-    return name.replace("_", " ")
-
-
-def band(axis: Axes, values: pd.DataFrame, colour: str) -> None:
-    """From the lowest to the highest seed, where there are several; a column for each."""
-    if values.shape[1] > 1:
-        axis.fill_between(values.index, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.18, linewidth=0)
+        if name in PLACES and PLACES[name] not in places.values():
+            places[name] = PLACES[name]
+    free = (place for place in count() if place not in places.values())
+    return {name: line_style(places[name] if name in places else next(free)) for name in names}
 
 
 def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
-    """Write the names of rows, from the top, each above what is drawn in its row, so that a narrow page shows both.
-
-    Returns
-    -------
-    ndarray, shape (names,)
-        The heights at which to draw the rows.
-    """
+    """Return heights for rows from the top, and write each name above its row, so that a narrow page shows both."""
     tops = np.arange(len(names))[::-1] + 0.5
     for top, name in zip(tops, names, strict=True):
         where = {"xycoords": ("axes fraction", "data"), "va": "top", "fontsize": 8}
@@ -107,8 +83,8 @@ def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
     return tops - 0.72
 
 
-def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple:
-    """A figure of titled panels, two a row, each of the given size in inches; and the panels. See `styled`."""
+def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple[Figure, list[Axes]]:
+    """Return a figure of titled panels, two a row, each of the given size in inches; options as of `styled`."""
     columns = min(2, len(titles))
     rows = -(-len(titles) // columns)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
@@ -116,64 +92,49 @@ def panels(titles: Sequence[str], width: float, height: float, **options: bool) 
     figure.get_layout_engine().set(h_pad=0.12)  # a title keeps away from the numbers of the panel above
     for axis in axes[len(titles) :]:
         axis.set_visible(False)
-    shown = list(axes[: len(titles)])
-    for axis, title in zip(shown, titles, strict=True):
+    for axis, title in zip(axes, titles, strict=False):
         name = called(title).replace(" %", "\N{NO-BREAK SPACE}%")
-        axis.set_title(fill(name, min(TITLE, int(11 * width))), fontsize=10)  # so many letters an inch
-    return figure, shown
+        axis.set_title(fill(name, min(40, int(11 * width))), fontsize=10)  # so many letters an inch
+    return figure, list(axes[: len(titles)])
 
 
 def legend(figure: Figure, axes: Iterable[Axes]) -> None:
-    """One legend below all panels, each name once; at the left, and narrow, since a narrow page shows that first."""
+    """Draw one legend below all panels, at the left, and narrow, since a narrow page shows that first."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     columns = max(1, 72 // (max(map(len, handles), default=0) + 8))
     figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns, fontsize=9, frameon=False)
 
 
 def differences(axis: Axes, cells: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> AxesImage:
-    """Differences in points as coloured cells with their numbers, bold where p < `LEVEL`.
+    """Return the image of differences in points as coloured cells with their numbers, bold where p < `LEVEL`.
 
-    Parameters
-    ----------
-    cells : DataFrame
-        Columns `row`, `column`, `effect` and `p`.
-    rows, columns : sequence of str
-        In this order.
-
-    Returns
-    -------
-    AxesImage
-        What a colour bar is made of.
+    `cells` has the columns `row`, `column`, `effect` and `p`.
     """
-    matrices = (cells.pivot(index="row", columns="column", values=each) for each in ("effect", "p"))
+    matrices = (cells.pivot(index="row", columns="column", values=name) for name in ("effect", "p"))
     effects, p_values = (each.reindex(index=rows, columns=columns).to_numpy(dtype=float) for each in matrices)
-    known = np.abs(effects[~np.isnan(effects)])
-    bound = max(1.0, float(np.percentile(known, 90))) if len(known) else 1.0
+    sizes = np.abs(effects[~np.isnan(effects)])
+    bound = max(1.0, float(np.percentile(sizes, 90))) if len(sizes) else 1.0
     image = axis.imshow(effects, cmap="RdBu", vmin=-bound, vmax=bound)
     for i, j in np.argwhere(~np.isnan(effects)):
         weight = "bold" if p_values[i, j] < LEVEL else "normal"
         colour = "white" if abs(effects[i, j]) > 0.55 * bound else "black"
-        told = f"{effects[i, j]:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
-        axis.text(j, i, told, ha="center", va="center", fontsize=8, weight=weight, color=colour)
+        text = f"{effects[i, j]:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+        axis.text(j, i, text, ha="center", va="center", fontsize=8, weight=weight, color=colour)
     axis.grid(visible=False)
     return image
 
 
 def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
-    """Scores with their 95 % intervals and those of each seed, a panel a collection; the paper's as open diamonds.
+    """Return scores with 95 % intervals and each seed's, a panel a collection; the paper's are open diamonds.
 
-    Parameters
-    ----------
-    tables : mapping
-        Collection to a table as `retlib.report.tables.scores` returns it.
+    `tables` are those of `retlib.report.tables.scores`, by collection.
     """
-    figure, axes = panels(list(tables), 4.0, ROW * max(len(table) for table in tables.values()) + 0.9)
+    figure, axes = panels(list(tables), 4.0, ROW * max(map(len, tables.values())) + 0.9)
     for axis, table in zip(axes, tables.values(), strict=True):
-        places = name_rows(axis, [in_words(name) for name in table.index])
-        errors = [table[measure] - table["low"], table["high"] - table[measure]]
-        axis.errorbar(
-            table[measure], places, xerr=errors, fmt="o", color=COLOURS[0], capsize=3, label="ours, 95 % interval"
-        )
+        places = name_rows(axis, table.index.str.replace("_", " "))
+        ends = [table[measure] - table["low"], table["high"] - table[measure]]
+        looks = {"fmt": "o", "color": COLOURS[0], "capsize": 3, "label": "ours, 95 % interval"}
+        axis.errorbar(table[measure], places, xerr=ends, **looks)
         seeds = table["each seed"].set_axis(places).explode()
         seeds = seeds[seeds.index.duplicated(keep=False)]  # of one seed the mean says it all
         if len(seeds):
@@ -186,6 +147,15 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     return figure
 
 
+def _mean_line(axis: Axes, values: pd.DataFrame, label: str, style: dict[str, str]) -> None:
+    """The mean over seeds, a column for each, and a band from the lowest to the highest, where there are several."""
+    marks = {"markersize": 4, "markevery": max(1, len(values) // 12)}
+    axis.plot(values.index, values.mean(axis=1), label=label, **marks, **style)
+    if values.shape[1] > 1:
+        band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
+        axis.fill_between(values.index, values.min(axis=1), values.max(axis=1), **band)
+
+
 def curves(
     table: pd.DataFrame,
     x: str,
@@ -196,28 +166,17 @@ def curves(
     logarithmic: str = "",
     level: tuple[float, str] | None = None,
 ) -> Figure:
-    """Lines of y over x, one a value of `by`: the mean over seeds, and a band over several.
+    """Return lines of y over x, one a value of `by`: the mean over seeds, and a band over several.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns `x`, `y`, `by` and `seed`.
-    logarithmic : str
-        The axes on a logarithmic scale: "", "x", "y" or "xy".
-    level : (float, str), optional
-        A horizontal line and what it stands for.
+    `logarithmic` is "", "x", "y" or "xy"; `level` is a horizontal line and what it stands for.
     """
     figure, (axis,) = styled()
     for name, style in line_styles(table[by]).items():
         values = table[table[by] == name].pivot_table(index=x, columns="seed", values=y)
-        marks = {"markersize": 4, "markevery": max(1, len(values) // 12), "label": in_words(name)}
-        axis.plot(values.index, values.mean(axis=1), **marks, **style)
-        band(axis, values, style["color"])
+        _mean_line(axis, values, name.replace("_", " "), style)
     if level:
         axis.axhline(level[0], color="0.4", linestyle=":", label=level[1])
-    axis.set(xlabel=xlabel, ylabel=ylabel)
-    for name in logarithmic:
-        getattr(axis, f"set_{name}scale")("log")
+    axis.set(xlabel=xlabel, ylabel=ylabel, **{f"{name}scale": "log" for name in logarithmic})
     if table[by].nunique() > LEGEND:
         legend(figure, [axis])
     else:
@@ -226,7 +185,7 @@ def curves(
 
 
 def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str) -> Figure:
-    """Counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
+    """Return counts y at each x, on logarithmic axes, a marker and colour for each value of `by`."""
     figure, (axis,) = styled()
     for name, style in line_styles(table[by]).items():
         part = table[table[by] == name]
@@ -237,17 +196,12 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
 
 
 def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100") -> Figure:
-    """Every system against every other: row minus column, in points; bold where p < `LEVEL` after Holm.
+    """Return every system against every other, as `retlib.report.tables.every_pair` tests them: row minus column.
 
     Below it the smallest true difference that a test would have seen in four of five repetitions, one-sided at 5 %.
-
-    Parameters
-    ----------
-    pairs : DataFrame
-        As `retlib.report.tables.every_pair` returns it.
     """
     names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
-    labels = [in_words(name) for name in names]
+    labels = [name.replace("_", " ") for name in names]
     side = 0.46 * len(names) + 1.9
     figure, (axis,) = styled(side + 1.0, side)
     above = pairs.rename(columns={"a": "row", "b": "column"})
@@ -256,32 +210,23 @@ def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100") -> Figure:
     axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
     axis.set_xticklabels(labels, rotation=40, ha="right")
     axis.set_title(", ".join(map(called, pairs["collection"].unique())), fontsize=10)
-    told = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
-    axis.set_xlabel(f"Smallest difference seen with 80 % power: {told}, median of {len(pairs)} pairs", fontsize=8)
+    seen = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
+    axis.set_xlabel(f"Smallest difference seen with 80 % power: {seen}, median of {len(pairs)} pairs", fontsize=8)
     figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7, extend="both")
     return figure
 
 
 def recalls(results: Results, collections: Iterable[str], measures: Sequence[str]) -> Figure:
-    """Recall over k, a panel for each collection, a line for each system: mean over seeds, band over their range.
-
-    Parameters
-    ----------
-    measures : sequence of str
-        R@k, for rising k.
-    """
+    """Return R@k over k, rising, a panel a collection, a line a system: mean over seeds, band over their range."""
     depths = [int(measure.partition("@")[2]) for measure in measures]
     collections = list(collections)
     figure, axes = panels(collections, 3.8, 2.4, sharex=True, sharey=True)  # pairs that belong together, as a rule
     rows = results.rows[results.rows["measure"].isin(measures) & (results.rows["split"] == "test")]
     styles = line_styles(rows[rows["collection"].isin(collections)]["system"])
     for axis, collection in zip(axes, collections, strict=True):
-        mine = rows[rows["collection"] == collection]
-        for system in mine["system"].unique():
-            values = mine[mine["system"] == system].pivot_table(index="measure", columns="seed", values="value")
-            values = 100 * values.reindex(measures).set_axis(depths)
-            axis.plot(depths, values.mean(axis=1), markersize=4, label=system, **styles[system])
-            band(axis, values, styles[system]["color"])
+        for system, part in rows[rows["collection"] == collection].groupby("system", sort=False):
+            values = part.pivot_table(index="measure", columns="seed", values="value")
+            _mean_line(axis, 100 * values.reindex(measures).set_axis(depths), system, styles[system])
         axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
     figure.supylabel("R@k (points of 100)", fontsize=10)
@@ -289,28 +234,12 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
     return figure
 
 
-def shares(values: Mapping[str, pd.Series], xlabel: str, ylabel: str) -> Figure:
-    """How shares between 0 and 1 are spread, a histogram on a logarithmic axis for each name."""
-    figure, axes = styled(3.6 * len(values) + 1.6, 3.2, len(values))
-    for axis, (name, share) in zip(axes, values.items(), strict=True):
-        axis.hist(share, bins=np.linspace(0, 1, 21), color=COLOURS[0])
-        axis.set(xlabel=xlabel, ylabel=ylabel, title=called(name), yscale="log", xlim=(0, 1))
-    return figure
-
-
 def tradeoff(
     table: pd.DataFrame, families: Mapping[str, tuple[str, str]] | None = None, measure: str = "RR@10"
 ) -> Figure:
-    """Quality against latency: a point for each system, a line for each family.
+    """Return quality against latency, as `retlib.report.tables.latencies` has them: a point for each system.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns `system`, `value`, `low` and `high` (points of 100: the 95 % interval is a
-        vertical bar), `median` and `p95` (milliseconds a query: a bar to the right).
-    families : mapping, optional
-        System to its family, which the legend names, and to what stands beside its point. The others stand alone,
-        under their own names.
+    `families` has, of some systems, that whose line they are on, and what stands beside the point.
     """
     figure, (axis,) = styled(7.5, 5.2)
     families = families or {}
@@ -321,14 +250,12 @@ def tradeoff(
         latency = [np.zeros(len(part)), part["p95"] - part["median"]]
         quality = [part["value"] - part["low"], part["high"] - part["value"]]
         label = name if crowded or name not in set(table["system"]) else None
-        axis.errorbar(
-            part["median"], part["value"], xerr=latency, yerr=quality, capsize=3, elinewidth=0.9, markersize=7,
-            label=label, **style,
-        )  # fmt: skip
+        looks = {"capsize": 3, "elinewidth": 0.9, "markersize": 7, "label": label, **style}
+        axis.errorbar(part["median"], part["value"], xerr=latency, yerr=quality, **looks)
         for row in part[part["system"].isin(families) | (not crowded)].itertuples():
             # A name stands above its bar, which leads to the right; of depths, neighbours stand above and below.
-            beside = ("right", (-6, 6 if place % 2 else -12)) if row.system in families else ("left", (6, 6))
-            text, (side, where) = families.get(row.system, (name, name))[1], beside
+            side, where = ("right", (-6, 6 if place % 2 else -12)) if row.system in families else ("left", (6, 6))
+            text = families.get(row.system, (name, name))[1]
             axis.annotate(text, (row.median, row.value), where, textcoords="offset points", fontsize=8, ha=side)
     axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
     axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
@@ -337,44 +264,37 @@ def tradeoff(
     axis.xaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
     legend(figure, [axis])
-    _apart(axis)
-    return figure
-
-
-def _apart(axis: Axes) -> None:
-    """Raise the texts of points that would stand on one another, the lowest first, until none does."""
-    axis.figure.canvas.draw()
+    # Raise the texts of points that would stand on one another, the lowest first, until none does.
+    figure.canvas.draw()
     placed: list[Bbox] = []
-    for text in sorted(axis.texts, key=lambda each: each.get_window_extent().y0):
+    for text in sorted(axis.texts, key=lambda text: text.get_window_extent().y0):
         box = text.get_window_extent()
         while under := [other.y1 for other in placed if box.overlaps(other)]:
             rise = max(under) - box.y0 + 1  # pixels
             x, y = text.xyann
-            text.xyann, box = (x, y + rise * 72 / axis.figure.dpi), box.translated(0, rise)
+            text.xyann, box = (x, y + rise * 72 / figure.dpi), box.translated(0, rise)
         placed.append(box)
+    return figure
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
-    """Systems over parts of the queries, from the least lexical overlap to the most; a panel for each collection.
+    """Return systems over parts of the queries by lexical overlap, a panel a collection; bars are 95 % intervals.
 
-    Parameters
-    ----------
-    tables : mapping
-        Collection to a table as `retlib.report.per_query.slices` returns it. Bars are 95 % intervals;
-        systems stand side by side, so that bars do not cover each other.
+    `tables` are those of `retlib.report.per_query.slices`, by collection.
     """
     figure, axes = panels(list(tables), 4.4, 3.4)
     styles = line_styles(system for table in tables.values() for system in table["system"])
     for axis, table in zip(axes, tables.values(), strict=True):
         parts = table.drop_duplicates("edge")
         for place, (system, style) in enumerate(styles.items()):
-            mine = table[table["system"] == system].set_index("edge").reindex(parts["edge"])
+            rows = table[table["system"] == system].set_index("edge").reindex(parts["edge"])
+            # Systems stand side by side, so that bars do not cover each other.
             x = np.arange(len(parts)) + 0.2 * (place - (len(styles) - 1) / 2) / len(styles)
-            errors = [mine["value"] - mine["low"], mine["high"] - mine["value"]]
-            if mine["value"].notna().any():
+            ends = [rows["value"] - rows["low"], rows["high"] - rows["value"]]
+            if rows["value"].notna().any():
                 bars = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2}
-                axis.errorbar(x, mine["value"], errors, label=system, **bars, **style)
-        axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts["part"]])
+                axis.errorbar(x, rows["value"], ends, label=system, **bars, **style)
+        axis.set_xticks(range(len(parts)), parts["part"].str.replace(" (", "\n("))
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
         axis.grid(axis="x", visible=False)
     legend(figure, axes)
@@ -382,17 +302,13 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
 
 
 def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Figure:
-    """Queries lost (to the left, hatched) and won (to the right) against a rival; a panel for each collection.
+    """Return queries lost (to the left, hatched) and won (to the right) against a rival, a panel a collection.
 
-    Parameters
-    ----------
-    tables : mapping
-        Collection to a table as `retlib.report.per_query.outcomes` returns it, drawn in its order from
-        top to bottom. Ties are a number at the right.
+    `tables` are those of `retlib.report.per_query.outcomes`, by collection.
     """
-    figure, axes = panels(list(tables), 5.2, ROW * max(len(table) for table in tables.values()) + 1.4)
+    figure, axes = panels(list(tables), 5.2, ROW * max(map(len, tables.values())) + 1.4)
     for axis, table in zip(axes, tables.values(), strict=True):
-        places = name_rows(axis, [in_words(name) for name in table["system"]])
+        places = name_rows(axis, table["system"].str.replace("_", " "))
         hatched = {"hatch": "///", "edgecolor": "white", "linewidth": 0}
         axis.barh(places, -table["losses"], height=0.4, label="losses", color=COLOURS[1], **hatched)
         axis.barh(places, table["wins"], height=0.4, label="wins", color=COLOURS[0])
