@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from retlib.core import runtime
+from retlib.core import notebook_files, runtime
 from retlib.evaluation import results
 
 PAGE = (runtime.root() / "book" / "at-a-glance.md").read_text()
@@ -76,3 +76,36 @@ def test_points_at_a_glance_are_those_of_the_published_rows(beginning):
 
 def test_no_points_at_a_glance_stand_elsewhere():
     assert len(re.findall(r"[+-]\d+\.\d", PAGE)) == sum(map(len, TYPED.values()))
+
+
+# The title of a side note to the notebook that has it, and the numbers in it that rows have: in order, by `mean`.
+NOTES = {
+    "Is LTRe worth its seconds?": (
+        "42_first_stage",
+        [
+            mean("42_first_stage", "LTRe (In-batch)", name, "RR@10")
+            - mean("42_first_stage", "In-batch, longer", name, "RR@10")
+            for name in (*PASSAGES, "nfcorpus", "trec-dl-2019")
+        ],
+        r"[+-]\d\.\d",
+        "{:+.1f}",
+    ),
+    "Two papers, two BM25s": (
+        "22_reqa",
+        [mean("22_reqa", name, "squad-0.8-all", "R@1") for name in ("BM25", "BM25, stemmed")],
+        r"(?<=has )\d+\.\d|\d+\.\d(?= by stems)",
+        "{:.1f}",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", NOTES)
+def test_numbers_of_a_side_note_are_those_of_the_published_rows(title):
+    notebook, values, pattern, text = NOTES[title]
+    note = next(part for part in json_text(notebook).split(":::{admonition}") if part.strip().startswith(title))
+    assert re.findall(pattern, note.split(":::")[0]) == [text.format(value) for value in values]
+
+
+def json_text(notebook):
+    cells = notebook_files.cells(runtime.root() / "notebooks" / f"{notebook}.ipynb")
+    return "\n".join("".join(cell["source"]) for cell in cells)
