@@ -204,19 +204,6 @@ def test_recalls_have_no_system_without_a_recall():
     assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "DE"]
 
 
-def test_shares_are_spread_from_0_to_1():
-    values = {"squad": pd.Series([0.0, 0.02, 0.5, 1.0]), "nq": pd.Series([0.1])}
-    found = figures.shares(values, "share of runs", "passages")
-    assert [axis.get_title() for axis in found.axes] == ["SQuAD sentences", "nq"]
-    (left, right) = found.axes
-    heights = [bar.get_height() for bar in left.patches]
-    assert sum(heights) == 4 and (heights[0], heights[10], heights[-1]) == (2, 1, 1)
-    assert sum(bar.get_height() for bar in right.patches) == 1
-    for axis in found.axes:
-        assert (axis.get_xlabel(), axis.get_ylabel()) == ("share of runs", "passages")
-        assert axis.get_yscale() == "log" and axis.get_xlim() == (0, 1)
-
-
 def test_figures_can_be_written(tmp_path):
     found = figures.intervals({"toy": scores([1.0, 2.0])})
     found.savefig(tmp_path / "figure.png")
