@@ -77,7 +77,9 @@ def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Fi
     axis.grid(axis="y", visible=False)
     kinds = [name for name in SIGNS if any(row.verdict == name for row, _ in lines)]
     handles = [_mark(name) for name in kinds]
-    handles.append(Line2D([], [], linestyle="", marker="D", markerfacecolor="none", color="0.2", label="the paper's"))
+    if any(not np.isnan(printed(line)) for _, line in lines):
+        hollow = {"linestyle": "", "marker": "D", "markerfacecolor": "none", "color": "0.2"}
+        handles.append(Line2D([], [], **hollow, label="the paper's"))
     figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=8.5, frameon=False)
     return figure
 
