@@ -136,10 +136,6 @@ def test_every_pair_is_tested_once_and_corrected_together(recorded):
     differences = (VALUES["BM25", 0] - VALUES["TF-IDF", 0]) * 100
     error, freedom = stats.sem(differences), len(differences) - 1
     assert row["smallest"] == pytest.approx((stats.t.ppf(0.95, freedom) + stats.t.ppf(0.8, freedom)) * error, abs=1e-3)
-    seen = tables.smallest({"toy": found}).loc["toy"]
-    has_bm25 = found[["a", "b"]].eq("BM25").any(axis=1)
-    assert seen["between the others"] == round(found["smallest"][~has_bm25].item(), 1)
-    assert seen["against BM25"] == round(found["smallest"][has_bm25].median(), 1)
 
 
 def test_chosen_systems_alone_are_compared(recorded):
