@@ -75,7 +75,7 @@ def add_paper(root: Path) -> None:
     template.write_text(json.dumps(notebook))
     (root / "data" / "papers").mkdir()
     paper = {"part": "I", "name": "Some 2020", "authors": "Some 2020", "title": '"T"', "link": "https://example.org"}
-    paper |= {"chapters": ["1_a"], "pages": {"page": "4_p"}, "notes": {"page": "Well."}}
+    paper |= {"chapters": ["1_a"], "pages": {"page": "4_p"}, "notes": {"note": "Well."}}
     (root / "data" / "papers" / "papers.yaml").write_text(yaml.safe_dump({"some2020": paper}))
 
 

@@ -152,34 +152,3 @@ def test_the_figure_has_a_line_for_every_label():
     assert [text.get_text() for text in figure.axes[0].texts] == ["1", "2", "4"]
     assert figure.axes[1].get_lines()[-1].get_xdata().tolist() == [4]  # what the panel shows
     assert "RR@10" in figure.axes[0].get_ylabel() and figure.axes[1].get_xlabel() == "seconds of training"
-
-
-def test_chains_ahead_of_a_rival_are_counted_alone_and_fused():
-    rows = [
-        ("a", -9.0, 0.001),
-        ("a + BM25", 2.0, 0.01),
-        ("b", 1.0, 0.4),
-        ("b + BM25", -3.0, 0.2),
-        ("BM25, other", 9.0, 0.0),
-    ]
-    gains = pd.DataFrame(rows, columns=["system", "effect", "p"]).assign(collection="squad-passages")
-    kinds = {"chains alone": ["a", "b"], "chains fused with BM25": ["a + BM25", "b + BM25"]}
-    alone, fused = leaderboard.ahead_in_words(gains, kinds, "BM25").split(" Of ")
-    assert (
-        alone.startswith("Of 2 chains alone 0 are significantly ahead")
-        and "and 1 behind" in alone
-        and "*b* on SQuAD passages, is 1.0 points ahead." in alone
-    )
-    assert fused.startswith("2 chains fused with BM25 1 are significantly ahead") and "and 0 behind" in fused
-
-
-def test_what_is_at_an_edge_of_its_trials_or_alike_in_all_is_told():
-    tried = {"low": [3, 2, 1], "high": [1, 2, 3], "within": [1, 3, 2], "alike": [2, 2, 2], "once": [1]}
-    rows = [("c", name, value, place == values.index(max(values))) for name, values in tried.items()
-            for place, value in enumerate(values)]  # fmt: skip
-    trials = pd.DataFrame(rows, columns=["collection", "system", leaderboard.CHOSEN_BY, "chosen"])
-    assert list(leaderboard.limits(trials, {"low": "within", "once": "low"}).values()) == [
-        ["low", "high"],
-        ["alike"],
-        ["low", "once"],
-    ]

@@ -1,7 +1,6 @@
 """The arithmetic of the papers' own scale, by hand; and what recorded trainings took, on rows written by the test."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -155,17 +154,6 @@ def test_what_has_become_of_every_setting():
     assert len(found) == len(claims.papers_table("settings"))
     assert set(found["how"]) == {*paper_scale.HOW.values(), "not stated"}
     assert (found["instead"][found["how"] == "not done here"] != "").all()
-
-
-def test_what_papers_say_that_trainings_took_is_set_beside_the_formula():
-    """By hand: 60 hours of 32 chips at 123 TFLOP/s are 8.5e20 operations at their peak."""
-    work = Work("1", "a line", layers=2, width=64, vocabulary=10, lengths=(3,))
-    work = replace(work, examples=0.25 * 60 * 3600 * 32 * 123e12 / (3 * work.forward(3)))
-    printed = [("chang2020", "text-4.1", "Transformer | ICT+BFS+WLP", "pre-training wall time", work, 32, "chip")]
-    (found,) = paper_scale.against_printed(printed, {"chip": 123}, 123).to_dict("records")
-    assert found["hours, as printed"] == 60 and found["machines"] == "32 chip"
-    assert found["share of their peak"] == pytest.approx(0.25)
-    assert found["hours on the GPU"] == pytest.approx(0.25 * 60 * 32)
 
 
 def test_numbers_are_told_in_two_digits():

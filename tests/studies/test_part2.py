@@ -341,29 +341,6 @@ def test_what_labels_buy_is_tested_step_by_step():
     table = part2_labels.bought_in_columns(bought)
     assert table.loc[("here", "a")].tolist() == ["50.0", "100.0 (+50.0*)", "100.0 (+0.0)"]
     assert table.loc[("here", "fresh")].tolist() == ["", "0.0", "50.0 (+50.0*)"]
-    said = part2_labels.bought_in_words(bought)
-    assert "5 % of the labels: 1 of 1 gain" in said and "80 % of the labels: 0 of 1 gain" in said
-    assert part2_labels.bought_in_words(bought[bought["system"] == "fresh"]) == ""
-
-
-def test_what_pretraining_replaces_lies_between_two_shares_of_the_labels():
-    """Pre-trained it finds half of the questions without any label; labels alone find few, then nearly all."""
-    found, queries = results.Results(), [f"q{i}" for i in range(40)]
-    values = {("here-0.05", "a, tasks, no labels"): [0.0, 1.0] * 20, ("here-0.05", "a"): [0.0] * 40}
-    values |= {("here-0.8", "a"): [1.0] * 40, ("here-0.1", "a"): [1.0, 0.0] * 20}
-    shares, questions = (0.8, 0.05, 0.1), pd.Series({"here-0.8": 8000, "here-0.05": 500, "here-0.1": 1000})
-
-    def said():
-        for (test, system), each in values.items():
-            column = pd.DataFrame({"query_id": queries, "measure": "R@10", "value": each})
-            found.add_queries(test, "test", system, 0, column, pd.Series(range(40), queries))
-        return part2_labels.replaced_in_words(found, ["here"], shares, questions, [("a, tasks", "a")], "R@10")
-
-    worth = "more than 500 and fewer than 8,000 labelled questions of *a*."
-    assert said() == f"- *here*: *a, tasks* without a label is worth {worth}"
-    values["here-0.8", "a"] = [0.0] * 40
-    assert "is worth more than 8,000 labelled questions of *a*." in said()
-    assert part2_labels.replaced_in_words(found, ["here"], shares, questions, [("b", "a")], "R@10") == ""
 
 
 def test_sizes_are_counted(targets):

@@ -18,7 +18,6 @@ from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Beam, Greedy, Nucleus
 from retlib.models.generator import GeneratorArchitecture
-from retlib.report import zero_shot_figures
 from retlib.studies import part3
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part3 import Panel
@@ -316,23 +315,6 @@ def test_points_of_the_curves_are_those_of_the_systems_that_are_named():
     assert found.columns.tolist() == ["size", "collection", "seed", "value"]
     assert set(found.itertuples(index=False, name=None)) == {(16, "t", 1, 8.0), (128, "t", 1, 64.0), (16, "t", 0, 25.0)}
     assert set(part3.over(made(values), ["t", "u"], {"A, 16": 200}, "R@10")["collection"]) == {"t", "u"}
-
-
-def test_quality_stands_over_the_loss_of_the_generator():
-    values = {"dense a": 0.2, "dense b": 0.4, "words a": 0.7, "words b": 0.9}
-    found = made({(system, "t", "R@10", 0): value for system, value in values.items()})
-    systems = {kind: {name: f"{kind} {name}" for name in "ab"} for kind in ("dense", "words")}
-    table = part3.worth(found, "t", pd.Series({"a": 4.0, "b": 3.5}), systems)
-    assert table[["generator", "loss", "system", "value"]].to_numpy().tolist() == [
-        ["a", 4.0, "dense", pytest.approx(20)], ["a", 4.0, "words", pytest.approx(70)],
-        ["b", 3.5, "dense", pytest.approx(40)], ["b", 3.5, "words", pytest.approx(90)],
-    ]  # fmt: skip
-    axis = zero_shot_figures.worth(table, {"BM25": 80.0}).axes[0]
-    assert axis.xaxis_inverted() and axis.get_ylabel() == "R@10 (points of 100)"
-    names = {text.get_text(): text.xyann[1] for text in axis.texts}
-    assert set(names) == {"a", "b"} and names["a"] != names["b"]  # neighbours do not stand on each other
-    lines = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
-    assert lines["BM25"][0] == pytest.approx(80)
 
 
 # --- parameters ------------------------------------------------------------------------------------

@@ -516,15 +516,6 @@ def test_table_3_is_in_points_and_bytes_means_over_seeds():
     assert found["bytes a document"].tolist() == [2, 32] and found.index.tolist() == ["PQ2", EXACT]
 
 
-@pytest.mark.parametrize(("seeds", "missing", "said"), [
-    ([0, 0], ["two towers"], "Not trained here: two towers. One seed"), ([0, 1], [], ""), ([0, 1], ["a", "b"], "a, b.")
-])  # fmt: skip
-def test_a_page_says_what_was_not_trained_and_that_one_seed_was(seeds, missing, said):
-    rows = pd.DataFrame({"system": "a", "seconds": [1.0, 2.0, None], "seed": [*seeds, 7]})
-    found = part4.told_of_rows(Results(rows), missing)
-    assert said in found and bool(said) == bool(found)
-
-
 def test_times_are_ratios_to_one_system():
     made = Written(
         ("LTRe, Exact", "training seconds", 10.0, 20.0), ("LTRe, Exact", "seconds of search", 3.0, 4.0),

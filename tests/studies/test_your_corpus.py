@@ -10,7 +10,7 @@ import pytest
 from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints
-from retlib.report import own_corpus, tables
+from retlib.report import own_corpus
 from retlib.report.own_corpus import BEST, NEAR, TAUGHT, UNKNOWN
 from retlib.studies import your_corpus
 
@@ -272,12 +272,6 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
     assert (told["corpus"], told["recommended"], told["best by its own"]) == ("mine", "dense", "dense")
     assert told["nDCG@10 above BM25, by the labels of others"] == pytest.approx(30)
     assert told["from"] < 30 < told["to"] and told["by its own"] == pytest.approx(30)
-
-
-def test_what_no_step_made_better_is_named():
-    results = made(BM25=[0.2, 0.4], dense=[0.6, 0.6], LTRe=[0.6, 0.6], other=[0.6, 0.7])
-    assert tables.unchanged(results, "mine", own_corpus.CHOSEN_BY).startswith("*LTRe* stand where")
-    assert tables.unchanged(made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), "mine", own_corpus.CHOSEN_BY) == ""
 
 
 def test_too_few_questions_are_said_and_compared_on_by_nothing():

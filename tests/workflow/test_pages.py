@@ -1,4 +1,4 @@
-"""The pages around the chapters: the package's reference, the exercises, and the buttons that open a notebook."""
+"""The package's reference, the code of methods and exercises, and the buttons that open a notebook."""
 
 import ast
 import json
@@ -31,11 +31,6 @@ from retlib.training import losses, negatives, pretraining
 from retlib.workflow import notebooks
 
 ROOT = runtime.root()
-EXERCISES = {
-    f"{page.stem}, {text.splitlines()[0]}": text
-    for page in sorted((ROOT / "book").glob("exercises-*.md"))
-    for text in page.read_text().split("\n## ")[1:]
-}
 
 MODULE = '''"""A module."""
 
@@ -142,7 +137,12 @@ def words(page):
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
-CODE = {page: found for page in NOTEBOOKS if (found := BLOCK.findall("\n".join(words(page))))}
+EXERCISES = {page: text for page in NOTEBOOKS for text in words(page) if text.startswith("## Exercise")}
+CODE = {
+    page: found
+    for page in NOTEBOOKS
+    if (found := BLOCK.findall("\n".join(text for text in words(page) if text != EXERCISES.get(page))))
+}
 
 
 def written(page, **given):
@@ -159,8 +159,7 @@ def numbers(*shape, seed=0):
 
 
 def test_the_code_of_every_method_is_run():
-    methods = "12_dual_encoder_losses", "21_pretraining_tasks", "31_query_generation", "41_training_dynamics"
-    assert list(CODE) == [*methods, "42_first_stage", "43_two_stage", "44_compressed_index"]
+    assert [page[:2] for page in CODE] == ["12", "21", "31", "41", "42", "43", "44"]
 
 
 def test_the_code_of_the_losses():
@@ -236,100 +235,28 @@ def test_the_code_of_a_compressed_index():
     assert made.codes.max() < 256
 
 
-# What may differ between two builds: a number with a unit of result or of scale.
-SMALL = "two|three|four|five|six|seven|eight|nine|ten"
-LARGE = (
-    r"eleven|twelve|\w+teen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|dozens?|\w*hundreds?|thousands?|"
-    "millions?|billions?"
-)
-OF_ANY = "seeds?|seconds?|minutes?|hours?|days?|weeks?|points?|per cent|GB|MB"
-COUNTED = (
-    "documents?|passages?|pages?|articles?|sentences?|questions?|queries|candidates|pairs|labels|steps?|batches|epochs?|"
-    "layers?|dimensions?|tokens?|bytes|times|vectors|rows|accelerators|percent"
-)
-MEASURED = re.compile(
-    rf"(?<![\w@.])(?:\d[\d,.]*|{LARGE})[ -](?:\w+[ -]){{0,2}}(?:{OF_ANY}|{COUNTED})(?!\w)"
-    rf"|(?<!\w)(?:{SMALL})[ -](?:{OF_ANY})(?!\w)|\d ?%|(?:{LARGE})-?fold",
-    re.I,
-)
-# Not prose (code, formulas, addresses), names with a number in them, and numbers that are the same in every build.
-NO_PROSE = re.compile(r"^```.*?^```|\$\$.*?\$\$|\$[^$]+\$|`[^`]*`|\]\([^)]*\)|\{\{.*?\}\}", re.M | re.S)
-ALLOWED = re.compile(
-    r"95 % interval|at 5 %|power of 80 %|points of (?:a hundred|100)|(?:the )?(?:top|first|up to|at most|runs of) \w+"
-    r"|hides 15 % of the words|MiniLM\S*, which has .*"
-)
-
-
-def literals(text):
-    """Clauses of a text with such a number, unless they say that it is the paper's."""
-    clauses = re.split(r"(?<=[.;?!])\s|\n\s*\n|\n- |\|", NO_PROSE.sub("", text))
-    clauses = [" ".join(clause.split()) for clause in clauses]
-    return [
-        clause
-        for clause in clauses
-        if MEASURED.search(ALLOWED.sub("", clause))
-        and not (re.search(r"\bpapers?\b", clause) and not re.search(r"\b(?:here|ours?|we)\b", clause, re.I))
-    ]
-
-
-@pytest.mark.parametrize("page", NOTEBOOKS)
-def test_prose_has_no_number_of_one_profile(page):
-    """What is measured and at which scale stands in tables and figures, which change with the rows."""
-    assert [clause for text in words(page) for clause in literals(text)] == []
-
-
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "The first stage searches 6,000 documents.",
-        "It takes twenty minutes on two cores.",
-        "LTRe is three points ahead, a result of five seeds.",
-        "R@10 rises by 4.6 %.",
-        "The paper has 8.8 million passages; here are 12 thousand passages.",
-        "Our corpus has 4,598 articles in place of the paper's.",
-        "| BM25 | some thousand steps |",
-    ],
-)
-def test_a_number_of_one_profile_is_found(planted):
-    assert literals(f"Some words. {planted}") != []
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        "The paper adds a million candidates.",
-        "Means with their 95 % interval, in points of 100.",
-        "The softmax over `batch_size = 1000` pairs, $B = 1000$ documents, [1](https://some.where/12-pages).",
-        "Four losses are compared on two tasks.",
-        "BM25's first hundred documents at R@10.",
-    ],
-)
-def test_a_definition_and_the_paper_s_numbers_may_stand(kept):
-    assert literals(kept) == []
-
-
 LINK = re.compile(r"\]\(([^)#\s]+\.(?:ipynb|md))(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_links_of_a_notebook_work_in_jupyterlab_too(notebook):
-    """They name files; a role of Sphinx is no link there, except where a template does not know its page."""
-    prose = "\n".join(
-        notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "markdown"
-    )
+@pytest.mark.parametrize("page", NOTEBOOKS)
+def test_links_of_a_notebook_name_files_or_pages_that_are_made_of_a_template(page):
+    """So that they work in JupyterLab, too; a role of Sphinx is no link there."""
+    prose, made = "\n".join(words(page)), {name for name, each in notebooks.pages(ROOT).items() if each.words}
     assert "{doc}`" not in prose.replace("{doc}`{{", "")
-    assert all((notebook.parent / target).is_file() for target in LINK.findall(prose))
+    for target in LINK.findall(prose):
+        assert (ROOT / "notebooks" / target).is_file() or target.removesuffix(".ipynb") in made, target
 
 
-def test_every_exercise_has_a_hint_and_a_solution():
+def test_every_exercise_has_a_hint_and_a_solution_and_every_part_exercises():
     for name, text in EXERCISES.items():
-        assert re.findall(r"^:::{dropdown} (.*)", text, re.M) == ["Hint", "Solution"], name
+        folds = [each for each in re.findall(r"^:::{dropdown} (.*)", text, re.M) if each in ("Hint", "Solution")]
+        assert folds and folds == ["Hint", "Solution"] * (len(folds) // 2), name
+    assert {name[0] for name in EXERCISES} == set("12345")
 
 
 def test_the_code_of_the_solutions_runs():
     """In a process of its own, as it registers losses and tasks."""
-    solutions = [text.partition("{dropdown} Solution")[2] for text in EXERCISES.values()]
-    blocks = [block for text in solutions for block in BLOCK.findall(text) if "register" in block]
+    blocks = [block for text in EXERCISES.values() for block in BLOCK.findall(text) if ".register(" in block]
     use = """
 import torch
 from retlib.data.collection import Article
@@ -345,37 +272,29 @@ for name in ("a", "b"):
 sentence, passage = pretraining.TASKS.get("mine")(builder.structure()).draw(np.random.default_rng(0), 50)
 print(set(passage.tolist()), pretraining.TASKS.get("mine")(builder.structure()).shares().tolist())
 """
-    code = "\n".join(["from retlib.training import losses", *blocks, use])
+    solved = [block for block in blocks if "# and now?" not in block]
+    code = "\n".join(["from retlib.training import losses", *solved, use])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["0.0", "True", "{1, 2, 4, 5} [0.0, 0.25, 0.25, 0.0, 0.25, 0.25]"], done.stderr
 
 
-def test_every_part_has_exercises():
-    pages = re.findall(r"file: book/(exercises-\d)", (ROOT / "_toc.yml").read_text())
-    assert pages == sorted({name.split(",")[0] for name in EXERCISES})
-
-
 @pytest.mark.parametrize("name", EXERCISES)
 def test_what_an_exercise_names_exists(name):
-    """Its notebooks; their parameters, as `name = value`; names that they use; objects and files of the package."""
-    text = EXERCISES[name]
-    linked = re.findall(r"{doc}`\.\./notebooks/(\w+)`", text)
-    pages = notebooks.pages(ROOT)
-    assert linked and set(linked) <= set(pages)
-    defaults = {}
-    for page in linked:
-        defaults |= notebooks.declared(pages[page].notebook)
+    """Parameters, as `name = value`, of its chapter or of one that it links to; names; objects of the package."""
+    text, pages = EXERCISES[name], notebooks.pages(ROOT)
+    linked = [name, *(target.removesuffix(".ipynb") for target in LINK.findall(text) if target[0].isdigit())]
+    linked = [each for each in linked if not pages[each].words]
+    defaults = {key for page in linked for key in notebooks.declared(pages[page].notebook)}
     known = "".join(re.findall(r"^```{?python}?\n(.*?)^```", text, re.M | re.S))  # or in the exercise's own code
     known += "".join(pages[page].notebook.read_text() for page in linked)
     for code in re.findall(r"(?<![}`])`([^`]+)`", text):
         if assigned := re.fullmatch(r"(\w+) = (.+)", code):
-            assert type(ast.literal_eval(assigned[2])) is type(defaults[assigned[1]]), code
+            assert assigned[1] in defaults, code
+            ast.literal_eval(assigned[2])
         elif re.fullmatch(r"[a-z_]+", code):
             assert re.search(rf"\b{code}\b", known), code
-        elif code.startswith("retlib."):
-            assert pydoc.locate(code) is not None, code
-        elif code.startswith("retlib/"):
-            assert (ROOT / code).exists(), code
+        elif re.match(r"retlib[./]", code):
+            assert pydoc.locate(code) is not None or (ROOT / code).exists(), code
 
 
 @pytest.mark.slow
