@@ -1,16 +1,12 @@
 """Sphinx extension: a notebook's page shows its executed copy.
 
-The notebooks in git have no outputs. When Sphinx reads one, this extension hands it the
-executed copy instead: that of the profile named by `$RETLIB_PROFILE`, else the latest
-there is. Where there is none, the notebook is first run on the recorded results
-(`source="reference"`), which takes seconds and needs no data; where nothing is recorded
-either, the page shows the notebook as it is. Pages that are made of a template have no
-notebook of their own: to Sphinx their source is the template.
+The copy is that of the profile named by `$RETLIB_PROFILE`, else the latest there is. Where there is none, the notebook
+is first run on the recorded results, which needs no data; where nothing is recorded, the page shows the notebook as it
+is. Pages that are made of a template have no notebook of their own: to Sphinx their source is the template.
 
-It shows the code that declares systems and claims, and hides the rest. Below the answer of a chapter, which is of the
-published run, it says of which run the page is, if of another; at the foot it folds how to run or change the chapter.
-
-It also serves MathJax from the book itself, so that formulas show without a network.
+It shows the code that declares systems and claims, and hides the rest. Below the answer, which is of the published run,
+it says of which run the page is, if of another; at the foot it folds how to run or change the chapter. It also serves
+MathJax from the book itself, so that formulas show without a network.
 """
 
 from __future__ import annotations
@@ -180,12 +176,11 @@ def _whose_run(executed: dict, answered: bool) -> str:
 
 def _fold(foot: list[dict]) -> str:
     """What the cells at the foot hold, in one fold."""
-    order = sorted(foot, key=lambda cell: CHANGE not in cell["metadata"]["tags"])
-    texts = {cell["id"]: "".join(cell["source"]) for cell in order}
-    code = [
-        f"```python\n{texts[cell['id']]}\n```" if cell["cell_type"] == "code" else texts[cell["id"]] for cell in order
-    ]
-    return "::::{dropdown} Run or change this chapter\n" + "\n\n".join(code) + "\n::::"
+    texts = ["::::{dropdown} Run or change this chapter"]
+    for cell in sorted(foot, key=lambda cell: CHANGE not in cell["metadata"]["tags"]):
+        text = "".join(cell["source"])
+        texts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+    return "\n\n".join([*texts, "::::"])
 
 
 def _notes(executed: dict) -> list[str]:
@@ -198,10 +193,8 @@ def _notes(executed: dict) -> list[str]:
 def _drop_widgets(executed: dict) -> None:
     """Leave out the progress bars: without a kernel they show nothing, and their scripts come from the network."""
     executed["metadata"].pop("widgets", None)
-    for cell in executed["cells"]:
-        outputs = cell.get("outputs", [])
-        if outputs:
-            cell["outputs"] = [each for each in outputs if WIDGET not in each.get("data", {})]
+    for cell in (cell for cell in executed["cells"] if "outputs" in cell):
+        cell["outputs"] = [each for each in cell["outputs"] if WIDGET not in each.get("data", {})]
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
