@@ -1,8 +1,7 @@
-"""Systems per query: which queries one answers and another does not, from recorded values.
+"""Systems per query, from recorded values: which queries one answers and another does not.
 
-An average over queries hides where systems differ. Here queries are cut by their lexical
-overlap with what is relevant to them, systems are compared by wins and losses, and a choice
-between two systems, made with hindsight, says how much they complete each other.
+Queries are cut by their lexical overlap with what is relevant to them, systems are compared by wins and losses, and a
+choice between two systems, made with hindsight, says how much they complete each other.
 """
 
 from __future__ import annotations
@@ -26,36 +25,20 @@ TIE = 2e-3
 QUARTILES = "overlap, lower quartile (%)", "overlap, median (%)", "overlap, upper quartile (%)"
 
 
-# --- the words that a query shares with its document -----------------------------------------------
-
-
 def overlap(collection: Collection) -> pd.DataFrame:
-    """The lexical overlap of each test query with its relevant documents.
+    """Return the lexical overlap of each test query with its relevant documents.
 
-    It is the share of the query's different words that stand in a relevant document, in its
-    title or text; of several relevant documents, the largest share. Words are those of
-    `retlib.data.text.words`, without English stop words and without stemming: another form of a
-    word is another word.
-
-    Returns
-    -------
-    DataFrame
-        A row for each test query, in their order: `collection`, `query_id`, `overlap`
-        (from 0 to 1; NaN where only stop words are left, or nothing is relevant), and `words`,
-        the number of all words of the query, stop words and repeated ones included.
-
-    Raises
-    ------
-    DataError
-        If the collection has no test queries.
+    It is the share, from 0 to 1, of the query's different words, without stop words and not stemmed, that stand in a
+    relevant document; of several, the largest share; NaN where only stop words are left, or nothing is relevant.
+    Columns `collection`, `query_id`, `overlap`, and `words`, the number of all words of the query.
     """
     queries, judged = held_out(collection, "test")
     judged = judged[judged["relevance"] > 0]
     documents = collection.documents.loc[judged["doc_id"].unique()]
     texts = documents.get("title", pd.Series("", documents.index)).fillna("") + "\n" + documents["text"]
-    asked, found = queries["text"].map(content_words), texts.map(content_words)
+    asked, read = queries["text"].map(content_words), texts.map(content_words)
     pairs = zip(judged["query_id"], judged["doc_id"], strict=True)
-    shares = [len(asked[q] & found[d]) / len(asked[q]) if asked[q] else np.nan for q, d in pairs]
+    shares = [len(asked[q] & read[d]) / len(asked[q]) if asked[q] else np.nan for q, d in pairs]
     best = pd.Series(shares, judged["query_id"], dtype=float).groupby(level=0).max().reindex(queries.index)
     counts = [len(words(text)) for text in queries["text"]]
     columns = {"query_id": queries.index, "overlap": best.to_numpy(), "words": counts}
@@ -63,14 +46,7 @@ def overlap(collection: Collection) -> pd.DataFrame:
 
 
 def spread(table: pd.DataFrame) -> pd.DataFrame:
-    """How the overlaps of each collection, as `overlap` returns them, are spread; as a page shows it.
-
-    Returns
-    -------
-    DataFrame
-        Index collection: `queries`, `without a value`, `words/query` (mean), and the quartiles
-        of overlap, in per cent of a query's words.
-    """
+    """Return how the overlaps of each collection, as `overlap` has them, are spread; as a page shows it."""
     rows = {}
     for name, part in table.groupby("collection", sort=False):
         quartiles = (100 * part["overlap"].quantile([0.25, 0.5, 0.75])).round()
@@ -83,17 +59,8 @@ def spread(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("collection")
 
 
-# --- what was recorded -----------------------------------------------------------------------------
-
-
 def recorded(leaderboard: str, profile: str, source: str | None = None) -> Results:
-    """The results of a notebook that recorded its systems' values per query and the table of overlaps.
-
-    Raises
-    ------
-    DataError
-        If nothing is recorded, naming the profiles where something is; or if there is no table of overlaps.
-    """
+    """Return the results of a notebook that recorded values per query and the table of overlaps, or `DataError`."""
     found = results.load(leaderboard, profile, source)
     if found is None:
         profiles = ["explore", *notebook_files.profiles(runtime.root())]
@@ -106,13 +73,7 @@ def recorded(leaderboard: str, profile: str, source: str | None = None) -> Resul
 
 
 def collections(results: Results, measure: str, rival: str) -> list[str]:
-    """The collections on which a rival was measured, of those whose overlaps are known.
-
-    Raises
-    ------
-    SettingError
-        If the measure was recorded on none of them, or the rival was not measured; naming what was.
-    """
+    """Return the collections on which a rival was measured, of those whose overlaps are known."""
     keys = [(name, each) for name, split, each in results.queries if split == "test"]
     require_one_of("measure", measure, {each for _, each in keys})
     systems = {name: results.systems(name, "test", measure) for name, each in keys if each == measure}
@@ -121,22 +82,9 @@ def collections(results: Results, measure: str, rival: str) -> list[str]:
     return [name for name, there in systems.items() if rival in there and name in known]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Values:
-    """What systems reached on the test queries of one collection by one measure.
-
-    Parameters
-    ----------
-    results : Results
-        With values per query.
-    systems : sequence of str
-        All that were recorded, if empty.
-
-    Raises
-    ------
-    SettingError
-        If a system is unknown; naming what is valid.
-    """
+    """What systems, or all that were recorded, reached on the test queries of a collection by a measure."""
 
     results: Results
     collection: str
@@ -144,108 +92,65 @@ class Values:
     systems: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        known = self.results.systems(self.collection, "test", self.measure)
         for system in self.systems:
-            require_one_of("system", system, self.recorded)
-
-    @property
-    def recorded(self) -> list[str]:
-        """The systems that were measured, in their order."""
-        return self.results.systems(self.collection, "test", self.measure)
+            require_one_of("system", system, known)
+        self.systems = [*self.systems] or known
 
     def points(self, system: str) -> pd.DataFrame:
-        """Values in points of 100: index query, a column for each seed."""
+        """Return values in points of 100: index query, a column for each seed."""
         return self.results.per_query(self.collection, "test", self.measure, system).astype(float) * 100
 
     def against(self, rival: str) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-        """Each system but a rival, with its points and the rival's over the seeds that both have."""
-        for system in self.systems or self.recorded:
+        """Yield each system but a rival, with its points and the rival's over the seeds that both have."""
+        for system in self.systems:
             if system != rival:
                 yield system, *same_seeds(self.points(system), self.points(rival))
 
 
-# --- by overlap ------------------------------------------------------------------------------------
-
-
 def slices(values: Values, table: pd.DataFrame, parts: int) -> pd.DataFrame:
-    """Each system's mean over the queries of little, more and most lexical overlap.
+    """Return each system's mean over the queries of little, more and most lexical overlap.
 
-    Queries are ordered by overlap and cut into parts of equal size. Queries of equal overlap
-    stay together, in the part where the middle of them falls; so parts differ in size, and
-    there are fewer where many queries are equal. Queries without a value are in no part.
+    `table` is that of `overlap`. Queries are ordered by overlap and cut into at most so many parts of equal size; those
+    of equal overlap stay together, so that parts differ in size. Queries without a value are in no part.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As `overlap` returns it; collections and queries that are not asked for do not matter.
-    parts : int
-        How many, at most.
-
-    Returns
-    -------
-    DataFrame
-        A row for each part, least overlap first, and system: `part` (lowest to highest overlap in
-        it and its size, such as ``0-33 % (n = 210)``), `edge` (its lowest overlap, from 0 to 1),
-        `system`, `value` (mean over queries and seeds, points of 100), `low` and `high` (the ends
-        of its 95 % interval; NaN where the part has one query, or one cluster of queries),
-        `queries`.
-
-    Raises
-    ------
-    DataError
-        If the table lacks a query of the results, or has one twice, or no query has a value.
+    Columns `part` (such as ``0-33 % (n = 210)``), `edge` (its lowest overlap, from 0 to 1), `system`, `value`, `low`
+    and `high` of its 95 % interval (points of 100; NaN where the part has one query or cluster), and `queries`.
     """
-    clusters, rows = values.results.clusters(values.collection, "test", values.measure), []
-    for share in _cut(_shares(table, values.collection, clusters.index), parts):
+    collection, rows = values.collection, []
+    clusters = values.results.clusters(collection, "test", values.measure)
+    shares = table[table["collection"] == collection].set_index("query_id")["overlap"]
+    twice = shares.index[shares.index.duplicated()][:1].tolist()
+    require(not twice, f"the table of overlaps has query {twice} of {collection!r} twice", DataError)
+    missing = clusters.index.difference(shares.index)[:1].tolist()
+    require(not missing, f"the table of overlaps lacks query {missing} of {collection!r}", DataError)
+    shares = shares.reindex(clusters.index).dropna()
+    require(len(shares) > 0, f"no query of {collection!r} has an overlap", DataError)
+    for share in _cut(shares, parts):
         low, high = f"{100 * share.min():.0f}", f"{100 * share.max():.0f}"
         part = f"{low if low == high else f'{low}-{high}'} % (n = {len(share)})"
-        for system in values.systems or values.recorded:
-            estimate = _estimate(values.points(system).loc[share.index], clusters)
+        for system in values.systems:
+            points = values.points(system).loc[share.index]
+            estimate = float(points.to_numpy().mean()), np.nan, np.nan
+            if clusters[share.index].nunique() > 1:
+                mean = compare(points, points * 0, clusters)
+                estimate = mean.effect, *mean.interval()
             rows.append((part, share.min(), system, *estimate, len(share)))
     return pd.DataFrame(rows, columns=["part", "edge", "system", "value", "low", "high", "queries"])
 
 
-def _shares(table: pd.DataFrame, collection: str, queries: pd.Index) -> pd.Series:
-    """The overlaps of these queries that have one; index query."""
-    mine = table[table["collection"] == collection].set_index("query_id")["overlap"]
-    twice = mine.index[mine.index.duplicated()][:1].tolist()
-    require(not twice, f"the table of overlaps has query {twice} of {collection!r} twice", DataError)
-    missing = queries.difference(mine.index)[:1].tolist()
-    require(not missing, f"the table of overlaps lacks query {missing} of {collection!r}", DataError)
-    shares = mine.reindex(queries).dropna()
-    require(len(shares) > 0, f"no query of {collection!r} has an overlap", DataError)
-    return shares
-
-
 def _cut(shares: pd.Series, parts: int) -> list[pd.Series]:
-    """Parts of equal size, lowest first; equal values stay together, where their middle rank falls."""
+    # Equal values stay together, where their middle rank falls.
     place = (2 * shares.rank(method="average") - 1) * parts // (2 * len(shares))
     return [part for _, part in shares.groupby(place)]
 
 
-def _estimate(values: pd.DataFrame, clusters: pd.Series) -> tuple[float, float, float]:
-    """Mean and the ends of its 95 % interval, over queries and seeds."""
-    if clusters[values.index].nunique() < 2:
-        return float(values.to_numpy().mean()), np.nan, np.nan
-    found = compare(values, values * 0, clusters)
-    return found.effect, *found.interval()
-
-
-# --- against one system ----------------------------------------------------------------------------
-
-
 def outcomes(values: Values, rival: str) -> pd.DataFrame:
-    """Every system against a rival, query by query.
+    """Return every system against a rival, query by query, the largest effect first.
 
-    The seeds of each are averaged first, those that both have; so a system with several
-    ties less often than one without. Two values that differ by no more than rounding are a tie.
-
-    Returns
-    -------
-    DataFrame
-        A row for each system but the rival, the largest effect first: `system`; `wins`, `ties`
-        and `losses` (numbers of queries); `effect` (system minus rival, points of 100), the ends
-        `low` and `high` of its 95 % interval over queries and seeds, and `p`, of a paired test as
-        `retlib.evaluation.results.Results.compared` has it, Holm-corrected over the systems.
+    Columns `system`; `wins`, `ties` and `losses`, numbers of queries, whose seeds are averaged first, those that both
+    have; `effect` (system less rival, points of 100), `low`, `high` and `p` of a paired test over queries and seeds,
+    Holm-corrected over the systems.
     """
     rows = []
     for system, ours, theirs in values.against(rival):
@@ -258,18 +163,11 @@ def outcomes(values: Values, rival: str) -> pd.DataFrame:
 
 
 def oracle(values: Values, rival: str) -> pd.DataFrame:
-    """What a perfect choice between a system and a rival reaches: for each query, the better of the two.
+    """Return what a perfect choice between a system and a rival reaches, the best first: the upper bound of choosing.
 
-    The upper bound of choosing one of two lists for each query. It is no bound for a fusion of
-    the lists, which can rank a document higher than both have it. It is chosen with hindsight:
-    of two systems that differ by chance alone, it is above both as well.
-
-    Returns
-    -------
-    DataFrame
-        A row for each system but the rival, the best first: `system`; means over queries and
-        seeds, points of 100: `alone` (of the system), `rival` (over the seeds that both have),
-        `best_of_both`, chosen for each query and seed.
+    It is chosen with hindsight: of two systems that differ by chance alone, it is above both. A fusion, which can rank
+    a document higher than both lists have it, may be above it. Columns `system`, and means over queries and seeds in
+    points of 100: `alone`, `rival` (over the seeds that both have), and `best_of_both`.
     """
     rows = []
     for system, *pair in values.against(rival):

@@ -39,39 +39,39 @@ PLACED = {
 def dynamics(
     curves: pd.DataFrame, start: str = "", methods: Mapping[str, str] | None = None, epoch: float = np.inf
 ) -> Figure:
-    """Training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
+    """Return training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
-    A curve is averaged over `WINDOWS` parts of the training, equally long, except `WITH_REFRESHES`. Lines are the mean
-    over seeds; with several, bands are one standard error to either side.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0
-        and 1.
-    start : str, optional
-        A system of the curves that stands still: what is averaged is shown less its values, on the same questions.
-    methods : mapping, optional
-        System to its method. Systems of one method have one colour and marker; all but the first, dashed lines.
-    epoch : float
-        Steps of a pass over the questions. Where one ends stands a dotted line: beyond the first, a training meets
-        questions that it has learned from.
+    `curves` has the columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0 and 1.
+    Lines are means over seeds, of `WINDOWS` equal parts of the training except `WITH_REFRESHES`; bands are one standard
+    error to either side. `start` is a system that stands still, whose values are taken from what is averaged. Systems
+    of one of the `methods` have one colour and marker; all but the first, dashed lines. `epoch` is the number of steps
+    of a pass over the questions: beyond the first, a training meets questions that it has learned from.
     """
     figure, axes = styled(8.4, 7.6, columns=2, rows=2, sharex=True)
     named = {system: (methods or {}).get(system, system) for system in dict.fromkeys(curves["system"])}
     named.pop(start, None)
-    styles, drawn = line_styles(named.values()), set()
-    last = curves["step"].max() if len(curves) else 0
+    styles, looks = line_styles(named.values()), {}
     for system, method in named.items():
-        style = styles[method] | ({"linestyle": "--"} if method in drawn else {})
-        drawn.add(method)
-        for axis, measure in zip(axes, DYNAMICS, strict=True):
-            values = _against(curves[curves["measure"] == measure], system, start if measure != WITH_REFRESHES else "")
-            if len(values):
-                _band(axis, values if measure == WITH_REFRESHES else _parts(values), system, style)
+        is_further = method in (named[name] for name in looks)
+        looks[system] = styles[method] | ({"linestyle": "--"} if is_further else {})
+    last = curves["step"].max() if len(curves) else 0
     for place, (axis, (measure, name)) in enumerate(zip(axes, DYNAMICS.items(), strict=True)):
-        above = f" above {start}" if start and measure != WITH_REFRESHES else ""
-        axis.set(ylabel=f"points of 100{above}")
+        recorded = curves[curves["measure"] == measure]
+        points = 100 * recorded.pivot(index="step", columns=["system", "seed"], values="value").astype(float)
+        averaged = measure != WITH_REFRESHES
+        for system in [name for name in named if name in points]:
+            values = points[system]
+            if averaged:
+                values = values - points[start] if start else values
+                part = np.arange(len(values)) * WINDOWS // len(values)
+                values = values.groupby(part).mean().set_axis(values.index.to_series().groupby(part).mean())
+            mean, error = values.mean(axis=1), values.sem(axis=1)
+            marks = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.4}
+            marks["markevery"] = -(-len(values) // 12)
+            axis.plot(values.index, mean, linewidth=1.3, label=system, **looks[system], **marks)
+            colour = looks[system]["color"]
+            axis.fill_between(values.index, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+        axis.set(ylabel=f"points of 100 above {start}" if start and averaged else "points of 100")
         axis.set_title(f"({'abcd'[place]}) {name}", fontsize=10)
         for passed in range(1, int(last // epoch) + 1):
             label = "" if passed > 1 else "a pass over the questions ends"
@@ -82,37 +82,11 @@ def dynamics(
     return figure
 
 
-def _against(curves: pd.DataFrame, system: str, start: str) -> pd.DataFrame:
-    """A system's values in points of 100, less those of the start at the same step and seed, if there is one."""
-    wide = 100 * curves.pivot(index="step", columns=["system", "seed"], values="value").astype(float)
-    if system not in wide:
-        return wide.iloc[:0]
-    return wide[system] - wide[start] if start else wide[system]
-
-
-def _parts(values: pd.DataFrame) -> pd.DataFrame:
-    """Means over parts of equal length, at their middles."""
-    part = np.arange(len(values)) * WINDOWS // len(values)
-    return values.groupby(part).mean().set_axis(values.index.to_series().groupby(part).mean())
-
-
-def _band(axis: Axes, values: pd.DataFrame, label: str, style: dict) -> None:
-    """The mean over seeds and its standard error."""
-    mean, error = values.mean(axis=1), values.sem(axis=1)
-    marks = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.4, "markevery": -(-len(values) // 12)}
-    axis.plot(values.index, mean, linewidth=1.3, label=label, **style, **marks)
-    axis.fill_between(values.index, mean - error, mean + error, color=style["color"], alpha=0.15, linewidth=0)
-
-
 def tsne_map(places: pd.DataFrame) -> Figure:
-    """Documents around a query before and after training, as in Figure 1 of Zhan 2020; a panel for each query.
+    """Return documents around a query before and after training, as in Figure 1 of Zhan 2020; a panel for each query.
 
-    Its way, which may be far shorter than the distance to any document, is enlarged in a corner.
-
-    Parameters
-    ----------
-    places : DataFrame
-        Columns `query` (its text), `what` (document, relevant, before or after), `x` and `y`.
+    Its way, which may be far shorter than the distance to any document, is enlarged in a corner. `places` has the
+    columns `query` (its text), `what` (document, relevant, before or after), `x` and `y`.
     """
     queries = list(dict.fromkeys(places["query"]))
     figure, axes = panels([fill(query, 44) for query in queries], 3.7, 3.2)
@@ -133,7 +107,7 @@ def tsne_map(places: pd.DataFrame) -> Figure:
 
 
 def _free_corner(axis: Axes, points: np.ndarray) -> tuple[float, float, float, float]:
-    """The corner that is furthest from points: left, bottom, width and height, as shares of the axes."""
+    # That which is furthest from points: left, bottom, width and height, as shares of the axes.
     width, height = 0.3, 0.36
     shown = axis.transAxes.inverted().transform(axis.transData.transform(points))
     corners = [np.array([x, y]) for x in (0.02, 0.98 - width) for y in (0.02, 0.98 - height)]
@@ -142,8 +116,7 @@ def _free_corner(axis: Axes, points: np.ndarray) -> tuple[float, float, float, f
 
 
 def _as_map(axis: Axes) -> None:
-    """t-SNE's coordinates have no unit."""
-    axis.set(xticks=[], yticks=[])
+    axis.set(xticks=[], yticks=[])  # t-SNE's coordinates have no unit
     axis.grid(visible=False)
     axis.spines[["top", "right"]].set_visible(True)
 
@@ -163,14 +136,11 @@ def _look_at(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, around: float)
 
 
 def paths(places: pd.DataFrame) -> Figure:
-    """A map of the whole corpus, and beside it, enlarged, how each query moves over it as training proceeds.
+    """Return a map of the corpus, and beside it, enlarged, how each query moves over it as training proceeds.
 
-    Parameters
-    ----------
-    places : DataFrame
-        Columns `what`, `query` (its text), `step`, `x` and `y`. A row for each "document"; for each step of a
-        "query", whose path begins at an open circle and ends at a full one, and whose number is on the map; and for
-        each "relevant" document, a star.
+    `places` has the columns `what`, `query` (its text), `step`, `x` and `y`. A row for each "document"; for each step
+    of a "query", whose path begins at an open circle and ends at a full one, and whose number is on the map; and for
+    each "relevant" document, a star.
     """
     documents, queries, relevant = (places[places["what"] == what] for what in ("document", "query", "relevant"))
     texts = list(dict.fromkeys(queries["query"]))
@@ -200,7 +170,6 @@ def paths(places: pd.DataFrame) -> Figure:
 
 
 def _path(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, colour: str) -> None:
-    """The way of a query, step by step, and the documents that are relevant to it."""
     axis.plot(path["x"], path["y"], linewidth=1.5, marker=".", markersize=5, zorder=2, color=colour)
     style = {"marker": "o", "linestyle": "none", "markersize": 9, "color": colour, "zorder": 3}
     axis.plot(*path.iloc[0], markerfacecolor="white", label="query at the start", **style)
@@ -209,12 +178,9 @@ def _path(axis: Axes, path: pd.DataFrame, goals: pd.DataFrame, colour: str) -> N
 
 
 def index_matrix(table: pd.DataFrame) -> Figure:
-    """nDCG@10 by index in training and index in search; the best of each column is bold, the diagonal framed.
+    """Return nDCG@10 by index in training and in search; the best of each column is bold, the diagonal framed.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns `trained`, `searched` and `value`, in points of a hundred.
+    `table` has the columns `trained`, `searched` and `value`, in points of a hundred.
     """
     names = list(dict.fromkeys([*table["trained"], *table["searched"]]))
     matrix = table.pivot(index="trained", columns="searched", values="value")
@@ -239,59 +205,48 @@ def index_matrix(table: pd.DataFrame) -> Figure:
 
 
 def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame) -> Figure:
-    """Time to ANCE's best against the size of the corpus, measured and extrapolated; beside it, what takes the time.
+    """Return time to ANCE's best against the size of the corpus, measured and extrapolated; beside it, what takes it.
 
-    Parameters
-    ----------
-    times, beyond, parts : DataFrame
-        As `retlib.studies.part4_time` gives them: `to_best`, `extrapolated` and `parts`. Of what is
-        extrapolated, the steps as measured are drawn, with the ratio above ("<": an upper bound).
+    The tables are `to_best`, `extrapolated` and `parts` of `retlib.studies.part4_time`. Of what is extrapolated, the
+    steps as measured are drawn, with the ratio above ("<": an upper bound).
     """
     figure, (left, right) = styled(8.8, 4.8, 2)
     improved = times[times["ratio"].notna()]
     ours = beyond[beyond["steps"] == "steps as measured"]
+    reached = improved["outcome"] == "reached"
     for system, style in line_styles(("ANCE", "LTRe")).items():
-        _measured(left, improved, system, style)
-        line = pd.concat([improved.groupby("documents")[system].mean().tail(1), ours.set_index("documents")[system]])
+        mean = improved.groupby("documents")[system].mean()
+        left.plot(mean.index, mean, color=style["color"])
+        # A mark for each seed, open where LTRe's time is only known to be longer.
+        known = reached | (system == "ANCE")
+        marks = {"marker": style["marker"], "color": style["color"], "linestyle": "none"}
+        for seeds, name, face in (
+            (improved[known], f"{system}, measured", style["color"]),
+            (improved[~known], f"{system}, whole training: never as good", "white"),
+        ):
+            if len(seeds):
+                left.plot(seeds["documents"], seeds[system], label=name, markerfacecolor=face, **marks)
+        line = pd.concat([mean.tail(1), ours.set_index("documents")[system]])
         left.plot(line.index, line, "--", color=style["color"], label=f"{system}, extrapolated")
     for row in ours.itertuples():
-        said = f"{'' if row.outcome == 'reached' else '< '}{row.ratio:.1f} times"
-        left.annotate(said, (row.documents, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
+        ratio = f"{'' if row.outcome == 'reached' else '< '}{row.ratio:.1f} times"
+        left.annotate(ratio, (row.documents, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
     left.set(xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
     if len(improved):
         left.set(xscale="log", yscale="log")
     else:
         left.set_title("ANCE is nowhere better than its start: no time to compare", fontsize=9)
     left.margins(x=0.1, y=0.1)
-    _stacks(right, parts)
+    # A bar for each size and system, one part of the time upon the other.
+    places, bottom = np.arange(len(parts)) + 0.5 * parts["documents"].rank(method="dense").to_numpy(), 0.0
+    for place, name in enumerate(parts.columns.drop(["documents", "system"]), 2):
+        right.bar(places, parts[name], bottom=bottom, color=COLOURS[place], edgecolor="white", label=name)
+        bottom = bottom + parts[name].to_numpy()
+    labels = [f"{row.system}\n{row.documents:,}" for row in parts.itertuples()]
+    right.set_xticks(places, labels, fontsize=8)
+    right.set(ylabel="seconds, mean over seeds", xlabel="system, documents")
+    right.grid(axis="x", visible=False)
     for axis, side, columns in ((left, "left", 2), (right, "right", 3)):
         named = axis.get_legend_handles_labels()
         figure.legend(*named, loc=f"outside lower {side}", ncols=columns, fontsize=8, frameon=False)
     return figure
-
-
-def _measured(axis: Axes, times: pd.DataFrame, system: str, style: dict) -> None:
-    """A mark for each seed, through whose mean goes the line; open where LTRe's time is only known to be longer."""
-    mean = times.groupby("documents")[system].mean()
-    axis.plot(mean.index, mean, color=style["color"])
-    is_bound = (times["outcome"] != "reached") & (system == "LTRe")
-    for part, name, face in (
-        (times[~is_bound], f"{system}, measured", style["color"]),
-        (times[is_bound], f"{system}, whole training: never as good", "white"),
-    ):
-        if len(part):
-            marks = {"marker": style["marker"], "color": style["color"], "markerfacecolor": face, "linestyle": "none"}
-            axis.plot(part["documents"], part[system], label=name, **marks)
-
-
-def _stacks(axis: Axes, parts: pd.DataFrame) -> None:
-    """A bar for each size and system, one part of the time upon the other."""
-    names = [name for name in parts if name not in ("documents", "system")]
-    places, bottom = np.arange(len(parts)) + 0.5 * parts["documents"].rank(method="dense").to_numpy(), 0.0
-    for place, name in enumerate(names):
-        axis.bar(places, parts[name], bottom=bottom, color=COLOURS[place + 2], edgecolor="white", label=name)
-        bottom = bottom + parts[name].to_numpy()
-    labels = [f"{row.system}\n{row.documents:,}" for row in parts.itertuples()]
-    axis.set_xticks(places, labels, fontsize=8)
-    axis.set(ylabel="seconds, mean over seeds", xlabel="system, documents")
-    axis.grid(axis="x", visible=False)

@@ -1,8 +1,7 @@
 """The reader's own run beside the published results: what was reproduced.
 
-The tolerances stand here. They compare means over seeds of measures between 0 and 1, in
-points of 100; times, sizes and counts depend on the machine and are left out. Rows that were
-made from other data or with other settings are no rerun and are told apart.
+Compared are means over seeds of measures between 0 and 1, in points of 100; times, sizes and counts depend on the
+machine and are left out. Rows that were made from other data or with other settings are no rerun and are told apart.
 """
 
 from __future__ import annotations
@@ -25,40 +24,23 @@ NAMES = ["experiment", "system", "collection", "split", "measure"]
 
 
 def reproduction(profile: str) -> pd.DataFrame:
-    """Every published mean beside the same of the reader's own run.
+    """Return every published mean beside the same of the reader's own run; `DataError` if nothing is published.
 
-    Returns
-    -------
-    DataFrame
-        Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over seeds, points
-        of 100), `difference`, `status` (one of `STATUSES`). Where both have seeds in common, the
-        means are over these. Experiments without an own run are in it as "not run".
-
-    Raises
-    ------
-    DataError
-        If nothing is published at this profile.
+    Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over the seeds that both have, or over all
+    if they share none; points of 100), `difference`, `status` (one of `STATUSES`).
     """
     published, own = _rows(profile, "reference"), _rows(profile, "run")
     nothing = f"no results are published at profile {profile!r}, so nothing can be compared with them"
     require(len(published) > 0, nothing, DataError)
-    reference, run = _means(_of_seeds(published, own)), _means(_of_seeds(own, published))
-    both = reference.add_suffix("_reference").join(run.add_suffix("_run"), how="left")
-    found = pd.DataFrame(
-        {
-            "seeds": both["seeds_run"].fillna(0).astype(int),
-            "run": 100 * both["value_run"],
-            "reference": 100 * both["value_reference"],
-            "difference": 100 * (both["value_run"] - both["value_reference"]),
-            "status": [_status(row) for row in both.to_dict("records")],
-        },
-        index=both.index,
-    )
-    return found.reset_index()
+    both = _means(published, own).add_suffix("_reference").join(_means(own, published).add_suffix("_run"))
+    run, reference = 100 * both["value_run"], 100 * both["value_reference"]
+    columns = {"seeds": both["seeds_run"].fillna(0).astype(int), "run": run, "reference": reference}
+    status = [_status(row) for row in both.to_dict("records")]
+    return pd.DataFrame({**columns, "difference": run - reference, "status": status}).reset_index()
 
 
 def matrix(found: pd.DataFrame) -> pd.DataFrame:
-    """How many rows of each experiment have each status."""
+    """Return how many rows of each experiment have each status."""
     counts = pd.crosstab(found["experiment"], found["status"])
     return counts.reindex(columns=list(STATUSES), fill_value=0).rename_axis(columns=None).reset_index()
 
@@ -76,23 +58,17 @@ def _status(row: dict) -> str:
 
 
 def _rows(profile: str, source: str) -> pd.DataFrame:
-    """The recorded values of measures between 0 and 1, with the data and settings behind them."""
     rows = results.rows(profile, source).reindex(columns=[*NAMES, "seed", "value", "data", "parameters"])
     rows = rows[rows["measure"].isin(filter(is_score, rows["measure"].unique()))]
     # A copy of a file may differ in bytes from the release and still give the same collection.
-    data = rows["data"].map(lambda data: json.loads(data)["fingerprint"])
-    return rows.assign(data=data)
+    return rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
 
 
-def _of_seeds(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose seed the other side has, too; of a mean that has no seed in common all."""
+def _means(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """Over the seeds that the other side has, too; of a mean that has no seed in common over all."""
     is_shared = rows.set_index([*NAMES, "seed"]).index.isin(others.set_index([*NAMES, "seed"]).index)
     is_shared = pd.Series(is_shared, index=rows.index, dtype=bool)
-    return rows[is_shared | ~is_shared.groupby([rows[name] for name in NAMES]).transform("any")]
-
-
-def _means(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds, with the data and settings behind them; index `NAMES`."""
+    rows = rows[is_shared | ~is_shared.groupby([rows[name] for name in NAMES]).transform("any")]
     return rows.groupby(NAMES, sort=False).agg(
         value=("value", "mean"), seeds=("seed", "nunique"), data=("data", "first"), parameters=("parameters", "first")
     )

@@ -14,13 +14,7 @@ from retlib.report.figures import curves, differences, legend, line_styles, styl
 
 
 def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
-    """Systems (rows) minus a rival on every collection (columns), as `retlib.report.figures.differences` draws them.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As `retlib.report.tables.against` returns it.
-    """
+    """Return systems (rows) less a rival on every collection (columns), as `retlib.report.tables.against` has them."""
     systems, names = list(dict.fromkeys(table["system"])), list(dict.fromkeys(table["collection"]))
     longest = max(map(len, systems))
     figure, (axis,) = styled(0.62 * len(names) + 1.4 + 0.075 * longest, 0.3 * len(systems) + 2.2)
@@ -33,14 +27,9 @@ def gains(table: pd.DataFrame, measure: str, rival: str = "BM25") -> Figure:
 
 
 def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
-    """What is written by each decoding, a panel for each statistic, a marker for each kind of queries.
+    """Return what each decoding writes, as `retlib.studies.part3.record_statistics` has it; seeds are averaged.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As `retlib.studies.part3.record_statistics` returns it; seeds are averaged.
-    shown : mapping
-        Column of the table to what stands above its panel.
+    A panel for each column that is `shown`, under its title there, a marker for each kind of queries.
     """
     targets, kinds = list(dict.fromkeys(table["target"])), line_styles(table["by"])
     figure, axes = styled(1.6 * len(shown) + 1.9, 0.4 * len(targets) + 2.0, len(shown))
@@ -59,15 +48,8 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
 
 
 def over(table: pd.DataFrame, x: str, by: str, xlabel: str, ylabel: str) -> Figure:
-    """Values over a size on a logarithmic axis, whose ticks are the sizes; see `retlib.report.figures.curves`.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Columns `x`, `by`, `seed` and `value`.
-    """
-    named = table.assign(**{by: table[by].map(called)})
-    figure = curves(named, x, "value", by, xlabel, ylabel, logarithmic="x")
+    """Return `value` over a size, on a logarithmic axis whose ticks are the sizes, as `curves` draws it."""
+    figure = curves(table.assign(**{by: table[by].map(called)}), x, "value", by, xlabel, ylabel, logarithmic="x")
     places = sorted(table[x].unique())
     figure.axes[0].minorticks_off()
     figure.axes[0].set_xticks(places, [f"{place:,}" for place in places])

@@ -146,7 +146,6 @@ def test_queries_of_one_cluster_count_together(table):
     add(found, "BM25", {0: BM25}, "d", clusters=pd.Series("same", QUERIES))
     other = per_query.slices(per_query.Values(found, "d", "RR@10"), table.assign(collection="d"), 3)
     assert other[["low", "high"]].isna().all(axis=None) and other["value"].equals(one["value"])
-    assert per_query.slices_text(other).loc["BM25"].tolist() == ["39.6", "50.0", "50.0"]
 
 
 def test_a_part_of_one_query_has_no_interval(recorded, table):
@@ -192,14 +191,6 @@ def test_overlaps_that_do_not_fit_the_results(recorded, table):
         per_query.slices(per_query.Values(recorded, "c", "RR@10"), pd.concat([table, table]), 3)
     with pytest.raises(DataError, match="no query of 'c' has an overlap"):
         per_query.slices(per_query.Values(recorded, "c", "RR@10"), table.assign(overlap=np.nan), 3)
-
-
-def test_slices_as_a_page_shows_them(recorded, table):
-    found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["GQ", "BM25"]), table, 3)
-    shown = per_query.slices_text(found)
-    assert shown.index.tolist() == ["GQ", "BM25"] and shown.columns.tolist() == found["part"].unique().tolist()
-    half = (found["high"] - found["low"])[1] / 2
-    assert shown.iloc[1, 0] == f"39.6 ± {half:.1f}" and shown.iloc[0, 1] == "0.0 ± 0.0"
 
 
 # --- outcomes --------------------------------------------------------------------------------------
@@ -363,15 +354,14 @@ def test_outcomes_are_drawn_to_both_sides_in_their_order():
 
 
 def turn(**parameters):
-    """Run the page's cells in this process, which takes no kernel; returns its names, and what it displayed."""
-    shown = []
-    space = {"display": shown.append}
+    """Run the page's cells in this process, which takes no kernel; returns its names."""
+    space = {}
     for cell in cells(NOTEBOOK):
         if cell["cell_type"] == "code":
             exec(source(cell), space)
         if "parameters" in cell["metadata"].get("tags", []):
             space |= parameters
-    return space, shown
+    return space
 
 
 def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
@@ -379,8 +369,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
     add(recorded, "labels", GQ, "d")
     recorded.tables["overlap"] = pd.concat([table, table.assign(collection="d")], ignore_index=True)
     recorded.save(results.own_folder("smoke", BOARD))
-    space, shown = turn(profile="smoke", rival="BM25", systems=[])
-    assert [each.index.name for each in shown] == space["names"] == ["c", "d"]
+    assert turn(profile="smoke", rival="BM25", systems=[])["names"] == ["c", "d"]
     assert len(plt.get_fignums()) == 2
     rows = results.load("52_query_by_query", "explore", "run").rows  # the profile has another rival
     found = rows.set_index(["collection", "system", "measure"])["value"]
@@ -390,7 +379,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
     for measure in rows["measure"].unique():
         with pytest.raises((NameError, ValueError)):
             ir_measures.parse_measure(measure)
-    assert turn(profile="smoke", rival="GQ", parts=1, systems=["GQ"])[0]["names"] == ["c"]
+    assert turn(profile="smoke", rival="GQ", parts=1, systems=["GQ"])["names"] == ["c"]
 
 
 def test_the_page_without_a_leaderboard_says_what_to_run(own_build):
