@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, RetlibError, SettingError, require, require_one_of
+from retlib.core.errors import DataError, RetlibError, require, require_one_of
 from retlib.core.notebook_files import EXPLORE
 
 # A command imports what it needs itself, so that help comes at once.
@@ -174,16 +174,11 @@ def fetch(name: str) -> None:
         click.echo(line)
 
 
-_corpus = click.argument("corpus")
-_system = click.option("--system", default="", help="a saved retriever or a public encoder: folder, package, hub name")
-_depth = click.option("--depth", type=click.IntRange(1), default=5, show_default=True, help="documents of each list")
-
-
 @main.command()
-@_corpus
+@click.argument("corpus")
 @click.argument("question")
-@_system
-@_depth
+@click.option("--system", default="", help="a saved retriever or a public encoder: folder, package, hub name")
+@click.option("--depth", type=click.IntRange(1), default=5, show_default=True, help="documents of each list")
 def search(corpus: str, question: str, system: str, depth: int) -> None:
     """Show what BM25 finds for a QUESTION in a CORPUS: a collection's name, or folder:, beir:, csv: and a path.
 
@@ -200,27 +195,6 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
         for row in found.itertuples():
             text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
             click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
-
-
-@main.command()
-@_corpus
-@_system
-@_depth
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one")
-def serve(corpus: str, system: str, depth: int, port: int) -> None:
-    """Show a page on this machine that asks a CORPUS, named as for `search`; Ctrl-C ends it."""
-    from retlib.studies.explore import demo_of
-    from retlib.workflow import serve as serving
-
-    demo = demo_of(corpus, system)
-    demo.lists("any word", 1)  # what is encoded once is encoded now
-    try:
-        found = serving.server(demo, depth, port)
-    except OSError as error:
-        raise SettingError(f"--port {port} cannot be taken ({error}); 0 takes a free one") from None
-    click.echo(f"http://127.0.0.1:{found.server_port}/ asks {corpus}; Ctrl-C ends it")
-    with suppress(KeyboardInterrupt):
-        found.serve_forever()
 
 
 @main.command()

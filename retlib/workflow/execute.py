@@ -7,23 +7,15 @@ import linecache
 import os
 import re
 import sys
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import psutil
-
 from retlib.core import cache, notebook_files, parallel, runtime
 from retlib.core.errors import RetlibError, require, require_one_of
-from retlib.workflow import notebooks, processes
-
-# A kernel can miss a message and then waits for ever, seldom (ipython/ipykernel#1554): one that is at work on no cell
-# for so many seconds is ended and the notebook begun again, so many times. So is one that does not answer at first:
-# two that begin at once may choose one port. It starts in a second, but on a busy machine it may take minutes.
-PATIENCE, RESTARTS, START = 120, 2, 180
+from retlib.workflow import notebooks
 
 
 class NotebookError(RetlibError):
@@ -57,19 +49,7 @@ def execute(
         path.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
     try:
-        for again in reversed(range(RESTARTS + 1)):
-            attendant = Attendant()
-            try:
-                _papermill(notebook, running, parameters, words or {}, attendant)
-                break
-            except Exception as error:
-                deaf = attendant.ident is None and isinstance(error, RuntimeError)  # before the first cell
-                if not (again and (deaf or attendant.gave_up)):
-                    raise
-                why = f"was at work on no cell for {PATIENCE} s" if attendant.gave_up else "did not answer"
-                print(f"{name} begins again: its kernel {why}.", file=sys.stderr)
-            finally:
-                attendant.over.set()
+        _papermill(notebook, running, parameters, words or {})
     except Exception as error:
         _explain(running, error)
         os.replace(running, failed)
@@ -160,9 +140,7 @@ def _to_run(names: Iterable[str], profile: str) -> dict[str, notebooks.Plan]:
     return {name: plan for name, plan in plans.items() if name in names}
 
 
-def _papermill(
-    notebook: Path, running: Path, parameters: Mapping[str, Any], words: Mapping[str, str], attendant: Attendant
-) -> None:
+def _papermill(notebook: Path, running: Path, parameters: Mapping[str, Any], words: Mapping[str, str]) -> None:
     # A grammar of web addresses, which is compiled when it is imported: 1.6 seconds, to check none in a notebook.
     sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
@@ -177,42 +155,14 @@ def _papermill(
             parameters=dict(parameters),
             # The same folder as in JupyterLab.
             cwd=notebook.parent,
-            start_timeout=START,
+            # A kernel starts in a second, but on a busy machine it may take minutes.
+            start_timeout=180,
             # On a busy machine, what a cell said last takes minutes, too; it would end the notebook after 4 seconds.
             iopub_timeout=600,
             progress_bar={"desc": running.stem, "mininterval": 0.5},
             stdout_file=sys.stderr,
             stderr_file=sys.stderr,
-            on_cell_execute=attendant,
         )
-
-
-class Attendant(threading.Thread):
-    """Ends the kernel, and sets `gave_up`, when it has been at work on no cell for `PATIENCE` seconds.
-
-    A limit of time (papermill's `execution_timeout`) would also end a cell that trains for hours.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.gave_up, self.over = False, threading.Event()
-
-    def __call__(self, cell: dict, cell_index: int) -> None:
-        """Note the cell that the kernel is asked to execute: nbclient's hook."""
-        self.cell = cell
-        if not self.is_alive():
-            self.start()
-
-    def run(self) -> None:
-        """Look at what the kernel says of the cell, once a second."""
-        idle = 0
-        while not self.over.wait(1):
-            said = self.cell["metadata"].get("execution", {})
-            idle = 0 if "iopub.status.busy" in said and "iopub.status.idle" not in said else idle + 1
-            if idle > PATIENCE:
-                self.gave_up = True
-                processes.kill(psutil.Process().children(recursive=True))
-                return
 
 
 def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:

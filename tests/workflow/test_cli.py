@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import socket
 import subprocess
 import sys
 
@@ -202,13 +201,6 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):
 def test_a_misspelt_word_is_answered_with_what_is_valid(arguments, wrong, valid):
     found = call(*arguments).stderr
     assert wrong in found and all(word in found for word in valid) and "Traceback" not in found
-
-
-def test_a_page_needs_a_port_that_is_free(tmp_path):
-    (tmp_path / "a.txt").write_text("Trees grow in the wood.\n")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        found = call("serve", f"folder:{tmp_path}", "--port", str(taken.getsockname()[1]))
-    assert found.exit_code == 2 and "cannot be taken" in found.stderr and "0 takes a free one" in found.stderr
 
 
 def test_an_interrupt_says_how_to_go_on(monkeypatch):

@@ -12,7 +12,6 @@ import yaml
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.evaluation import results
-from retlib.workflow import execute as execute_module
 from retlib.workflow import notebooks
 from retlib.workflow.execute import NotebookError, execute, summary
 from retlib.workflow.imports import cells
@@ -332,51 +331,6 @@ def test_the_published_book_needs_no_data():
     entries = yaml.safe_load((ROOT / "notebooks" / "profiles" / "laptop.yaml").read_text())
     needy = {name for name, entry in entries.items() if entry.get("needs")}
     assert needy and needy <= {folder.name for folder in (ROOT / "data" / "reference" / "laptop").iterdir()}
-
-
-DEAF = """
-from pathlib import Path
-if not Path({mark!r}).exists():
-    Path({mark!r}).touch()
-    {how}
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "how",
-    [
-        "get_ipython().kernel.shell_stream.on_recv(lambda message: None)",
-        "get_ipython().kernel.shell_handlers['execute_request'] = lambda *_: None",
-    ],
-    ids=["a request", "a reply"],
-)
-def test_a_kernel_that_loses_a_message_is_begun_again(toy, tmp_path, monkeypatch, capfd, how):
-    monkeypatch.setattr("retlib.workflow.execute.PATIENCE", 2)
-    code = DEAF.format(mark=str(tmp_path / "begun"), how=how)
-    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", code)
-    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
-    assert "Exception" not in "".join(cells(copy)[0]["source"])
-    assert capfd.readouterr().err.count("1_a begins again") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_kernel_that_never_answers_is_begun_again(toy, tmp_path, monkeypatch, capfd, times):
-    left, whole = [RuntimeError("Kernel didn't respond in 180 seconds")] * times, execute_module._papermill
-
-    def deaf(*given):
-        if left:
-            raise left.pop()
-        whole(*given)
-
-    monkeypatch.setattr(execute_module, "_papermill", deaf)
-    if times > 2:
-        with pytest.raises(NotebookError, match="didn't respond"):
-            execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
-    else:
-        execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
-    assert capfd.readouterr().err.count("1_a begins again: its kernel did not answer") == min(times, 2)
 
 
 def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_much(tmp_path, monkeypatch):
