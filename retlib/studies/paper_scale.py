@@ -1,11 +1,10 @@
-"""What only the page on the papers' own scale needs: the arithmetic of a training, and what recorded trainings took."""
+"""The papers' own scale: the arithmetic of a training, what recorded trainings took, and what theirs would."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,35 +21,20 @@ WHOLE = 3  # times the work of encoding: forward, and twice as much backward
 # Bytes of a weight in training: itself, its gradient and Adam's two means, in 32 bits.
 WEIGHT = 16
 HEAD = 64  # dimensions of an attention head
-HOW = {"is": "compared", "fixed": "fixed by the code", "differs": "not done here", "beside": "no setting of a run"}
-
-
-# --- the arithmetic --------------------------------------------------------------------------------
 
 
 def weights(layers: int, width: int, vocabulary: int) -> int:
-    """Weights of a Transformer's products and of its embeddings; norms, biases and positions are left out."""
+    """Return the weights of a Transformer's products and embeddings, without norms, biases and positions."""
     return width * (12 * layers * width + vocabulary)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Some trainings that are alike.
+    """Some trainings that are alike: how many, with how many examples each, of an encoder of that shape.
 
-    Parameters
-    ----------
-    layers, width, vocabulary : int
-        Of the encoder.
-    lengths : tuple of int
-        Tokens of the texts of an example that are encoded and trained on.
-    examples, batch : float
-        Of one training, and of one step.
-    trainings : int
-        How many there are.
-    passages, length : float
-        That each training encodes without training on them, and their tokens.
-    searched, dimension : float
-        Queries that it searches in the vectors of these passages, and their size; the vectors are then kept.
+    `lengths` are the tokens of the texts of an example that are encoded and trained on; `batch` is the examples of a
+    step. Each training encodes `passages` of so many tokens, without training on them, and searches `searched` queries
+    in their vectors of so many dimensions, which are then kept.
     """
 
     chapter: str
@@ -68,13 +52,13 @@ class Work:
     dimension: int = 0
 
     def forward(self, tokens: int) -> float:
-        """FLOPs of encoding a text: six products of a layer, and attention; without layers, the mean."""
+        """Return the FLOPs of encoding a text: six products of a layer, and attention; without layers, the mean."""
         each = self.layers * (24 * self.width**2 + 4 * tokens * self.width)
         return tokens * (each or 2 * self.width)
 
     @property
     def flops(self) -> float:
-        """Of all trainings: whole trainings of the examples, encoding and exhaustive search."""
+        """FLOPs of all trainings: whole trainings of the examples, encoding and exhaustive search."""
         trained = WHOLE * self.examples * sum(map(self.forward, self.lengths))
         found = 2 * self.searched * self.passages * self.dimension
         return float(self.trainings * (trained + self.passages * self.forward(self.length) + found))
@@ -87,50 +71,46 @@ class Work:
         return WEIGHT * weights(self.layers, self.width, self.vocabulary) + self.batch * self.layers * kept + vectors
 
 
-# --- what was recorded -----------------------------------------------------------------------------
-
 KIND = ["layers", "width", "data", "negatives", "trains", "batch"]
 ENCODER = "encoder", "layers", "width", "dimension", "towers", "query_length", "document_length", "checkpoint", "tokens"
 READ = ["system", "collection", "seed", "seconds", "parameters"]
 
 
 def timed(profiles: Iterable[str]) -> pd.DataFrame:
-    """The published trainings of the papers' chapters whose own seconds are known, each once: `KIND`, FLOPs, seconds.
+    """Return the published trainings whose own seconds are known, each once: `experiment`, `KIND`, FLOPs, seconds.
 
     Of a chain, the seconds of its last stage: those of the chain, less those of the chain before it in the same
     experiment. Only stages of one kind of data whose steps are given: pre-training, or a collection's own labels.
     """
-    folders = [results.reference_folder(profile, name) for profile in profiles for name in parameters()]
-    found = [each for folder in folders if (folder / "rows.parquet").is_file() for each in _stages(folder)]
-    table = pd.DataFrame(found, columns=["experiment", *KIND, "FLOPs", "seconds"])
-    return table[table["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)
+    table = []
+    for path in (
+        results.reference_folder(profile, name) / "rows.parquet" for profile in profiles for name in parameters()
+    ):
+        rows = pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+        if not {*READ} <= {*rows.columns}:
+            continue
+        rows = rows[READ].dropna().drop_duplicates(READ[:3])
+        chains = [chain(json.loads(settings)) for settings in rows["parameters"]]
+        keys = [json.dumps([*each, seed]) for each, seed in zip(chains, rows["seed"], strict=True)]
+        known = dict(zip(keys, rows["seconds"], strict=True))
+        for (encoder, stages), seed, seconds in zip(chains, rows["seed"], rows["seconds"], strict=True):
+            before = known.get(json.dumps([encoder, stages[:-1], seed])) if len(stages) > 1 else 0.0
+            last = stages[-1] if stages else {"steps": 0}
+            data = [str(each) for each in last.get("data", ())]
+            alone = len(data) == 1 and data[0].startswith(("labels", "Pretraining", "MaskedTokens"))
+            if before is not None and last["steps"] and alone:
+                table.append((path.parent.name, *_last_stage(encoder, stages), seconds - before))
+    found = pd.DataFrame(table, columns=["experiment", *KIND, "FLOPs", "seconds"])
+    return found[found["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)
 
 
-def _stages(folder: Path) -> Iterator[tuple]:
-    """The last stages of the trainings of an experiment."""
-    rows = pd.read_parquet(folder / "rows.parquet")
-    if not {*READ} <= {*rows.columns}:
-        return
-    rows = rows[READ].dropna().drop_duplicates(READ[:3])
-    chains = [chain(json.loads(told)) for told in rows["parameters"]]
-    keys = [json.dumps([*each, seed]) for each, seed in zip(chains, rows["seed"], strict=True)]
-    known = dict(zip(keys, rows["seconds"], strict=True))
-    for (encoder, stages), seed, seconds in zip(chains, rows["seed"], rows["seconds"], strict=True):
-        before = known.get(json.dumps([encoder, stages[:-1], seed])) if len(stages) > 1 else 0.0
-        last = stages[-1] if stages else {"steps": 0}
-        named = [str(each) for each in last.get("data", ())]
-        alone = len(named) == 1 and named[0].startswith(("labels", "Pretraining", "MaskedTokens"))
-        if before is not None and last["steps"] and alone:
-            yield folder.name, *_stage(encoder, stages), seconds - before
+def chain(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict]]:
+    """Return a system's encoder and stages, however it is searched."""
+    return {name: settings.get(name) for name in ENCODER}, settings.get("stages", [])
 
 
-def chain(told: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict]]:
-    """A system's encoder and stages, however it is searched."""
-    return {name: told.get(name) for name in ENCODER}, told.get("stages", [])
-
-
-def _stage(encoder: Mapping[str, Any], stages: list[dict]) -> tuple:
-    """Kind and FLOPs of the last stage."""
+def _last_stage(encoder: Mapping[str, Any], stages: list[dict]) -> tuple:
+    # Its kind and FLOPs.
     last = stages[-1]
     grown = [stage["layers"] for stage in stages if "layers" in stage]
     layers = [encoder["layers"] if encoder["encoder"] == "transformer" else 0, *grown][-1]
@@ -143,7 +123,7 @@ def _stage(encoder: Mapping[str, Any], stages: list[dict]) -> tuple:
 
 
 def kinds(timed: pd.DataFrame) -> pd.DataFrame:
-    """Each kind of training: how many, its median FLOP/s, and its seconds as others predict them, over those measured.
+    """Return each kind of training: how many, its median FLOP/s, and its seconds as predicted, over those measured.
 
     The prediction is by the geometric mean of the rates of all other kinds with layers, or without.
     """
@@ -155,31 +135,29 @@ def kinds(timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def rate(kinds: pd.DataFrame, layered: bool) -> float:
-    """FLOP/s: the geometric mean over the kinds with layers, or without."""
+    """Return FLOP/s: the geometric mean over the kinds with layers, or without."""
     return float(np.exp(np.log(kinds["rate"][(kinds["layers"] > 0) == layered]).mean()))
 
 
-# --- what it would take ----------------------------------------------------------------------------
-
-
 def parameters() -> dict[str, dict[str, Any]]:
-    """Notebook to its parameters at the profile of the papers' settings."""
+    """Return each notebook's parameters at the profile of the papers' settings."""
     folder = runtime.root() / "notebooks"
-    entries = notebook_files.parsed(folder / "profiles" / f"{PROFILE}.yaml")
-    listed = {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
-    declared = {name: notebook_files.declared(folder / f"{name}.ipynb") for name in listed}
-    return {name: declared[name] | each["parameters"] for name, each in listed.items()}
+    return {
+        name: notebook_files.declared(folder / f"{name}.ipynb") | entry["parameters"]
+        for name, entry in notebook_files.parsed(folder / "profiles" / f"{PROFILE}.yaml").items()
+        if isinstance(entry, dict)
+    }
 
 
 def size(paper: str, artefact: str, data_set: str, metric: str) -> float:
-    """A number of a paper's table, in ones."""
+    """Return a number of a paper's table, in ones."""
     table = papers.reported(paper, artefact)
     (row,) = table[(table["dataset"] == data_set) & (table["metric"] == metric)].to_dict("records")
     return float(row["value"]) * UNITS.get(row["unit"].partition(" ")[0], 1)
 
 
 def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) -> pd.DataFrame:
-    """Each work with its hours on the machine of the recorded rows and on a GPU of so many FLOP/s, memory and price.
+    """Return each work with its hours on the machine of the recorded rows and on a GPU of so many FLOP/s, and price.
 
     Without layers there are no hours on a GPU: they do not go to products.
     """
@@ -196,23 +174,20 @@ def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) 
 
 
 def by_chapter(costs: pd.DataFrame) -> pd.DataFrame:
-    """Of each chapter (the index) how many trainings, their hours and price, and its dearest line on a GPU.
-
-    NaN and "" where there are no hours on a GPU.
-    """
+    """Return each chapter's trainings, their hours and price, and its dearest line on a GPU, NaN and "" without any."""
     groups = costs.groupby("chapter", sort=False)
     total = groups[["hours here", "hours on a GPU", "price"]].sum(min_count=1)
     dearest = costs.dropna(subset="hours on a GPU").sort_values("hours on a GPU").groupby("chapter").last()
-    told = dearest["what"] + " (" + dearest["trainings"].astype(str) + ")"
+    line = dearest["what"] + " (" + dearest["trainings"].astype(str) + ")"
     return pd.DataFrame({
         "trainings": groups["trainings"].sum(), "hours here": total["hours here"],
-        "hours on a GPU": total["hours on a GPU"], "its dearest line (trainings)": told,
+        "hours on a GPU": total["hours on a GPU"], "its dearest line (trainings)": line,
         "hours of that line": dearest["hours on a GPU"], "price": total["price"],
     }).loc[total.index].fillna({"its dearest line (trainings)": ""})  # fmt: skip
 
 
 def figure(costs: pd.DataFrame) -> Figure:
-    """Hours of each chapter, here and on a GPU, on a logarithmic axis."""
+    """Return hours of each chapter, here and on a GPU, on a logarithmic axis."""
     hours = by_chapter(costs)[["hours here", "hours on a GPU"]]
     drawn, (axis,) = figures.styled(7.0, 0.5 + 0.35 * len(hours))
     for place, name in enumerate(hours):
@@ -223,12 +198,3 @@ def figure(costs: pd.DataFrame) -> Figure:
     axis.invert_yaxis()
     axis.legend(fontsize=9, frameon=False)
     return drawn
-
-
-def settings() -> pd.DataFrame:
-    """The papers' settings, and what has become of each: `how`, and `instead` where it is not, or not quite, done."""
-    table, held = papers.papers_table("settings"), notebook_files.parsed(runtime.root() / "data/papers/settings.yaml")
-    entries = [held[row.paper][row.component][row.setting] for row in table.itertuples()]
-    how = [each if isinstance(each, str) else next(HOW[key] for key in HOW if key in each) for each in entries]
-    told = [each.get("differs", each.get("but", "")) if isinstance(each, dict) else "" for each in entries]
-    return table.assign(how=how, instead=told)

@@ -121,73 +121,47 @@ def test_saved_vectors_come_back(tmp_path):
     np.testing.assert_array_equal(back.matrix, vectors.matrix)
 
 
-GLOVE = "cat 3 4\n. . 0.5 -1\nDog 0 2e0\ncat 9 9\n"
+GLOVE = "cat 3 4\n.. 0.5 -1\nDog 0 2e0\n"
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("glove.txt", GLOVE),
-        ("glove.vec", "4 2\n" + GLOVE),
-        ("spaced.txt", GLOVE.replace("\n", " \n")),
-        ("windows.txt", GLOVE.replace("\n", "\r\n")),
-        ("glove.txt.gz", GLOVE),
-    ],
-)
+    [("glove.txt", GLOVE), ("glove.vec", "3 2\n" + GLOVE), ("windows.txt", GLOVE.replace("\n", "\r\n")),
+     ("glove.txt.gz", GLOVE)],
+)  # fmt: skip
 def test_text_files(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
     vectors = wordvectors.load(path)
-    assert entries(vectors) == {"cat": [3, 4], ". .": [0.5, -1], "Dog": [0, 2]}
+    assert entries(vectors) == {"cat": [3, 4], "..": [0.5, -1], "Dog": [0, 2]}
     assert vectors.matrix.dtype == np.float32 and not vectors.matrix[0].any()
 
 
-def binary(separator=b"", header=b"2 2\n", compress=False):
-    rows = [(b"caf\xc3\xa9", CAT), (b"dog", DOG)]
-    content = header + b"".join(word + b" " + np.array(v, "<f4").tobytes() + separator for word, v in rows)
-    return gzip.compress(content, mtime=0) if compress else content
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("w.bin", binary()), ("w.bin", binary(separator=b"\n")), ("w.bin.gz", binary(compress=True))],
-)
-def test_binary_files(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    assert entries(wordvectors.load(tmp_path / name)) == {"café": CAT, "dog": DOG}
-
-
-@pytest.mark.parametrize("suffix", ["bin", "txt"])
+@pytest.mark.parametrize("suffix", ["bin", "bin.gz", "txt"])
 def test_files_that_gensim_writes(tmp_path, suffix):
     from gensim.models import KeyedVectors
 
     theirs = KeyedVectors(2)
-    theirs.add_vectors(["cat", "dog"], np.array([CAT, DOG], dtype=np.float32))
-    theirs.save_word2vec_format(tmp_path / f"w.{suffix}", binary=suffix == "bin")
-    assert entries(wordvectors.load(tmp_path / f"w.{suffix}")) == {"cat": CAT, "dog": DOG}
+    theirs.add_vectors(["café", "dog"], np.array([CAT, DOG], dtype=np.float32))
+    theirs.save_word2vec_format(str(tmp_path / f"w.{suffix}"), binary="bin" in suffix)
+    assert entries(wordvectors.load(tmp_path / f"w.{suffix}")) == {"café": CAT, "dog": DOG}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content"),
     [
-        ("short.txt", b"cat 3 4\ndog 1\n", "short.txt, line 2: expected a word and 2 numbers; found 'dog 1"),
-        ("short.txt", b"2 2\ncat 3 4\ndog 1\n", "line 3: expected a word and 2 numbers"),
-        ("letters.txt", b"cat 3 4\ndog 1 two\n", "line 2: expected a word and 2 numbers"),
-        ("nan.txt", b"cat 3 4\ndog 1 nan\n", "line 2: expected a word and 2 numbers"),
-        ("blank.txt", b"cat 3 4\n\ndog 1 2\n", "line 2: expected a word and 2 numbers"),
-        ("cut.txt", b"3 2\ncat 3 4\ndog 1 2\n", "line 1 promises 3 words, but 2 follow"),
-        ("empty.txt", b"", "line 1: expected a word and its numbers"),
-        ("prose.txt", b"hello\n", "line 1: expected a word and its numbers"),
-        ("text.bin", GLOVE.encode(), "text.bin is damaged, or no file of word vectors"),
-        ("cut.bin", binary()[:-3], "cut.bin is damaged"),
-        ("cut.bin", binary(header=b"3 2\n"), "cut.bin is damaged"),
-        ("plain.txt.gz", GLOVE.encode(), "plain.txt.gz is damaged"),
-        ("cut.txt.gz", gzip.compress(GLOVE.encode() * 99, mtime=0)[:-20], "cut.txt.gz is damaged"),
+        ("short.txt", b"cat 3 4 5\ndog 1 2\n"),
+        ("letters.txt", b"cat 3 4\ndog 1 two\n"),
+        ("cut.txt", b"3 2\ncat 3 4\ndog 1 2\n"),
+        ("empty.txt", b""),
+        ("text.bin", GLOVE.encode()),
+        ("plain.txt.gz", GLOVE.encode()),
+        ("cut.txt.gz", gzip.compress(GLOVE.encode() * 99, mtime=0)[:-20]),
     ],
 )
-def test_damaged_files_are_named(tmp_path, name, content, message):
+def test_damaged_files_are_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=f"{name} is damaged, or no file of word vectors"):
         wordvectors.load(tmp_path / name)
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from retlib.evaluation import results
-from retlib.report import claims, tables
+from retlib.report import tables
 from retlib.studies import paper_scale
 from retlib.studies.paper_scale import Work
 
@@ -147,13 +147,6 @@ def test_sizes_are_in_ones():
 def test_parameters_are_complete():
     found = paper_scale.parameters()
     assert found["42_first_stage"]["query_steps"] == 60000 and found["42_first_stage"]["vocabulary"] > 0
-
-
-def test_what_has_become_of_every_setting():
-    found = paper_scale.settings()
-    assert len(found) == len(claims.papers_table("settings"))
-    assert set(found["how"]) == {*paper_scale.HOW.values(), "not stated"}
-    assert (found["instead"][found["how"] == "not done here"] != "").all()
 
 
 def test_numbers_are_told_in_two_digits():
