@@ -17,6 +17,8 @@ from retlib.report.ledger import INCONCLUSIVE, NOT_TESTED, SIGNS, amount, decisi
 from retlib.report.papers import papers, papers_table
 from retlib.report.tables import as_page, p_text
 
+LONGEST = 12  # lines of a table that is not folded
+
 
 def contrasts(table: pd.DataFrame) -> HTML:
     """Return a chapter's table `claims` for its page: every contrast with its effect, before correction."""
@@ -30,7 +32,10 @@ def contrasts(table: pd.DataFrame) -> HTML:
     shown = pd.DataFrame(rows)
     shown["claim"] = shown["claim"].mask(shown["claim"].duplicated(), "")
     shown = shown.rename(columns={"effect": "effect [95 %]", "p for, against": "p for, against (before correction)"})
-    return as_page(shown, markup=["claim"])
+    page = as_page(shown, markup=["claim"])
+    if len(shown) <= LONGEST:
+        return page
+    return HTML(f"<details><summary>All {len(shown)} contrasts of this chapter</summary>{page.data}</details>")
 
 
 def _contrast(line: Any) -> dict[str, str]:
