@@ -194,7 +194,6 @@ def test_where_no_labelled_corpus_tells_nothing_can_be_told_apart():
     assert set(unknown["advice"]) == {UNKNOWN} and unknown[["low", "high"]].isna().all(axis=None)
     one = pd.DataFrame({"BM25": [0.0], "best": [9.0]}, index=["a"])  # the difference on one corpus has no spread
     assert own_corpus.recommended(results, "mine", one).loc["BM25", "high"] == np.inf
-    assert own_corpus.in_words("mine", unknown, none).startswith("**mine**: nothing to recommend")
 
 
 def test_without_labels_those_of_other_corpora_advise():
@@ -207,25 +206,7 @@ def test_without_labels_those_of_other_corpora_advise():
     # BM25 - dense = -7, -9 elsewhere: variance 2, of a mean of two and of a further corpus 3; t of one degree 12.706.
     half = 12.706 * np.sqrt(3)
     assert table.loc["BM25", ["low", "high"]].tolist() == pytest.approx([-8 - half, -8 + half], abs=0.01)
-    assert f"+8.0 [{8 - half:+.1f}, {8 + half:+.1f}]" in own_corpus.in_words("mine", table, others)
     assert table.loc["new", "advice"] == UNKNOWN
-
-
-def test_what_may_be_expected_is_the_interval_of_one_more_corpus(monkeypatch):
-    rows = [("x", "a", "s", 7.0), ("x", "b", "s", 9.0), ("", "a", "s", 1.0)]
-    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
-    monkeypatch.setattr(own_corpus, "with_recorded", lambda own: table)
-    half = 12.706 * np.sqrt(3)  # as above
-    said, other = own_corpus.expected("s").split("\n\n")
-    assert said.startswith("From x *s* stood, on 2 corpora") and "+7.0 to +9.0 points" in said and "mean +8.0;" in said
-    assert (
-        f"95 % prediction interval for one more corpus {8 - half:+.1f} to {8 + half:+.1f}" in said
-        and "random weights" in other
-    )
-    assert own_corpus.expected("another") == "" and own_corpus.expected("s", ["a"]).split("\n\n")[0] == said
-    table.loc[len(table)] = ("x", "c", "s", 50.0, False)
-    said = own_corpus.expected("s", ["c", "not there"]).split("\n\n")[0]
-    assert "on 3 corpora" in said and "has read, on 2 corpora" in said and said.count("mean +8.0;") == 1
 
 
 def test_other_corpora_are_those_of_systems_that_begin_alike():
@@ -235,19 +216,6 @@ def test_other_corpora_are_those_of_systems_that_begin_alike():
     found = own_corpus.elsewhere(pd.concat([table, taught]), "c", "")
     # t is known on one of the two corpora, so that its mean would be of another thing.
     assert found.to_dict("list") == {"s": [3.0, 5.0], "BM25": [0.0, 0.0]}
-
-
-def test_it_is_said_how_generated_questions_and_labels_go_together():
-    labels, generated = [1.0, 3.0, 2.0], [10.0, 30.0, 20.0]
-    table = pd.DataFrame({"start": "", "corpus": list("abc"), "system": "s", "by labels": labels, TAUGHT: False})
-    table["by generated questions"] = generated
-    said = own_corpus.agreement(table)
-    assert "From random weights, over 3 corpora" in said and "correlate by 1.00 to 1.00" in said
-    assert "differs by 1.0 points" in said and "the error of the first by 9.0." in said
-    taught = table.assign(**{TAUGHT: True, "by labels": 70.0})  # these are other systems than where labels are hidden
-    assert own_corpus.agreement(pd.concat([table, taught[:1]])) == said
-    assert own_corpus.agreement(table[:2]) == ""
-    assert "From x, over 3" in own_corpus.agreement(pd.concat([table[:2], table.assign(start="x")]))
 
 
 def test_generated_questions_are_judged_by_labels(monkeypatch):
@@ -274,14 +242,5 @@ def test_generated_questions_are_judged_by_labels(monkeypatch):
     assert told["from"] < 30 < told["to"] and told["by its own"] == pytest.approx(30)
 
 
-def test_too_few_questions_are_said_and_compared_on_by_nothing():
-    one = made(BM25=[0.5], dense=[0.7])
-    table = own_corpus.recommended(one, "mine")
-    assert table.empty and "too few" in own_corpus.in_words("mine", table, None)
-
-
-def test_where_every_system_is_perfect_harder_questions_are_asked_for():
-    for most, said in ((1.0, True), (0.9, False)):
-        results = made(BM25=[1.0, most], dense=[1.0, 1.0])
-        table = own_corpus.recommended(results, "mine")
-        assert ("All systems are perfect" in own_corpus.in_words("mine", table, None)) is said
+def test_too_few_questions_recommend_nothing():
+    assert own_corpus.recommended(made(BM25=[0.5], dense=[0.7]), "mine").empty
