@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+from functools import partial
 from importlib.metadata import files
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from retlib.workflow.execute import NotebookError, execute, fill
 
 FOLDER = "notebooks/"
 NOTE = re.compile(r'<p class="note"><strong>(.*?)</strong></p>')
+LINK = re.compile(r"\[([^]]*)\]\((\w+)\.ipynb\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
 # Cells whose code a page shows; those with the parameters, and those with how to change it, go to its foot.
@@ -41,13 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Templates(Project):
-    """A project in which several documents may have one source: the pages of a template, which is no page itself.
-
-    Parameters
-    ----------
-    app : Sphinx
-        Whose project's place it takes.
-    """
+    """A project in which several documents may have one source: the pages of a template, which is no page itself."""
 
     def __init__(self, app: Sphinx) -> None:
         super().__init__(app.srcdir, app.project.source_suffix)
@@ -78,11 +74,8 @@ def find_copies(app: Sphinx) -> None:
     root = Path(app.srcdir)
     app.executed_copies = {}
     for name in notebooks.pages(root):
-        copy = _latest(root, name) or _from_reference(root, name)
-        if copy:
+        if copy := _latest(root, name) or _from_reference(root, name):
             app.executed_copies[FOLDER + name] = copy
-        else:
-            log.info("[executed] %s has neither an executed copy nor recorded results", name)
 
 
 def _latest(root: Path, name: str) -> Path | None:
@@ -116,10 +109,7 @@ def _from_reference(root: Path, name: str) -> Path | None:
 
 
 def _digest(files: list[Path], text: str = "") -> str:
-    digest = hashlib.sha256(text.encode())
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join([text.encode(), *map(Path.read_bytes, files)])).hexdigest()
 
 
 def find_changed(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
@@ -143,6 +133,8 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
     cells, foot = [], []
     for cell in executed["cells"]:
         tags = cell["metadata"].setdefault("tags", [])
+        if cell["cell_type"] == "markdown":
+            cell["source"] = LINK.sub(partial(_to_template, app), "".join(cell["source"]))
         if {CHANGE, *PARAMETERS} & {*tags}:
             foot.append(cell)
             continue
@@ -155,6 +147,11 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
     hidden = any("remove-cell" in cell["metadata"]["tags"] for cell in foot)
     executed["cells"] = cells if hidden or not foot else [*cells, _markdown("foot", _fold(foot))]
     content[0] = json.dumps(executed)
+
+
+def _to_template(app: Sphinx, link: re.Match) -> str:
+    """A link to a page that is made of a template as a role: MyST looks for a file of its name."""
+    return f"{{doc}}`{link[1]} <{link[2]}>`" if FOLDER + link[2] in app.project.made else link[0]
 
 
 def _markdown(name: str, text: str) -> dict:
