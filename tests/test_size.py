@@ -44,22 +44,27 @@ def rooms():
 
 def beside():
     """Return what is executed or read and is not in retlib."""
-    claims, other = [], []
+    claims, answers, other = [], [], []
     for cell in (cell for path in files("notebooks/**/*.ipynb") for cell in json.loads(path.read_text())["cells"]):
         if cell["cell_type"] == "code":
-            (claims if "claims" in cell["metadata"].get("tags", ()) else other).append("".join(cell["source"]))
+            tags = cell["metadata"].get("tags", ())
+            kind = claims if "claims" in tags else answers if "answer" in tags else other
+            kind.append("".join(cell["source"]))
     python = files(*(f"{folder}/**/*.py" for folder in ("retlib", "tests", "notebooks", "book", "benchmarks")))
     return {
         "notebook_lines": sum(len(cell.splitlines()) for cell in other),
         "notebook_characters": sum(map(len, other)),
         "claims_cell_lines": sum(len(cell.splitlines()) for cell in claims),
+        "answer_cell_lines": sum(len(cell.splitlines()) for cell in answers),
         "python_beside_notebooks": lines("notebooks/**/*.py"),
         "python_in_book": lines("book/**/*.py"),
         "benchmarks": lines("benchmarks/**/*.py"),
         "snakefile": lines("Snakefile"),
         "yaml_and_csv": lines(*DATA),
         "tests": lines("tests/**/*.py"),
-        "fmt_skip": sum(len(FORMATTER_OFF.findall(text)) for text in [*map(Path.read_text, python), *claims, *other]),
+        "fmt_skip": sum(
+            len(FORMATTER_OFF.findall(text)) for text in [*map(Path.read_text, python), *claims, *answers, *other]
+        ),
     }
 
 
