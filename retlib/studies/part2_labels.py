@@ -1,4 +1,4 @@
-"""What labels buy after pre-training, and how many of them it replaces."""
+"""What labels buy after pre-training."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from retlib.report.contrasts import LEVEL
 def labels_bought(
     results: Results, collections: Sequence[str], shares: Sequence[float], systems: Iterable[str], measure: str
 ) -> pd.DataFrame:
-    """What each further share of the labels adds to a system, paired over the same test questions.
+    """Return what each further share of the labels adds to a system, paired over the same test questions.
 
-    Returns
-    -------
-    DataFrame
-        Columns `collection`, `system`, `labels` (their share as text; "no labels" of a pre-trained system),
-        `value` (points of 100), `gain` over the row before and its `p`, Holm-corrected over all; NaN in a first row.
+    Columns `collection`, `system`, `labels` (their share as text; "no labels" of a pre-trained system), `value` (points
+    of 100), `gain` over the row before and its `p`, Holm-corrected over all; NaN in a first row.
     """
     rows = []
     for collection, system in product(collections, systems):
@@ -41,7 +38,7 @@ def labels_bought(
 
 
 def bought_in_columns(bought: pd.DataFrame) -> pd.DataFrame:
-    """The table of `labels_bought` with a column for each share: the value, its gain, a star where p < `LEVEL`."""
+    """Return the table of `labels_bought`, a column for each share: the value, its gain, a star where p < `LEVEL`."""
     star = (bought["p"] < LEVEL).map({True: "*)", False: ")"})
     gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
     table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)

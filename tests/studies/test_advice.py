@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from retlib.core.errors import DataError
-from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.studies import advice
@@ -62,50 +61,18 @@ def test_advice_is_what_the_rows_bear_out(monkeypatch):
         ("11_here", "x", "BM25"),
     ]
     table = advice.borne_out(Advice("h", "t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
-    assert table["the rows"].tolist() == [advice.MIXED, advice.AHEAD] and table["tested in"].tolist() == ["11", "11"]
     assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
+    assert table["tested in"].tolist() == ["11", "11"]
 
 
-def test_labels_are_counted_of_the_collections_that_train(monkeypatch):
-    rows = recorded(A={"a": 0.6}, B={"a": 0.5})
-    rows.rows["steps"] = 5
-    counts = {"training": 4480, "bioasq": 1250, "insuranceqa": 3230, "nfcorpus": 99}  # the last is tested alone
-    rows.tables["data"] = pd.DataFrame(counts.items(), columns=["collection", "train questions"])
-    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
-    monkeypatch.setattr(advice, "_gain", lambda rows, name, _: (9.0, 0.001))
-    found = advice.borne_out([Advice("h", "t", "11_here", "p", "A", "B", "RR@10")])
-    assert found["trained on"].tolist() == ["4,480 questions (BioASQ 1,250, InsuranceQA 3,230)"]
-
-
-def test_what_is_a_point_behind_elsewhere_is_not_only_ahead(monkeypatch):
-    rows = recorded(A={"a": 0.6, "b": 0.48, "c": 0.5}, B={"a": 0.5, "b": 0.5, "c": 0.5})
-    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
-    monkeypatch.setattr(advice, "_gain", lambda rows, name, _: {"a": (9.0, 0.001), "b": (-2.0, 0.5), "c": (0, 1)}[name])
+def test_a_public_encoder_without_training_is_called_so(monkeypatch):
+    rows = recorded(A={"a": 0.6, "b": 0.5}, B={"a": 0.5, "b": 0.5})
     rows.rows["parameters"] = json.dumps({"checkpoint": "mini"})
+    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
     every = Advice("h", "t", "11_here", "p", "A", "B", "RR@10")
-    rows.tables["data"] = pd.DataFrame({"collection": ["training"], "passages": [7]})  # says nothing of questions
-    assert advice.borne_out([every])["trained on"].tolist() == [""]
-    rows.tables["data"] = pd.DataFrame({"collection": ["training", "a"], "train questions": [4480, 0]})
-    (mixed, ahead) = advice.borne_out([every, every._replace(collections=("a", "c"))])["the rows"]
-    assert (mixed, ahead) == (advice.MIXED, advice.AHEAD)
-    table = advice.borne_out([every])
-    assert (
-        table.loc[0, "its name"] == "A (as it is public, without a step of training)"
-        and table.loc[0, "against"] == "B (as it is public, without a step of training)"
-    )
-
-
-def test_how_large_a_corpus_the_rows_are_of_and_what_encoding_takes(monkeypatch):
-    said = advice.scale("60_your_corpus", "checkpoint", "public encoder", 50_000)
-    sizes = results.load("60_your_corpus", "checkpoint", "reference").rows["candidates"].dropna().astype(int)
-    told = f"The collections of chapter 60 have {sizes.min():,} to {sizes.max():,} documents, and its rows 1 seed. "
-    assert said.startswith(told)
-    (line,) = {
-        *results.load("03-encoding", "benchmarks", "reference").rows.query("collection.str.contains('384')")["ours"]
-    }
-    assert f"50,000 documents take {50_000 / line / 60:.0f} minutes" in said
-    monkeypatch.setattr(advice.results, "load", lambda *_: None)
-    assert "minutes" not in advice.scale("60_your_corpus", "checkpoint", "public encoder", 50_000)
+    table = advice.borne_out([every, every._replace(collections=("a",))])
+    assert table["against"].tolist() == ["B (as it is public, without a step of training)"] * 2
+    assert table["ahead, behind, of"].tolist() == ["1, 0, 2", "1, 0, 1"]
 
 
 def test_a_chapter_without_published_rows_is_named():
