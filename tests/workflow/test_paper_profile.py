@@ -60,7 +60,9 @@ def declared(page):
         elif page.startswith("2"):  # whose tests need labels; recorded rows need none
             names, studies = pages.declared(page, given | {"profile": "laptop"})
         elif page.startswith("1"):
-            patch.setattr(pages, "WORDS", (*pages.WORDS, "experiment.load(", "bag_of_words(", "bm25 =", "trials = {name"))
+            patch.setattr(
+                pages, "WORDS", (*pages.WORDS, "experiment.load(", "bag_of_words(", "bm25 =", "trials = {name")
+            )
             names, studies = pages.declared(page, given, make_toy)
         else:
             names, studies = part3_pages.declared(page, given)
