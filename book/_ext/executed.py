@@ -35,7 +35,7 @@ from retlib.workflow.execute import NotebookError, execute, fill
 FOLDER = "notebooks/"
 NOTE = re.compile(r'<p class="note"><strong>(.*?)</strong></p>')
 LINK = re.compile(r"\[([^]]*)\]\((\w+)\.ipynb\)")
-WIDGET = "application/vnd.jupyter.widget-view+json"
+WIDGET, MARKDOWN = "application/vnd.jupyter.widget-view+json", "text/markdown"
 REFERENCE = "reference"  # the folder, beside those of the profiles, of pages drawn from recorded results
 # Cells whose code a page shows; those with the parameters, and those with how to change it, go to its foot.
 SHOWN, PARAMETERS, CHANGE = {"systems", "claims"}, ("parameters", "injected-parameters"), "change"
@@ -181,17 +181,18 @@ def _fold(foot: list[dict]) -> str:
 
 
 def _notes(executed: dict) -> list[str]:
-    """What `retlib.core.runtime.note` said."""
     outputs = (each for cell in executed["cells"] for each in cell.get("outputs", []))
     html = "".join("".join(each.get("data", {}).get("text/html", "")) for each in outputs)
     return list(dict.fromkeys(NOTE.findall(html)))
 
 
 def _drop_widgets(executed: dict) -> None:
-    """Leave out the progress bars: without a kernel they show nothing, and their scripts come from the network."""
+    """Leave out progress bars, whose scripts come from the network, and let links of outputs lead to pages."""
     executed["metadata"].pop("widgets", None)
     for cell in (cell for cell in executed["cells"] if "outputs" in cell):
         cell["outputs"] = [each for each in cell["outputs"] if WIDGET not in each.get("data", {})]
+        for text in (each["data"] for each in cell["outputs"] if MARKDOWN in each.get("data", {})):
+            text[MARKDOWN] = re.sub(r"(?<=\]\()([\w./]+)\.(?:ipynb|md)(?=[)#])", r"\1.html", "".join(text[MARKDOWN]))
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
