@@ -149,9 +149,7 @@ def test_what_nothing_recorded(root, changes):
         ({"notebook": "9_x"}, SettingError, "notebook"),
         ({"profile": "quik"}, SettingError, "PROFILE = 'quik'"),
         ({"vary": {"sice": [1]}}, SettingError, "sice"),
-        ({"vary": {"size": 3}}, SettingError, "must be a list with at least one value"),
         ({"vary": {"size": []}}, SettingError, "must be a list with at least one value"),
-        ({"vary": {"size": [4, 4.0]}}, SettingError, "names a value twice"),
         ({"set": {"profile": "toy"}}, SettingError, "profile"),
         ({"set": {"size": 3}}, SettingError, "size is set and varied"),
         (
@@ -159,30 +157,14 @@ def test_what_nothing_recorded(root, changes):
             SettingError,
             "must be a mapping with the keys notebook, profile, measure, vary; it lacks measure$",
         ),
-        ({"metric": "R@1"}, SettingError, "metric"),
-        ({"set": 0.5}, SettingError, r"mine.yaml\['set'\] = 0.5 must be a mapping"),
         ({"vary": ["size"]}, SettingError, r"mine.yaml\['vary'\] = .* must be a mapping"),
         ({"vary": {}}, DataError, "mine.yaml has nothing to vary"),
-        ({"systems": "a"}, SettingError, r"mine.yaml\['systems'\] = 'a' must be a list"),
         ({"systems": ["a", 3]}, SettingError, r"mine.yaml\['systems'\] = 3 must be a string"),
-        ({"profile": 3}, SettingError, r"mine.yaml\['profile'\] = 3 must be a string"),
     ],
 )
 def test_wrong_files(root, changes, error, message):
     with pytest.raises(error, match=message):
         sweep.read(written(root, **changes), root)
-
-
-def test_what_is_no_mapping(root):
-    (root / "mine.yaml").write_text("- 1\n- 2\n")
-    with pytest.raises(SettingError, match="must be a mapping"):
-        sweep.read(root / "mine.yaml", root)
-
-
-def test_what_is_not_text(root):
-    (root / "mine.yaml").write_bytes("notebook: 1_ä".encode("latin-1"))
-    with pytest.raises(DataError, match="mine.yaml cannot be read as YAML in UTF-8"):
-        sweep.read(root / "mine.yaml", root)
 
 
 def test_a_measure_that_the_notebook_does_not_record_is_refused_before_it_runs(tmp_path):
