@@ -46,7 +46,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     text = {
         "AP@100 ours": table["AP@100"].map("{:.1f}".format),
         "95 % interval": table["low"].map("{:.1f} to ".format) + table["high"].map("{:.1f}".format),
-        "AP@100 paper": table["paper"].map("{:.1f}".format).where(table["paper"].notna(), ""),
+        "AP@100 paper": table["paper"].map("{:.1f}".format, na_action="ignore").fillna(""),
     }
     return pd.DataFrame({**text, "seeds": table["seeds"], "queries": table["queries"]}, index=table.index)
 

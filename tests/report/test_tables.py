@@ -60,6 +60,7 @@ def test_scores_stand_beside_the_papers(recorded):
 
 
 def test_what_a_page_shows_is_rounded_text(recorded):
+    assert (tables.shown(tables.scores(recorded, "toy"))["AP@100 paper"] == "").all()
     shown = tables.shown(tables.scores(recorded, "toy", {"DE": 90.4}))
     assert shown.loc["DE", "AP@100 paper"] == "90.4" and shown.loc["BM25", "AP@100 paper"] == ""
     assert shown.loc["BM25", "AP@100 ours"] == f"{VALUES['BM25', 0].mean() * 100:.1f}"
