@@ -189,7 +189,8 @@ class Claims:
             closed = next(filter(None, (gate.unfit(*place, end, large) for *place, end in ends if end)), "")
             blind = next(filter(None, (_blind(*place, end) for place, (*_, end) in zip(used, ends, strict=True))), "")
         encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used]
-        encoders = encoders if any(encoders) else [self._declared_encoder(first.chapter)]
+        if not any(rows.settings() for rows, _, _ in used):
+            encoders = [self._declared_encoder(first.chapter)]
         return {
             "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms),
             "measure": first.measure,
