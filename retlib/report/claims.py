@@ -188,9 +188,8 @@ class Claims:
             ends = [(system, on, gate.ending(rows, system, on)) for rows, system, on in used]
             closed = next(filter(None, (gate.unfit(*place, end, large) for *place, end in ends if end)), "")
             blind = next(filter(None, (_blind(*place, end) for place, (*_, end) in zip(used, ends, strict=True))), "")
-        encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used]
-        if not any(rows.settings() for rows, _, _ in used):
-            encoders = [self._declared_encoder(first.chapter)]
+        encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used if rows.settings()]
+        encoders = encoders or [self._declared_encoder(first.chapter)]
         return {
             "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms),
             "measure": first.measure,
