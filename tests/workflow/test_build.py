@@ -168,8 +168,9 @@ def browser():
         started.close()
 
 
-# The tables of a page of which less than half of the rows with numbers show one before anybody scrolls sideways.
+# The tables in sight of which less than half of the rows with numbers show one before anybody scrolls sideways.
 WITHOUT_NUMBERS = """() => [...document.querySelectorAll(".bd-article table")].filter((table) => {
+  if (!table.checkVisibility()) return false;  // in a closed fold
   const right = (table.closest(".output") ?? table.parentElement).getBoundingClientRect().right;
   const numbers = [...table.tBodies[0].rows].map((row) =>
     [...row.querySelectorAll("td")].filter((cell) => /^[-+−]?\\d/.test(cell.textContent.trim())));
