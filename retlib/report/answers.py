@@ -47,8 +47,9 @@ class Answer:
 
     def of(self, chapter: str, profile: str = "") -> Results:
         """Return another chapter's published rows."""
-        found = results.load(chapter, profile or self.profile, "reference")
-        require(found is not None, f"no rows of {chapter} are published at profile {self.profile!r}", DataError)
+        profile = profile or self.profile
+        found = results.load(chapter, profile, "reference")
+        require(found is not None, f"no rows of {chapter} are published at profile {profile!r}", DataError)
         return found
 
     def means(self, collection: str, measure: str) -> pd.Series:

@@ -115,24 +115,12 @@ class Claims:
         missing = self._known.index.difference([line["claim"] for line in self._lines])
         require(missing.empty, f"claims.csv says that {self.chapter} tests {', '.join(missing)}", DataError)
         table = pd.DataFrame(self._lines).reindex(columns=COLUMNS)
-        texts = [
-            "label",
-            "terms",
-            "measure",
-            "data_sets",
-            "collections",
-            "unit",
-            "rows",
-            "closed",
-            "blind",
-            "encoder",
-            "reason",
-        ]
-        flags = ["alike", "one_seed"]
+        numbers = ["margin", "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "seeds", "questions"]
+        numbers, flags = [*numbers, "paper", "candidates"], ["alike", "one_seed"]
+        texts = table.columns.difference([*numbers, *flags])
         table[texts] = table[texts].astype(object).fillna("")
         table[flags] = table[flags].eq(True)
-        numbers = ["margin", "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "paper", "candidates"]
-        return table.astype(dict.fromkeys([*numbers, "seeds", "questions"], float))
+        return table.astype(dict.fromkeys(numbers, float))
 
     def _check_rows(self, name: str, contrasts: Iterable[Contrast]) -> None:
         also = {self.chapter, *self._known.loc[name, "also"].split()}
@@ -177,7 +165,11 @@ class Claims:
              "collections": collections(term, self._stand), "mean": float(mean)}
             for term, mean in zip(contrast.terms, sides.means, strict=True)
         ]  # fmt: skip
-        used = [(self._load(term.chapter), term.system, on) for term in contrast.terms for on in self._on(term)]
+        used = [
+            (self._load(term.chapter), term.system, on)
+            for term in contrast.terms
+            for on in collections(term, self._stand)
+        ]
         candidates = min(_candidates(*place, first.measure) for place in used)
         floor = floor if contrast.floor is None else contrast.floor
         closed = sides.closed or gate.too_deep(first.measure, candidates)
@@ -209,9 +201,6 @@ class Claims:
         known = self.profile in notebook_files.profiles(runtime.root())
         given = notebook_files.at_profile(runtime.root(), self.profile, chapter) if known else {}
         return encoder({"encoder": "transformer", **given}) if "layers" in given else ""
-
-    def _on(self, term: Term) -> tuple[str, ...]:
-        return collections(term, self._stand)
 
 
 def _label(contrast: Contrast) -> str:

@@ -63,8 +63,11 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     known = papers_table("claims").query("paper == @paper")
     lines = _lines(known, profile, source)
     tested = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
-    corrected = {name: _corrected(tested, of) for name, of in (("holm", holm), ("bh", _bh))}
-    found = pd.DataFrame([_row(claim, lines, corrected, places(paper, profile)) for claim in known.to_dict("records")])
+    # Every contrast must speak for a claim, so that the largest p-value is the claim's.
+    largest = tested.groupby("claim", sort=False)["p_for"].max()
+    corrected = {name: _corrected(tested, largest, of) for name, of in (("holm", holm), ("bh", _bh))}
+    here = places(paper, profile)
+    found = pd.DataFrame([_row(claim, lines, largest, corrected, here) for claim in known.to_dict("records")])
     notes = papers_table("evidence").query("profile == @profile").set_index("claim")
     found.insert(0, "test", found["verdict"])
     found["note"] = found["id"].map(notes["note"]).astype(object).where(found["test"] == AGAINST).fillna("")
@@ -89,11 +92,9 @@ def _bh(p_values: Sequence[float]) -> np.ndarray:
     return false_discovery_control(np.asarray(p_values, dtype=float)) if len(p_values) else np.empty(0)
 
 
-def _corrected(tested: pd.DataFrame, correct: Callable) -> pd.DataFrame:
-    # Every contrast must speak for a claim, so the largest p-value is the claim's, and a contrast speaks for it if the
-    # claim would hold with it alone; any one may speak against it. What is closed is corrected for, too: whether it is
-    # may depend on its effect.
-    largest = tested.groupby("claim", sort=False)["p_for"].max()
+def _corrected(tested: pd.DataFrame, largest: pd.Series, correct: Callable) -> pd.DataFrame:
+    # A contrast speaks for a claim if the claim would hold with it alone; any one may speak against it. What is closed
+    # is corrected for, too: whether it is may depend on its effect.
     return pd.DataFrame(
         {
             "p_for": [float(correct([*largest.drop(line.claim), line.p_for])[-1]) for line in tested.itertuples()],
@@ -104,10 +105,16 @@ def _corrected(tested: pd.DataFrame, correct: Callable) -> pd.DataFrame:
     )
 
 
-def _row(claim: dict[str, Any], lines: pd.DataFrame, corrected: dict[str, pd.DataFrame], here: pd.DataFrame) -> dict:
+def _row(
+    claim: dict[str, Any],
+    lines: pd.DataFrame,
+    largest: pd.Series,
+    corrected: dict[str, pd.DataFrame],
+    here: pd.DataFrame,
+) -> dict[str, Any]:
     mine = lines[lines["claim"] == claim["id"]]
     found = {
-        **claim, "claim": claim["id"], "verdict": NOT_TESTED, "by_bh": NOT_TESTED, "p": np.nan, "speaks": {},
+        **claim, "verdict": NOT_TESTED, "by_bh": NOT_TESTED, "p": np.nan, "speaks": {},
         "seeds": 0, "fidelity": "", "tests": [], "conditions": [], "reason": "; ".join(mine["reason"].unique()),
     }  # fmt: skip
     if found["reason"]:
@@ -123,8 +130,10 @@ def _row(claim: dict[str, Any], lines: pd.DataFrame, corrected: dict[str, pd.Dat
     reasons += [_unseen(line) for line in conditions.itertuples() if not is_seen(line)]
     p = {name: each.loc[tests.index] for name, each in corrected.items()}
     speaks = p["holm"].apply(_speaks, axis=1)
-    levels = [_left(corrected["holm"], lines, line) for line in tests.itertuples()]
-    found["tests"] = list(tests.assign(verdict=speaks, level=levels).itertuples())
+    # The level that Holm's correction leaves to one more claim beside the others.
+    others = largest.drop(claim["id"])
+    level = LEVEL / (len(others) + 1 - (holm([*others, 1.0])[:-1] < LEVEL).sum())
+    found["tests"] = list(tests.assign(verdict=speaks, level=level).itertuples())
     if reasons:
         return found | {"reason": "; ".join(dict.fromkeys(reasons))}
     for column, name in (("verdict", "holm"), ("by_bh", "bh")):
@@ -156,14 +165,8 @@ def is_seen(condition: Any) -> bool:
 
 
 def _unseen(condition: Any) -> str:
-    above = f" above {condition.margin:g}" if condition.margin else " above 0"
-    return f"presupposes {condition.label}{above}; " + (condition.closed or f"here {effect(condition)}")
-
-
-def _left(corrected: pd.DataFrame, lines: pd.DataFrame, line: Any) -> float:
-    # The level that Holm's correction leaves to one more claim beside the others.
-    largest = lines.loc[corrected.index].groupby("claim")["p_for"].max().drop(line.claim)
-    return LEVEL / (len(largest) + 1 - (holm([*largest, 1.0])[:-1] < LEVEL).sum())
+    what = condition.closed or f"here {effect(condition)}"
+    return f"presupposes {condition.label} above {amount(condition, condition.margin)}; {what}"
 
 
 # --- one contrast, for tables and figures ------------------------------------------------------------

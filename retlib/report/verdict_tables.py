@@ -182,7 +182,9 @@ def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
         [row.reason] * bool(row.reason) + [line_text(line) for line in (*row.tests, *row.conditions)]
         for row in verdicts.itertuples()
     ])  # fmt: skip
-    return lines[["claim", "verdict", "by_bh", "p", "seeds", "fidelity", "evidence"]].explode("evidence")
+    return lines.rename(columns={"id": "claim"})[
+        ["claim", "verdict", "by_bh", "p", "seeds", "fidelity", "evidence"]
+    ].explode("evidence")
 
 
 def as_text(row: Any) -> str:

@@ -264,7 +264,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
         sys.exit(code)
     for paper in chosen["paper"][list(names)].unique():
         found = ledger.verdicts(paper, profile)
-        for row in found[found["claim"].isin(names)].itertuples():
+        for row in found[found["id"].isin(names)].itertuples():
             click.echo(f"\n{verdict_tables.as_text(row)}")
 
 

@@ -56,7 +56,7 @@ def verdicts(book):
         known = claims or {name: {} for name in dict.fromkeys(line["claim"] for line in lines)}
         write_claims(book, known, evidence)
         save(*lines)
-        return ledger.verdicts("paper", "quick").set_index("claim", drop=False)
+        return ledger.verdicts("paper", "quick").set_index("id", drop=False)
 
     return judge
 
