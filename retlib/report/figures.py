@@ -16,6 +16,7 @@ from matplotlib.ticker import LogLocator
 from matplotlib.transforms import Bbox
 
 from retlib.data.datasets.catalogue import called
+from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report.contrasts import LEVEL
 
@@ -105,6 +106,35 @@ def legend(figure: Figure, axes: Iterable[Axes]) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns, fontsize=9, frameon=False)
 
 
+def effects(
+    series: Mapping[str, Mapping[str, Comparison]],
+    xlabel: str,
+    level: float = 0.0,
+    name: str = "",
+    order: Sequence[str] = (),
+) -> Figure:
+    """Return effects with their 95 % intervals: a mark for each series, in rows in an order, or as they come.
+
+    Parameters
+    ----------
+    series : mapping
+        A series' name to its effects by the name of the row.
+    level : float
+        What effects are seen beside, and its `name`.
+    """
+    rows = list(order) or list(dict.fromkeys(row for found in series.values() for row in found))
+    figure, (axis,) = styled(6.6, 0.42 * len(rows) + 1.3)
+    places = dict(zip(rows, name_rows(axis, rows), strict=True))
+    for number, (label, found) in enumerate(series.items()):
+        at = [places[row] + 0.1 - 0.13 * number for row in found]
+        points, ends = zip(*((each.effect, each.interval()[1] - each.effect) for each in found.values()), strict=True)
+        axis.errorbar(points, at, xerr=ends, label=label, **line_style(number) | {"linestyle": "none"})
+    axis.axvline(level, color="0.4", linewidth=0.9, linestyle="--" if name else "-", label=name or None)
+    axis.set(xlabel=xlabel)
+    legend(figure, [axis])
+    return figure
+
+
 def differences(axis: Axes, cells: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> AxesImage:
     """Return the image of differences in points as coloured cells with their numbers, bold where p < `LEVEL`.
 
@@ -192,27 +222,6 @@ def histogram(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel:
         axis.plot(part[x], part[y], markersize=4, label=called(name), **{**style, "linestyle": "none"})
     axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
     axis.legend(fontsize=9, frameon=False)
-    return figure
-
-
-def pair_matrix(pairs: pd.DataFrame, measure: str = "AP@100") -> Figure:
-    """Return every system against every other, as `retlib.report.tables.every_pair` tests them: row minus column.
-
-    Below it the smallest true difference that a test would have seen in four of five repetitions, one-sided at 5 %.
-    """
-    names = list(dict.fromkeys([*pairs["a"], *pairs["b"]]))
-    labels = [name.replace("_", " ") for name in names]
-    side = 0.46 * len(names) + 1.9
-    figure, (axis,) = styled(side + 1.0, side)
-    above = pairs.rename(columns={"a": "row", "b": "column"})
-    below = pairs.rename(columns={"b": "row", "a": "column"}).assign(effect=-pairs["effect"])
-    image = differences(axis, pd.concat([above, below]), names, names)
-    axis.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=labels)
-    axis.set_xticklabels(labels, rotation=40, ha="right")
-    axis.set_title(", ".join(map(called, pairs["collection"].unique())), fontsize=10)
-    seen = f"{pairs['smallest'].median():.1f} points ({pairs['smallest'].min():.1f} to {pairs['smallest'].max():.1f})"
-    axis.set_xlabel(f"Smallest difference seen with 80 % power: {seen}, median of {len(pairs)} pairs", fontsize=8)
-    figure.colorbar(image, ax=axis, label=f"row minus column, points of {measure}", shrink=0.7, extend="both")
     return figure
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from itertools import combinations
 from numbers import Integral
 from typing import Any
 
@@ -123,22 +122,6 @@ def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     widest = max(tables.values(), key=lambda table: table.shape[1])
     table = table[list(dict.fromkeys([*widest, *table]))]  # in the order of the one that has most
     return table.droplevel(name) if len(tables) == 1 else table
-
-
-def every_pair(
-    results: Results, collection: str, chosen: Sequence[str] | None = None, measure: str = "AP@100"
-) -> pd.DataFrame:
-    """Return paired tests of every system against every other, Holm-corrected over all of them.
-
-    Columns `collection`, `a`, `b`, `effect` (a less b), `low`, `high`, `p` and `smallest`; see
-    `retlib.evaluation.measures.Comparison`. In points of 100.
-    """
-    rows = []
-    for a, b in combinations(chosen or results.systems(collection, "test", measure), 2):
-        found = results.compared(collection, measure, a, b)
-        rows.append((collection, a, b, found.effect, *found.interval(), found.p_value(), found.smallest()))
-    table = pd.DataFrame(rows, columns=["collection", "a", "b", "effect", "low", "high", "p", "smallest"])
-    return table.assign(p=holm(table["p"]))
 
 
 def bracketed(tests: pd.DataFrame, effect: str, places: int = 1) -> pd.DataFrame:

@@ -3,11 +3,11 @@
 from itertools import combinations
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report import figures
 
@@ -114,24 +114,6 @@ def test_more_curves_than_colours_are_drawn():
     rows = pd.concat([curve().assign(loss=f"{i}") for i in range(len(figures.COLOURS) + 2)])
     found = figures.curves(rows, "step", "score", "loss", "steps", "P@1")
     assert len(found.axes[0].get_lines()) == len(figures.COLOURS) + 2
-
-
-def test_a_pair_matrix_shows_both_directions_and_what_is_significant():
-    pairs = pd.DataFrame({"a": ["A", "A", "B"], "b": ["B", "C", "C"], "effect": [1.0, -2.0, 0.5], "p": [0.01, 0.2, 1]})
-    pairs["smallest"], pairs["collection"] = [0.5, 3.0, 1.0], "squad-passages"
-    found = figures.pair_matrix(pairs)
-    axis, bar = found.axes
-    assert texts(axis) == [label.get_text() for label in axis.get_xticklabels()] == ["A", "B", "C"]
-    assert (bar.get_ylabel(), axis.get_title()) == ("row minus column, points of AP@100", "SQuAD passages")
-    assert "1.0 points (0.5 to 3.0)" in axis.get_xlabel()
-    assert figures.pair_matrix(pairs, "R@1").axes[1].get_ylabel() == "row minus column, points of R@1"
-    cells = {(round(t.get_position()[1]), round(t.get_position()[0])): t for t in axis.texts}
-    assert {place: t.get_text() for place, t in cells.items()} == {
-        (0, 1): "+1.0", (1, 0): "-1.0", (0, 2): "-2.0", (2, 0): "+2.0", (1, 2): "+0.5", (2, 1): "-0.5",
-    }  # fmt: skip
-    assert {place for place, t in cells.items() if t.get_weight() == "bold"} == {(0, 1), (1, 0)}
-    shown = axis.images[0].get_array()
-    assert np.ma.getmaskarray(shown).diagonal().all() or np.isnan(np.ma.getdata(shown).diagonal()).all()
 
 
 def test_a_histogram_has_a_marker_for_each_collection_on_logarithmic_axes():
@@ -256,3 +238,13 @@ def test_no_two_names_of_a_figure_look_alike():
     styles = figures.line_styles([*figures.PLACES, "something", "else"])
     assert len({tuple(sorted(style.items())) for style in styles.values()}) == len(styles)
     assert figures.line_styles(["else", "LTRe"])["LTRe"] == figures.line_styles(["LTRe"])["LTRe"]
+
+
+def test_effects_stand_in_rows_of_their_names_with_their_intervals():
+    one, other = (Comparison(effect, 1.0, 9, 10, 2) for effect in (3.0, -2.0))
+    axis = figures.effects({"a": {"x": one, "y": other}, "b": {"y": one}}, "points", order=["y", "x"]).axes[0]
+    first, second = axis.containers
+    assert [text.get_text() for text in axis.texts] == ["y", "x"] and first[0].get_xdata().tolist() == [3.0, -2.0]
+    assert first[0].get_ydata()[1] > second[0].get_ydata()[0] > first[0].get_ydata()[0]  # y lies above x
+    (bars,) = first[2]
+    assert bars.get_segments()[0][:, 0] == pytest.approx(one.interval())

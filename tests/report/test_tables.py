@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report import tables
 
@@ -121,36 +120,11 @@ def test_times_have_three_figures_and_quality_has_one_decimal():
     assert found.columns[-1] == "p95 (ms)"
 
 
-def test_every_pair_is_tested_once_and_corrected_together(recorded):
-    found = tables.every_pair(recorded, "toy")
-    assert list(zip(found["a"], found["b"], strict=True)) == [("BM25", "DE"), ("BM25", "TF-IDF"), ("DE", "TF-IDF")]
-    row = found.iloc[1]
-    alone = stats.ttest_rel(VALUES["BM25", 0], VALUES["TF-IDF", 0])
-    assert row["effect"] == pytest.approx((VALUES["BM25", 0] - VALUES["TF-IDF", 0]).mean() * 100, abs=1e-3)
-    assert row["p"] == pytest.approx(alone.pvalue, abs=1e-3)  # the largest of three keeps its p
-    # Two systems alone are not corrected; of three pairs, the smallest p counts three times, the next one twice.
-    one, two = sorted(
-        tables.every_pair(recorded, "toy", [*names])["p"].item() for names in (("BM25", "DE"), ("DE", "TF-IDF"))
-    )
-    assert sorted(found["p"].iloc[[0, 2]]) == pytest.approx([3 * one, 2 * two])
-    assert found["p"][0] < 0.001 and found["low"][2] < found["effect"][2] < found["high"][2]
-    differences = (VALUES["BM25", 0] - VALUES["TF-IDF", 0]) * 100
-    error, freedom = stats.sem(differences), len(differences) - 1
-    assert row["smallest"] == pytest.approx((stats.t.ppf(0.95, freedom) + stats.t.ppf(0.8, freedom)) * error, abs=1e-3)
-
-
-def test_chosen_systems_alone_are_compared(recorded):
-    assert len(tables.every_pair(recorded, "toy", ["TF-IDF", "DE"])) == 1
-    assert tables.every_pair(recorded, "toy", ["DE"]).empty
-    with pytest.raises(DataError, match="'nope'"):
-        tables.every_pair(recorded, "toy", ["DE", "nope"])
-
-
 def test_systems_with_other_seeds_are_compared_over_those_they_share(recorded):
     for seed in (1, 2):
         frame = pd.DataFrame({"query_id": QUERIES, "measure": "AP@100", "value": VALUES["DE", 1]})
         recorded.add_queries("toy", "test", "twin", seed, frame, ALONE)
-    assert tables.every_pair(recorded, "toy", ["DE", "twin"])["effect"].tolist() == [0]
+    assert recorded.compared("toy", "AP@100", "DE", "twin").effect == 0
 
 
 def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
