@@ -14,12 +14,11 @@ import pandas as pd
 from IPython.display import HTML, Markdown, display
 from matplotlib.figure import Figure
 
-from retlib.core.errors import DataError, require
+from retlib.core.errors import DataError, require, require_one_of
 from retlib.evaluation import results
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report import ledger
-from retlib.report.papers import papers_table
 
 PUBLISHED = "laptop"  # the profile of the published report
 
@@ -85,15 +84,12 @@ class Answer:
         """
         known = _ledger(self.profile).set_index("id")["verdict"]
         for claim, verdict in (verdicts or {}).items():
-            require(claim in set(papers_table("claims")["id"]), f"there is no claim {claim!r}", DataError)
-            wrong = (
-                f"the answer of {self.chapter} was written for {verdict!r} of {claim}, which is {known[claim]!r} now"
-            )
+            require_one_of(f"claim that {self.chapter} answers", claim, known.index)
+            wrong = f"the answer of {self.chapter} was written for {verdict!r} of {claim}, now {known[claim]!r}"
             require(known[claim] == verdict, wrong, DataError)
         for what, so in (relies or {}).items():
-            require(
-                bool(so), f"the answer of {self.chapter} relies on this, and the rows do not say it: {what}", DataError
-            )
+            wrong = f"the answer of {self.chapter} relies on this, and the rows do not say it: {what}"
+            require(bool(so), wrong, DataError)
         return text
 
     def show(self, figure: Figure | None, *sentences: str, caption: str = "") -> None:

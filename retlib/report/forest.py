@@ -76,16 +76,14 @@ def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Fi
     axis.set(yticks=[], ylim=(0, heights.sum()), xlabel="points for the claim (right) or against it (left)")
     axis.grid(axis="y", visible=False)
     kinds = [name for name in SIGNS if any(row.verdict == name for row, _ in lines)]
-    handles = [_mark(name) for name in kinds]
+    handles = [
+        Line2D([], [], color=COLOURS[name], marker=MARKERS[name], label=f"{SIGNS[name]} {name}") for name in kinds
+    ]
     if any(not np.isnan(printed(line)) for _, line in lines):
         hollow = {"linestyle": "", "marker": "D", "markerfacecolor": "none", "color": "0.2"}
         handles.append(Line2D([], [], **hollow, label="the paper's"))
     figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=8.5, frameon=False)
     return figure
-
-
-def _mark(verdict: str) -> Line2D:
-    return Line2D([], [], color=COLOURS[verdict], marker=MARKERS[verdict], label=f"{SIGNS[verdict]} {verdict}")
 
 
 def tiles(ledger: pd.DataFrame) -> Figure:

@@ -37,7 +37,6 @@ SIGNS = {
     HOLDS: "✓", CONTRADICTED: "✗", NOT_REPRODUCED: "⊘", AGAINST: "↓", NO_EFFECT: "≈", INCONCLUSIVE: "~",
     INDICATION: "○", NOT_TESTED: "·",
 }  # fmt: skip
-DECIDED = (HOLDS, CONTRADICTED, NOT_REPRODUCED, AGAINST, NO_EFFECT)
 # What a test against a claim is evidence of, by the kind that ``evidence.csv`` records for claim and profile: the
 # paper's own material, or our scale, our stand-in for its data, a choice of ours.
 KINDS = {"paper": CONTRADICTED, "scale": NOT_REPRODUCED, "stand-in": NOT_REPRODUCED, "choice": NOT_REPRODUCED}

@@ -49,7 +49,13 @@ def execute(
         path.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
     try:
-        _papermill(notebook, running, parameters, words or {})
+        try:
+            _papermill(notebook, running, parameters, words or {})
+        except RuntimeError as error:
+            # Two kernels that begin at once may choose one port, and one of them never answers.
+            if type(error) is not RuntimeError:
+                raise
+            _papermill(notebook, running, parameters, words or {})
     except Exception as error:
         _explain(running, error)
         os.replace(running, failed)

@@ -283,4 +283,4 @@ def test_what_is_closed_asks_for_no_more_data(verdicts):
 
 
 def test_every_verdict_has_a_sign_of_its_own():
-    assert len({*ledger.SIGNS.values()}) == len(ledger.SIGNS) and {*ledger.DECIDED} < {*ledger.SIGNS}
+    assert len({*ledger.SIGNS.values()}) == len(ledger.SIGNS)

@@ -8,7 +8,7 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError
+from retlib.core.errors import DataError, RetlibError
 from retlib.report import answers
 from retlib.report.answers import Answer
 
@@ -38,7 +38,7 @@ def test_a_sentence_stands_while_verdicts_and_rows_bear_it_out(here):
     ],
 )
 def test_a_sentence_is_refused_where_a_verdict_or_a_row_is_another(here, verdicts, relies):
-    with pytest.raises(DataError):
+    with pytest.raises(RetlibError):
         here.says("So it is.", verdicts, relies)
 
 
