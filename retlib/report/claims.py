@@ -162,7 +162,7 @@ class Claims:
         first = contrast.terms[0]
         terms = [
             {"weight": term.weight, "chapter": term.chapter, "system": term.system,
-             "collections": collections(term, self._stand), "mean": float(mean)}
+             "collections": collections(term, self._stand), "mean": round(float(mean), 4)}
             for term, mean in zip(contrast.terms, sides.means, strict=True)
         ]  # fmt: skip
         used = [

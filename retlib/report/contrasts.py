@@ -222,7 +222,7 @@ def estimate(contrast: Contrast, load: Load, stand: Stand) -> Sides:
         total = pd.DataFrame(np.broadcast_to(total, widest.shape), widest.index, widest.columns)
         compared.append(compare(total, 0 * total, sample[0][4]))
         for (number, *_), each in zip(sample, values, strict=True):
-            means[number] += each.to_numpy().mean() / len(collections(contrast.terms[number], stand))
+            means[number] += each.to_numpy(float).mean() / len(collections(contrast.terms[number], stand))
             every.append((number, each))
     counts = [each.shape[1] for number, each in every if _trained(contrast.terms[number], load)]
     seeds = max((part.seeds for part in compared), default=1)
