@@ -11,6 +11,7 @@ MathJax from the book itself, so that formulas show without a network.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -145,7 +146,8 @@ def read_copy(app: Sphinx, page: str, content: list[str]) -> None:
     if told := _whose_run(executed, bool(answers)):
         cells.insert([0, *answers][-1] + 1, _markdown("whose-run", told))
     hidden = any("remove-cell" in cell["metadata"]["tags"] for cell in foot)
-    executed["cells"] = cells if hidden or not foot else [*cells, _markdown("foot", _fold(foot))]
+    given = executed["metadata"].get("papermill", {}).get("parameters", {})
+    executed["cells"] = cells if hidden or not foot else [*cells, _markdown("foot", _fold(foot, given))]
     content[0] = json.dumps(executed)
 
 
@@ -171,13 +173,27 @@ def _whose_run(executed: dict, answered: bool) -> str:
     return ":::{note}\n" + "\n\n".join(told) + "\n:::" if told else ""
 
 
-def _fold(foot: list[dict]) -> str:
-    """What the cells at the foot hold, in one fold."""
+def _fold(foot: list[dict], given: dict) -> str:
+    """What the cells at the foot hold, in one fold: its parameters have the values of this run."""
     texts = ["::::{dropdown} Run or change this chapter"]
     for cell in sorted(foot, key=lambda cell: CHANGE not in cell["metadata"]["tags"]):
         text = "".join(cell["source"])
-        texts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        if "parameters" in cell["metadata"]["tags"]:
+            text = _of_run(text, given)
+        if "injected-parameters" not in cell["metadata"]["tags"]:
+            texts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
     return "\n\n".join([*texts, "::::"])
+
+
+def _of_run(text: str, given: dict) -> str:
+    lines = text.splitlines()
+    for statement in ast.parse(text).body[::-1]:
+        (target,), value = statement.targets, statement.value
+        if target.id in given:
+            first, last = lines[value.lineno - 1], lines[value.end_lineno - 1]
+            text = f"{first[: value.col_offset]}{given[target.id]!r}{last[value.end_col_offset :]}"
+            lines[value.lineno - 1 : value.end_lineno] = [text]
+    return "\n".join(lines)
 
 
 def _notes(executed: dict) -> list[str]:

@@ -72,14 +72,11 @@ class Claims:
         self,
         claim: str,
         *contrasts: Contrast,
-        margin: float | None = None,
-        within: float | None = None,
         given: Iterable[Contrast] = (),
-        floor: bool | None = None,
         one_is_enough: bool = False,
         not_tested: str | Mapping[str, str] = "",
     ) -> None:
-        """Test a claim: each contrast must be above a margin, or within so many points of 0.
+        """Test a claim: each contrast must be above its margin, or within it.
 
         Parameters
         ----------
@@ -87,8 +84,6 @@ class Claims:
             Its id in ``claims.csv``, without the paper's key.
         given : iterable of Contrast
             Conditions without which the claim says nothing: each must be above 0 by itself, or the claim is not tested.
-        floor : bool, optional
-            False of a claim on trainings that go wrong: they need not have come to rest, nor be above their start.
         one_is_enough : bool
             Of a claim whose data sets repeat one comparison: it is tested where one collection stands for several, too.
         not_tested : str or mapping of profile to str
@@ -96,15 +91,13 @@ class Claims:
         """
         name = f"{self.paper}-{claim}"
         require_one_of(f"claim that chapter {self.chapter} tests in claims.csv", name, self._known.index)
-        options = {"margin": margin, "within": within, "floor": floor}
         try:
             reason = not_tested if isinstance(not_tested, str) else not_tested.get(self.profile, "")
             require(not reason, reason, DataError)
             given = list(given)
-            self._on_enough([*contrasts, *given], one_is_enough)
-            self._check_rows(name, [*contrasts, *given])
-            lines = [self._line(each, TEST, **options) for each in self._distinct(contrasts)]
-            lines += [self._line(each, CONDITION, None, None, floor) for each in self._distinct(given)]
+            self._check([term for each in (*contrasts, *given) for term in each.terms], name, one_is_enough)
+            lines = [self._line(each, TEST) for each in self._distinct(contrasts)]
+            lines += [self._line(each, CONDITION) for each in self._distinct(given)]
         except DataError as error:
             lines = [{"role": TEST, "reason": str(error)}]
         self._lines += [{"claim": name, **line} for line in lines]
@@ -122,22 +115,21 @@ class Claims:
         table[flags] = table[flags].eq(True)
         return table.astype(dict.fromkeys(numbers, float))
 
-    def _check_rows(self, name: str, contrasts: Iterable[Contrast]) -> None:
-        also = {self.chapter, *self._known.loc[name, "also"].split()}
-        for term in (term for each in contrasts for term in each.terms):
-            require_one_of(f"chapter whose rows {name} loads, by claims.csv,", term.chapter, also)
-            wanted = f"not run yet at profile {self.profile}: chapter {term.chapter[:2]} would do it"
-            require(self._load(term.chapter) is not None, wanted, DataError)
-            known = self._load(term.chapter).systems(self._stand(term.data_sets[0]), "test", term.measure)
-            missing = f"not run yet: chapter {term.chapter[:2]} would record {term.measure} of {term.system}"
-            require(term.kind is not QUESTIONS or term.system in known, missing, DataError)
-
-    def _on_enough(self, contrasts: Iterable[Contrast], one_is_enough: bool) -> None:
+    def _check(self, terms: Iterable[Term], claim: str, one_is_enough: bool) -> None:
         # Data sets for which one collection stands are no sample of several.
-        names = dict.fromkeys(name for each in contrasts for term in each.terms for name in term.data_sets)
+        names = dict.fromkeys(name for term in terms for name in term.data_sets)
         here = sorted({called(self._stand(name)) for name in names})
         wrong = f"needs {len(names)} collections, here are {len(here)}: {', '.join(here)}"
         require(one_is_enough or len(here) == len(names), wrong, DataError)
+        also = {self.chapter, *self._known.loc[claim, "also"].split()}
+        for term in terms:
+            require_one_of(f"chapter whose rows {claim} loads, by claims.csv,", term.chapter, also)
+            rows, chapter = self._load(term.chapter), term.chapter[:2]
+            wanted = f"not run yet at profile {self.profile}: chapter {chapter} would do it"
+            require(rows is not None, wanted, DataError)
+            known = rows.systems(self._stand(term.data_sets[0]), "test", term.measure)
+            missing = f"not run yet: chapter {chapter} would record {term.measure} of {term.system}"
+            require(term.kind is not QUESTIONS or term.system in known, missing, DataError)
 
     def _stand(self, data_set: str) -> str:
         wanted = f"no collection stands for {data_set} at profile {self.profile}"
@@ -152,47 +144,40 @@ class Claims:
 
         return list({key(each): each for each in reversed(list(contrasts))}.values())[::-1]
 
-    def _line(
-        self, contrast: Contrast, role: str, margin: float | None, within: float | None, floor: bool | None
-    ) -> dict[str, Any]:
-        margin = margin if contrast.margin is None else contrast.margin
-        margin = margin if within is None else within
-        found = test(contrast, self._load, self._stand, margin, within is not None)
-        (low, high), sides = found.sides.found.interval(), found.sides
-        first = contrast.terms[0]
+    def _line(self, contrast: Contrast, role: str) -> dict[str, Any]:
+        outcome = test(contrast, self._load, self._stand)
+        (low, high), compared, kind = outcome.comparison.interval(), outcome.comparison, contrast.terms[0].kind
+        where = [collections(term, self._stand) for term in contrast.terms]
         terms = [
-            {"weight": term.weight, "chapter": term.chapter, "system": term.system,
-             "collections": collections(term, self._stand), "mean": round(float(mean), 4)}
-            for term, mean in zip(contrast.terms, sides.means, strict=True)
+            {"weight": term.weight, "chapter": term.chapter, "system": term.system, "collections": on,
+             "mean": round(float(mean), 4)}
+            for term, on, mean in zip(contrast.terms, where, outcome.means, strict=True)
         ]  # fmt: skip
         used = [
             (self._load(term.chapter), term.system, on)
-            for term in contrast.terms
-            for on in collections(term, self._stand)
+            for term, names in zip(contrast.terms, where, strict=True)
+            for on in names
         ]
-        candidates = min(_candidates(*place, first.measure) for place in used)
-        floor = floor if contrast.floor is None else contrast.floor
-        closed = sides.closed or gate.too_deep(first.measure, candidates)
-        blind = ""
-        if (first.kind.gate if floor is None else floor) and not closed:
-            effect = abs(sides.found.effect) if first.kind.rows else 0.0
-            large = np.inf if role == CONDITION else max(effect, abs(margin or 0.0), gate.NOISE)
+        measure, margin = contrast.terms[0].measure, contrast.margin or 0.0
+        candidates = min(_candidates(*place, measure) for place in used)
+        closed, blind = outcome.closed or gate.too_deep(measure, candidates), ""
+        if kind.gate and contrast.gated and not closed:
+            effect = abs(compared.effect) if kind.rows else 0.0
+            large = np.inf if role == CONDITION else max(effect, abs(margin), gate.NOISE)
             ends = [(system, on, gate.ending(rows, system, on)) for rows, system, on in used]
             closed = next(filter(None, (gate.unfit(*place, end, large) for *place, end in ends if end)), "")
             blind = next(filter(None, (_blind(*place, end) for place, (*_, end) in zip(used, ends, strict=True))), "")
         encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used if rows.settings()]
-        encoders = encoders or [self._declared_encoder(first.chapter)]
+        encoders = encoders or [self._declared_encoder(contrast.terms[0].chapter)]
         return {
-            "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms),
-            "measure": first.measure,
+            "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms), "measure": measure,
             "data_sets": json.dumps(list(dict.fromkeys(name for term in contrast.terms for name in term.data_sets))),
             "collections": json.dumps(list(dict.fromkeys(on for *_, on in used))),
-            "unit": "points" if first.kind.rows else "ratio", "rows": first.kind.rows, "margin": margin or 0.0,
-            "alike": within is not None, "effect": sides.found.effect, "low": low, "high": high,
-            "freedom": sides.found.freedom, "p_for": found.p_for, "p_against": found.p_against, "p_none": found.p_none,
-            "seeds": sides.found.seeds, "questions": sides.found.queries, "one_seed": sides.one_seed, "closed": closed,
-            "blind": blind, "paper": contrast.paper,
-            "candidates": candidates if np.isfinite(candidates) else None,
+            "unit": "points" if kind.rows else "ratio", "rows": kind.rows, "margin": margin, "alike": contrast.alike,
+            "effect": compared.effect, "low": low, "high": high, "freedom": compared.freedom, "p_for": outcome.p_for,
+            "p_against": outcome.p_against, "p_none": outcome.p_none, "seeds": compared.seeds,
+            "questions": compared.queries, "one_seed": outcome.one_seed, "closed": closed, "blind": blind,
+            "paper": contrast.paper, "candidates": candidates if np.isfinite(candidates) else None,
             "encoder": "; ".join(dict.fromkeys(filter(None, encoders))), "reason": "",
         }  # fmt: skip
 

@@ -91,8 +91,9 @@ class Contrast:
     steps: tuple[Contrast, ...] = ()  # none of which may fall, where the sum is a line
     label: str = ""
     paper: float | None = None  # the effect that the paper prints: a difference in points, or a ratio
-    margin: float | None = None
-    floor: bool | None = None
+    margin: float | None = None  # the effect is claimed to be above it, None for 0; where `alike`, on no side beyond it
+    alike: bool = False
+    gated: bool = True
 
     def __add__(self, other: Contrast) -> Contrast:
         return replace(self, terms=self.terms + other.terms, constant=self.constant + other.constant)
@@ -107,8 +108,12 @@ class Contrast:
         return self + -1.0 * other if isinstance(other, Contrast) else replace(self, constant=self.constant - other)
 
     def above(self, margin: float) -> Contrast:
-        """Return the contrast with a margin of its own."""
+        """Return the contrast, claimed to be above a margin."""
         return replace(self, margin=margin)
+
+    def within(self, margin: float) -> Contrast:
+        """Return the contrast, claimed to be within so many points of 0."""
+        return replace(self, margin=margin, alike=True)
 
     def printed(self, effect: float) -> Contrast:
         """Return the contrast with the effect that the paper prints: a difference in points, or a ratio."""
@@ -120,7 +125,7 @@ class Contrast:
 
     def ungated(self) -> Contrast:
         """Return the contrast for trainings that need not have come to rest, nor be above their start."""
-        return replace(self, floor=False)
+        return replace(self, gated=False)
 
 
 def line(contrasts: Sequence[Contrast], label: str = "") -> Contrast:
@@ -136,65 +141,54 @@ def rises(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
     return tuple(after - before for before, after in zip(contrasts, contrasts[1:], strict=False))
 
 
-class Sides(NamedTuple):
-    """An estimate, and the mean of each term."""
-
-    found: Comparison
-    means: list[float]
-    one_seed: bool
-    closed: str  # why the sides cannot be told apart; "" where they can
-
-
-class Tested(NamedTuple):
+class Outcome(NamedTuple):
     """What a contrast says; p-values before correction."""
 
-    sides: Sides
-    p_for: float
-    p_against: float
-    p_none: float
+    comparison: Comparison
+    means: list[float]  # of each term
+    one_seed: bool
+    closed: str  # why the sides cannot be told apart; "" where they can
+    p_for: float = 1.0
+    p_against: float = 1.0
+    p_none: float = 1.0
 
 
 Load = Callable[[str], Results]  # a chapter to its results
 Stand = Callable[[str], str]  # a paper's data set to the collection that stands for it
 
 
-def test(contrast: Contrast, load: Load, stand: Stand, margin: float | None = None, alike: bool = False) -> Tested:
+def test(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
     """Return effect, interval and one-sided p-values of a contrast.
-
-    Parameters
-    ----------
-    margin : float, optional
-        The effect is claimed to be above it, or within it on both sides of 0 where `alike`; None for 0.
 
     Raises
     ------
     DataError
         If a term is not recorded, or terms have no question or no seed in common.
     """
-    sides = estimate(contrast, load, stand)
-    found, least = sides.found, margin or 0.0
-    p_for, p_against = found.p_greater(least), found.p_less(least)
-    if alike:  # against: it lies beyond the margin on one of two sides
-        p_for = found.p_equivalent(least)
-        p_against = min(1.0, 2 * min(found.p_greater(least), found.p_less(-least)))
+    outcome, margin = estimate(contrast, load, stand), contrast.margin or 0.0
+    compared = outcome.comparison
+    p_for, p_against = compared.p_greater(margin), compared.p_less(margin)
+    if contrast.alike:  # against: it lies beyond the margin on one of two sides
+        p_for = compared.p_equivalent(margin)
+        p_against = min(1.0, 2 * min(compared.p_greater(margin), compared.p_less(-margin)))
     if contrast.steps:  # the line and the steps speak against a rise: each is paid for
-        falls = [estimate(step, load, stand).found.p_less() for step in contrast.steps]
+        falls = [estimate(step, load, stand).comparison.p_less() for step in contrast.steps]
         p_against = min(1.0, 2 * min(len(falls) * min(falls), p_against))
-    return Tested(sides, p_for, p_against, _p_none(contrast, found, margin))
+    return outcome._replace(p_for=p_for, p_against=p_against, p_none=_p_none(contrast, compared))
 
 
-def _p_none(contrast: Contrast, found: Comparison, margin: float | None) -> float:
+def _p_none(contrast: Contrast, found: Comparison) -> float:
     # Two one-sided tests: the effect is within a point of 0, or within the paper's where that is smaller. It is 1 where
     # the interval leaves out 0, which is an effect, and of what asks for more or less than a direction.
     low, high = found.interval()
-    direction = margin is None and not contrast.constant and not contrast.steps and contrast.terms[0].kind.rows
-    if not direction or not low <= 0 <= high:
+    more = contrast.margin is not None or contrast.constant or contrast.steps or not contrast.terms[0].kind.rows
+    if more or not low <= 0 <= high:
         return 1.0
     paper = EQUIVALENCE_MARGIN if contrast.paper is None else abs(contrast.paper)
     return found.p_equivalent(min(EQUIVALENCE_MARGIN, paper))
 
 
-def estimate(contrast: Contrast, load: Load, stand: Stand) -> Sides:
+def estimate(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
     """Return the effect of a contrast with its error: values are paired by question and seed.
 
     Terms whose questions are other ones, as those of two data sets are, are samples of their own; the seeds of one
@@ -228,7 +222,7 @@ def estimate(contrast: Contrast, load: Load, stand: Stand) -> Sides:
     seeds = max((part.seeds for part in compared), default=1)
     found = _sum(compared, _pooled(contrast.terms, load, stand, seeds))
     found = replace(found, effect=found.effect + contrast.constant, seeds=min(counts, default=1))
-    return Sides(found, means, 1 in counts, _closed(contrast, found, [each for _, each in every]))
+    return Outcome(found, means, 1 in counts, _closed(contrast, found, [each for _, each in every]))
 
 
 def collections(term: Term, stand: Stand) -> tuple[str, ...]:
@@ -267,11 +261,11 @@ def _closed(contrast: Contrast, found: Comparison, values: Sequence[pd.DataFrame
     return "no comparison: all differences are 0" if same else ""
 
 
-def _ratio(parts: Sequence[tuple[float, pd.DataFrame]], constant: float) -> Sides:
+def _ratio(parts: Sequence[tuple[float, pd.DataFrame]], constant: float) -> Outcome:
     shared = reduce(pd.Index.intersection, (values.columns for _, values in parts))
     require(len(shared) > 1, "a comparison of steps or times needs at least two seeds", DataError)
     total = constant + sum(weight * values[shared].iloc[0] for weight, values in parts)
     count = len(total)
     require(total.nunique() > 1, f"all {count} seeds have one value: there is no error to compare it with", DataError)
     found = Comparison(float(total.mean()), total.std(ddof=1) / count**0.5, count - 1, 0, count)
-    return Sides(found, [float(np.exp(values[shared].iloc[0].mean())) for _, values in parts], False, "")
+    return Outcome(found, [float(np.exp(values[shared].iloc[0].mean())) for _, values in parts], False, "")

@@ -14,29 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from retlib.report.figures import styled
-from retlib.report.ledger import (
-    AGAINST,
-    CONTRADICTED,
-    HOLDS,
-    INCONCLUSIVE,
-    INDICATION,
-    NO_EFFECT,
-    NOT_REPRODUCED,
-    NOT_TESTED,
-    SIGNS,
-    decisive,
-    printed,
-)
+from retlib.report.ledger import NOT_TESTED, SIGNS, decisive, printed
 from retlib.report.papers import STAND_IN, papers
 
-COLOURS = {
-    HOLDS: "#009E73", CONTRADICTED: "#C03000", NOT_REPRODUCED: "#D55E00", AGAINST: "#D55E00", NO_EFFECT: "#0072B2",
-    INCONCLUSIVE: "#B07800", INDICATION: "#56B4E9", NOT_TESTED: "#777777",
-}  # fmt: skip
-MARKERS = {
-    HOLDS: "o", CONTRADICTED: "X", NOT_REPRODUCED: "^", AGAINST: "^", NO_EFFECT: "s", INCONCLUSIVE: "v",
-    INDICATION: "P", NOT_TESTED: ".",
-}  # fmt: skip
+# In the order of the ledger's signs.
+_COLOURS = "#009E73", "#C03000", "#D55E00", "#D55E00", "#0072B2", "#B07800", "#56B4E9", "#777777"
+COLOURS, MARKERS = (dict(zip(SIGNS, looks, strict=True)) for looks in (_COLOURS, "oX^^svP."))
 LETTERS = 66  # of a line of a claim above its bar
 ABREAST = 15  # tiles in a row, as many as a phone shows at once
 

@@ -37,9 +37,6 @@ SIGNS = {
     HOLDS: "✓", CONTRADICTED: "✗", NOT_REPRODUCED: "⊘", AGAINST: "↓", NO_EFFECT: "≈", INCONCLUSIVE: "~",
     INDICATION: "○", NOT_TESTED: "·",
 }  # fmt: skip
-# What a test against a claim is evidence of, by the kind that ``evidence.csv`` records for claim and profile: the
-# paper's own material, or our scale, our stand-in for its data, a choice of ours.
-KINDS = {"paper": CONTRADICTED, "scale": NOT_REPRODUCED, "stand-in": NOT_REPRODUCED, "choice": NOT_REPRODUCED}
 POWER = 0.8
 
 
@@ -70,7 +67,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     notes = papers_table("evidence").query("profile == @profile").set_index("claim")
     found.insert(0, "test", found["verdict"])
     found["note"] = found["id"].map(notes["note"]).astype(object).where(found["test"] == AGAINST).fillna("")
-    kinds = found["id"].map(notes["kind"].map(KINDS))
+    # Against a claim is evidence on the paper's own material, or on our scale, our stand-in for its data, our choices.
+    kinds = found["id"].map(notes["kind"].eq("paper").map({True: CONTRADICTED, False: NOT_REPRODUCED}))
     for column in ("verdict", "by_bh"):
         found[column] = kinds.where((found[column] == AGAINST) & kinds.notna(), found[column])
     return found

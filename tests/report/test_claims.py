@@ -85,11 +85,11 @@ def test_a_line_holds_what_a_verdict_needs(made):
     assert [term["mean"] for term in told] == pytest.approx([55, 50], abs=1e-3)
 
 
-def test_a_margin_is_the_claims_unless_a_contrast_has_its_own(made):
-    table = lines(made, lambda of: [of("A") - of("B"), (of("A") - of("B")).above(0.0)], margin=-1.0)
+def test_a_contrast_has_a_margin_of_its_own(made):
+    table = lines(made, lambda of: [a_over_b(of).above(-1.0), a_over_b(of)])
     assert table["margin"].tolist() == [-1, 0] and not table["alike"].any()
     assert table["p_for"].tolist() == pytest.approx(stats.t.sf([6, 5], COUNT - 1), abs=1e-4)
-    (alike,) = lines(made, a_over_b, within=7.0).itertuples()
+    (alike,) = lines(made, lambda of: a_over_b(of).within(7.0)).itertuples()
     assert alike.alike and alike.margin == 7 and alike.p_for == pytest.approx(stats.t.sf(2, COUNT - 1), abs=1e-3)
 
 
@@ -181,27 +181,32 @@ def test_a_claim_that_the_chapter_forgot_is_refused(made):
 def test_a_condition_is_seen_by_itself_whatever_the_claim_asks_for(made):
     put(made, "C", level(52, 1))
     given = {"given": lambda of: (each for each in [of("C") - of("B"), (of("C") - of("B")).above(-1.0)])}
-    table = lines(made, a_over_b, margin=2.0, **given)
+    table = lines(made, lambda of: a_over_b(of).above(2.0), **given)
     assert table["role"].tolist() == [TEST, CONDITION, CONDITION] and table["margin"].tolist() == [2, 0, -1]
-    assert not lines(made, a_over_b, within=9.0, **given)["alike"][1:].any()
+    assert not lines(made, lambda of: a_over_b(of).within(9.0), **given)["alike"][1:].any()
 
 
 @pytest.mark.parametrize(
-    ("a", "effect", "options", "closed"),
+    ("a", "effect", "asks", "closed"),
     [
         (REST, 2.0, {}, False), (RISING, 2.0, {}, True), (RISING, 4.0, {}, False), (RISING, -4.0, {}, False),
-        (RISING, 2.0, {"margin": 4.0}, False), (RISING, 2.0, {"margin": -4.0}, False),
-        (RISING, 2.0, {"within": 2.5}, True), (RISING, 2.0, {"within": 4.0}, False),
-        (RISING, 2.0, {"floor": False}, False), (FALLS, 20.0, {}, True), (FALLS, 20.0, {"floor": False}, False),
+        (RISING, 2.0, {"above": 4.0}, False), (RISING, 2.0, {"above": -4.0}, False),
+        (RISING, 2.0, {"within": 2.5}, True), (RISING, 2.0, {"within": 4.0}, False), (FALLS, 20.0, {}, True),
         (RISING[:-1] + [65 + NOISE], 0.1, {}, False), (RISING[:-1] + [67.1], 0.1, {}, True),
     ],
 )  # fmt: skip
-def test_the_gate_closes_what_still_learns_by_more_than_effect_and_margin(made, a, effect, options, closed):
+def test_the_gate_closes_what_still_learns_by_more_than_effect_and_margin(made, a, effect, asks, closed):
     put(made, "A", level(50 + effect, 1), steps=80)
     made.tables["learning"] = pd.concat([learned("A", a, kept=5), learned("A", RISING, collection="e")])
-    (found,) = lines(made, a_over_b, **options)["closed"]
-    assert bool(found) == closed
-    assert lines(made, lambda of: (of("A") - of("B")).ungated())["closed"].tolist() == [""]
+
+    def declare(of):
+        contrast = a_over_b(of)
+        for name, points in asks.items():
+            contrast = getattr(contrast, name)(points)
+        return [contrast, contrast.above(-9.0).ungated()]
+
+    gated, ungated = lines(made, declare)["closed"]
+    assert bool(gated) == closed and ungated == ""
 
 
 @pytest.mark.parametrize(("curve", "closed"), [(REST, False), (RISING, False), (FALLS, True)])
@@ -212,16 +217,13 @@ def test_the_systems_of_a_condition_may_still_learn_but_not_fall(made, curve, cl
     assert [bool(each) for each in table["closed"]] == [False, closed]
 
 
-@pytest.mark.parametrize(
-    ("kind", "floor", "closed"),
-    [(LOG_STEPS, None, True), (LOG_VALUE, None, False), (LOG_VALUE, True, True), (LOG_STEPS, False, False)],
-)
-def test_ratios_go_by_the_noise_of_validation_and_times_are_not_gated(made, kind, floor, closed):
+@pytest.mark.parametrize(("kind", "closed"), [(LOG_STEPS, True), (LOG_VALUE, False)])
+def test_ratios_go_by_the_noise_of_validation_and_times_are_not_gated(made, kind, closed):
     for name, factor in (("A", 1), ("B", 90)):
         for seed, value in enumerate((3, factor + 4)):
             number(made, name, {seed: value}, measure="ms", steps=value)
     made.tables["learning"] = learned("A", RISING)
-    table = lines(made, lambda of: of("B", measure="ms", kind=kind) - of("A", measure="ms", kind=kind), floor=floor)
+    table = lines(made, lambda of: of("B", measure="ms", kind=kind) - of("A", measure="ms", kind=kind))
     assert bool(table["closed"][0]) == closed
 
 
@@ -243,7 +245,7 @@ def test_recall_among_few_candidates_is_closed_by_the_fewest(made):
     for name, few in (("A", 5000), ("B", 139)):
         put(made, name, level(50, len(name)), measure="R@7", candidates=few)
         put(made, name, level(50, len(name)), measure="R@6", candidates=3)  # of another measure
-    table = lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7"), floor=False)
+    table = lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7").ungated())
     assert table["candidates"].tolist() == [139] and table["closed"][0]
     put(made, "B", level(50), measure="R@7", candidates=140)
     assert not lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7"))["closed"][0]

@@ -40,8 +40,8 @@ def of(system, kind, measure="RR@10"):
     return Contrast((Term(1.0, "x", system, ("D",), measure, kind),))
 
 
-def judge(contrast, made, **options):
-    return contrasts.test(contrast, {"x": made}.get, str.lower, **options)
+def judge(contrast, made):
+    return contrasts.test(contrast, {"x": made}.get, str.lower)
 
 
 def rise(made):
@@ -81,10 +81,10 @@ def test_the_end_is_the_last_fifth_paired_by_step():
     # Differences 2, 4 and 6, 12: by step 3 and 9, by seed 4 and 8; each variance of the mean over two.
     parts = [18 / 2, 8 / 2]
     freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
-    assert found.sides.means == pytest.approx([16, 10]) and found.sides.found.effect == pytest.approx(6)
+    assert found.means == pytest.approx([16, 10]) and found.comparison.effect == pytest.approx(6)
     assert found.p_for == pytest.approx(stats.t.sf(6 / sum(parts) ** 0.5, freedom))
-    assert (found.sides.found.seeds, found.sides.found.queries, found.sides.one_seed) == (2, 2, False)
-    every = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made).sides.found
+    assert (found.comparison.seeds, found.comparison.queries, found.one_seed) == (2, 2, False)
+    every = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made).comparison
     assert every.effect == pytest.approx(0.2 * 6 + 0.8 * -99) and every.queries == 10
 
 
@@ -94,14 +94,14 @@ def test_steps_of_one_training_count_by_blocks():
     made = recorded(A=wide(50 + drift, seeds=1), B=wide(np.full(len(drift), 50.0), seeds=1))
     found = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made)
     assert found.p_for == pytest.approx(stats.ttest_1samp(drift[::20], 0, alternative="greater").pvalue)
-    assert found.sides.one_seed and (curves.BLOCKS, found.sides.found.freedom) == (10, 9)
+    assert found.one_seed and (curves.BLOCKS, found.comparison.freedom) == (10, 9)
 
 
 def test_curves_are_compared_where_both_have_values():
     made, sparse = recorded(B=wide([3] * 20)), recorded(A=wide([5] * 10), by=2)
     made.tables["curves"] = pd.concat([made.tables["curves"], sparse.tables["curves"]])
     whole = of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT)
-    assert judge(whole, made).sides.found.queries == 10
+    assert judge(whole, made).comparison.queries == 10
     with pytest.raises(DataError):
         judge(whole, recorded(A=wide([5] * 10), B=wide([5])))
 
@@ -122,9 +122,9 @@ def test_a_rise_is_a_trend_in_which_no_window_falls(shape, holds, against):
 
 
 def test_a_rise_is_measured_from_window_to_window():
-    found = rise(recorded(A=wide(np.arange(200.0), noise=1e-6))).sides
-    assert found.found.effect == pytest.approx(20, abs=1e-4) and found.means[0] == pytest.approx(9.5, abs=1e-4)
-    assert rise(recorded(A=wide(np.arange(20.0), noise=1e-6))).sides.found.effect == pytest.approx(2, abs=1e-4)
+    found = rise(recorded(A=wide(np.arange(200.0), noise=1e-6)))
+    assert found.comparison.effect == pytest.approx(20, abs=1e-4) and found.means[0] == pytest.approx(9.5, abs=1e-4)
+    assert rise(recorded(A=wide(np.arange(20.0), noise=1e-6))).comparison.effect == pytest.approx(2, abs=1e-4)
     with pytest.raises(DataError):
         rise(recorded(A=wide(np.arange(19.0))))
 
@@ -137,10 +137,10 @@ def teeth(cycles, fall=30.0, top=90.0):
 def test_a_sawtooth_falls_in_each_cycle_and_jumps_after_it():
     found = sawtooth(recorded(A=wide(teeth(5), noise=1.0)))
     # From the mean of places 0 to 4 of 20 to that of 15 to 19: three quarters of the fall.
-    assert [each.sides.found.effect for each in found] == pytest.approx([22.5, 22.5], abs=1)
-    assert [each.sides.found.queries for each in found] == [5, 4] and all(each.p_for < 1e-3 for each in found)
+    assert [each.comparison.effect for each in found] == pytest.approx([22.5, 22.5], abs=1)
+    assert [each.comparison.queries for each in found] == [5, 4] and all(each.p_for < 1e-3 for each in found)
     exact = sawtooth(recorded(A=wide(teeth(3) + np.repeat([0, 1, 5], EVERY))))  # jumps are by 1 and by 4 higher
-    assert [each.sides.found.effect for each in exact] == pytest.approx([22.5, 25])
+    assert [each.comparison.effect for each in exact] == pytest.approx([22.5, 25])
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ def test_other_curves_are_no_sawtooth(values):
 
 def test_a_cycle_that_is_not_whole_is_no_tooth():
     values = wide(teeth(4), noise=1.0)
-    assert sawtooth(recorded(A=values[: 3 * EVERY + 5]))[0].sides.found.queries == 3
+    assert sawtooth(recorded(A=values[: 3 * EVERY + 5]))[0].comparison.queries == 3
     with pytest.raises(DataError):
         sawtooth(recorded(A=values[: 3 * EVERY - 6]))
-    moved = sawtooth(recorded(A=wide(np.roll(teeth(6), -7), noise=0.5), first=7))[0].sides.found
+    moved = sawtooth(recorded(A=wide(np.roll(teeth(6), -7), noise=0.5), first=7))[0].comparison
     assert moved.effect == pytest.approx(22.5, abs=1) and moved.queries == 5  # the first is not whole
 
 
@@ -169,7 +169,7 @@ def test_a_swing_is_the_mean_square_of_what_repeats():
     wave = 4 * np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
     found = swing(50 + wave, np.full(12 * EVERY, 50.0), noise=0.0)
     parts = wave[:EVERY].reshape(curves.PHASES, -1).mean(axis=1)
-    assert found.sides.means == pytest.approx([(parts**2).mean(), 0]) and found.sides.found.queries == 10
+    assert found.means == pytest.approx([(parts**2).mean(), 0]) and found.comparison.queries == 10
     assert found.p_for < 1e-6
 
 
@@ -210,7 +210,7 @@ def test_noise_swings_in_no_step_however_large():
     level = np.full(12 * EVERY, 50.0)
     found = [swing(level, level, noise=5.0, seed=2 * seed) for seed in range(60)]
     assert np.mean([each.p_for < 0.05 for each in found]) <= 0.1
-    means = np.array([each.sides.means[0] for each in found])
+    means = np.array([each.means[0] for each in found])
     assert abs(means.mean()) < 3 * means.std() / 60**0.5  # the expectation is 0
     made = recorded(A=wide(level, noise=9.0), B=wide(level, noise=0.1))  # larger noise in A alone is no swing either
     assert judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made).p_for > 0.05

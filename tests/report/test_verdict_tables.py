@@ -56,13 +56,13 @@ def test_a_papers_table_has_a_row_for_each_claim_with_what_decides_it(book):
     assert [row[0] for row in rows] == [f"{ledger.SIGNS[verdict]} {verdict}" for verdict in book["verdict"]]
     assert [page.find(id=name) is not None for name in "abcdef"] == [True] * 6
     decides = [row[2] for row in rows]
-    assert decides[0].startswith("C − D") and "✓ 2 of 2" in decides[0] and "given: E − F" in decides[0]
+    assert decides[0].startswith("C − D") and "✓ 2 of 2" in decides[0]
     assert "-4.00 [-5.00, -3.00]" in decides[1] and "too small" in rows[1][1]
     assert "x2.00" in decides[3] and "x4" in decides[3]
-    assert decides[4].startswith("still learning") and "given, not seen: G − H" in decides[4]
+    assert decides[4].startswith("still learning")
     assert decides[5] == "no <data>" and rows[5][3] == ""
     assert rows[0][3].startswith("bow, Transformer, 1 layer 500 candidates 60 questions 3 seeds")
-    assert page.select_one("a")["href"] == "11_a.html"
+    assert page.select_one("a")["href"].startswith("11_a.html#")
 
 
 def test_the_data_that_an_open_claim_needs_is_told_where_it_can_be_had(book):
@@ -94,8 +94,8 @@ def test_a_ledger_is_printed_with_a_line_for_each_contrast(book):
     flat = verdict_tables.flat(book)
     assert flat["claim"].value_counts().to_dict() == {"a": 3, "b": 1, "c": 1, "d": 1, "e": 3, "f": 1}
     told = {row.id: verdict_tables.as_text(row) for row in book.itertuples()}
-    assert told["a"].splitlines()[:2] == ["It is <a>", "✓ holds"] and told["a"].count(" on d: ") == 3
-    assert "(within 3 of 0)" in told["c"] and "(above x1.25), the paper's x4" in told["d"]
+    assert told["a"].splitlines()[:2] == ["It is <a>", "✓ holds"] and told["a"].count(" on d") == 3
+    assert ", within 3 of 0: " in told["c"] and ", above x1.25: x2.00" in told["d"] and "the paper's x4" in told["d"]
     assert "closed: still learning" in told["e"] and told["f"].splitlines()[-1].strip() == "no <data>"
 
 
