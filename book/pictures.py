@@ -45,10 +45,8 @@ def say(axis: Axes, x: float, y: float, text: str, size: float = 9, **options: o
 
 def box(axis: Axes, x: float, y: float, width: float, height: float, text: str = "", colour: str = INK) -> None:
     """A rounded box with its top left corner at (x, y)."""
-    shape = FancyBboxPatch(
-        (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.8", ec=colour, fc="white", lw=1.2
-    )
-    axis.add_patch(shape)
+    look = {"boxstyle": "round,pad=0,rounding_size=0.8", "ec": colour, "fc": "white", "lw": 1.2}
+    axis.add_patch(FancyBboxPatch((x, y), width, height, **look))
     say(axis, x + width / 2, y + height / 2, text, color=colour)
 
 
@@ -239,9 +237,7 @@ def compression() -> Figure:
     for part, code in enumerate((17, 203, 90)):
         box(axis, 51 + 5 * part, 5.6, 4.2, 3.2, str(code), QUERY)
     say(axis, 58.5, 2.5, "for each part, the number of the\nnearest of 256 centroids: one byte", 8)
-    text = (
-        "A question is compared with the 256 centroids of each part once;\na document costs one look-up for each byte."
-    )
+    text = "A question is compared with the 256 centroids of each part once;\na document costs one look-up a byte."
     say(axis, 40, 14.8, text, 8.5)
     return figure
 

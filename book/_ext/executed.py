@@ -28,7 +28,6 @@ from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 
 from retlib.core import runtime
-from retlib.data.datasets.catalogue import called
 from retlib.report.answers import PUBLISHED
 from retlib.workflow import imports, notebooks
 from retlib.workflow.execute import NotebookError, execute, fill
@@ -92,11 +91,9 @@ def _from_reference(root: Path, name: str) -> Path | None:
     if plan is None:
         return None
     notebook, folder = plan.page.notebook, runtime.build_dir() / REFERENCE
-    data = root / "data"
-    recorded = sorted([*(data / "reference").rglob("*.parquet"), *(data / "papers").glob("*.*")])
-    stamp = _digest(
-        [notebook, *imports.closure(notebook, root, plan.parameters), *recorded], json.dumps(dict(plan.parameters))
-    )
+    recorded = sorted([*(root / "data/reference").rglob("*.parquet"), *(root / "data/papers").glob("*.*")])
+    made_of = [notebook, *imports.closure(notebook, root, plan.parameters), *recorded]
+    stamp = _digest(made_of, json.dumps(dict(plan.parameters)))
     mark, copy = folder / f"{name}.made-of", folder / "notebooks" / f"{name}.ipynb"
     if copy.exists() and mark.exists() and mark.read_text() == stamp:
         return copy
@@ -165,10 +162,8 @@ def _whose_run(executed: dict, answered: bool) -> str:
     given = executed["metadata"].get("papermill", {}).get("parameters", {})
     told = _notes(executed)
     if given.get("profile", PUBLISHED) != PUBLISHED:
-        data = given.get("collections") or [given[name] for name in ("collection", "articles") if name in given]
-        on = " on " + " and ".join(map(called, data)) if data and all(isinstance(name, str) for name in data) else ""
         seeds = len(given.get("seeds", [0]))
-        said = f"This page shows a run at profile `{given['profile']}`{on}, with {seeds} seed{'s' * (seeds > 1)}"
+        said = f"This page shows a run at profile `{given['profile']}`, with {seeds} seed{'s' * (seeds > 1)}"
         told.insert(0, said + ("; the answer above is of the published run." if answered else "."))
     return ":::{note}\n" + "\n\n".join(told) + "\n:::" if told else ""
 
@@ -176,24 +171,17 @@ def _whose_run(executed: dict, answered: bool) -> str:
 def _fold(foot: list[dict], given: dict) -> str:
     """What the cells at the foot hold, in one fold: its parameters have the values of this run."""
     texts = ["::::{dropdown} Run or change this chapter"]
-    for cell in sorted(foot, key=lambda cell: CHANGE not in cell["metadata"]["tags"]):
+    own = [cell for cell in foot if "injected-parameters" not in cell["metadata"]["tags"]]
+    for cell in sorted(own, key=lambda cell: CHANGE not in cell["metadata"]["tags"]):
         text = "".join(cell["source"])
-        if "parameters" in cell["metadata"]["tags"]:
-            text = _of_run(text, given)
-        if "injected-parameters" not in cell["metadata"]["tags"]:
-            texts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        if cell["cell_type"] == "code":
+            for statement in ast.parse(text).body:
+                name, code = statement.targets[0].id, ast.get_source_segment("".join(cell["source"]), statement)
+                if name in given:
+                    text = f"\n{text}".replace(f"\n{code}", f"\n{name} = {given[name]!r}")
+            text = f"```python\n{text.strip()}\n```"
+        texts.append(text)
     return "\n\n".join([*texts, "::::"])
-
-
-def _of_run(text: str, given: dict) -> str:
-    lines = text.splitlines()
-    for statement in ast.parse(text).body[::-1]:
-        (target,), value = statement.targets, statement.value
-        if target.id in given:
-            first, last = lines[value.lineno - 1], lines[value.end_lineno - 1]
-            text = f"{first[: value.col_offset]}{given[target.id]!r}{last[value.end_col_offset :]}"
-            lines[value.lineno - 1 : value.end_lineno] = [text]
-    return "\n".join(lines)
 
 
 def _notes(executed: dict) -> list[str]:
