@@ -1,15 +1,13 @@
-"""Figures say what they show: labelled axes, a line or a point for what is given."""
-
-from itertools import combinations
+"""Figures draw the values of their rows with their intervals, in their order, and cut nothing off."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
-from retlib.report import figures
+from retlib.report import figures, training_figures
 
 
 @pytest.fixture(autouse=True)
@@ -18,233 +16,189 @@ def _close():
     plt.close("all")
 
 
-def scores(paper):
-    return pd.DataFrame(
-        {
-            "AP@100": [50.0, 60.0], "low": [49.0, 58.0], "high": [51.0, 62.0], "paper": paper,
-            "each seed": [[50.0], [59.0, 61.0]],
-        },
-        index=["BM25", "DE"],
-    )  # fmt: skip
+def texts(artists):
+    return [artist.get_text() for artist in artists]
 
 
-def texts(axis):
-    return [label.get_text() for label in axis.get_yticklabels()]
+def legend(figure):
+    return texts(figure.legends[0].get_texts())
 
 
-def rows(axis):
-    return [text.get_text() for text in axis.texts]
+def lines_of(axis):
+    return {line.get_label(): line for line in axis.get_lines()}
 
 
-def test_intervals_have_a_panel_for_each_collection():
-    found = figures.intervals({"quora": scores([83.7, None]), "toy": scores([None, None])})
-    assert isinstance(found, Figure)
-    left, right = found.axes
-    assert [axis.get_title() for axis in found.axes] == ["Quora", "toy"]
-    assert all(axis.get_xlabel() == "AP@100 (points of 100)" for axis in found.axes) and rows(left) == ["BM25", "DE"]
-    # Each name stands above its own points, and below those of the row before.
-    names, points = [text.xy[1] for text in left.texts], left.get_lines()[0].get_ydata()
-    assert names[0] > points[0] > names[1] > points[1] and not left.get_yticks().size
-    # The longest that the book has is not cut, and does not reach the next panel.
-    longest = scores([None, None]).rename({"DE": "ICT+BFS+WLP > GQ > labels > LTRe + BM25, read 10"})
-    long = figures.intervals({"quora": longest, "toy": longest})
-    long.canvas.draw()
-    for axis in long.axes:
-        assert all(text.get_window_extent().x1 < axis.bbox.x1 for text in axis.texts)
-    # Ours and the paper's on the left, ours alone on the right.
-    assert {text.get_text() for text in found.legends[0].get_texts()} == {
-        "ours, 95 % interval",
-        "each seed",
-        "paper (its own data)",
-    }
-    # Three for the points and the ends of the bars, and one for the seeds of what has several.
-    assert (len(left.get_lines()), len(right.get_lines())) == (5, 4)
-    (seeds,) = (line for line in right.get_lines() if line.get_label() == "each seed")
-    assert seeds.get_xdata().tolist() == [59, 61] and set(seeds.get_ydata()) == {points[1]}
-    (segments,) = (c.get_segments() for c in right.collections)
-    assert sorted(tuple(segment[:, 0]) for segment in segments) == [(49, 51), (58, 62)]
-    # The first system stands on top.
-    assert right.get_lines()[0].get_ydata()[0] > right.get_lines()[0].get_ydata()[1]
+def ends(bars):
+    return [segment[:, 0].tolist() for segment in bars[2][0].get_segments()]
 
 
-def test_panels_of_intervals_with_other_systems_have_their_own_names():
-    found = figures.intervals({"quora": scores([1.0, 2.0]), "toy": scores([1.0, 2.0]).rename({"DE": "in_batch"})})
-    assert [rows(axis) for axis in found.axes] == [["BM25", "DE"], ["BM25", "in batch"]]
-
-
-def test_a_system_looks_the_same_in_every_figure():
-    styles = figures.line_styles(["mine", "BM25", "LTRe"])
-    assert styles["BM25"] == figures.line_styles(["a", "b", "LTRe", "BM25"])["BM25"]
-    many = figures.line_styles([*(f"{i}" for i in range(12)), "BM25", "BM25, stemmed", "BM25, expanded", "ANCE"])
-    assert len({tuple(style.values()) for style in many.values()}) == len(many)
-    # In figures of every kind.
-    rows = curve().replace({"loss": {"b": "BM25"}})
-    drawn = figures.curves(rows, "step", "score", "loss", "steps", "P@1").axes[0].get_lines()[1]
-    recall = figures.recalls(recorded("a", "b"), ["b"], RECALLS).axes[0].get_lines()[0]
-    point = figures.tradeoff(timed()).axes[0].containers[0].lines[0]
-    for line in (drawn, recall, point):
-        assert (line.get_color(), line.get_marker()) == (styles["BM25"]["color"], styles["BM25"]["marker"])
-
-
-def curve():
-    rows = [(step, seed, name, step + seed) for step in (1, 10) for seed in (0, 2) for name in ("a", "b")]
-    return pd.DataFrame(rows, columns=["step", "seed", "loss", "score"])
-
-
-def test_curves_are_the_mean_over_seeds_with_a_band():
-    found = figures.curves(curve(), "step", "score", "loss", "steps", "precision@1", "x", (5.0, "BM25"))
-    (axis,) = found.axes
-    assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_xscale(), axis.get_yscale()) == (
-        "steps", "precision@1", "log", "linear",
-    )  # fmt: skip
-    assert [line.get_label() for line in axis.get_lines()] == ["a", "b", "BM25"]
-    assert axis.get_lines()[0].get_ydata().tolist() == [2, 11]  # the mean of seeds 0 and 2
-    band = axis.collections[0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == (1, 12)
-    assert len({line.get_marker() for line in axis.get_lines()[:2]}) == 2  # told apart without colour
-
-
-def test_one_seed_has_a_curve_too():
-    found = figures.curves(curve().query("seed == 0"), "step", "score", "loss", "steps", "P@1")
-    assert [line.get_label() for line in found.axes[0].get_lines()] == ["a", "b"]
-    assert not found.axes[0].collections  # and no band
-
-
-def test_more_curves_than_colours_are_drawn():
-    rows = pd.concat([curve().assign(loss=f"{i}") for i in range(len(figures.COLOURS) + 2)])
-    found = figures.curves(rows, "step", "score", "loss", "steps", "P@1")
-    assert len(found.axes[0].get_lines()) == len(figures.COLOURS) + 2
-
-
-def test_a_histogram_has_a_marker_for_each_collection_on_logarithmic_axes():
-    table = pd.DataFrame({"name": ["a", "a", "b"], "relevant": [1, 10, 5], "queries": [100, 1, 7]})
-    (axis,) = figures.histogram(table, "relevant", "queries", "name", "relevant documents", "test queries").axes
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("relevant documents", "test queries")
-    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
-    drawn = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
-    assert drawn == {"a": [(1, 100), (10, 1)], "b": [(5, 7)]}
-
-
-RECALLS = ["R@1", "R@5", "R@100"]
-
-
-def recorded(*names):
-    """Recalls of two systems on collections; the second starts on the second one, and has two seeds."""
-    made = Results()
-    for collection in names:
-        systems = {"BM25": (0,), "DE": (0, 1)} if collection != names[0] else {"BM25": (0,)}
-        for system, seeds in systems.items():
-            for seed in seeds:
-                for measure, value in zip(RECALLS[::-1], (0.5, 0.3, 0.1), strict=True):
-                    made.add_row(experiment="x", system=system, collection=collection, split="test", measure=measure,
-                                 value=value + seed / 10, seed=seed, profile="quick")  # fmt: skip
-    return made
-
-
-def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system():
-    names = ["a", "b", "c"]
-    found = figures.recalls(recorded(*names), names, RECALLS)
-    panels = [axis for axis in found.axes if axis.get_visible()]
-    assert [axis.get_title() for axis in panels] == names and len(found.axes) == 4  # one is empty, and hidden
-    (alone,) = panels[0].get_lines()
-    first, second = panels[1].get_lines()
-    assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata().tolist() == pytest.approx([10, 30, 50])
-    assert second.get_ydata().tolist() == pytest.approx([15, 35, 55])  # the mean of two seeds
-    (band,) = (each.get_paths()[0].vertices[:, 1] for each in panels[1].collections)  # one seed has none
-    assert (band.min(), band.max()) == pytest.approx((10, 60))
-    for axis in panels[1:]:
-        same, other = axis.get_lines()
-        assert (same.get_color(), same.get_marker()) == (alone.get_color(), alone.get_marker())
-        assert other.get_color() != same.get_color() and other.get_marker() != same.get_marker()
-    assert panels[0].get_xscale() == "log"
-    assert [label.get_text() for label in panels[-1].get_xticklabels()] == ["1", "5", "100"]
-    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "DE"]
-    assert "points of 100" in found.get_supylabel()
-
-
-def test_recalls_on_one_collection_have_one_panel():
-    found = figures.recalls(recorded("x", "a"), ["a"], RECALLS)
-    assert len(found.axes) == 1 and len(found.axes[0].get_lines()) == 2
-
-
-def test_a_title_does_not_break_before_a_per_cent_sign():
-    _, axes = figures.panels(["natural-questions-0.01-all", "squad-small-0.8"], 2.6, 2.4)
-    assert not any(line.startswith("%") for axis in axes for line in axis.get_title().split("\n"))
-
-
-def test_titles_are_no_wider_than_their_panels():
-    figure, axes = figures.panels(["natural-questions-0.01"] * 3, 2.8, 2.4, sharey=True)
+def test_intervals_stand_in_a_panel_of_their_collection_under_their_names():
+    columns = {"AP@100": [50.0, 60.0], "low": [49.0, 58.0], "high": [51.0, 63.0], "each seed": [[50.0], [59.0, 61.0]]}
+    table = pd.DataFrame({**columns, "paper": None}, index=["BM25", "in_batch > GQ > labels > LTRe + BM25, read 10"])
+    figure = figures.intervals({"quora": table.assign(paper=[83.7, None]), "toy": table})
+    left, right = figure.axes
+    assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Quora", "toy", "AP@100 (points of 100)")
+    (bars,) = right.containers
+    assert bars[0].get_xdata().tolist() == [50, 60] and ends(bars) == [[49, 51], [58, 63]]
+    # Each name stands above its own point, and below that of the row before; the longest is not cut.
+    assert texts(right.texts) == ["BM25", "in batch > GQ > labels > LTRe + BM25, read 10"]
+    names, points = [text.xy[1] for text in right.texts], bars[0].get_ydata()
+    assert names[0] > points[0] > names[1] > points[1]
     figure.canvas.draw()
-    assert all(axis.title.get_window_extent().width <= axis.get_window_extent().width for axis in axes)
-
-
-def test_recalls_have_no_system_without_a_recall():
-    made = recorded("a", "b")
-    made.add_row(experiment="x", system="a cost", collection="b", split="test", measure="seconds", value=1.0, seed=0,
-                 profile="quick")  # fmt: skip
-    found = figures.recalls(made, ["a", "b"], RECALLS)
-    assert [text.get_text() for text in found.legends[0].get_texts()] == ["BM25", "DE"]
-
-
-def test_figures_can_be_written(tmp_path):
-    found = figures.intervals({"toy": scores([1.0, 2.0])})
-    found.savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 5000
-
-
-def timed():
-    names = ["BM25", "LTRe -> small cross-encoder, 30", "LTRe -> small cross-encoder, 10"]
-    columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37]}
-    return pd.DataFrame({"system": names, **columns, "median": [60.0, 150, 80], "p95": [90.0, 200, 100]})
-
-
-def test_a_tradeoff_joins_the_depths_of_a_family():
-    family = "LTRe -> small cross-encoder"
-    families = {f"{family}, {depth}": (family, str(depth)) for depth in (10, 30)}
-    found = figures.tradeoff(timed(), families)
-    (axis,) = found.axes
-    assert axis.get_xscale() == "log" and "ms" in axis.get_xlabel() and "95th percentile" in axis.get_xlabel()
-    assert axis.get_ylabel() == "RR@10 (points of 100), 95 % interval"
-    # What stands alone is named beside its point.
-    assert [text.get_text() for text in found.legends[0].get_texts()] == [family]
-    assert [text.get_text() for text in axis.texts] == ["BM25", "10", "30"]
-    bars = axis.containers[1]
-    assert bars.lines[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower
-    across, upright = (lines.get_segments() for lines in bars.lines[2])
-    assert [segment[:, 0].tolist() for segment in across] == [[80, 100], [150, 200]]
-    assert [segment[:, 1].tolist() for segment in upright] == [[34, 37], [36, 38]]
-
-
-def test_a_system_without_a_family_is_one_of_its_own():
-    (axis,) = figures.tradeoff(timed()).axes
-    assert [text.get_text() for text in axis.texts] == timed()["system"].tolist()
-
-
-def test_names_of_points_that_lie_on_one_another_do_not():
-    points = [timed().assign(system=timed()["system"] + f", {each}", median=60 + each) for each in range(3)]
-    (axis,) = figures.tradeoff(pd.concat(points[:2])).axes
-    places = [text.get_window_extent() for text in axis.texts]
-    assert not any(one.overlaps(other) for one, other in combinations(places, 2))
-    upward = [text.xyann[1] for text in axis.texts]
-    assert min(upward) == 6 < max(upward)
-    every = pd.concat(points)
-    many = figures.tradeoff(every)  # nine, which the legend names
-    assert not many.axes[0].texts and len(many.legends[0].get_texts()) == 9
-    many = figures.tradeoff(every, {every["system"].iloc[0]: ("a family", "10")})
-    assert [text.get_text() for text in many.axes[0].texts] == ["10"]
-
-
-def test_no_two_names_of_a_figure_look_alike():
-    styles = figures.line_styles([*figures.PLACES, "something", "else"])
-    assert len({tuple(sorted(style.items())) for style in styles.values()}) == len(styles)
-    assert figures.line_styles(["else", "LTRe"])["LTRe"] == figures.line_styles(["LTRe"])["LTRe"]
+    assert all(text.get_window_extent().x1 < axis.bbox.x1 for axis in figure.axes for text in axis.texts)
+    assert lines_of(right)["each seed"].get_xdata().tolist() == [59, 61]  # of one seed the mean says it all
+    assert lines_of(left)["paper (its own data)"].get_xdata()[0] == 83.7
+    assert "paper (its own data)" in legend(figure) and "paper (its own data)" not in lines_of(right)
 
 
 def test_effects_stand_in_rows_of_their_names_with_their_intervals():
     one, other = (Comparison(effect, 1.0, 9, 10, 2) for effect in (3.0, -2.0))
-    axis = figures.effects({"a": {"x": one, "y": other}, "b": {"y": one}}, "points", order=["y", "x"]).axes[0]
+    (axis,) = figures.effects({"a": {"x": one, "y": other}, "b": {"y": one}}, "points", order=["y", "x"]).axes
     first, second = axis.containers
-    assert [text.get_text() for text in axis.texts] == ["y", "x"] and first[0].get_xdata().tolist() == [3.0, -2.0]
+    assert texts(axis.texts) == ["y", "x"] and first[0].get_xdata().tolist() == [3.0, -2.0]
     assert first[0].get_ydata()[1] > second[0].get_ydata()[0] > first[0].get_ydata()[0]  # y lies above x
-    (bars,) = first[2]
-    assert bars.get_segments()[0][:, 0] == pytest.approx(one.interval())
+    assert ends(first)[0] == pytest.approx(one.interval())
+
+
+def test_statistics_are_means_of_each_kind_of_queries_with_the_range_of_seeds():
+    rows = [("t", "Real", 0, 0.9), ("t", "Beam", 0, 0.4), ("t", "Beam", 1, 0.6), ("u", "Real", 0, 0.7)]
+    table = pd.DataFrame(rows, columns=["target", "by", "seed", "round trip"])
+    (axis,) = figures.statistics(table, {"round trip": "Round"}).axes
+    real, beam = axis.containers
+    assert texts(axis.texts) == ["t", "u"] and real[0].get_xdata() == pytest.approx([0.9, 0.7])
+    assert beam[0].get_xdata() == pytest.approx([0.5]) and ends(beam)[0] == pytest.approx([0.4, 0.6])
+    assert real[0].get_ydata()[0] != beam[0].get_ydata()[0]  # apart where they are equal
+
+
+def test_no_two_names_of_a_figure_look_alike():
+    styles = figures.line_styles([*map(str, range(30)), "0"])
+    assert len(styles) == len({tuple(style.values()) for style in styles.values()}) == 30
+
+
+def test_titles_stay_within_their_panels_and_break_before_no_per_cent_sign():
+    figure, axes = figures.panels(["natural-questions-0.01-all", "squad-small-0.8", "a" * 30 + " bcdefg"], 3.2, 2.4)
+    figure.canvas.draw()
+    assert all(axis.title.get_window_extent().width <= axis.get_window_extent().width for axis in axes)
+    assert not any(line.startswith("%") for axis in axes for line in axis.get_title().split("\n"))
+
+
+def test_curves_are_the_mean_over_seeds_with_a_band():
+    rows = [(step, seed, name, step + seed) for step in (1, 4000) for seed in (0, 2) for name in ("b_b", "a")]
+    table = pd.DataFrame(rows, columns=["step", "seed", "loss", "score"]).query("loss == 'a' or seed == 0")
+    figure = figures.curves(table, "step", "score", "loss", "steps", "precision@1", "x")
+    (axis,) = figure.axes
+    assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_yscale()) == ("steps", "precision@1", "linear")
+    assert axis.get_xscale() == "log" and texts(axis.get_xticklabels()) == ["1", "4,000"]
+    assert legend(figure) == ["b b", "a"]
+    assert [line.get_ydata().tolist() for line in axis.get_lines()] == [[1, 4000], [2, 4001]]
+    band = axis.collections[1].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (1, 4002)
+
+
+def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system():
+    results = Results()
+    for collection, system, seed in [("a", "DE", 0), ("b", "BM25", 0), ("b", "DE", 0), ("b", "DE", 1)]:
+        for measure, value in {"seconds": 9, "R@100": 0.5, "R@5": 0.3, "R@1": 0.1}.items():
+            row = {"system": system, "collection": collection, "measure": measure, "value": value + seed / 10}
+            results.add_row(experiment="x", split="test", seed=seed, profile="quick", **row)
+    left, right = figures.recalls(results, ["a", "b"], ["R@1", "R@5", "R@100"]).axes
+    alone, lines = lines_of(left)["DE"], lines_of(right)
+    assert (left.get_title(), right.get_title()) == ("a", "b") and texts(right.get_xticklabels()) == ["1", "5", "100"]
+    assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata() == pytest.approx([10, 30, 50])
+    assert lines["DE"].get_ydata() == pytest.approx([15, 35, 55])  # the mean of two seeds
+    assert lines["DE"].get_color() == alone.get_color() != lines["BM25"].get_color()
+
+
+def test_a_tradeoff_joins_the_depths_of_a_family():
+    columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37], "median": [60.0, 150, 80]}
+    table = pd.DataFrame({"system": ["BM25", "read 30", "read 10"], **columns, "p95": [90.0, 200, 100]})
+    figure = figures.tradeoff(table, {"read 10": "read", "read 30": "read"})
+    assert legend(figure) == ["BM25", "read"] and legend(figures.tradeoff(table)) == table["system"].tolist()
+    bars = figure.axes[0].containers[1]
+    assert bars[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower
+    assert ends(bars) == [[80, 100], [150, 200]]
+    assert [segment[:, 1].tolist() for segment in bars[2][1].get_segments()] == [[34, 37], [36, 38]]
+
+
+def test_gains_show_every_difference_and_mark_those_beyond_chance():
+    rows = [("quora", "X", 3.25, 0.01), ("b", "X", -1.0, 0.2), ("b", "Y", 0.5, 0.04)]
+    axis, _ = figures.gains(pd.DataFrame(rows, columns=["collection", "system", "effect", "p"]), "R@10").axes
+    cells = {text.get_text(): (text.get_position(), text.get_weight()) for text in axis.texts}
+    assert cells == {"+3.2": ((0, 0), "bold"), "-1.0": ((1, 0), "normal"), "+0.5": ((1, 1), "bold")}
+    assert texts(axis.get_yticklabels()) == ["X", "Y"] and texts(axis.get_xticklabels()) == ["Quora", "b"]
+
+
+def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():
+    # Not every pair is measured; cells that print alike are both bold.
+    rows = [("PQ6", "PQ6", 52.02), ("Exact", "PQ6", 51.98), ("PQ6", "Exact", 62.0), ("Exact", "Exact", 66.0)]
+    table = pd.DataFrame([*rows, ("PQ9", "PQ9", 1)], columns=["trained", "searched", "value"])
+    axis, _ = figures.index_matrix(table).axes
+    weights = [(text.get_text(), text.get_weight()) for text in axis.texts]
+    assert weights == [("52.0", "bold"), ("52.0", "bold"), ("62.0", "normal"), ("66.0", "bold"), ("1.0", "bold")]
+    assert [text.get_bbox_patch() is not None for text in axis.texts] == [True, False, False, True, True]
+
+
+def test_dynamics_draw_what_a_training_changed_and_average_but_what_refreshes_make_jump():
+    gains, measures = {"Warm-up": 0, "LTRe": 5, "LTRe, AdamW": 2}, training_figures.DYNAMICS
+    columns = [gains, (0, 2), range(40), measures]
+    curves = pd.MultiIndex.from_product(columns, names=["system", "seed", "step", "measure"]).to_frame(index=False)
+    gained = curves["system"].map(gains)
+    curves["value"] = (curves["step"] + gained + curves["seed"] * (gained > 0)) / 100
+    figure = training_figures.dynamics(curves, "Warm-up", {"LTRe": "LTRe", "LTRe, AdamW": "LTRe"}, 15.5)
+    assert [axis.get_ylabel() for axis in figure.axes] == ["points of 100 above Warm-up"] * 3 + ["points of 100"]
+    assert legend(figure) == ["LTRe", "LTRe, AdamW", "a pass over the questions ends"]
+    lamb, adamw, *passes = figure.axes[0].get_lines()
+    assert lamb.get_xdata().tolist() == [1.5 + 4 * part for part in range(10)]
+    assert lamb.get_ydata() == pytest.approx(np.full(10, 6.0)) and adamw.get_ydata() == pytest.approx(np.full(10, 3.0))
+    assert (lamb.get_color(), lamb.get_linestyle(), adamw.get_linestyle()) == (adamw.get_color(), "-", "--")
+    band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((5, 7))  # of the seeds 5 and 7, whose mean has the error 1
+    assert figure.axes[3].get_lines()[0].get_ydata() == pytest.approx(np.arange(40) + 6.0)
+    assert [line.get_xdata()[0] for line in passes] == [15.5, 31.0]
+
+
+def test_paths_begin_open_and_end_full_on_the_map_and_enlarged():
+    rows = [("", "document", x, x) for x in range(100)] + [("q", "relevant", 4, 1), ("q", "relevant", 90, 1)]
+    rows += [(query, "query", x, 0) for query, path in {"q": (1, 3, 2), "word " * 50: (5, 6)}.items() for x in path]
+    places = pd.DataFrame(rows, columns=["query", "what", "x", "y"])
+    whole, near, _, second = training_figures.paths(places).axes
+    for axis in (whole, near):
+        documents, goals, path, start, end = axis.get_lines()[:5]
+        assert len(documents.get_xdata()) == 100 and goals.get_xdata().tolist() == [4, 90]
+        assert path.get_xdata().tolist() == [1, 3, 2] and start.get_markerfacecolor() == "white"
+        assert (*start.get_xdata(), *end.get_xdata()) == (1, 2) and end.get_markerfacecolor() != "white"
+    assert whole.get_xlim()[1] > 99 and near.get_xlim()[0] < 1 and 4 < near.get_xlim()[1] < 10
+    assert near.get_lines()[5].get_xdata().tolist() == [2, 4]  # to the nearest
+    assert second.get_xlim()[0] < 5 < 6 < second.get_xlim()[1]  # where nothing is relevant
+    # What is far away does not make the path a dot.
+    assert training_figures.paths(places.replace({"x": {4: 80}})).axes[1].get_xlim()[1] < 10
+
+
+def training_time(outcome, ratios=(2.0, 6.0, 5.0)):
+    columns = {"documents": [100, 100, 1000], "outcome": ["reached", "reached", outcome], "ratio": ratios}
+    times = pd.DataFrame({**columns, "ANCE": [10.0, 30.0, 200.0], "LTRe": [5.0, 5.0, 40.0]})
+    rows = [("steps as measured", 10**6, 4e4, 1e4, 4.0), ("the paper's steps", 10**6, 9e9, 9e8, 10.0)]
+    beyond = pd.DataFrame(rows, columns=["steps", "documents", "ANCE", "LTRe", "ratio"]).assign(outcome=outcome)
+    parts = pd.DataFrame({"documents": 100, "system": ["ANCE", "LTRe"], "encoding": [15.0, 1.0], "search": [5.0, 4.0]})
+    return training_figures.training_time(times, beyond, parts).axes
+
+
+def test_training_time_marks_what_is_measured_and_dashes_what_is_not():
+    left, right = training_time("reached")
+    assert lines_of(left)["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]
+    # From the mean over the largest corpus that is measured, with the steps of that training alone.
+    extrapolated = lines_of(left)["LTRe, extrapolated"]
+    assert extrapolated.get_linestyle() == "--" and extrapolated.get_xdata().tolist() == [1000, 10**6]
+    assert extrapolated.get_ydata().tolist() == [40, 1e4] and texts(left.texts) == ["4.0 times"]
+    assert [[bar.get_height() for bar in part] for part in right.containers] == [[15, 1], [5, 4]]
+    assert [bar.get_y() for bar in right.containers[1]] == [15, 1]
+    assert texts(right.get_xticklabels()) == ["ANCE\n100", "LTRe\n100"]
+    assert "no time to compare" in training_time("reached", [np.nan] * 3)[0].get_title()
+
+
+def test_training_time_says_what_is_but_a_bound():
+    left, _ = training_time("never reached")
+    bound = lines_of(left)["LTRe, whole training: never as good"]
+    assert bound.get_ydata().tolist() == [40] and bound.get_markerfacecolor() == "white"
+    assert lines_of(left)["LTRe, measured"].get_ydata().tolist() == [5, 5] and texts(left.texts) == ["< 4.0 times"]
+    assert lines_of(left)["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]  # ANCE's time is what it is
