@@ -10,8 +10,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-# Before any numerical library starts its threads, and before matplotlib looks for a screen.
-os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
+# Before any numerical library starts its threads, matplotlib looks for a screen, or a model is looked for elsewhere.
+os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg", HF_HUB_OFFLINE="1")
 
 import hypothesis
 import pandas as pd
@@ -21,6 +21,7 @@ from retlib.core import runtime
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.splits import closure, retrieval_task, split_by_cluster
+from retlib.training import trainer
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile(
@@ -124,10 +125,16 @@ def trainings_of(monkeypatch):
 
     def listen(module):
         calls, real = [], module.train
-        monkeypatch.setattr(module, "train", lambda *given: calls.append(given) or real(*given))
+        monkeypatch.setattr(module, "train", lambda *given, **more: calls.append(given) or real(*given, **more))
         return calls
 
     return listen
+
+
+@pytest.fixture
+def trainings(trainings_of):
+    """The trainings of systems so far."""
+    return trainings_of(trainer)
 
 
 def tar(files: dict[str, str]) -> bytes:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import torch
 
 from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Corpus
@@ -46,3 +47,26 @@ def make_collection(articles=True):
     more = pd.DataFrame({"query_id": ["q1"], "doc_id": ["d5"], "relevance": [2]})
     qrels = pd.concat([qrels, more], ignore_index=True)
     return Collection("small", documents.rename_axis("doc_id"), queries.rename_axis("query_id"), qrels)
+
+
+def save_bart(folder):
+    """Save a BART of transformers with a tokenizer of its own, eighteen tokens long at the most; returns it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+
+    special = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    pieces = [*special.values(), *"abcdefgh", "<mask>"]
+    tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder")
+             for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 64))}  # fmt: skip
+    config = BartConfig(vocab_size=15, d_model=32, max_position_embeddings=20, bos_token_id=0, pad_token_id=1,
+                        eos_token_id=2, decoder_start_token_id=2, **sides)  # fmt: skip
+    bart = BartForConditionalGeneration(config)
+    for weight in bart.parameters():
+        weight.data += 0.3 * torch.randn_like(weight)
+    bart.final_logits_bias += torch.randn(15)
+    bart.save_pretrained(folder)
+    return bart

@@ -105,24 +105,13 @@ def test_insuranceqa_v2_has_its_own_splits(write):
     v2(write)
     collection = datasets.load("insuranceqa-v2")
     # The question "what ?" of the training file is also a test question, twice.
-    assert collection.queries["split"].to_dict() == {
-        "test-1": "test",
-        "test-2": "test",
-        "test-3": "test",
-        "valid-1": "dev",
-        "train-2": "train",
-    }
+    assert collection.queries.index.tolist() == ["test-1", "test-2", "test-3", "valid-1", "train-2"]
+    assert collection.queries["split"].tolist() == ["test", "test", "test", "dev", "train"]
     assert collection.documents["text"].to_dict() == {"1": "price", "2": "it is it", "4": "is"}
     assert relevant(collection, "what is") == {"1"}  # answers 1 and 3 are one
     assert collection.qrels.set_index("query_id")["doc_id"][["test-2", "test-3"]].tolist() == ["2", "4"]
     assert relevant(collection, "what it") == {"2", "4"}
-    assert collection.queries["in_pool"].to_dict() == {
-        "test-1": True,
-        "test-2": False,
-        "test-3": False,
-        "valid-1": True,
-        "train-2": True,
-    }
+    assert collection.queries["in_pool"].tolist() == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize(

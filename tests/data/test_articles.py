@@ -27,13 +27,6 @@ def test_an_impossible_opening_is_an_error(passages, opening):
         Article("x", "X", passages, opening)
 
 
-def test_an_unknown_source_lists_the_valid_ones():
-    with pytest.raises(SettingError, match="Did you mean 'wikispeedia'"):
-        datasets.articles("wikispedia")
-    sources = {"wikispeedia", "wikipedia", "wikipedia-2015", "pydocs", "pydocs-smoke"}
-    assert sources == set(datasets.ARTICLES.names())
-
-
 def test_the_provenance_of_sources_differs(write):
     everything, part = datasets.provenance("pydocs"), datasets.provenance("pydocs-smoke")
     assert (

@@ -98,23 +98,8 @@ def test_every_entry_is_complete_and_can_be_got():
             assert (file.sha256 is None) == (file.bytes is None)
 
 
-@pytest.mark.parametrize("text", ["- toy", "toy: 3", "toy: {files: [name]}", "toy: {files: 3}", "toy: {files: ''}"])
-def test_a_catalogue_of_another_form_is_refused(tmp_path, text):
-    (tmp_path / "catalogue.yaml").write_text(text)
-    with pytest.raises(DataError, match=f"{tmp_path / 'catalogue.yaml'}"):
-        catalogue.read_catalogue(tmp_path / "catalogue.yaml")
-
-
-def test_what_can_be_loaded_stands_in_the_catalogue():
-    loadable = {"quora", "askubuntu", "askubuntu-titles", "paralex", "disfl-qa"}
-    assert loadable <= set(datasets.COLLECTIONS.names())
-    assert {"wikipedia-2015", "wikispeedia"} <= set(datasets.TEXTS.names())
-    slices = {name for name in datasets.TEXTS.names() if name.startswith("pydocs-")}  # parts of pydocs, made here
-    assert {*loadable, *datasets.TEXTS.names()} - slices <= set(catalogue.catalogue())
-
-
 def test_unknown_names_list_the_valid_ones():
-    for ask in (datasets.load, datasets.text, catalogue.provenance, catalogue.fetch):
+    for ask in (datasets.load, datasets.text, datasets.articles, catalogue.provenance, catalogue.fetch):
         with pytest.raises(SettingError, match="Did you mean 'wikispeedia'|Valid: .*quora"):
             ask("wikispedia")
     with pytest.raises(SettingError, match="quora/quora_duplicate_questions.tsv"):
@@ -124,6 +109,7 @@ def test_unknown_names_list_the_valid_ones():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        *((text, "catalogue.yaml") for text in ("- toy", "toy: 3", "toy: {files: [name]}", "toy: {files: 3}")),
         ("toy: {title: T, source: S, licence: L, citation: C, color: red}", "color"),
         ("toy: {title: T, source: S, licence: L}", "citation"),
         ("toy: {title: T, source: S, licence: L, citation: C, files: [{name: toy/a}]}", "toy/a.*neither a url"),
@@ -299,16 +285,7 @@ def test_a_checksum_is_computed_once_and_again_when_the_file_changes(folders, mo
 def test_the_table_says_what_is_here(folders, known):
     release = Variant(sha256(b"x"), 2_500_000, "a copy")
     known(File("toy/a", "http://a", 1_000_000), File("toy/b", "http://a", variants=(release,)))
-    assert catalogue.table().iloc[0].to_dict() == {
-        "name": "toy",
-        "title": "A toy",
-        "source": "https://example.org/toy",
-        "licence": "CC0",
-        "size": "3.5 MB",
-        "here": "no",
-        "loader": "no",
-        "citation": "Nobody 2020",
-    }
+    assert catalogue.table().set_index("name").loc["toy", ["size", "here", "loader"]].tolist() == ["3.5 MB", "no", "no"]
     (folders[1] / "toy").mkdir(parents=True)
     for name, here in (("a", "part"), ("b", "yes")):
         (folders[1] / "toy" / name).write_bytes(b"x")

@@ -6,7 +6,6 @@ import pytest
 from retlib.data import datasets
 from retlib.data.datasets import pydocs
 from retlib.data.datasets.pydocs.lines import key
-from retlib.data.datasets.pydocs.site import SLICES
 from retlib.data.splits import split_by_cluster
 
 
@@ -88,9 +87,3 @@ def test_a_question_about_a_page_that_is_one_with_a_page_of_the_target_is_left_o
 )
 def test_paths_of_the_target(path, slice_name, is_target):
     assert pydocs._is_target(pd.Series([path]), slice_name).tolist() == [is_target]
-
-
-def test_every_slice_has_a_target():
-    assert set(pydocs.TARGETS["all"]) <= set(SLICES["all"])
-    made = {f"pydocs-{part}{end}" for part in ("source", "target") for end in ("", "-smoke")}
-    assert made <= set(datasets.COLLECTIONS.names())

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from retlib.core.errors import DataError
-from retlib.data.datasets import COLLECTIONS, TEXTS, load, pydocs, text
+from retlib.data.datasets import load, pydocs, text
 from retlib.data.datasets.pydocs import cached
 from retlib.data.datasets.pydocs.build import build
 from retlib.data.datasets.pydocs.docstrings import MAX_PASSAGE_WORDS, Paragraph, passages, read
@@ -382,13 +382,6 @@ def test_sentences_have_no_code_and_no_see_also():
     assert len(stream) > 3000 and len(set(stream)) > 2500
     assert not any(">>>" in sentence or sentence.startswith("See Also") for sentence in stream)
     assert any("fast Fourier transform" in sentence.lower() or "Fourier" in sentence for sentence in stream)
-
-
-def test_everything_is_registered():
-    groups = {"pydocs", "pydocs-similar", "pydocs-numeric", "pydocs-learning", "pydocs-general", "pydocs-smoke"}
-    assert groups <= set(COLLECTIONS.names()) and {"pydocs", "pydocs-smoke"} <= set(TEXTS.names())
-    assert {f"pydocs-{group}" for group in pydocs.GROUPS["all"]} <= groups
-    assert set(pydocs.GROUPS) == set(pydocs.TARGETS) == set(SLICES)
 
 
 DIGEST = """

@@ -316,26 +316,6 @@ def test_the_source_is_not_written(places):
     assert results.load("11", "quick", "reference").rows["source"].tolist() == ["reference"]
 
 
-def test_what_seeds_change_is_known_from_all_trained_systems():
-    """Three seeds tell little of a pair: its variance over seeds is at least that of all systems together."""
-    found, noise = Results(), np.random.default_rng(0).normal(0, 0.02, (6, 3))
-    queries = pd.Index(["a", "b", "c", "d"], name="query_id")
-    for number, row in enumerate(noise):
-        row = np.full(3, row[0]) if number < 2 else row  # the seeds of the first two agree by luck
-        for seed, value in enumerate(row):
-            values = pd.DataFrame({"query_id": queries, "measure": "RR@10", "value": [0.2, 0.4, 0.6, 0.8] + value})
-            found.add_queries("toy", "test", f"S{number}", seed, values, pd.Series(queries, queries))
-            found.add_row(experiment="x", system=f"S{number}", collection="toy", split="test", measure="RR@10",
-                          value=0.5 + value, seed=seed, steps=10)  # fmt: skip
-    means = pd.DataFrame(100 * (0.5 + noise), index=[f"S{number}" for number in range(6)])
-    means.iloc[:2] = means.iloc[:2, [0, 0, 0]].to_numpy()
-    (alone, freedom), _ = between_seeds(means)
-    pair = found.compared("toy", "RR@10", "S0", "S1")
-    # The difference is the same for every question and seed, so that all of its error is that of other seeds.
-    assert pair.error == pytest.approx(np.sqrt(2 * alone / 3), rel=1e-3) and pair.freedom == pytest.approx(freedom)
-    assert pair.effect == pytest.approx(100 * (noise[0, 0] - noise[1, 0]), abs=1e-2)
-
-
 def test_systems_are_compared_in_points_alone_in_pairs_and_across_collections():
     """By hand: of A, B and C seeds leave a variance of 3 with 4 degrees of freedom, and what they share is 3 with 2."""
     made, queries = Results(), pd.Index(["a", "b", "c", "d"], name="query_id")

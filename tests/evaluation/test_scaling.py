@@ -24,7 +24,7 @@ def pool(toy, retriever):
     return scaling.gather(toy, retriever, iter(DISTRACTORS), len(toy.documents) + 3)
 
 
-def tested(toy):
+def own_count(toy):
     return int((toy.documents["split"] == "test").sum())
 
 
@@ -41,7 +41,7 @@ def test_relevant_candidates_come_first_and_distractors_last(toy, pool, retrieve
 
 
 def test_quality_speed_and_size_are_measured(toy, pool):
-    size = tested(toy) + 5
+    size = own_count(toy) + 5
     run, numbers = scaling.measure(pool, size, "Exact", {}, batch=4)
     assert set(run["doc_id"]) <= set(pool.doc_ids[:size])
     values = evaluate(run, toy.judgments("test"), ["AP@100"])["value"]
@@ -55,7 +55,7 @@ def test_quality_speed_and_size_are_measured(toy, pool):
 
 @pytest.mark.parametrize("size", [1, 10_000])
 def test_a_pool_that_is_too_small_or_too_large_is_refused(toy, pool, size):
-    with pytest.raises(DataError, match=f"size = {size} is not between {tested(toy)}"):
+    with pytest.raises(DataError, match=f"size = {size} is not between {own_count(toy)}"):
         scaling.measure(pool, size, "Exact", {}, batch=4)
 
 

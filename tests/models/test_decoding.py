@@ -240,11 +240,6 @@ def test_keys_are_of_the_id_and_the_seed():
 # --- settings ----------------------------------------------------------------------------
 
 
-def test_a_decoding_says_its_name_and_its_settings():
-    assert Nucleus(p=0.9).settings == {"decoding": "nucleus", "p": 0.9, "samples": 10, "keep": 5}
-    assert Beam().settings == {"decoding": "beam", "width": 5}
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
-from generators import LETTERS, SMALL
+from generators import LETTERS, SMALL, save_bart
 
 from retlib.core.errors import SettingError
 from retlib.models.generator import Generator
@@ -68,19 +68,7 @@ def test_a_generator_has_one_vocabulary():
 
 
 def test_a_checkpoint_of_bart_is_a_start(tmp_path):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "b", "c"])}
-    own = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    own.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
-    PreTrainedTokenizerFast(
-        tokenizer_object=own, **{f"{name}_token": token for name, token in special.items()}
-    ).save_pretrained(tmp_path / "bart")
-    bart = Generator.fresh(replace(SMALL, head="bart"), LETTERS, 3).model.bart
-    bart.resize_token_embeddings(len(words))
-    bart.save_pretrained(tmp_path / "bart")
+    bart = save_bart(tmp_path / "bart")
     made = replace(SMALL, head="bart", checkpoint=str(tmp_path / "bart"))
     found = Generator.fresh(made, None, 0)
     for name, weight in bart.named_parameters():
@@ -93,5 +81,5 @@ def test_a_checkpoint_of_bart_is_a_start(tmp_path):
     # Wherever it lies, its weights tell it.
     (tmp_path / "bart").rename(tmp_path / "moved")
     assert Generator.fresh(replace(made, checkpoint=str(tmp_path / "moved")), None, 0).fingerprint == found.fingerprint
-    with pytest.raises(SettingError, match="texts of 40 tokens are asked for; the model takes 8"):
+    with pytest.raises(SettingError, match="texts of 40 tokens are asked for; the model takes 18"):
         Generator.fresh(replace(made, checkpoint=str(tmp_path / "moved"), passage_length=40), None, 0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from letters import LETTERS, SMALL, table, tokens
 
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import DataError
 from retlib.core.history import History
 from retlib.data.text import TokenTable, offsets_of
 from retlib.models import pair_models
@@ -150,19 +150,6 @@ def test_a_document_that_is_cut_away_has_the_score_0(cross, monkeypatch):
         assert cross(table("a b", "a b c"), table("c d", "e")).tolist() == [[0], [0]]
 
 
-def test_order_of_query_and_document_matters_to_it(cross):
-    with torch.no_grad():
-        assert cross(table("a b"), table("c")).item() != cross(table("c"), table("a b")).item()
-
-
-def test_query_and_document_are_read_together(cross):
-    """What stands in the document changes what the query's tokens become, unlike in late interaction."""
-    queries, documents = table("a b"), table("c d e")
-    with torch.no_grad():
-        expected = maxsim(cross.vectors(queries), queries.lengths, cross.vectors(documents), documents.lengths)
-        assert not torch.allclose(cross(queries, documents), expected, atol=1e-3)
-
-
 # --- late interaction ------------------------------------------------------------------------------
 
 
@@ -175,14 +162,6 @@ def test_query_and_document_are_read_apart(late):
             expected.append(sum(max(float(a @ b) for b in own) for a in asked))
     assert found.shape == (3, 2)
     np.testing.assert_allclose(found.ravel(), expected, atol=1e-5)
-
-
-def test_vectors_are_in_the_order_of_their_ids(late):
-    with torch.no_grad():
-        found = late.vectors(DOCUMENTS)
-        expected = torch.cat([vectors(late, DOCUMENTS.row(i)) for i in range(len(DOCUMENTS))])
-    assert found.shape == (len(DOCUMENTS.ids), SMALL.dimension)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_the_gradient_is_that_of_the_score(late):
@@ -271,12 +250,6 @@ def test_a_model_starts_from_a_copy_of_the_query_encoder():
     assert torch.equal(made.model.encoder.head.weight, start.model.query_encoder.head.weight)
 
 
-def test_only_a_transformer_is_a_start():
-    bag = Retriever.fresh(replace(SMALL, encoder="bow-mlp"), LETTERS, seed=0)
-    with pytest.raises(SettingError, match="starts from encoder = 'transformer'"):
-        PairModel.fresh("cross-encoder", bag, seed=0)
-
-
 # --- the loss --------------------------------------------------------------------------------------
 
 
@@ -287,9 +260,3 @@ def test_the_loss_is_over_the_documents_of_a_query():
     expected = (np.log(1 + np.exp(-1)) + np.log(1 + np.exp(1))) / 2
     assert PairTask(Scripted(), None, "softmax").loss(batch).item() == pytest.approx(expected, abs=1e-5)
     assert PairTask(Scripted(), None, "ranknet").loss(batch).item() == pytest.approx(expected, abs=1e-5)
-
-
-def test_documents_that_queries_share_are_refused():
-    batch = Batch(table("a", "b"), table("c", "d"), torch.eye(2, dtype=torch.int8), shared=True)
-    with pytest.raises(SettingError, match="no documents of their own"):
-        PairTask(Scripted(), None, "softmax").loss(batch)

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models import transformer
@@ -57,20 +55,6 @@ def assert_close(found, expected):
 # --- encodings -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", [1, 2, 3, 32])
-@pytest.mark.parametrize("pooling", transformer.POOLINGS)
-def test_encodings_are_those_of_one_padded_batch_and_of_each_row_alone(pooling, group, monkeypatch):
-    monkeypatch.setattr(transformer, "GROUP", group)
-    model = make(pooling, layers=2)
-    with torch.no_grad():
-        found = model(TokenTable.from_rows(ROWS))
-        assert found.shape == (7, 8) and found.dtype == torch.float32
-        assert_close(found, encoded_slowly(model, ROWS))
-        assert_close(found, torch.cat([model(TokenTable.from_rows([row])) for row in ROWS]))
-    assert_close(found[0], found[3])  # the same text, whatever stands around it
-    assert (torch.cdist(found, found) < 1e-3).sum() == len(ROWS) + 2
-
-
 @settings(max_examples=15)
 @given(
     rows=st.lists(st.lists(st.integers(5, 59), max_size=9), min_size=1, max_size=9),
@@ -81,28 +65,9 @@ def test_encodings_of_any_rows_are_those_of_one_padded_batch(rows, pooling, grou
     model = make(pooling)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setattr(transformer, "GROUP", group)
-        assert_close(model(TokenTable.from_rows(rows)), encoded_slowly(model, rows))
-
-
-def test_the_two_poolings_are_different():
-    table = TokenTable.from_rows(ROWS)
-    one, other = make("mean"), make("cls")
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-    assert not torch.allclose(one(table), other(table), atol=1e-2)
-
-
-def test_rows_of_a_table_that_was_taken_apart_keep_their_order():
-    model, table = make(), TokenTable.from_rows(ROWS)
-    with torch.no_grad():
-        chosen = np.array([2, 0, 5, 2])
-        assert_close(model(table.take(chosen)), model(table)[chosen])
-
-
-def test_the_order_of_tokens_matters():
-    model = make()
-    with torch.no_grad():
-        one, other = model(TokenTable.from_rows([[7, 8, 9], [9, 8, 7]]))
-    assert not torch.allclose(one, other, atol=1e-3)
+        found = model(TokenTable.from_rows(rows))
+        assert found.shape == (len(rows), 8) and found.dtype == torch.float32
+        assert_close(found, encoded_slowly(model, rows))
 
 
 @pytest.mark.parametrize("pooling", transformer.POOLINGS)
@@ -139,16 +104,6 @@ def test_encodings_stay_exact_where_layers_run_in_bfloat16():
 
 
 # --- hidden states ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("group", [1, 2, 32])
-def test_states_are_berts_token_by_token_in_the_order_of_the_text(group, monkeypatch):
-    monkeypatch.setattr(transformer, "GROUP", group)
-    model = make(layers=2)
-    with torch.no_grad():
-        found = model.states(TokenTable.from_rows(ROWS))
-        assert found.shape == (sum(map(len, ROWS)), 64)
-        assert_close(found, states_slowly(model, ROWS))
 
 
 @settings(max_examples=15)
@@ -207,12 +162,6 @@ def test_a_model_from_scratch_is_bert_of_that_size():
     assert model.dimension == 16 and model.pooling == "mean"
 
 
-def test_the_same_seed_gives_the_same_weights():
-    one, same, other = (list(make(seed=seed).parameters()) for seed in (3, 3, 4))
-    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 # --- without layers, and layers that grow -----------------------------------------------------------
 
 
@@ -247,27 +196,6 @@ def test_layers_that_grow_change_nothing_until_they_are_trained(rows, layers, st
     assert model.layers == len(model.bert.encoder.layer) == layers
 
 
-def test_layers_that_grew_learn_and_read_the_order_of_tokens():
-    torch.manual_seed(0)
-    model = Transformer.from_scratch(WORDPIECE, 0, 64, 8)
-    model.grow(2)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    table = TokenTable.from_rows([[7, 8, 9], [9, 8, 7]])
-    for _ in range(30):
-        optimizer.zero_grad()
-        one, other = model(table)
-        loss = -(one - other).square().mean()  # which no bag of words can lower
-        loss.backward()
-        optimizer.step()
-    assert loss < -0.01
-    assert all(weight.grad is not None for weight in model.bert.encoder.parameters())
-
-
-def test_a_model_never_loses_layers():
-    with pytest.raises(SettingError, match="layers = 1: the encoder has 2 already"):
-        make(layers=2).grow(1)
-
-
 def test_tokens_are_left_out_in_training_alone():
     model, table = make(layers=2), TokenTable.from_rows([list(range(5, 45))] * 200)
     model.token_dropout = 0.25
@@ -281,16 +209,7 @@ def test_tokens_are_left_out_in_training_alone():
 # --- checkpoints -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def offline(monkeypatch):
-    """No test asks the network for a model."""
-    from huggingface_hub import constants
-
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-
-
-def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(offline, tmp_path):
+def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(tmp_path):
     saved = make(layers=2)
     saved.bert.save_pretrained(tmp_path)
     found = Transformer.from_checkpoint(str(tmp_path), WORDPIECE, dimension=8, pooling="mean").eval()
@@ -304,7 +223,7 @@ def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(offline, tmp
     assert Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 4).pooling == "cls"
 
 
-def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(offline, tmp_path):
+def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(tmp_path):
     from transformers import BertForPreTraining
 
     torch.manual_seed(0)
@@ -315,13 +234,7 @@ def test_a_checkpoint_that_was_saved_with_its_pooler_and_heads_is_read(offline, 
         assert torch.equal(weight, whole.bert.get_parameter(name)), name
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model", "./no/such/folder"])
-def test_a_checkpoint_that_is_not_there_is_named(offline, name):
-    with pytest.raises(DataError, match=f"no BERT checkpoint '{name}'"):
-        Transformer.from_checkpoint(name, WORDPIECE, 8)
-
-
-def test_a_folder_without_a_checkpoint_or_without_its_weights_is_named(offline, tmp_path):
+def test_a_folder_without_a_checkpoint_or_without_its_weights_is_named(tmp_path):
     with pytest.raises(DataError, match="no BERT checkpoint"):
         Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 8)
     make().bert.save_pretrained(tmp_path)
@@ -330,35 +243,7 @@ def test_a_folder_without_a_checkpoint_or_without_its_weights_is_named(offline, 
         Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 8)
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused(offline, tmp_path):
-    make().bert.save_pretrained(tmp_path)
-    with pytest.raises(DataError, match="the model has 60 tokens, its vocabulary 59"):
-        Transformer.from_checkpoint(str(tmp_path), WordPiece(WORDPIECE.tokens[:-1]), 8)
-
-
 # --- the masked language model ---------------------------------------------------------------------
-
-
-def test_logits_are_berts_head_over_the_states_of_the_places():
-    torch.manual_seed(0)
-    model = MaskedLanguageModel(make(layers=2)).eval()
-    model.output.bias.data.normal_()
-    places = np.array([0, 2, 3, 4, 10, 17])
-    with torch.no_grad():
-        found = model(TokenTable.from_rows(ROWS), places)
-        states = states_slowly(model.encoder, ROWS)
-        weights = dict(model.named_parameters())
-        for row, place in enumerate(places):
-            hidden = weights["transform.dense.weight"] @ states[place] + weights["transform.dense.bias"]
-            hidden = F.gelu(hidden)
-            hidden = (hidden - hidden.mean()) / torch.sqrt(hidden.var(unbiased=False) + 1e-12)
-            hidden = hidden * weights["transform.LayerNorm.weight"] + weights["transform.LayerNorm.bias"]
-            for token in range(0, 60, 7):
-                own = weights["encoder.bert.embeddings.word_embeddings.weight"][token]
-                torch.testing.assert_close(
-                    found[row, token], hidden @ own + model.output.bias[token], rtol=1e-4, atol=1e-4
-                )
-    assert found.shape == (6, 60)
 
 
 def test_logits_are_those_of_berts_own_masked_language_model():
@@ -369,10 +254,11 @@ def test_logits_are_those_of_berts_own_masked_language_model():
     reference = BertForMaskedLM(model.encoder.bert.config).eval()
     reference.bert.load_state_dict(model.encoder.bert.state_dict())
     reference.cls.predictions.transform.load_state_dict(model.transform.state_dict())
-    row = [7, MASK, 9, 10]
+    places, rows = np.array([0, 2, 3, 4, 10, 17]), [*ROWS[:2], [MASK, 9], *ROWS[2:]]
     with torch.no_grad():
-        expected = reference(input_ids=torch.tensor([[CLS, *row, SEP]])).logits[0, 2]
-        assert_close(model(TokenTable.from_rows([row]), np.array([1]))[0], expected)
+        model.output.bias.copy_(reference.cls.predictions.decoder.bias.normal_())
+        logits = [reference(input_ids=torch.tensor([[CLS, *row, SEP]])).logits[0, 1:-1] for row in rows]
+        assert_close(model(TokenTable.from_rows(rows), places), torch.cat(logits)[places])
 
 
 def test_output_weights_begin_as_the_embeddings_and_are_weights_of_their_own():
@@ -384,28 +270,3 @@ def test_output_weights_begin_as_the_embeddings_and_are_weights_of_their_own():
     seen = np.unique([CLS, SEP, *np.concatenate(ROWS)])
     moved = np.flatnonzero(table.grad.abs().sum(dim=1) > 0)
     assert set(moved) <= set(seen) and (model.output.weight.grad.abs().sum(dim=1) > 0).all()
-
-
-def test_training_is_of_the_encoder_in_place_and_the_loss_falls():
-    runtime.set_seeds(0)
-    encoder = Transformer.from_scratch(WORDPIECE, 1, 64, 8)
-    before = encoder.bert.get_input_embeddings().weight.detach().clone()
-    model = MaskedLanguageModel(encoder)
-    rng, optimizer, losses = np.random.default_rng(0), torch.optim.Adam(model.parameters(), lr=3e-3), []
-    for _ in range(60):
-        # Ten texts of five tokens each: those that are left tell which one is hidden.
-        starts = 5 * rng.integers(1, 11, size=16)
-        rows = starts[:, None] + np.arange(5)
-        hidden = rng.integers(5, size=16)
-        shown = rows.copy()
-        shown[np.arange(16), hidden] = MASK
-        logits = model(TokenTable.from_rows(shown.tolist()), np.arange(16) * 5 + hidden)
-        loss = F.cross_entropy(logits, torch.from_numpy(rows[np.arange(16), hidden]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[0] == pytest.approx(np.log(60), abs=1)
-    assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
-    assert not torch.equal(encoder.bert.get_input_embeddings().weight, before)
-    assert encoder.head.weight.grad is None

@@ -352,11 +352,6 @@ def test_impossible_factories(factory, message):
         index.build(factory, VECTORS)
 
 
-def test_too_few_rows_to_train_on():
-    with pytest.raises(SettingError, match="cannot be trained on 20 vectors"):
-        index.build("IVF32,Flat", VECTORS[:20])
-
-
 @pytest.mark.parametrize(
     ("factory", "search", "message"),
     [

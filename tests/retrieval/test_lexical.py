@@ -242,15 +242,6 @@ def test_the_expanded_query_by_hand():
     assert found == pytest.approx({"cat": expected[0], "purr": expected[1], "milk": 0, "bird": 0}, rel=1e-5)
 
 
-def test_the_original_query_alone_ranks_as_bm25_does():
-    system, plain = RM3(original_weight=1.0).fit(MILK), BM25().fit(MILK)
-    queries = ["cat milk", "bird bird purr", "cat"]
-    (scores, rows), (expected, expected_rows) = (one.search(queries, 4) for one in (system, plain))
-    assert (rows == expected_rows).all()
-    lengths = np.array([[2], [3], [1]])
-    np.testing.assert_allclose(scores, expected / lengths, rtol=1e-5)
-
-
 def test_common_terms_short_ones_and_signs_expand_no_query():
     documents = ["cat the x don't köln aa", "the bird", "the dog", "the end", "the fish"]
     system = RM3(common=0.2).fit(documents)

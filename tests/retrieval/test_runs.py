@@ -31,12 +31,6 @@ def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
     assert run["score"].tolist() == pytest.approx([0.5, 0.5, 0.5, 0.2, 0.9, 0.1])
 
 
-def test_a_run_does_not_depend_on_the_order_in_which_ties_were_found():
-    scores = np.array([[0.5, 0.5, 0.5]], dtype=np.float32)
-    runs = [make_run(["q"], ["a", "b", "c"], scores, np.array([rows])) for rows in ([0, 1, 2], [2, 0, 1])]
-    assert runs[0].equals(runs[1])
-
-
 # --- files -----------------------------------------------------------------------------------------
 
 
@@ -215,13 +209,6 @@ def test_one_list_alone_keeps_its_order_whatever_its_scale(found, factor, shift)
     assert rows.tolist() == combined([padded(moved)], [1.0])[1].tolist()
     by_score = sorted(found, key=lambda row: (-found[row], row))
     assert rows[0, : len(found)].tolist() == by_score
-
-
-@given(st.permutations(range(6)), st.permutations(range(6)))
-def test_a_list_without_weight_does_not_count(first, second):
-    first, second = (dict(zip(each, range(6, 0, -1), strict=True)) for each in (first, second))
-    _, rows = combined([padded(first), padded(second)], [0.0, 1.0])
-    assert rows[0, :6].tolist() == list(second)
 
 
 def test_lists_of_other_queries_are_refused():

@@ -12,7 +12,6 @@ from retlib.data import datasets
 from retlib.data.text import words as words_of
 from retlib.evaluation.measures import evaluate
 from retlib.models import wordvectors
-from retlib.models.wordvectors import AveragedVectors
 from retlib.studies import part1
 from retlib.studies.part1 import (
     AveragedWords,
@@ -209,14 +208,6 @@ def test_word_vectors_of_a_file_have_no_seed(toy, tmp_path):
     assert made.settings["text"] == "toy"
     with pytest.raises(DataError, match="no word vectors at"):
         AveragedWords(file=str(tmp_path / "none")).run(Target(toy), 0)
-
-
-def test_vectors_of_another_text_know_other_words(toy):
-    general = AveragedWords(Sentences("cats", 80), 2)
-    model = general._model(Target(toy), 0)
-    assert isinstance(model, AveragedVectors) and "cat" in model.vectors.vocabulary.ids
-    assert "violin" not in model.vectors.vocabulary.ids
-    assert len(general.run(Target(toy), 0, depth=3)) == 3 * len(toy.split("test"))
 
 
 # --- Skip-Thought ----------------------------------------------------------------------------------

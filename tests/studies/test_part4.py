@@ -38,7 +38,6 @@ WARM = System(SMALL, UNITS) + Stage(data=Labels(), **SHORT)
 ALONE = {"data": Labels(), "loss": "ranknet", "trains": "query", **SHORT}
 LTRE = WARM + Stage(**ALONE | {"negatives": "retrieved", "options": {"n": 6}, "steps": 6})
 ANN = WARM + Stage(**ALONE | {"negatives": "ann", "options": {"interval": 2, "depth": 10}, "steps": 6})
-SMALL_INDEX = "IVF4,Flat"
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ def test_two_stages_read_at_every_depth():
     names = part4_pages.declared("43_two_stage", depths=[3, 6], small=1, large=3)
     readers = {name: system for name, system in names["systems"].items() if name in names["families"]}
     assert len(readers) == 2 * 2 * 2 and {system.depth for system in readers.values()} == {3, 6}
-    layers = {names["families"][name][0]: system.reader.stage.layers for name, system in readers.items()}
+    layers = {names["families"][name]: system.reader.stage.layers for name, system in readers.items()}
     assert layers == {f"{first} -> {size} cross-encoder": count for first in ("BM25", "LTRe")
                       for size, count in (("small", 1), ("larger", 3))}  # fmt: skip
 

@@ -30,7 +30,6 @@ from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, fit, stage_seed
 from retlib.systems.training_data import Labels
-from retlib.training import trainer
 
 # --- a growing corpus ------------------------------------------------------------------------------
 
@@ -136,11 +135,7 @@ def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
         assert moments["score"].iloc[-1] == pytest.approx(values.mean(), abs=1e-6)
 
 
-def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(
-    pages, collection, own_build, monkeypatch
-):
-    calls, real = [], trainer.train
-    monkeypatch.setattr(trainer, "train", lambda *given: calls.append(given[1]) or real(*given))
+def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(pages, collection, own_build, trainings):
     short = {name: START + replace(system.stages[-1], steps=4) for name, system in SYSTEMS.items()}
     asked = (short, collection, ["first", "second"], [PAGES + 1, PAGES + 3], [0, 1])
     found = part4_time.moments(*asked)
@@ -148,9 +143,9 @@ def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(
         (PAGES + 1, 0): [ANCE, LTRE], (PAGES + 1, 1): [ANCE, LTRE], (PAGES + 3, 0): [ANCE, LTRE],
     }  # fmt: skip
     assert not found.isna().any().any() and found["score"].between(0, 1).all()
-    assert len(calls) == 2 + 6  # the start of each seed, and what is measured
+    assert len(trainings) == 2 + 6  # the start of each seed, and what is measured
     pd.testing.assert_frame_equal(part4_time.moments(*asked), found)
-    assert len(calls) == 8
+    assert len(trainings) == 8
     alone = part4_time.moments(*asked[:3], [PAGES], [0, 1])
     assert set(alone["seed"]) == {0, 1}
 
@@ -223,22 +218,6 @@ def written(outcome=REACHED):
     ltre = history(LTRE, scores, [2, 2.7, 3.4], 1000, encodings=[1, 1, 1], search=[0, 0.2, 0.4],
                    **{"encoding corpus": [2, 2, 2]}, **work)  # fmt: skip
     return pd.concat([ance, ltre])
-
-
-def test_rates_give_back_the_measured_time():
-    moment = written().query("system == 'ANCE'").iloc[-1]
-    rates = part4_time._rates(moment)
-    assert rates == pytest.approx([0.01, 0.002, 1e-6])
-    assert (rates * [200, 2, 100] * [1, 1000, 1000]).sum() == pytest.approx(moment["seconds"])
-
-
-def test_only_what_touches_all_documents_grows_with_the_corpus():
-    rates = dict.fromkeys((ANCE, LTRE), np.array([0.5, 0.01, 1e-4]))
-    alone, whole = {ANCE: np.array([10, 0, 0]), LTRE: np.array([10, 3, 20])}, 3 * 1 + 20 * 0.01
-    for size in (100, 200):
-        long, short, ratio, less = part4_time._compared(alone, rates, size)
-        assert (long, short) == pytest.approx((5, 5 + size / 100 * whole))
-        assert (ratio, less) == pytest.approx((long / short, long / (short - size / 100 * 3)))
 
 
 def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):

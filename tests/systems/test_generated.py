@@ -10,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
-from retlib.data import datasets
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.corpus import Corpus
-from retlib.data.datasets import _beir
 from retlib.data.splits import hash_position
-from retlib.data.text import Vocabulary, WordPiece
-from retlib.evaluation.measures import evaluate
+from retlib.data.text import WordPiece
 from retlib.models.decoding import Beam, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.retrieval.lexical import BM25
@@ -66,18 +63,6 @@ def test_passages_are_held_out_whole(made):
     # A tenth of twelve passages: the one whose name's hash comes first.
     assert set(made.split("dev")["cluster"]) == {min(DOCUMENTS.index, key=hash_position)}
     assert len(made.split("test")) == 0
-
-
-def test_it_is_written_for_others_as_a_benchmark(tmp_path):
-    """Its train and dev are read as they are written, but that the reader makes a test of a part of train."""
-    made = synthetic("x", QUERIES, DOCUMENTS)
-    _beir.write(made, tmp_path)
-    found = datasets.load(f"beir:{tmp_path}")
-    assert found.documents["text"].to_dict() == made.documents["text"].to_dict()
-    assert found.queries["text"].to_dict() == made.queries["text"].to_dict()
-    assert {*found.qrels.itertuples(index=False, name=None)} == {*made.qrels.itertuples(index=False, name=None)}
-    was, now = made.queries["split"], found.queries["split"][made.queries.index]
-    assert (now[was == "dev"] == "dev").all() and set(now[was == "train"]) == {"train", "test"}
 
 
 def test_at_most_so_many_passages_are_held_out(monkeypatch):
@@ -190,25 +175,6 @@ def test_a_retriever_is_trained_on_one_after_the_other(generator, target, own_bu
     assert "queries" not in str(Labels().settings) and str(first.stages[0]) == "generated out of target, in-batch"
 
 
-def test_training_on_generated_queries_finds_what_real_ones_ask_for(own_build):
-    """Of names that only the generated queries have, of all passages but the one that validates."""
-    names = {name: f"u{place}" for place, name in enumerate(DOCUMENTS.index)}
-    written = QUERIES.assign(query="what is " + QUERIES["passage_id"].map(names))
-    made = synthetic("made", written, DOCUMENTS)
-    taught = made.queries[made.queries["split"] == "train"].drop_duplicates("cluster")
-    test = pd.DataFrame({"text": taught["cluster"].map(names).array, "split": "test"}, index=taught["cluster"] + "q")
-    qrels = pd.DataFrame({"query_id": test.index, "doc_id": taught["cluster"].array, "relevance": 1})
-    task = Collection("real", DOCUMENTS, test.rename_axis("query_id"), qrels)
-    tokens = Vocabulary.build([*DOCUMENTS["text"], *written["query"]])
-    how = {"batch_size": 11, "learning_rate": 0.003, "evaluations": 1, "precision": "float32", "keep": "last"}
-    found = []
-    for steps in (1, 150):
-        start = System(replace(ARCHITECTURE, encoder="bag-of-words"), tokens)
-        run = (start + Stage(data=Labels(made), steps=steps, **how)).run(Target(task), 0, depth=5)
-        found.append(evaluate(run, qrels, ["R@1"])["value"].mean())
-    assert found[0] < 0.5 < 0.8 < found[1]
-
-
 def test_ict_takes_sentences_out_of_the_same_passages(monkeypatch, own_build):
     seen, real = [], Corpus.build
     monkeypatch.setattr(Corpus, "build", lambda *given: seen.append(real(*given)) or seen[-1])
@@ -226,27 +192,12 @@ def test_ict_takes_sentences_out_of_the_same_passages(monkeypatch, own_build):
 # --- BM25 over expanded documents ------------------------------------------------------------------
 
 
-def test_expanded_documents_are_found_by_words_that_only_their_queries_have():
-    read = DOCUMENTS["text"]
-    found = expand(read, QUERIES.assign(query=QUERIES["query"] + " " + QUERIES["passage_id"] + "x"))
-    assert found["d0"] == f"{read['d0']} how to clean a kettle d0x is a kettle dry d0x"
-    queries = pd.Series({"q": "d7x"})
-    assert BM25().rank(found, queries)["doc_id"].tolist() == ["d7"]
-    assert len(BM25().rank(read, queries)) == 0
-
-
 def test_a_lexical_system_reads_the_generator_s_queries_behind_the_documents(generator, target):
     found = Expanded(generator)(target)
     assert found.equals(expand(target.documents["text"], generator.queries(target.documents)))
     assert (found.str.len() > target.documents["text"].str.len()).mean() > 0.9
     run = Lexical(BM25(), read=Expanded(generator)).run(Target(target))
     pd.testing.assert_frame_equal(run, BM25().rank(found, target.queries["text"], 1000))
-
-
-def test_a_document_without_queries_stays_as_it_is():
-    found = expand(DOCUMENTS["text"], QUERIES[QUERIES["passage_id"] == "d2"])
-    assert found.drop("d2").equals(DOCUMENTS["text"].drop("d2")) and found.index.equals(DOCUMENTS.index)
-    assert expand(DOCUMENTS["text"], QUERIES.iloc[:0]).equals(DOCUMENTS["text"])
 
 
 @given(st.lists(st.tuples(st.sampled_from(DOCUMENTS.index.tolist()), st.sampled_from("abc")), max_size=12))

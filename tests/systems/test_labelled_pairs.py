@@ -13,7 +13,6 @@ from retlib.models.retriever import Architecture, Retriever
 from retlib.systems.stages import Stage, Training
 from retlib.systems.system import System, Target, fit, words
 from retlib.systems.training_data import LabelledPairs
-from retlib.training import trainer
 from retlib.training.losses import POSITIVE
 from retlib.training.tasks import Multitask
 
@@ -49,14 +48,6 @@ def precision_on_test(model, task):
     left, right = (model.encode_texts(task.documents["text"][pairs[side]].tolist()) for side in ("left", "right"))
     nearest = pairs["right"].iloc[(left @ right.T).argmax(axis=1)]
     return (clusters[nearest].to_numpy() == clusters[pairs["left"]].to_numpy()).mean()
-
-
-@pytest.fixture
-def trainings(monkeypatch):
-    """What is given to each training from now on."""
-    found, real = [], trainer.train
-    monkeypatch.setattr(trainer, "train", lambda *given: found.append(given) or real(*given))
-    return found
 
 
 def test_the_vocabulary_is_that_of_all_candidates(toy):
@@ -151,11 +142,6 @@ def test_a_run_ranks_all_candidates_by_cosine_itself_included(toy):
     assert (found.groupby("query_id").size() == len(narrow.documents)).all()  # fewer than asked for
 
 
-def test_encodings_that_are_cheap_are_not_kept(toy, own_build):
-    (START + replace(PAIRS, epochs=1)).run(Target(toy), 0)
-    assert {folder.name for folder in (own_build / "cache").iterdir()} == {"retriever", "run"}
-
-
 # --- scales ----------------------------------------------------------------------------------------
 
 
@@ -185,13 +171,6 @@ def test_only_a_loss_of_probabilities_has_its_shift_centred(toy, negatives, loss
     assert ("shift" in stage.address(toy)) == (loss == "cross_entropy")
 
 
-def test_a_start_is_taken_up(toy):
-    system = START + PAIRS
-    again = fit(system + replace(PAIRS, learning_rate=1e-9, epochs=1, keep="last"), toy, 0)
-    found, expected = (model.model.query_encoder.weight.detach() for model in (again, fit(system, toy, 0)))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 def test_several_tasks_share_one_encoder_and_have_their_own_scales(trainings):
     tasks = [make_toy("a", slice(0, 12)), make_toy("b", slice(12, None))]
     stage = replace(PAIRS, data=[LabelledPairs(task) for task in tasks], batch_size=8, epochs=6)
@@ -210,13 +189,6 @@ def test_several_tasks_share_one_encoder_and_have_their_own_scales(trainings):
 
 
 # --- large batches, frequent documents ---------------------------------------------------------------
-
-
-def test_chunks_give_the_gradients_of_the_whole_batch(toy):
-    whole, chunked = (fit(START + replace(PAIRS, chunk=chunk, precision="float32"), toy, 0) for chunk in (None, 5))
-    assert whole.name != chunked.name
-    for one, other in zip(whole.history.evaluations[1:], chunked.history.evaluations[1:], strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
 
 
 def test_a_document_s_share_is_how_often_it_is_drawn(toy):

@@ -132,16 +132,14 @@ def test_a_bank_holds_what_steps_before_have_encoded(collection):
     assert len(bank.rows) == len(bank.vectors) == 24
 
 
-def test_both_are_trained_beside_what_there_is(collection, own_build, monkeypatch):
-    calls, real = [], trainer.train
-    monkeypatch.setattr(trainer, "train", lambda *given: calls.append(given) or real(*given))
+def test_both_are_trained_beside_what_there_is(collection, own_build, trainings):
     warm = START + Stage(**SHORT)
     names = [fit(warm, collection, 0).name]
     for stage in (Stage(negatives="near", loss="ranknet", **SHORT), Stage(negatives="bank", **SHORT)):
         names.append(fit(warm + stage, collection, 0).name)
-        assert len(calls) == len(names)  # nothing already trained is trained again
+        assert len(trainings) == len(names)  # nothing already trained is trained again
     fit(warm + replace(stage, options={"size": 8}), collection, 0)
-    assert len(calls) == 4 and len(set(names)) == 3
+    assert len(trainings) == 4 and len(set(names)) == 3
 
 
 def test_a_killed_training_has_its_bank_back(collection, own_build, tmp_path, monkeypatch):

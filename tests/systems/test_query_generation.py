@@ -37,11 +37,8 @@ def trained(start):
 
 
 @pytest.fixture
-def trainings(monkeypatch):
-    """The trainings so far."""
-    calls, real = [], query_generation.train
-    monkeypatch.setattr(query_generation, "train", lambda *given, **more: calls.append(given) or real(*given, **more))
-    return calls
+def trainings(trainings_of):
+    return trainings_of(query_generation)
 
 
 # --- training --------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from retlib.systems.reranking import MaxSimSearch, PairSystem, PairTraining, Rer
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
 from retlib.systems.training_data import Labels
-from retlib.training import trainer
 
 LATE = replace(READER, model="late-interaction")
 
@@ -38,14 +37,6 @@ def target(collection):
 @pytest.fixture(scope="module")
 def words():
     return Lexical(BM25())
-
-
-@pytest.fixture
-def trainings(monkeypatch):
-    """The trainings so far."""
-    found, real = [], trainer.train
-    monkeypatch.setattr(trainer, "train", lambda *given: found.append(given) or real(*given))
-    return found
 
 
 # --- training --------------------------------------------------------------------------------------
@@ -95,13 +86,6 @@ def test_it_starts_from_what_the_start_has_learnt_and_leaves_it_as_it_is(collect
         np.testing.assert_allclose(
             found.model.encoder.bert.get_parameter(name).detach(), weight.detach(), rtol=0, atol=1e-8
         )
-
-
-@pytest.mark.parametrize("reader", [READER, LATE], ids=lambda reader: reader.model)
-def test_training_lowers_the_loss_on_its_lists(reader, collection, own_build):
-    long = replace(LESSON, steps=40, batch_size=18, evaluations=2, learning_rate=3e-3)
-    first, last = (row["loss"] for row in replace(reader, stage=long).fit(collection, 0).history.evaluations[1:])
-    assert last < 0.9 * first
 
 
 @pytest.mark.parametrize("negatives", ["random", "bm25+random", "ann"])

@@ -27,10 +27,6 @@ LTRE = Stage(data=Labels(), negatives="retrieved", options={"n": 6}, loss="rankn
 ANN = Stage(data=Labels(), negatives="ann", options={"interval": 4, "depth": 10}, loss="ranknet", **SHORT)
 
 
-class Killed(Exception):
-    """Stands for a kill."""
-
-
 def followed(retriever):
     return paths(runtime.cache_dir() / KIND / retriever.name)
 
@@ -103,11 +99,11 @@ def test_a_killed_training_resumes_to_the_same_end(stage, collection, own_build,
 
     def killing(*given):
         if next(looks) == 8:  # after the checkpoint of step 6, in the middle of an interval of four
-            raise Killed
+            raise KeyboardInterrupt
         return real(*given)
 
     monkeypatch.setattr(trainer._Loop, "_look", killing)
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         fit(system, collection, 0, LOOK)
     monkeypatch.setattr(trainer._Loop, "_look", real)
     resumed = fit(system, collection, 0, LOOK)

