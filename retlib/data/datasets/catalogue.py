@@ -7,27 +7,20 @@ release, as a known copy that differs from it in bytes (a variant), or not at al
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from retlib.core import rules, runtime
+from retlib.core import runtime
 from retlib.core.cache import checksum
-from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.notebook_files import read_yaml
 
 MOST = 500  # letters of what is said of a damaged file
-RULES = {
-    "bytes": rules.number(0, sys.maxsize, whole=True),
-    "ids": rules.mapping_of(None, rules.each_of(rules.text)),
-    "collections": rules.mapping_of(None, rules.mapping_of(("name", "part"), rules.text)),
-}
 # What the names of collections, and of the papers' data sets, end in.
 VARIANTS = {
     "-0.01": "1 % of the labels", "-0.05": "5 % of the labels", "-0.1": "10 % of the labels",
@@ -38,8 +31,12 @@ VARIANTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Variant:
+class _Facts(BaseModel):
+    # What the catalogue may say: these fields and no other.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Variant(_Facts):
     """A known copy of a file that differs from the release in bytes."""
 
     sha256: str
@@ -47,31 +44,20 @@ class Variant:
     note: str
 
 
-@dataclass(frozen=True)
-class File:
-    """One file of a data set.
+class File(_Facts):
+    """One file of a data set; its `name` is the path below a data folder.
 
-    Parameters
-    ----------
-    name : str
-        Path below a data folder, for instance ``quora/quora_duplicate_questions.tsv``.
-    url : str, optional
-        Official address of a direct download; None where it must be fetched by hand.
-    bytes, sha256 : int and str, optional
-        Size and checksum of the official release; None where they are not known.
-    variants : tuple of Variant
-        Known copies that differ from the release.
+    Without a `url` it must be fetched by hand; without `bytes` and `sha256` the release was never seen.
     """
 
     name: str
     url: str | None = None
-    bytes: int | None = None
+    bytes: int | None = Field(None, ge=0)
     sha256: str | None = None
     variants: tuple[Variant, ...] = ()
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(_Facts):
     """One data set: what it is, whose it is, and its files (none for embedded data).
 
     `how` says how to get the files that have no direct download. `ids` are those of the library
@@ -85,8 +71,15 @@ class Entry:
     citation: str
     files: tuple[File, ...] = ()
     how: str | None = None
-    ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    collections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    ids: dict[str, list[str]] = {}
+    collections: dict[str, dict[Literal["name", "part"], str]] = {}
+
+    @model_validator(mode="after")
+    def _can_be_got(self) -> Entry:
+        by_hand = [file.name for file in self.files if file.url is None]
+        if by_hand and not self.how:
+            raise ValueError(f"{by_hand} have neither a url nor a `how`")
+        return self
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
@@ -97,34 +90,19 @@ def read_catalogue(path: Path) -> dict[str, Entry]:
     DataError
         If an entry lacks a field, has an unknown one, or has files that nobody can get.
     """
-    entries, told = {}, read_yaml(path)
-    require(isinstance(told, dict), f"{path} must map data sets to what is known of them", DataError)
-    for name, fields in told.items():
-        try:
-            files = fields.get("files", [])
-            rules.some_of(lambda *_: None)("files", files)
-            files = tuple(map(_file, files))
-            entries[name] = entry = _checked(Entry(name, **fields | {"files": files}))
-        except (AttributeError, SettingError, TypeError) as error:
-            raise DataError(f"{path}: entry {name!r}: {error}") from error
-        by_hand = [file.name for file in entry.files if file.url is None]
-        wrong = f"{path}: entry {name!r}: {by_hand} have neither a url nor a `how`"
-        require(not by_hand or entry.how, wrong, DataError)
-    return entries
+    entries = read_yaml(path)
+    require(isinstance(entries, dict), f"{path} must map data sets to what is known of them", DataError)
+    return {name: _entry_of(path, name, fields) for name, fields in entries.items()}
 
 
-def _file(fields: dict) -> File:
-    variants = tuple(_checked(Variant(**variant)) for variant in fields.get("variants", ()))
-    return _checked(File(**fields | {"variants": variants}))
-
-
-def _checked(told: Entry | File | Variant) -> Entry | File | Variant:
-    """What is told, if it is of the kind that its names ask for; text, where they ask for nothing else."""
-    for each in dataclasses.fields(told):
-        value = getattr(told, each.name)
-        if value != each.default and each.name not in ("files", "variants"):
-            RULES.get(each.name, rules.text)(each.name, value)
-    return told
+def _entry_of(path: Path, name: str, fields: object) -> Entry:
+    try:
+        return Entry.model_validate({"name": name} | dict(fields))
+    except ValidationError as error:
+        told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        raise DataError(f"{path}: entry {name!r}: {'; '.join(told)}") from error
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: entry {name!r} is no mapping: {error}") from error
 
 
 @cache
@@ -134,7 +112,7 @@ def catalogue() -> dict[str, Entry]:
 
 
 @cache
-def names() -> dict[str, Mapping[str, str]]:
+def names() -> dict[str, dict[str, str]]:
     """Return what the catalogue calls each collection (`name`), and what of its source that is (`part`)."""
     return {name: told for entry in catalogue().values() for name, told in entry.collections.items()}
 
