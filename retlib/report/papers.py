@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import require_one_of
 from retlib.data.datasets.catalogue import called, part_of
 
 SUBSET, STAND_IN = "subset", "stand-in"
@@ -80,18 +79,3 @@ def reported(paper: str, artefact: str) -> pd.DataFrame:
     """Return the numbers that a paper reports in one table, figure or section of its text."""
     found = papers_table("tables")
     return found[(found["paper"] == paper) & (found["artefact"] == artefact)].reset_index(drop=True)
-
-
-def reported_values(paper: str, artefact: str, data_set: str, rows: Mapping[str, str]) -> dict[str, float]:
-    """Return a paper's numbers for our systems.
-
-    Parameters
-    ----------
-    rows : mapping
-        Our system to the name of the row in the paper's table, as tables.csv has it.
-    """
-    table = reported(paper, artefact)
-    values = table[table["dataset"] == data_set].set_index("row")["value"]
-    for row in rows.values():
-        require_one_of(f"row of {paper} {artefact} for {data_set}", row, values.index)
-    return {system: float(values[row]) for system, row in rows.items() if values[row] != ""}

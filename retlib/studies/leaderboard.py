@@ -127,14 +127,8 @@ def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, s
     Text such as ``41.3 ± 0.8``: points of 100 over questions and seeds with half of the 95 % interval; empty where
     there is no such system.
     """
-    known = set(results.systems(collection, "test", CHOSEN_BY))
-    rows = {
-        row: {
-            column: tables.plus_minus(results.compared(collection, CHOSEN_BY, system)) if system in known else ""
-            for column, system in columns.items()
-        }
-        for row, columns in systems.items()
-    }
+    texts = tables.recalls(results, collection, [CHOSEN_BY])[CHOSEN_BY]
+    rows = {row: {column: texts.get(name, "") for column, name in of.items()} for row, of in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 
 

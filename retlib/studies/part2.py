@@ -22,7 +22,6 @@ from retlib.data.splits import low_resource, subsample, with_distractors
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
 from retlib.models.retriever import TOWERS, Architecture, Retriever
-from retlib.report import papers
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25, STEMMED
 from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name
@@ -273,16 +272,6 @@ def weights(systems: Mapping[str, System]) -> pd.DataFrame:
         whole = replace(each.architecture, layers=[each.architecture.layers, *layers][-1])
         fresh[name] = Retriever.fresh(whole, each.tokens.tokenizer, 0)
     return pd.DataFrame({"system": fresh.keys(), "weights": [retriever.parameters for retriever in fresh.values()]})
-
-
-def reported(artefact: str, data_set: str, share: float, rows: Mapping[str, str]) -> dict[tuple[str, str], float]:
-    """What the paper reports for a share of labels: (our system, measure) to its number, if any."""
-    table = papers.reported("chang2020", artefact)
-    mine = table[(table["dataset"] == data_set) & table["split"].str.startswith(f"{100 * share:g}%/")]
-    named = {theirs: our for our, theirs in rows.items()}
-    return {
-        (named[row.row], row.metric): float(row.value) for row in mine.itertuples() if row.row in named and row.value
-    }
 
 
 def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from matplotlib.colors import to_hex
 from scipy import stats
 
-from retlib.core import runtime
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Collection
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import figures, per_query
-from retlib.workflow.imports import cells, source
 
 NOTEBOOK = runtime.root() / "notebooks" / "52_query_by_query.ipynb"
 BOARD = "51_one_leaderboard"
@@ -25,6 +24,8 @@ QUERIES = [f"q{i}" for i in range(10)]
 BM25 = [1, 0.5, 0, 0, 1, 0, 1, 1 / 3, 0.25, 0]
 GQ = {0: [1, 1, 1, 0, 0, 0, 0.5, 1 / 2, 1, 0], 1: [1, 1, 0, 0, 0, 0, 0.5, 1 / 6, 0, 0.5]}
 OVERLAPS = [1, 1, 1, 0.5, 0.5, 0.2, 0.2, 0.2, 0, np.nan]
+# Seed 0: 1 1 1 0 1 0 1 1/2 1 0; seed 1: 1 1 0 0 1 0 1 1/3 1/4 1/2.
+BEST_OF_BOTH = 100 * (6.5 + 4 + 1 / 3 + 3 / 4) / 20
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +34,15 @@ def closed():
     plt.close("all")
 
 
-def add(found, system, values, collection="c", measure="RR@10", clusters=None):
-    """Add values by seed."""
-    alone = pd.Series(QUERIES, QUERIES) if clusters is None else clusters
+def add(found, system, values, collection="c", clusters=None, overlaps=OVERLAPS):
+    """Add values by seed, and the collection's overlaps."""
+    names = [f"q{i}" for i in range(len(overlaps))]
+    alone = pd.Series(names, names) if clusters is None else clusters
     for seed, each in values.items():
-        frame = pd.DataFrame({"query_id": QUERIES, "measure": measure, "value": each})
+        frame = pd.DataFrame({"query_id": names, "measure": "RR@10", "value": each})
         found.add_queries(collection, "test", system, seed, frame, alone)
+    table = pd.DataFrame({"collection": collection, "query_id": names, "overlap": overlaps, "words": 4})
+    found.add_lines("overlap", table, ["collection"])
 
 
 @pytest.fixture
@@ -49,15 +53,11 @@ def recorded():
     return found
 
 
-@pytest.fixture
-def table():
-    return pd.DataFrame({"collection": "c", "query_id": QUERIES, "overlap": OVERLAPS, "words": 4})
-
-
 # --- overlap ---------------------------------------------------------------------------------------
 
 
-def task(title=True):
+@pytest.mark.parametrize(("title", "one"), [(True, 1), (False, 0.5)])
+def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_documents(title, one):
     documents = pd.DataFrame(
         {"title": ["Red house", None, "x"], "text": ["The door of a barn.", "Green DOOR, red", "nothing"]},
         index=["a", "b", "c"],
@@ -65,52 +65,27 @@ def task(title=True):
     texts = {"one": "the red red door", "two": "Doors of a green house", "stop": "of the", "none": "red"}
     queries = pd.DataFrame({"text": texts, "split": "test"})
     queries.loc["train"] = "barn", "train"
-    rows = [("one", "a", 1), ("two", "a", 1), ("two", "b", 2), ("two", "c", 1), ("stop", "a", 1), ("none", "a", 0),
-            ("train", "a", 1)]  # fmt: skip
+    rows = [("one", "a", 1), ("two", "a", 1), ("two", "b", 2), ("two", "c", 1), ("stop", "a", 1), ("none", "a", 0)]
+    qrels = pd.DataFrame([*rows, ("train", "a", 1)], columns=["query_id", "doc_id", "relevance"])
     documents = documents if title else documents.drop(columns="title")
-    return Collection("toy", documents, queries, pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"]))
-
-
-def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_documents():
-    found = per_query.overlap(task())
-    assert found.columns.tolist() == ["collection", "query_id", "overlap", "words"]
+    found = per_query.overlap(Collection("toy", documents, queries, qrels))
     assert found["collection"].unique().tolist() == ["toy"] and found["words"].tolist() == [4, 5, 2, 1]
     found = found.set_index("query_id")["overlap"]
     # red and door; house of doors, green, house (and green of them in another document).
-    assert found["one"] == 1 and found["two"] == pytest.approx(1 / 3)
+    assert found["one"] == one and found["two"] == pytest.approx(1 / 3)
     # Of stop words alone, and without a relevant document.
     assert found[["stop", "none"]].isna().all() and found.index.tolist() == ["one", "two", "stop", "none"]
-
-
-def test_overlap_without_titles():
-    found = per_query.overlap(task(title=False)).set_index("query_id")["overlap"]
-    assert found["one"] == 0.5 and found["two"] == pytest.approx(1 / 3)
-
-
-def test_overlap_of_no_queries():
-    whole = task()
-    with pytest.raises(DataError, match="no test queries"):
-        per_query.overlap(Collection("toy", whole.documents, whole.queries.assign(split="train"), whole.qrels))
-
-
-def test_the_spread_of_overlaps(table):
-    found = per_query.spread(pd.concat([table, per_query.overlap(task())]))
-    assert found.index.tolist() == ["c", "toy"]
-    # In order: 0, .2, .2, .2, .5, .5, 1, 1, 1.
-    assert found.loc["c"].tolist() == [10, 1, 4.0, 20, 50, 100]
-    assert found.loc["toy", ["queries", "without a value", "words/query", "overlap, median (%)"]].tolist() == [
-        4,
-        2,
-        3.0,
-        67,
-    ]
 
 
 # --- slices ----------------------------------------------------------------------------------------
 
 
-def test_slices_by_hand(recorded, table):
-    found = per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, 3)
+def narrowed(found, queries):
+    return Results(queries={key: frame.loc[queries] for key, frame in found.queries.items()})
+
+
+def test_slices_by_hand(recorded):
+    found = per_query.slices(recorded, "c", "RR@10", [], 3)
     assert found["part"].unique().tolist() == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
     assert found["edge"].tolist() == [0, 0, 0.5, 0.5, 1, 1] and found["queries"].tolist() == [4, 4, 2, 2, 3, 3]
     assert found["system"].tolist() == ["BM25", "GQ"] * 3
@@ -121,76 +96,63 @@ def test_slices_by_hand(recorded, table):
     # Seeds count: those of GQ differ by 500 / 6 in the third part.
     estimate = narrowed(recorded, QUERIES[:3]).compared("c", "RR@10", "GQ")
     assert found.loc[5, ["low", "high"]].tolist() == pytest.approx(list(estimate.interval()), abs=1e-3)
+    # Queries are taken by their ids.
+    recorded.tables["overlap"] = recorded.tables["overlap"].iloc[::-1]
+    pd.testing.assert_frame_equal(per_query.slices(recorded, "c", "RR@10", [], 3), found)
 
 
-def narrowed(found, queries):
-    return Results(queries={key: frame.loc[queries] for key, frame in found.queries.items()})
-
-
-def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded, table):
-    found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["GQ"]), table, 1)
+def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded):
+    found = per_query.slices(recorded, "c", "RR@10", ["GQ"], 1)
     assert found["part"].tolist() == ["0-100 % (n = 9)"]
     estimate = narrowed(recorded, QUERIES[:9]).compared("c", "RR@10", "GQ")
     assert found.loc[0, ["value", "low", "high"]].tolist() == pytest.approx([estimate.effect, *estimate.interval()])
 
 
-def test_queries_of_one_cluster_count_together(table):
-    found, pairs = Results(), pd.Series([f"c{i // 2}" for i in range(10)], QUERIES)
-    add(found, "BM25", {0: BM25}, clusters=pairs)
-    one = per_query.slices(per_query.Values(found, "c", "RR@10"), table, 3)
+def test_queries_of_one_cluster_count_together():
+    found = Results()
+    add(found, "BM25", {0: BM25}, clusters=pd.Series([f"c{i // 2}" for i in range(10)], QUERIES))
+    one = per_query.slices(found, "c", "RR@10", [], 3)
     # q5 is alone of its cluster in the lowest part; q6 and q7 are of one, so that their values are summed.
     values = 100 * np.array(BM25[5:9])
     sums = np.array([values[0], values[1] + values[2], values[3]]) - values.mean() * np.array([1, 2, 1])
     error = (3 / 2 * (sums**2).sum()) ** 0.5 / 4
     assert one["high"][0] - one["value"][0] == pytest.approx(stats.t.ppf(0.975, 2) * error, rel=1e-4)
     add(found, "BM25", {0: BM25}, "d", clusters=pd.Series("same", QUERIES))
-    other = per_query.slices(per_query.Values(found, "d", "RR@10"), table.assign(collection="d"), 3)
+    other = per_query.slices(found, "d", "RR@10", [], 3)
     assert other[["low", "high"]].isna().all(axis=None) and other["value"].equals(one["value"])
 
 
-def test_a_part_of_one_query_has_no_interval(recorded, table):
-    apart = table.assign(overlap=np.arange(10) / 10)
-    found = per_query.slices(per_query.Values(recorded, "c", "RR@10", ["BM25"]), apart, 10)
-    assert len(found) == 10 and found["value"].tolist() == pytest.approx([100 * x for x in BM25], abs=1e-3)
-    assert found[["low", "high"]].isna().all(axis=None)
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 6) | st.none(), min_size=1, max_size=30), st.integers(1, 8))
+def test_parts_hold_every_query_once_in_order_and_equals_together(ranks, parts):
+    overlaps = np.array([np.nan if rank is None else rank / 6 for rank in ranks])
+    found = Results()
+    add(found, "a", {0: overlaps}, overlaps=overlaps)
+    table, known = per_query.slices(found, "c", "RR@10", [], parts), np.sort(overlaps[~np.isnan(overlaps)])
+    assert len(table) <= parts and table["queries"].sum() == len(known) and table["edge"].is_monotonic_increasing
+    ends = table["queries"].cumsum()
+    for (start, end), value in zip(zip([0, *ends], ends, strict=False), table["value"], strict=True):
+        assert value == pytest.approx(100 * known[start:end].mean(), abs=1e-3)
+        assert end == len(known) or known[end - 1] < known[end]
+    if len(set(known)) == len(known) > 0:  # parts are equal where no queries are
+        assert len(table) == min(parts, len(known)) and np.ptp(table["queries"]) <= 1
 
 
-def test_slices_take_queries_by_their_id(recorded, table):
-    other = table.assign(collection="another", overlap=0.0)
-    shuffled = pd.concat([other, table.iloc[::-1]], ignore_index=True)
-    expected = per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, 3)
-    pd.testing.assert_frame_equal(per_query.slices(per_query.Values(recorded, "c", "RR@10"), shuffled, 3), expected)
+@pytest.mark.parametrize(
+    ("overlaps", "sizes"), [([1, 0, 1, 1], [1, 3]), ([0, 0, 0, 1], [3, 1]), ([0, 0, 0, 0], [4]), ([0, 1, 2, 3], [2, 2])]
+)
+def test_equal_queries_go_where_the_middle_of_them_falls(overlaps, sizes):
+    found = Results()
+    add(found, "a", {0: [0.0] * 4}, overlaps=overlaps)
+    assert per_query.slices(found, "c", "RR@10", [], 2)["queries"].tolist() == sizes
 
 
-@given(st.lists(st.integers(0, 6) | st.none(), min_size=1, max_size=40), st.integers(1, 8))
-def test_parts_hold_every_query_once_in_order_and_equals_together(values, parts):
-    shares = pd.Series([np.nan if v is None else v / 6 for v in values], dtype=float).dropna()
-    found = per_query._cut(shares, parts)
-    assert sorted(name for part in found for name in part.index) == shares.index.tolist()
-    assert len(found) <= parts and all(len(part) for part in found)
-    assert all(a.max() < b.min() for a, b in zip(found[:-1], found[1:], strict=True))
-
-
-@given(st.integers(1, 50), st.integers(1, 8))
-def test_parts_are_equal_where_no_queries_are(count, parts):
-    sizes = [len(part) for part in per_query._cut(pd.Series(range(count), dtype=float), parts)]
-    assert len(sizes) == min(parts, count) and max(sizes) - min(sizes) <= 1
-
-
-def test_equal_queries_go_where_the_middle_of_them_falls():
-    found = per_query._cut(pd.Series([1, 0, 1, 1.0]), 2)
-    assert [part.tolist() for part in found] == [[0], [1, 1, 1]]
-    assert [len(part) for part in per_query._cut(pd.Series([0, 0, 0, 1.0]), 2)] == [3, 1]
-    assert len(per_query._cut(pd.Series([0, 0, 0, 0.0]), 3)) == 1
-
-
-def test_overlaps_that_do_not_fit_the_results(recorded, table):
-    with pytest.raises(DataError, match=r"lacks query \['q9'\] of 'c'"):
-        per_query.slices(per_query.Values(recorded, "c", "RR@10"), table.iloc[:9], 3)
-    with pytest.raises(DataError, match=r"has query \['q0'\] of 'c' twice"):
-        per_query.slices(per_query.Values(recorded, "c", "RR@10"), pd.concat([table, table]), 3)
-    with pytest.raises(DataError, match="no query of 'c' has an overlap"):
-        per_query.slices(per_query.Values(recorded, "c", "RR@10"), table.assign(overlap=np.nan), 3)
+def test_overlaps_that_do_not_fit_the_results(recorded):
+    table = recorded.tables["overlap"]
+    for wrong in (table.iloc[:9], pd.concat([table, table])):
+        recorded.tables["overlap"] = wrong
+        with pytest.raises(DataError, match="overlaps of 'c'"):
+            per_query.slices(recorded, "c", "RR@10", [], 3)
 
 
 # --- outcomes --------------------------------------------------------------------------------------
@@ -199,7 +161,7 @@ def test_overlaps_that_do_not_fit_the_results(recorded, table):
 def test_outcomes_by_hand(recorded):
     add(recorded, "twin", {0: BM25})
     add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10"), "BM25")
+    found = per_query.outcomes(recorded, "c", "RR@10", "BM25")
     assert found["system"].tolist() == ["GQ", "twin", "worse"]  # by effect, not as they were recorded
     counts = found.set_index("system")[["wins", "ties", "losses"]]
     # GQ over its seeds: 1, 1, .5, 0, 0, 0, .5, 1/3, .5, .25; q7 is the mean of a half and a sixth.
@@ -210,28 +172,32 @@ def test_outcomes_by_hand(recorded):
     low, high = alone.confidence_interval(0.95)
     assert found.loc[2, ["low", "high"]].tolist() == pytest.approx([100 * low, 100 * high], abs=1e-3)
     assert found["p"].tolist() == pytest.approx([1, 1, 3 * alone.pvalue], abs=1e-3)  # the smallest of three
-    two = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["worse", "twin"]), "BM25")
-    assert two["p"][1] == pytest.approx(2 * alone.pvalue, abs=1e-3)
+    rival = 10 * sum(BM25)
+    assert found["alone"].tolist() == pytest.approx([5 * sum(map(sum, GQ.values())), rival, rival / 2], abs=1e-3)
+    assert found["rival"].tolist() == pytest.approx([rival] * 3, abs=1e-3)
+    assert found["best of both"].tolist() == pytest.approx([BEST_OF_BOTH, rival, rival], abs=1e-3)
 
 
-def test_rounding_makes_no_winner(recorded):
+def test_rounding_makes_no_winner():
     """A third as recorded, to five digits, and the mean of what three seeds recorded."""
-    add(recorded, "a third", {seed: [value] * 10 for seed, value in enumerate((1 / 2, 1 / 3, 1 / 6))})
-    add(recorded, "another", {0: [1 / 3] * 10})
-    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["a third"]), "another")
-    assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
+    found = Results()
+    add(found, "another", {0: [1 / 3] * 10})
+    add(found, "a third", {seed: [value] * 10 for seed, value in enumerate((1 / 2, 1 / 3, 1 / 6))})
     # The smallest real difference of RR@10 counts.
-    add(recorded, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
-    assert per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["near"]), "another")["wins"].tolist() == [1]
+    add(found, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
+    table = per_query.outcomes(found, "c", "RR@10", "another").set_index("system")
+    assert table.loc["a third", ["wins", "ties", "losses"]].tolist() == [0, 10, 0] and table["wins"]["near"] == 1
 
 
-def test_outcomes_are_over_the_seeds_that_both_have(recorded):
-    add(recorded, "rival", {1: GQ[1], 2: BM25, 3: BM25})
-    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["GQ"]), "rival")
-    assert found.loc[0, ["wins", "ties", "losses"]].tolist() == [0, 10, 0]
-    add(recorded, "stranger", {7: BM25, 8: BM25})
+def test_outcomes_are_over_the_seeds_that_both_have():
+    found = Results()
+    add(found, "GQ", GQ)
+    add(found, "rival", {1: GQ[1], 2: BM25, 3: BM25})
+    (row,) = per_query.outcomes(found, "c", "RR@10", "rival").to_dict("records")
+    assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
+    add(found, "stranger", {7: BM25, 8: BM25})
     with pytest.raises(DataError, match="no seed in common"):
-        per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["GQ"]), "stranger")
+        per_query.outcomes(found, "c", "RR@10", "stranger")
 
 
 @settings(max_examples=12)  # each writes two systems and tests them four times
@@ -240,91 +206,35 @@ def test_wins_of_one_are_losses_of_the_other(pairs):
     found = Results()
     for system, values in zip("ab", zip(*pairs, strict=True), strict=True):
         add(found, system, {0: np.array(values) / 4})
-    one, other = (per_query.outcomes(per_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba")
+    one, other = (per_query.outcomes(found, "c", "RR@10", rival).iloc[0] for rival in "ba")
     assert (one["wins"], one["losses"], one["ties"]) == (other["losses"], other["wins"], other["ties"])
     assert one["wins"] + one["losses"] + one["ties"] == 10
     assert one["effect"] == pytest.approx(-other["effect"]) and one["p"] == pytest.approx(other["p"])
-    best = [per_query.oracle(per_query.Values(found, "c", "RR@10"), rival).iloc[0] for rival in "ba"]
-    assert best[0]["best_of_both"] == best[1]["best_of_both"] >= max(best[0]["alone"], best[0]["rival"])
+    assert one["best of both"] == other["best of both"] >= max(one["alone"], one["rival"])
 
 
 def test_a_rival_alone_has_no_outcomes(recorded):
-    found = per_query.outcomes(per_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25")
-    assert found.empty and {"wins", "p"} <= set(found.columns)
-    assert per_query.oracle(per_query.Values(recorded, "c", "RR@10", ["BM25"]), "BM25").empty
-
-
-# --- a perfect choice ------------------------------------------------------------------------------
-
-
-def test_an_oracle_takes_the_better_of_both_for_each_query_and_seed(recorded):
-    add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = per_query.oracle(per_query.Values(recorded, "c", "RR@10"), "BM25")
-    assert found.columns.tolist() == ["system", "alone", "rival", "best_of_both"]
-    assert found["system"].tolist() == ["GQ", "worse"]
-    alone, total = sum(map(sum, GQ.values())) / 20, sum(BM25) / 10
-    # Seed 0: 1 1 1 0 1 0 1 1/2 1 0; seed 1: 1 1 0 0 1 0 1 1/3 1/4 1/2.
-    best = (6.5 + 4 + 1 / 3 + 3 / 4) / 20
-    assert found.loc[0, ["alone", "rival", "best_of_both"]].tolist() == pytest.approx(
-        [100 * alone, 100 * total, 100 * best], abs=1e-3
-    )
-    assert found["alone"][1] == pytest.approx(50 * total, abs=1e-3)
-    assert found["best_of_both"][1] == found["rival"][1] == found["rival"][0]
-
-
-# --- what is unknown -------------------------------------------------------------------------------
-
-
-def test_an_unknown_system_is_named_with_what_is_valid(recorded):
-    with pytest.raises(SettingError, match="system = 'BM52' is not known.*'BM25'.*Valid: BM25, GQ"):
-        per_query.Values(recorded, "c", "RR@10", ["GQ", "BM52"])
-
-
-def test_collections_are_those_where_the_rival_was_measured(recorded):
-    add(recorded, "BM25", {0: BM25}, "b")
-    add(recorded, "BM25", {0: BM25}, "a", "R@1")
-    # What an exploration of another collection has recorded before lacks its overlaps.
-    add(recorded, "BM25", {0: BM25}, "e")
-    recorded.tables["overlap"] = pd.DataFrame({"collection": ["a", "b", "c"]})
-    assert per_query.collections(recorded, "RR@10", "BM25") == ["c", "b"]
-    assert per_query.collections(recorded, "RR@10", "GQ") == ["c"]
-    with pytest.raises(SettingError, match="Valid: R@1, RR@10"):
-        per_query.collections(recorded, "R@2", "BM25")
-    with pytest.raises(SettingError, match="rival = 'GQ'.*Valid: BM25"):
-        per_query.collections(recorded, "R@1", "GQ")
-
-
-def test_results_that_are_not_there(recorded, table, own_build):
-    with pytest.raises(DataError, match=f"'{BOARD}' at profile 'smoke': run that notebook first$"):
-        per_query.recorded(BOARD, "smoke", "run")
-    recorded.save(results.own_folder("explore", BOARD))
-    with pytest.raises(DataError, match="at profile 'smoke'.* or set profile to one of: explore"):
-        per_query.recorded(BOARD, "smoke", "run")
-    with pytest.raises(DataError, match="lack the table 'overlap'"):
-        per_query.recorded(BOARD, "explore")
-    recorded.tables["overlap"] = table
-    recorded.save(results.own_folder("explore", BOARD))
-    assert per_query.recorded(BOARD, "explore").systems("c", "test", "RR@10") == ["BM25", "GQ"]
+    assert per_query.outcomes(narrowed(recorded, QUERIES), "c", "RR@10", "GQ")["system"].tolist() == ["BM25"]
+    alone = Results()
+    add(alone, "BM25", {0: BM25})
+    assert per_query.outcomes(alone, "c", "RR@10", "BM25").empty
 
 
 # --- figures ---------------------------------------------------------------------------------------
 
 
-def test_slices_are_drawn_side_by_side_with_their_intervals(recorded, table):
+def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
     add(recorded, "BM25", {0: BM25}, "d")
-    other = per_query.slices(per_query.Values(recorded, "d", "RR@10"), table.assign(collection="d"), 2)
-    found = per_query.slices(per_query.Values(recorded, "c", "RR@10"), table, 3)
+    other, found = (per_query.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
     figure = figures.slices({"d": other, "c": found}, "RR@10")
     first, second = figure.axes
     assert (first.get_title(), second.get_title()) == ("d", "c") and second.get_ylabel() == "RR@10 (points of 100)"
-    assert [text.get_text() for text in second.get_xticklabels()] == [
-        "0-20 %\n(n = 4)", "50 %\n(n = 2)", "100 %\n(n = 3)"
-    ]  # fmt: skip
+    labels = ["0-20 %\n(n = 4)", "50 %\n(n = 2)", "100 %\n(n = 3)"]
+    assert [text.get_text() for text in second.get_xticklabels()] == labels
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BM25", "GQ"]
     bm25, gq = (bars.lines[0] for bars in second.containers)
-    assert bm25.get_ydata() == pytest.approx(found["value"][::2]) and gq.get_ydata() == pytest.approx(
-        found["value"][1::2]
-    )
+    assert bm25.get_ydata() == pytest.approx(found["value"][::2])
+    assert gq.get_ydata() == pytest.approx(found["value"][1::2])
     assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all()
     assert bm25.get_marker() != gq.get_marker() and bm25.get_color() != gq.get_color()
     # A system looks the same in every panel.
@@ -356,30 +266,34 @@ def test_outcomes_are_drawn_to_both_sides_in_their_order():
 def turn(**parameters):
     """Run the page's cells in this process, which takes no kernel; returns its names."""
     space = {}
-    for cell in cells(NOTEBOOK):
+    for cell in notebook_files.cells(NOTEBOOK):
         if cell["cell_type"] == "code":
-            exec(source(cell), space)
+            exec(notebook_files.source(cell), space)
         if "parameters" in cell["metadata"].get("tags", []):
             space |= parameters
     return space
 
 
-def test_the_page_from_what_a_leaderboard_recorded(recorded, table, own_build):
+def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
     add(recorded, "BM25", {0: BM25}, "d")
     add(recorded, "labels", GQ, "d")
-    recorded.tables["overlap"] = pd.concat([table, table.assign(collection="d")], ignore_index=True)
     recorded.save(results.own_folder("smoke", BOARD))
     assert turn(profile="smoke", rival="BM25", systems=[])["names"] == ["c", "d"]
     assert len(plt.get_fignums()) == 2
     rows = results.load("52_query_by_query", "explore", "run").rows  # the profile has another rival
     found = rows.set_index(["collection", "system", "measure"])["value"]
     assert found["c", "GQ", "wins"] == 4 and found["d", "labels", "losses"] == 2 and len(found) == 8
-    assert found["c", "GQ", "best of both"] == pytest.approx((6.5 + 4 + 1 / 3 + 3 / 4) / 20, abs=1e-5)
+    assert found["c", "GQ", "best of both"] == pytest.approx(BEST_OF_BOTH / 100, abs=1e-5)
     # Counts are no measures of retrieval, which `retlib.report.verify` would compare with those of others.
     for measure in rows["measure"].unique():
         with pytest.raises((NameError, ValueError)):
             ir_measures.parse_measure(measure)
     assert turn(profile="smoke", rival="GQ", parts=1, systems=["GQ"])["names"] == ["c"]
+    for name, wrong, valid in (("measure", "R@2", "RR@10"), ("rival", "BM52", "BM25, GQ, labels")):
+        with pytest.raises(SettingError, match=f"{name} = '{wrong}'.*Valid: {valid}"):
+            turn(**{"profile": "smoke", "rival": "BM25", name: wrong})
+    with pytest.raises(DataError, match="'BM26'"):
+        turn(profile="smoke", rival="BM25", systems=["BM26"])
 
 
 def test_the_page_without_a_leaderboard_says_what_to_run(own_build):
@@ -391,10 +305,3 @@ def test_the_page_without_a_leaderboard_says_what_to_run(own_build):
 def test_the_page_refuses_wrong_parameters(own_build, name, value):
     with pytest.raises(SettingError, match=name):
         turn(**{name: value})
-
-
-def test_systems_that_are_not_there_are_refused(recorded, table, own_build):
-    recorded.tables["overlap"] = table
-    recorded.save(results.own_folder("smoke", BOARD))
-    with pytest.raises(SettingError, match="system = 'BM26' is not known"):
-        turn(profile="smoke", rival="BM25", systems=["BM26"])

@@ -273,18 +273,6 @@ def test_the_closest_settings_are_found_on_the_first_collection(table):
     assert found["closest here"].tolist() == [STEMMED, ALONE, STEMMED, LUCENE]  # the first of equals
 
 
-def test_the_papers_numbers_are_found_by_share():
-    rows = {"ours": "BM-25 | No Pretraining", "full": "Transformer | ICT+BFS+WLP"}
-    found = part2.reported("table-3", "ReQA SQuAD", 0.01, rows)
-    assert set(found) == {(system, measure) for system in rows for measure in MEASURES}
-    assert found["ours", "R@1"] == 41.86
-    assert part2.reported("table-3", "ReQA SQuAD", 0.8, rows)["full", "R@1"] > found["full", "R@1"]
-    last = part2.reported("table-5", "ReQA NQ", 0.1, {"7": "Index 7 | 12 layers | ICT+BFS+WLP | emb-dim 128"})
-    assert list(last) == [("7", "R@100")]
-    assert part2.reported("table-3", "ReQA SQuAD", 0.1, rows) == {}  # 10 % is not in that table
-    assert part2.reported("table-3", "ReQA SQuAD", 0.01, {"ours": "nobody"}) == {}
-
-
 # --- sizes and costs -------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from retlib.core import notebook_files, runtime
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints
 from retlib.report import own_corpus
-from retlib.report.own_corpus import BEST, NEAR, TAUGHT, UNKNOWN
+from retlib.report.own_corpus import BEST, NEAR, UNKNOWN
 from retlib.studies import your_corpus
 
 NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
@@ -165,21 +165,20 @@ def test_where_a_retriever_is_saved_is_told_from_the_project_s_folder_and_on_its
 # --- advice ----------------------------------------------------------------------------------------
 
 
-def made(**values):
+def made(results=None, collection="mine", **values):
     """Results of systems on questions of a collection, each under one seed: system to the values of the questions."""
-    results = Results()
+    results = results or Results()
     for name, each in values.items():
         queries = [f"q{number}" for number in range(len(each))]
         frame = pd.DataFrame({"query_id": queries, "measure": "nDCG@10", "value": np.array(each, dtype=float)})
-        results.add_queries("mine", "test", name, 0, frame, pd.Series(queries, queries))
-        results.add_row(system=name, collection="mine", split="test", measure="nDCG@10", value=np.mean(each), seed=0)
+        results.add_queries(collection, "test", name, 0, frame, pd.Series(queries, queries))
     return results
 
 
 def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
     near, best = [0.8, 0.6, 0.9, 0.7], [0.9, 0.7, 0.8, 0.7]
     close = made(BM25=[0.5, 0.5, 0.5, 0.5], near=near, far=[0.1, 0.0, 0.1, 0.0], best=best)
-    table = own_corpus.recommended(close, "mine")
+    table = own_corpus.recommendation(close, "mine")
     assert table["advice"].to_dict() == {"best": BEST, "near": NEAR, "BM25": "worse", "far": "worse"}
     assert table["gain"].to_numpy() == pytest.approx([27.5, 25, 0, -45])
     # near - best = -10, -10, 10, 0: mean -2.5, standard error 9.574 / 2, t of 3 degrees of freedom 3.182.
@@ -188,18 +187,18 @@ def test_the_best_is_recommended_beside_what_cannot_be_told_from_it():
 
 def test_where_no_labelled_corpus_tells_nothing_can_be_told_apart():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], best=[0.9, 0.7, 0.8, 0.7])
-    assert own_corpus.recommended(results, "mine")["advice"].tolist() == [BEST, "worse"]
+    assert own_corpus.recommendation(results, "mine")["advice"].tolist() == [BEST, "worse"]
     none = pd.DataFrame({"BM25": []})
-    unknown = own_corpus.recommended(results, "mine", none)
+    unknown = own_corpus.recommendation(results, "mine", none)
     assert set(unknown["advice"]) == {UNKNOWN} and unknown[["low", "high"]].isna().all(axis=None)
     one = pd.DataFrame({"BM25": [0.0], "best": [9.0]}, index=["a"])  # the difference on one corpus has no spread
-    assert own_corpus.recommended(results, "mine", one).loc["BM25", "high"] == np.inf
+    assert own_corpus.recommendation(results, "mine", one).loc["BM25", "high"] == np.inf
 
 
 def test_without_labels_those_of_other_corpora_advise():
     results = made(BM25=[0.5, 0.5, 0.5, 0.5], dense=[0.4, 0.2, 0.3, 0.2], new=[0.9, 0.9, 0.9, 0.9])
     others = pd.DataFrame({"BM25": [0.0, 0.0], "dense": [7.0, 9.0], "other": [50.0, 90.0]}, index=["a", "b"])
-    table = own_corpus.recommended(results, "mine", others)
+    table = own_corpus.recommendation(results, "mine", others)
     assert list(table.index) == ["dense", "BM25", "new"]
     assert table["gain"].to_dict() == pytest.approx({"dense": 8.0, "BM25": 0.0, "new": np.nan}, nan_ok=True)
     assert table.loc["dense", ["low", "high"]].tolist() == [0.0, 0.0]
@@ -211,36 +210,29 @@ def test_without_labels_those_of_other_corpora_advise():
 
 def test_other_corpora_are_those_of_systems_that_begin_alike():
     rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
-    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"]).assign(**{TAUGHT: False})
-    taught = table.assign(**{"corpus": "d", "by labels": 70.0, TAUGHT: True})  # its systems learned from labels
-    found = own_corpus.elsewhere(pd.concat([table, taught]), "c", "")
+    table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"])
     # t is known on one of the two corpora, so that its mean would be of another thing.
-    assert found.to_dict("list") == {"s": [3.0, 5.0], "BM25": [0.0, 0.0]}
+    assert own_corpus.elsewhere(table, "c", "").to_dict("list") == {"s": [3.0, 5.0], "BM25": [0.0, 0.0]}
 
 
 def test_generated_questions_are_judged_by_labels(monkeypatch):
-    labels, generated = made(BM25=[0.2, 0.4], dense=[0.6, 0.6]), made(BM25=[0.5, 0.7], dense=[0.5, 0.5])
-    both = Results()
-    for results, name in ((labels, "mine"), (generated, "mine, generated questions")):
-        for system in ("BM25", "dense"):
-            values = results.per_query("mine", "test", "nDCG@10", system)[0]
-            frame = pd.DataFrame({"query_id": values.index, "measure": "nDCG@10", "value": values.array})
-            both.add_queries(name, "test", system, 0, frame, pd.Series(values.index, values.index))
-            both.add_row(system=system, collection=name, split="test", measure="nDCG@10", value=values.mean(), seed=0)
-    data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
-    for taught in (False, True):
-        judged = data.assign(judges=[taught, not taught])
-        (row,) = own_corpus.judgements(both, judged, "").to_dict("records")
-        assert (row["system"], row["error"], row[TAUGHT]) == ("dense", pytest.approx(-10 - 30), taught)
+    both = made(BM25=[0.2, 0.4], dense=[0.6, 0.6])
+    made(both, "mine, generated questions", BM25=[0.5, 0.7], dense=[0.5, 0.5])
+    (row,) = own_corpus.judgements(both, ["mine"], "x").to_dict("records")
+    assert (row["start"], row["corpus"], row["system"], row["error"]) == ("x", "mine", "dense", pytest.approx(-10 - 30))
     # Advice without labels, from those of two other corpora, beside what its own say.
     others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "by labels": [29.0, 31.0]})
+    data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
     both.tables |= {"data": data, "judgements": others}
     monkeypatch.setattr(own_corpus, "load", lambda name, profile, source: both if profile == "quick" else None)
     (told,) = own_corpus.without_labels().to_dict("records")
     assert (told["corpus"], told["recommended"], told["best by its own"]) == ("mine", "dense", "dense")
     assert told["nDCG@10 above BM25, by the labels of others"] == pytest.approx(30)
-    assert told["from"] < 30 < told["to"] and told["by its own"] == pytest.approx(30)
+    assert told["by its own"] == told["the gain of that"] == pytest.approx(30)
+    # A page's own judgements come before the published ones of the same corpus.
+    table = own_corpus.all_judgements(others.assign(**{"by labels": 1.0}).head(1))
+    assert table["by labels"].tolist() == [1.0, 31.0]
 
 
 def test_too_few_questions_recommend_nothing():
-    assert own_corpus.recommended(made(BM25=[0.5], dense=[0.7]), "mine").empty
+    assert own_corpus.recommendation(made(BM25=[0.5], dense=[0.7]), "mine").empty
