@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
