@@ -79,60 +79,6 @@ def test_real_insuranceqa():
     assert "a quarter of v1" in " ".join(collection.provenance.values())
 
 
-# InsuranceQA, the release of version 2.
-
-WORDS = {"idx_1": "what", "idx_2": "is", "idx_3": "it", "idx_4": "price", "idx_5": "?"}
-
-
-def v2(write, **changes):
-    """The official files; the part of a name that tells them apart is replaced by what is given for it."""
-    files = {
-        insuranceqa.VOCABULARY: "".join(f"{name}\t{word}\n" for name, word in WORDS.items()),
-        insuranceqa.ANSWERS: "1\tidx_4\n2\tidx_3 idx_2 idx_3\n3\tidx_4\n4\tidx_2\n",
-        insuranceqa.QUESTIONS.format("train"): "auto\tidx_1 idx_5\t1\t2 4\nlife\tidx_1 idx_3\t4 2\t4\n",
-        insuranceqa.QUESTIONS.format("valid"): "auto\tidx_1 idx_1\t4\t4\n",
-        insuranceqa.QUESTIONS.format(
-            "test"
-        ): "auto\tidx_1 idx_2\t3 1\t2 3\nauto\tidx_1 idx_5\t2\t1\nlife\tidx_1 idx_5\t4\t1\n",
-    }
-    for part, text in changes.items():
-        (name,) = [name for name in files if part in name]
-        files[name] = text
-    return {name: write(name, text) for name, text in files.items()}
-
-
-def test_insuranceqa_v2_has_its_own_splits(write):
-    v2(write)
-    collection = datasets.load("insuranceqa-v2")
-    # The question "what ?" of the training file is also a test question, twice.
-    assert collection.queries.index.tolist() == ["test-1", "test-2", "test-3", "valid-1", "train-2"]
-    assert collection.queries["split"].tolist() == ["test", "test", "test", "dev", "train"]
-    assert collection.documents["text"].to_dict() == {"1": "price", "2": "it is it", "4": "is"}
-    assert relevant(collection, "what is") == {"1"}  # answers 1 and 3 are one
-    assert collection.qrels.set_index("query_id")["doc_id"][["test-2", "test-3"]].tolist() == ["2", "4"]
-    assert relevant(collection, "what it") == {"2", "4"}
-    assert collection.queries["in_pool"].tolist() == [True, False, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("part", "content", "line", "problem"),
-    [
-        ("vocabulary", "idx_1\twhat\nidx_2 is\n", 2, "not 2 fields between tabs"),
-        ("label2answer", "1\tidx_4\n2\tidx_9\n", 2, "words of the vocabulary .*'idx_9'"),
-        ("valid", "auto\tidx_1\t1\t1\nauto\tidx_1\t1\n", 2, "not 4 fields"),
-        ("valid", "auto\tidx_1\t1 99\t1\n", 1, "unknown ones .'99'."),
-        ("valid", "auto\tidx_1\t \t1\n", 1, "no right answer"),
-        ("valid", "auto\tidx_7\t1\t1\n", 1, "'idx_7'"),
-    ],
-)
-def test_a_damaged_file_of_insuranceqa_v2_is_named_with_its_line(write, part, content, line, problem):
-    paths = v2(write, **{part: content})
-    with pytest.raises(DataError, match=problem) as error:
-        datasets.load("insuranceqa-v2")
-    (path,) = [path for name, path in paths.items() if part in name]
-    assert f"{path}, line {line}:" in str(error.value) and "fetch insuranceqa-v2" in str(error.value)
-
-
 # BioASQ.
 
 

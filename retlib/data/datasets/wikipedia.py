@@ -5,8 +5,8 @@ from __future__ import annotations
 import bz2
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from retlib.data.collection import Article
@@ -14,19 +14,14 @@ from retlib.data.datasets import register_articles
 from retlib.data.datasets._tasks import article, is_running_text
 from retlib.data.datasets.catalogue import damaged, locate
 
-if TYPE_CHECKING:
-    from mwparserfromhell.nodes import Node
-    from mwparserfromhell.wikicode import Wikicode
-
 FILE = "wikipedia/simplewiki-latest-pages-articles.xml.bz2"
 
 # Elements whose content is no running text.
 _DROPPED = {"table", "ref", "references", "gallery", "math", "chem", "pre", "source", "syntaxhighlight", "timeline"} | {
     *("score", "imagemap", "hiero", "graph", "templatedata", "categorytree", "inputbox", "section", "style", "poem"),
 }
-# Marks a line as the item of a list; no XML can hold it.
-_ITEM = "\0"
-_MARKS = {"li": _ITEM, "dd": _ITEM, "dt": _ITEM, "br": " "}
+# Items of lists, by how their lines begin, and breaks within a line.
+_ITEMS, _BREAK = re.compile(r"(?m)^[*#:;].*$"), re.compile(r"<br\s*/?>")
 # The older name of File, which the dump does not list.
 _ALIASES = {"image"}
 # What templates leave behind when they go: "(; )", "( )".
@@ -91,11 +86,16 @@ def _local(element: ElementTree.Element) -> str:
 def _article(title: str, text: str, namespaces: set[str]) -> Article:
     import mwparserfromhell
 
-    code = mwparserfromhell.parse(text, skip_style_tags=True)
-    links = dict.fromkeys(_target(str(link.title), namespaces) for link in code.filter_wikilinks())
-    parts = code.get_sections(flat=True, include_headings=False)
-    sections = [_paragraphs(_inner(part, namespaces)) for part in parts]
-    return article(title, title, sections, [link for link in links if link not in ("", title)])
+    links = mwparserfromhell.parse(text).filter_wikilinks()
+    leads = dict.fromkeys(_target(str(link.title), namespaces) for link in links)
+    code = mwparserfromhell.parse(_BREAK.sub(" ", _ITEMS.sub("", text)))
+    unseen = [link for link in code.filter_wikilinks() if _is_foreign(str(link.title), namespaces)]
+    unseen += [tag for tag in code.filter_tags() if str(tag.tag).strip().lower() in _DROPPED]
+    for node in unseen:
+        with suppress(ValueError):  # it stands in one that is gone
+            code.remove(node)
+    sections = [_paragraphs(part.strip_code()) for part in code.get_sections(flat=True, include_headings=False)]
+    return article(title, title, sections, [lead for lead in leads if lead not in ("", title)])
 
 
 def _target(link: str, namespaces: set[str]) -> str:
@@ -113,26 +113,4 @@ def _is_foreign(link: str, namespaces: set[str]) -> bool:
 def _paragraphs(text: str) -> list[str]:
     """The paragraphs of running text of a section: a line each in wiki text."""
     lines = (" ".join(_EMPTY_BRACKETS.sub("", line).split()) for line in text.split("\n"))
-    return [line for line in lines if _ITEM not in line and is_running_text(line)]
-
-
-def _inner(code: Wikicode | None, namespaces: set[str]) -> str:
-    return "".join(_plain(node, namespaces) for node in code.nodes) if code else ""
-
-
-def _plain(node: Node, namespaces: set[str]) -> str:
-    """What a reader sees of a node."""
-    from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Tag, Text, Wikilink
-
-    match node:
-        case Text():
-            return node.value.replace("'''", "").replace("''", "")  # without what makes it bold or italic
-        case HTMLEntity():
-            return node.normalize()
-        case Wikilink() if not _is_foreign(str(node.title), namespaces):
-            return _inner(node.text or node.title, namespaces)
-        case ExternalLink() if node.brackets:
-            return _inner(node.title, namespaces)
-        case Tag() if (kind := str(node.tag).strip().lower()) not in _DROPPED:
-            return _MARKS.get(kind, "") + _inner(node.contents, namespaces)
-    return ""
+    return [line for line in lines if is_running_text(line)]
