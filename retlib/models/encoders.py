@@ -46,16 +46,9 @@ def padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
 
 
 class BagOfWords(nn.Module):
-    """The mean of a text's word embeddings (Gillick 2018, section 2).
+    """The mean of a text's word embeddings, of 300 dimensions in the paper (Gillick 2018, section 2).
 
-    Parameters
-    ----------
-    vocabulary_size : int
-        Rows of the embedding table.
-    dimension : int
-        Size of an embedding; 300 in the paper.
-    sparse : bool
-        Give sparse gradients, for an optimizer that touches only the words of the batch.
+    Sparse gradients are for an optimizer that touches only the words of the batch.
     """
 
     def __init__(self, vocabulary_size: int, dimension: int = 300, sparse: bool = False) -> None:
@@ -73,14 +66,7 @@ class BagOfWords(nn.Module):
 class BagOfWordsMLP(nn.Module):
     """The mean of a text's token embeddings, then two layers with tanh (Chang 2020, section 4.2).
 
-    Parameters
-    ----------
-    vocabulary_size : int
-        Rows of the embedding table.
-    width : int
-        Size of an embedding and of the hidden layer.
-    dimension : int
-        Size of an encoding.
+    `width` is that of an embedding and of the hidden layer, `dimension` that of an encoding.
     """
 
     def __init__(self, vocabulary_size: int, width: int, dimension: int) -> None:
@@ -98,21 +84,12 @@ class BagOfWordsMLP(nn.Module):
 
 
 class DualEncoder(nn.Module):
-    r"""Two encoders and a similarity (Gillick 2018, section 2).
+    r"""Two encoders and a similarity, of those in `SIMILARITIES` (Gillick 2018, section 2).
 
-    The score of a pair is :math:`\alpha \, sim(f(q), g(d)) + \beta`, where :math:`\alpha,
-    \beta` are learned; retrieval needs the encoders alone.
-
-    Parameters
-    ----------
-    query_encoder : Module
-        Takes a `TokenTable`, returns (rows, d).
-    document_encoder : Module, optional
-        Likewise; without it both sides share one encoder (siamese).
-    similarity : {"cosine", "dot"}
-        Of the two encodings.
-    scale : float, optional
-        Where :math:`\alpha` starts; by default as `SIMILARITIES` has it. The paper does not state it.
+    The score of a pair is :math:`\alpha \, sim(f(q), g(d)) + \beta`, where :math:`\alpha, \beta` are learned; retrieval
+    needs the encoders alone. An encoder takes a `TokenTable` and returns (rows, d). Without one of documents, both
+    sides share that of queries (siamese). :math:`\alpha` starts at `scale`, by default as `SIMILARITIES` has it. The
+    paper does not state it.
     """
 
     def __init__(
@@ -162,16 +139,9 @@ class DualEncoder(nn.Module):
 
 @torch.no_grad()
 def encode(encode_rows, table: TokenTable, batch_size: int = 4096) -> np.ndarray:
-    """Encode a whole token table in batches, for indexing or search.
+    """Return the encodings of a whole token table, for indexing or search: float32, shape (rows, d).
 
-    Parameters
-    ----------
-    encode_rows : callable
-        `DualEncoder.queries`, `DualEncoder.documents` or an encoder.
-
-    Returns
-    -------
-    float32 array, shape (rows, d)
+    `encode_rows` is `DualEncoder.queries`, `DualEncoder.documents` or an encoder.
     """
     parts = [
         encode_rows(table.take(np.arange(start, min(start + batch_size, len(table))))).float().cpu().numpy()

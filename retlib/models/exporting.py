@@ -38,14 +38,8 @@ EMBEDDINGS = "embeddings.word_embeddings.weight"
 class Card:
     """What a reader of the folder should know of a retriever beside what it is made of.
 
-    Parameters
-    ----------
-    settings : mapping
-        What it was made of and trained on, stage by stage: `retlib.systems.system.System.settings`.
-    data : sequence of str
-        Names of the collections and articles that it was trained on; licences are those of the catalogue.
-    results : DataFrame, optional
-        A table of scores, as it is to be shown, its index included.
+    `settings` are `retlib.systems.system.System.settings`, stage by stage. `data` names the collections and articles
+    that it was trained on; licences are those of the catalogue. `results`, a table of scores, is shown with its index.
     """
 
     name: str
@@ -61,17 +55,7 @@ def export(retriever: Retriever, folder: Path, card: Card) -> None:
     documents with a title as pairs of title and text; but for an empty string, which has no token there. Of two towers
     each has a folder of its own, ``query`` and ``document``, and sentence-transformers takes both as one.
 
-    Parameters
-    ----------
-    retriever : Retriever
-        Of Transformers, with or without layers, over WordPiece.
-    folder : Path
-        Made if it is not there.
-
-    Raises
-    ------
-    SettingError
-        If it is of another kind.
+    It raises `SettingError` if the retriever is not of Transformers, with or without layers, over WordPiece.
     """
     model, words = retriever.model, retriever.tokenizer
     fits = isinstance(model.query_encoder, Transformer) and isinstance(words, WordPiece)
@@ -141,7 +125,7 @@ def _write(
 
 
 def _behind(encoder: Transformer, words: WordPiece, similarity: str) -> Iterator[tuple[str, dict, dict[str, Tensor]]]:
-    """The modules behind the Transformer: kind, configuration and weights of each."""
+    # The modules behind the Transformer: kind, configuration and weights of each.
     width = encoder.bert.config.hidden_size
     if encoder.pooling == "mean":
         counted = torch.tensor([[UNFRAMED["word_weights"].get(token, 1.0)] for token in words.tokens])
@@ -156,7 +140,6 @@ def _behind(encoder: Transformer, words: WordPiece, similarity: str) -> Iterator
 
 
 def _write_tokenizer(words: WordPiece, frame: tuple[str, str], folder: Path, cut: int) -> None:
-    """Write what cuts texts into the same tokens."""
     from tokenizers import Regex, normalizers, processors
 
     words.save(folder / "vocab.txt")
@@ -182,7 +165,7 @@ def _write_tokenizer(words: WordPiece, frame: tuple[str, str], folder: Path, cut
 
 
 def _write_modules(folder: Path, kinds: Mapping[str, str], similarity: str) -> None:
-    """Tell sentence-transformers what a folder is made of: paths to kinds of modules."""
+    # `kinds` has the kind of module under each path.
     modules = [{"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
                for place, (path, kind) in enumerate(kinds.items())]  # fmt: skip
     _json(folder / "modules.json", modules)
@@ -190,7 +173,7 @@ def _write_modules(folder: Path, kinds: Mapping[str, str], similarity: str) -> N
 
 
 def _write_router(folder: Path, similarity: str) -> None:
-    """Let sentence-transformers take two towers as one."""
+    # With it sentence-transformers takes two towers as one.
     towers = {side: json.loads((folder / side / "modules.json").read_text()) for side in SIDES}
     paths = {side: [f"{side}/{each['path']}" for each in modules] for side, modules in towers.items()}
     types = {f"{side}/{each['path']}": each["type"] for side, modules in towers.items() for each in modules}
@@ -282,7 +265,7 @@ def _readme(retriever: Retriever, card: Card, cuts: Mapping[str, int]) -> str:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    """A table in Markdown."""
+    # In Markdown.
     whole = frame.reset_index()
     rows = [whole.columns, ["---"] * whole.shape[1], *whole.itertuples(index=False)]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows)

@@ -25,21 +25,11 @@ CONFIG = "bart.json"
 
 @dataclass(frozen=True)
 class GeneratorArchitecture:
-    """What a generator is made of.
+    """What a generator is made of; `head` is "pointer" or "bart", see `retlib.models.seq2seq`.
 
-    Parameters
-    ----------
-    head : {"pointer", "bart"}
-        See `retlib.models.seq2seq`.
-    layers : int
-        Of the encoder, and of the decoder.
-    width : int
-        Of their hidden states.
-    passage_length, query_length : int
-        Tokens beyond these are cut off; no longer query is written. Not stated in the paper.
-    checkpoint : str
-        A folder or hub name of a pre-trained BART, to start from; `layers` and `width` are then its own,
-        and so is its vocabulary. The paper's is BART-large, whose head is "bart".
+    Encoder and decoder have `layers` each. Tokens beyond `passage_length` and `query_length` are cut off, and no longer
+    query is written; the paper does not state them. `checkpoint` is a folder or hub name of a pre-trained BART, to
+    start from; layers, width and vocabulary are then its own. The paper's is BART-large, whose head is "bart".
     """
 
     head: str = "pointer"
@@ -54,7 +44,7 @@ class GeneratorArchitecture:
         require_positive(self, "layers", "width", "passage_length", "query_length")
 
     def build(self, tokenizer: WordPiece | BartTokenizer, config: Path | None = None) -> Seq2Seq:
-        """The model, what is new of its weights drawn from torch's generator.
+        """Return the model, what is new of its weights drawn from torch's generator.
 
         `config` is a file that describes a BART whose weights are not wanted.
         """
@@ -78,13 +68,7 @@ class Generator(Trained):
 
     @classmethod
     def fresh(cls, architecture: GeneratorArchitecture, tokenizer: WordPiece | None, seed: int) -> Generator:
-        """Randomly initialized, or a checkpoint as it is.
-
-        Raises
-        ------
-        SettingError
-            If there is neither a vocabulary nor a checkpoint, or both.
-        """
+        """Return a randomly initialized one, or a checkpoint as it is; `SettingError` if neither or both are given."""
         both = "a generator has the vocabulary that it is given or that of its checkpoint: give one of them"
         require((tokenizer is None) == bool(architecture.checkpoint), both)
         runtime.set_seeds(seed)
@@ -94,10 +78,7 @@ class Generator(Trained):
     def take_embeddings(self, retriever: Retriever) -> None:
         """Begin with the token embeddings of a retriever, as long on the average as its own were.
 
-        Raises
-        ------
-        SettingError
-            If it is no Transformer, or the two have not one vocabulary and width.
+        It raises `SettingError` if the retriever is no Transformer, or if the two have not one vocabulary and width.
         """
         wrong = "a generator begins with the embeddings of a Transformer, with layers or without"
         require(retriever.architecture.encoder == "transformer", wrong)
@@ -122,7 +103,7 @@ class Generator(Trained):
         return digest.hexdigest()
 
     def _weights(self) -> dict[str, Tensor]:
-        """All that a checkpoint of BART holds, shared weights once."""
+        # All that a checkpoint of BART holds, shared weights once.
         bias = "bart.final_logits_bias", self.model.bart.final_logits_bias  # a buffer, learned all the same
         return {name: tensor.detach().cpu().contiguous() for name, tensor in (*self.model.named_parameters(), bias)}
 

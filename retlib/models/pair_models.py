@@ -35,19 +35,10 @@ PAIR_MODELS = Registry("pair model")
 class TokenVectors(nn.Module):
     """What models of pairs have in common: a Transformer that gives each token a vector.
 
-    Parameters
-    ----------
-    encoder : Transformer
-        Of a retriever, trained in place under its own head: the mean of a text's vectors is what the retriever makes
-        of the text.
-    wordpiece : WordPiece
-        Of the token tables.
-
-    Notes
-    -----
-    In ColBERT vectors are of unit length. Here they keep the length that the retriever gave them, which is what a
-    token counts in its mean: short for words that say little. All are divided by one learned number, which
-    begins as their root mean square.
+    The encoder is a retriever's, trained in place under its own head: the mean of a text's vectors is what the
+    retriever makes of the text. In ColBERT vectors are of unit length. Here they keep the length that the retriever
+    gave them, which is what a token counts in its mean: short for words that say little. All are divided by one learned
+    number, which begins as their root mean square.
     """
 
     def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
@@ -67,12 +58,10 @@ class TokenVectors(nn.Module):
 class CrossEncoder(TokenVectors):
     """BERT over query, [SEP] and document (Nogueira and Cho 2019), whose tokens are then compared by `maxsim`.
 
-    Notes
-    -----
-    The paper's BERT, pre-trained on billions of words, reads a logit off [CLS]. Similarities of jointly read tokens
-    are what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each token of the
-    query counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than
-    the model takes is cut off at the end of the document.
+    The paper's BERT, pre-trained on billions of words, reads a logit off [CLS]. Similarities of jointly read tokens are
+    what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each token of the query
+    counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than the
+    model takes is cut off at the end of the document.
     """
 
     def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
@@ -99,8 +88,6 @@ class CrossEncoder(TokenVectors):
 class LateInteraction(TokenVectors):
     """ColBERT: the tokens of query and document, read apart, are compared by `maxsim` (Khattab and Zaharia 2020).
 
-    Notes
-    -----
     Slower than one vector a text and faster than reading query and document together: documents can be encoded
     beforehand. Query and document share the encoder, as in the paper. Of its smaller parts there are none: no marker
     before queries and documents, no queries filled up with [MASK], no punctuation left out. [CLS] and [SEP] have no
@@ -118,18 +105,13 @@ class LateInteraction(TokenVectors):
 
 
 def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, found: np.ndarray) -> Tensor:
-    r"""Score B queries against B * n documents, n to each, as sets of tokens: shape (B, n).
+    r"""Return the scores of B queries against B * n documents, n to each, as sets of tokens: shape (B, n).
 
     .. math:: s(q, d) = \sum_i \max_j \; q_i \cdot d_j
 
-    over the tokens i of the query and j of the document (Khattab and Zaharia 2020, section 3.3).
-
-    Parameters
-    ----------
-    query_tokens, document_tokens : tensors, shape (tokens, d)
-        Of all tokens, one text after the other.
-    asked, found : integer arrays, shapes (B,) and (B * n,)
-        How many tokens each text has. A document without any has the score 0.
+    over the tokens i of the query and j of the document (Khattab and Zaharia 2020, section 3.3). Vectors, (tokens, d),
+    are those of all texts, one after the other; `asked` (B,) and `found` (B * n,) tell how many tokens each text has. A
+    document without any has the score 0.
     """
     left, is_asked = padded(query_tokens, asked)  # (B, S, d), (B, S)
     right, is_found = padded(document_tokens, found)  # (B * n, T, d), (B * n, T)
@@ -143,14 +125,9 @@ def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, fou
 
 @dataclass(eq=False)
 class PairModel(Trained):
-    """A model of pairs with its vocabulary and the history of its training.
+    """A model of pairs, of a kind in `PAIR_MODELS`, with its vocabulary and the history of its training.
 
-    Parameters
-    ----------
-    kind : str
-        A name in `PAIR_MODELS`.
-    others
-        See `retlib.models.retriever.Trained`; architecture and lengths are those of the retriever that it starts from.
+    Architecture and lengths are those of the retriever that it starts from.
     """
 
     kind: str = field(kw_only=True)
@@ -162,13 +139,7 @@ class PairModel(Trained):
 
     @classmethod
     def fresh(cls, kind: str, start: Retriever, seed: int) -> PairModel:
-        """One made from a copy of a retriever's query encoder.
-
-        Raises
-        ------
-        SettingError
-            If that is no Transformer.
-        """
+        """Return one made from a copy of a retriever's query encoder; `SettingError` if that is no Transformer."""
         encoder = start.model.query_encoder
         require(isinstance(encoder, Transformer), "a model of pairs starts from encoder = 'transformer'")
         runtime.set_seeds(seed)

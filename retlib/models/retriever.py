@@ -36,31 +36,16 @@ ENCODERS = Registry("encoder", takes=lambda _: ("architecture", "tokenizer", "fo
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a retriever is made of.
+    """What a retriever is made of; `encoder` is a name in `ENCODERS`.
 
-    Parameters
-    ----------
-    encoder : str
-        A name in `ENCODERS`.
-    layers : int
-        Of a Transformer; without layers it is the mean of layer-normed embeddings.
-    width : int
-        Of its hidden states, or of the word embeddings of a BoW-MLP.
-    dimension : int
-        Of an encoding; 512 in Chang 2020.
-    pooling : {"mean", "all", "cls"}
-        Of a Transformer; the papers' is [CLS].
-    head : {"linear", "none"}
-        Of a Transformer: a linear layer or none; Liang 2020 has tanh behind it.
-    towers : {"siamese", "two"}
-        Whether both sides share one encoder. Two begin alike, as two copies of one BERT do (Liang 2020, section 4).
-    similarity : {"dot", "cosine"}
-        Of two encodings.
-    query_length, document_length : int or None
-        Tokens beyond these are cut off; 64 and 288 in Chang 2020.
-    checkpoint : str
-        A pre-trained BERT to start from, as `retlib.models.checkpoints.folder` finds it; `layers` and `width` are
-        then its own. See `of_checkpoint`.
+    `layers`, `pooling` and `head` are those of a `retlib.models.transformer.Transformer`. Without layers it is the mean
+    of layer-normed embeddings. The papers pool by "cls"; Liang 2020 has tanh behind the linear head. `width` is that of
+    hidden states, or of the word embeddings of a BoW-MLP; `dimension` is that of an encoding, 512 in Chang 2020.
+
+    `towers` is "siamese", where both sides share one encoder, or "two", which begin alike, as two copies of one BERT do
+    (Liang 2020, section 4). `similarity` is "dot" or "cosine". Tokens beyond `query_length` and `document_length` are
+    cut off; 64 and 288 in Chang 2020. `checkpoint` is a pre-trained BERT to start from, as
+    `retlib.models.checkpoints.folder` finds it; layers and width are then its own. See `of_checkpoint`.
     """
 
     encoder: str = "transformer"
@@ -87,14 +72,10 @@ class Architecture:
 
     @classmethod
     def of_checkpoint(cls, name: str, **lengths: int) -> Architecture:
-        """That of a sentence encoder, public or of `retlib.models.exporting.export`, as it describes itself.
+        """Return that of a sentence encoder, public or of `retlib.models.exporting.export`, as it describes itself.
 
-        Parameters
-        ----------
-        name : str
-            See `retlib.models.checkpoints.folder`.
-        lengths : int
-            `query_length` and `document_length`; by default where it cuts itself.
+        `retlib.models.checkpoints.folder` finds it by its name. `lengths` are `query_length` and `document_length`; by
+        default texts are cut where it cuts them itself.
         """
         return cls(**checkpoints.described(name) | lengths)
 
@@ -134,10 +115,7 @@ def transformer(architecture: Architecture, tokenizer: WordPiece, folder: Path |
 class Trained:
     """What all models have: a module with its vocabulary and the history of its last training; saved and loaded.
 
-    Parameters
-    ----------
-    name : str
-        The address of the artefact; "" of one that is not trained.
+    `name` is the address of the artefact; "" of one that is not trained.
     """
 
     architecture: Architecture

@@ -27,18 +27,7 @@ Choice = Callable[[Tensor, Tensor], Tensor]
 
 
 class BartTokenizer:
-    """The byte-pair tokenizer of a BART checkpoint.
-
-    Parameters
-    ----------
-    name : str
-        A folder or a hub name.
-
-    Raises
-    ------
-    DataError
-        If there is no tokenizer of that name.
-    """
+    """The byte-pair tokenizer of a BART checkpoint, a folder or a hub name; `DataError` if there is none."""
 
     def __init__(self, name: str | Path) -> None:
         from transformers import AutoTokenizer
@@ -86,15 +75,7 @@ class Passages(NamedTuple):
 class Seq2Seq(nn.Module, ABC):
     """A sequence-to-sequence model over BART's layers; the subclass says how a token's probability is made.
 
-    Parameters
-    ----------
-    tokenizer : WordPiece or BartTokenizer
-        Of the token tables.
-
-    Raises
-    ------
-    DataError
-        If the model has fewer tokens than its vocabulary.
+    The tokenizer is that of the token tables. It raises `DataError` if the model has fewer tokens than its vocabulary.
     """
 
     def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:
@@ -117,15 +98,10 @@ class Seq2Seq(nn.Module, ABC):
 
     @classmethod
     def from_scratch(cls, tokenizer: WordPiece | BartTokenizer, layers: int, width: int, longest: int) -> Self:
-        """Randomly initialized, with heads of 64 dimensions, feed-forward layers of four times the width and
-        no dropout.
+        """Return a randomly initialized model; encoder and decoder have `layers` each.
 
-        Parameters
-        ----------
-        layers : int
-            Of the encoder, and of the decoder.
-        longest : int
-            Most tokens of a passage or query.
+        Heads have 64 dimensions, feed-forward layers four times the width, and there is no dropout. `longest` is the
+        most tokens of a passage or query.
         """
         from transformers import BartConfig
 
@@ -147,12 +123,9 @@ class Seq2Seq(nn.Module, ABC):
 
     @classmethod
     def from_checkpoint(cls, name: str, tokenizer: WordPiece | BartTokenizer) -> Self:
-        """A pre-trained BART from a folder or by its hub name.
+        """Return a pre-trained BART from a folder or by its hub name.
 
-        Raises
-        ------
-        DataError
-            If there is no such checkpoint, no network to fetch it, or if its vocabulary is larger than it.
+        It raises `DataError` if there is none, no network to fetch it, or if its vocabulary is larger than it.
         """
         from transformers import BartForConditionalGeneration
 
@@ -180,13 +153,7 @@ class Seq2Seq(nn.Module, ABC):
         return self.bart.model.shared.weight.device
 
     def encode(self, passages: TokenTable) -> Passages:
-        """Encode passages.
-
-        Raises
-        ------
-        DataError
-            If one is longer than the model takes.
-        """
+        """Encode passages; `DataError` if one is longer than the model takes."""
         longest = int(passages.lengths.max(initial=0))
         require(longest <= self.longest, f"a passage of {longest} tokens; the model takes {self.longest}", DataError)
         text = frame(passages, self.pad, self._open, self.end, self.device)
@@ -196,16 +163,9 @@ class Seq2Seq(nn.Module, ABC):
     # --- training ----------------------------------------------------------------------------------
 
     def log_likelihoods(self, passages: TokenTable, queries: TokenTable) -> Tensor:
-        r"""The log-likelihood of each query, :math:`\sum_t \log p(w_t \mid w_{<t}, passage)`, its end included.
+        r"""Return each query's log-likelihood, :math:`\sum_t \log p(w_t \mid w_{<t}, passage)`, its end included.
 
-        Parameters
-        ----------
-        passages, queries : TokenTable of B rows
-
-        Returns
-        -------
-        Tensor, shape (B,)
-            Computed in groups of like length, each padded to its own longest row.
+        Its shape is (B,). It is computed in groups of like length, each padded to its own longest row.
         """
         groups, back = by_length(passages)
         return torch.cat([self._group(passages.take(rows), queries.take(rows)) for rows in groups])[back]
@@ -244,25 +204,11 @@ class Seq2Seq(nn.Module, ABC):
     def generate(
         self, encoded: Passages, longest: int, choose: Choice | None = None, copies: int = 1, **settings: object
     ) -> tuple[Tensor, Tensor | None]:
-        """Let transformers write queries, none of them empty.
+        """Let transformers write queries, none of them empty; return their tokens, and the scores of beams, (rows,).
 
-        Parameters
-        ----------
-        longest : int
-            A query is cut at so many tokens.
-        choose : callable, optional
-            See `Choice`.
-        copies : int
-            Queries of each passage that know nothing of each other.
-        **settings
-            Of transformers' ``generate``.
-
-        Returns
-        -------
-        tokens : int64 tensor, shape (rows, at most longest)
-            Of all queries, passage by passage; behind the token that ends one there is padding.
-        scores : float tensor, shape (rows,), or None
-            Of beams.
+        A query is cut at `longest` tokens. The `copies` queries of a passage know nothing of each other. Tokens are
+        int64, (rows, at most longest), passage by passage; behind the token that ends a query there is padding.
+        `settings` are those of transformers' ``generate``.
         """
         from transformers.modeling_outputs import BaseModelOutput
 

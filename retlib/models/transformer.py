@@ -31,28 +31,16 @@ GROUP = 32
 class Transformer(nn.Module):
     """BERT, a pooling and a linear head (Chang 2020, section 4.1).
 
-    Parameters
-    ----------
-    bert : BertModel
-        Without its pooler.
-    wordpiece : WordPiece
-        Of the token tables; gives the special tokens.
-    dimension : int
-        Size of an encoding.
-    pooling : {"mean", "all", "cls"}
-        Mean of the hidden states of a row's tokens; of [CLS] and [SEP] too, as sentence-transformers has it; or the
-        state of [CLS], as in the paper. From scratch the mean learns several times faster.
-    head : {"linear", "none"}
-        The linear layer, or nothing: hidden states are encodings.
+    `bert` comes without its pooler; `wordpiece`, that of the token tables, gives the special tokens. `pooling` takes
+    the "mean" of the hidden states of a row's tokens; that of "all", [CLS] and [SEP] too, as sentence-transformers has
+    it; or "cls", the state of [CLS], as in the paper. From scratch the mean learns several times faster. With the head
+    "none", in place of "linear", hidden states are encodings.
 
-    Notes
-    -----
-    A row is encoded as [CLS] tokens [SEP]. Rows are encoded in groups of like length, each
-    padded to its own longest row: the result is that of one padded batch, for about half of
-    the work.
+    A row is encoded as [CLS] tokens [SEP]. Rows are encoded in groups of like length, each padded to its own longest
+    row: the result is that of one padded batch, for about half of the work.
 
-    Without layers it is a bag of words: the mean of layer-normed embeddings, and many times as fast. `grow` puts
-    layers on it that change nothing until they are trained.
+    Without layers it is a bag of words: the mean of layer-normed embeddings, and many times as fast. `grow` puts layers
+    on it that change nothing until they are trained.
     """
 
     def __init__(
@@ -113,12 +101,10 @@ class Transformer(nn.Module):
     def from_checkpoint(
         cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", head: str = "linear"
     ) -> Transformer:
-        """A pre-trained BERT, found as `retlib.models.checkpoints.folder` has it; a head that it lacks is new.
+        """Return a pre-trained BERT, found by `retlib.models.checkpoints.folder`; a head that it lacks is new.
 
-        Raises
-        ------
-        DataError
-            If there is no such checkpoint, no network to fetch it, or if its vocabulary or its head is of another size.
+        It raises `DataError` if there is none, no network to fetch it, or if its vocabulary or its head is of another
+        size.
         """
         from transformers import BertModel, logging
 
@@ -172,12 +158,8 @@ class Transformer(nn.Module):
         """Put further layers on top, up to so many; what they add begins at zero (stacking: Gong et al. 2019).
 
         Both products that end in the stream of states begin at zero, and the last norm has the gain and shift that the
-        one before had, so that the encodings stay as they were.
-
-        Raises
-        ------
-        SettingError
-            If there are more layers already.
+        one before had, so that the encodings stay as they were. It raises `SettingError` if there are more layers
+        already.
         """
         from transformers.models.bert.modeling_bert import BertLayer
 
@@ -221,7 +203,7 @@ class Transformer(nn.Module):
         return states[torch.from_numpy(np.argsort(places)).to(states.device)]
 
     def _run(self, table: TokenTable, groups: list[np.ndarray]) -> Iterator[tuple[Tensor, Framed]]:
-        """Hidden states of each group of rows, padded to the longest of them: (rows, T, width)."""
+        # Hidden states of each group of rows, padded to the longest of them: (rows, T, width).
         longest = int(table.lengths.max())
         require(longest <= self.longest, f"a text of {longest} tokens; the model takes {self.longest}", DataError)
         texts = [frame(table.take(rows), *self._special, self.device) for rows in groups]
@@ -239,7 +221,7 @@ class Transformer(nn.Module):
             yield self.bert(inputs_embeds=inputs, attention_mask=mask).last_hidden_state, text
 
     def _mean(self, table: TokenTable) -> Tensor:
-        """As the layers' mean where there are none."""
+        # As the layers' mean where there are none.
         embeddings = self.bert.get_input_embeddings()
 
         def normed(ids: Tensor) -> Tensor:
@@ -257,16 +239,11 @@ class Transformer(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """A Transformer with BERT's head for masked tokens (Devlin 2019), whose output weights begin as the embeddings.
+    """A Transformer, trained in place, with BERT's head for masked tokens (Devlin 2019).
 
-    They are no longer the same once it trains: every step moves the outputs of all tokens, and Adam moves those of rare
-    tokens, which are never asked for, as far as all others and in one direction, until their embeddings are one (Gao et
-    al. 2019 describe it).
-
-    Parameters
-    ----------
-    encoder : Transformer
-        Trained in place.
+    Its output weights begin as the embeddings. They are no longer the same once it trains: every step moves the outputs
+    of all tokens, and Adam moves those of rare tokens, which are never asked for, as far as all others and in one
+    direction, until their embeddings are one (Gao et al. 2019 describe it).
     """
 
     def __init__(self, encoder: Transformer) -> None:
@@ -288,16 +265,10 @@ class MaskedLanguageModel(nn.Module):
 
 
 class Framed(NamedTuple):
-    """Rows of a token table as BERT and BART read them.
+    """Rows of a token table as BERT and BART read them: three tensors of shape (rows, T).
 
-    Parameters
-    ----------
-    tokens : int64 tensor, shape (rows, T)
-        Each row between the tokens that open and end it; then padding.
-    mask : bool tensor, shape (rows, T)
-        What is not padding.
-    inner : bool tensor, shape (rows, T)
-        The tokens of the table alone.
+    `tokens`, int64, have each row between the tokens that open and end it; then padding. `mask` is True where there is
+    no padding, `inner` at the tokens of the table alone.
     """
 
     tokens: Tensor

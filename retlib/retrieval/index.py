@@ -31,11 +31,7 @@ ITERATIONS = {"coarse": 10, "product": 20, "rotation": 10, "product in rotation"
 class Index(ABC):
     """Vectors that can be searched for those with the largest inner product.
 
-    Attributes
-    ----------
-    settings : dict
-        What made it, `factory`, and how it is searched, `search`.
-    dimension : int
+    `settings` has what made it, `factory`, and how it is searched, `search`.
     """
 
     def __init__(self, factory: str, dimension: int) -> None:
@@ -53,10 +49,7 @@ class Index(ABC):
     def set(self, **parameters: float) -> None:
         """Set search parameters: those of `build`'s `search`.
 
-        Raises
-        ------
-        SettingError
-            If this kind of index has no such parameter, or the value is below 1.
+        It raises `SettingError` if this kind of index has no such parameter, or if the value is below 1.
         """
         for name, value in parameters.items():
             factory, holders = self.settings["factory"], self._parameters()
@@ -67,27 +60,13 @@ class Index(ABC):
         self.settings["search"] = {**self.settings["search"], **parameters}
 
     def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k vectors with the largest inner product with each query, best first.
+        """Return scores and rows of the k vectors with the largest inner product with each query, best first.
 
-        Parameters
-        ----------
-        queries : float32 array, shape (Q, d)
-        k : int
-            Cut to the number of vectors.
+        Queries are float32, (Q, d). Scores, float32, and rows, int64, are (Q, min(k, N)). Equal scores are in the order
+        of rows. Where an approximate search found fewer, the rest has row -1 and score -inf.
 
-        Returns
-        -------
-        scores : float32 array, shape (Q, min(k, N))
-        rows : int64 array, shape (Q, min(k, N))
-            Equal scores are in the order of rows. Where an approximate search found fewer,
-            the rest has row -1 and score -inf.
-
-        Raises
-        ------
-        SettingError
-            If k is below 1, or the queries are no matrix of the index's dimension.
-        DataError
-            If a query is not finite.
+        It raises `SettingError` if k is below 1, or if the queries are no matrix of the index's dimension, and
+        `DataError` if a query is not finite.
         """
         queries = _matrix(queries, "queries")
         require(bool(np.isfinite(queries).all()), "the queries hold NaN or infinity", DataError)
@@ -97,7 +76,7 @@ class Index(ABC):
         return self._search(queries, min(k, len(self)))
 
     def _parameters(self) -> dict[str, Any]:
-        """Each search parameter that this kind of index has, with the object that holds it."""
+        # Each search parameter that this kind of index has, with the object that holds it.
         return {}
 
     @abstractmethod
@@ -105,28 +84,18 @@ class Index(ABC):
 
 
 def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
-    """Index vectors.
+    """Return an index of vectors, float32 of shape (N, d).
 
-    Parameters
-    ----------
-    factory : str
-        "Exact", or what faiss's `index_factory` understands, for instance
-        "PCAR224,PQ32x4fs_64,RFlat", "IVF1024,PQ50x4fs,RFlat", "OPQ64_256,IVF1024,PQ64" or
-        "HNSW32". faiss trains and fills an index on one thread, so that the same vectors give the
-        same bytes. Of a PCA that comes first the shift is left out: the mean, which faiss would
-        subtract, stays.
-    vectors : float32 array, shape (N, d)
-        "Exact" keeps a reference to it, not a copy.
-    search : mapping, optional
-        `nprobe` (IVF: lists that are searched), `efSearch` (HNSW: width of the search),
-        `k_factor` (RFlat, Refine: this many times k results are scored again).
+    `factory` is "Exact", which keeps a reference to the vectors, not a copy; or what faiss's `index_factory`
+    understands, for instance "PCAR224,PQ32x4fs_64,RFlat", "IVF1024,PQ50x4fs,RFlat", "OPQ64_256,IVF1024,PQ64" or
+    "HNSW32". faiss trains and fills an index on one thread, so that the same vectors give the same bytes. Of a PCA that
+    comes first the shift is left out: the mean, which faiss would subtract, stays.
 
-    Raises
-    ------
-    SettingError
-        If the factory is not known or cannot index such vectors, or has no such search parameter.
-    DataError
-        If there are no vectors, or one is not finite.
+    `search` sets `nprobe` (IVF: lists that are searched), `efSearch` (HNSW: width of the search), `k_factor` (RFlat,
+    Refine: this many times k results are scored again).
+
+    It raises `SettingError` if the factory is not known, cannot index such vectors, or has no such search parameter,
+    and `DataError` if there are no vectors, or one is not finite.
     """
     vectors = _matrix(vectors, "vectors")
     require(len(vectors) > 0, "there are no vectors to index", DataError)
@@ -137,12 +106,9 @@ def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None 
 
 
 def vector_bytes(factory: str, dimension: int) -> int:
-    """Bytes that an index keeps of one vector: of its code, not of its number, of centroids or of links.
+    """Return the bytes that an index keeps of one vector: of its code, not of its number, of centroids or of links.
 
-    Raises
-    ------
-    SettingError
-        If faiss does not know the factory, or cannot make it of so many dimensions.
+    It raises `SettingError` if faiss does not know the factory, or cannot make it of so many dimensions.
     """
     if factory == EXACT:
         return 4 * dimension
@@ -167,18 +133,8 @@ def load(folder: Path) -> Index:
 def export(index: Index, folder: Path, doc_ids: Sequence[str]) -> None:
     """Write an index for others: ``index.faiss``, which `faiss.read_index` opens, and ``documents.txt``.
 
-    An exact index is written as faiss's flat one. `load` reads the folder, too.
-
-    Parameters
-    ----------
-    index : Index
-    doc_ids : sequence of str
-        Of its rows: the lines of ``documents.txt``.
-
-    Raises
-    ------
-    DataError
-        If there are not as many ids as rows, or one has several lines.
+    The latter has an id of each row on a line. An exact index is written as faiss's flat one. `load` reads the folder,
+    too. It raises `DataError` if there are not as many ids as rows, or if one has several lines.
     """
     wrong = f"{len(doc_ids)} ids for an index of {len(index)} rows: one a row is needed"
     require(len(doc_ids) == len(index), wrong, DataError)
@@ -194,20 +150,11 @@ def _matrix(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """The inner product of each vector with one query, the same wherever a vector stands.
+    """Return the inner product of each vector with one query, (n,), the same wherever a vector stands.
 
-    BLAS sums in another order at the ragged end of a matrix, for another number of queries, and on
-    another processor: equal vectors would score differently. Here each product of 32-bit numbers
-    is exact in 64 bits, and their sum, whose order depends on d alone, is rounded once.
-
-    Parameters
-    ----------
-    vectors : float32 array, shape (n, d)
-    query : float32 array, shape (d,)
-
-    Returns
-    -------
-    float32 array, shape (n,)
+    BLAS sums in another order at the ragged end of a matrix, for another number of queries, and on another processor:
+    equal vectors would score differently. Here each product of 32-bit numbers is exact in 64 bits, and their sum, whose
+    order depends on d alone, is rounded once.
     """
     return np.einsum("nd,d->n", vectors, query, dtype=np.float64).astype(np.float32)
 
@@ -229,15 +176,13 @@ def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 class Exact(Index):
     """Every query against every vector.
 
-    Notes
-    -----
-    A matrix product in 32 bits is off by at most e = d 2⁻²⁴ ‖q‖ ‖v‖, whatever the order of its sums. If k of
-    its scores reach b, the k-th best true score is at least b - e, and each of the k best has a score of at
-    least b - 2 e: only those few are scored again by `inner_products`, and no result is lost.
+    A matrix product in 32 bits is off by at most e = d 2⁻²⁴ ‖q‖ ‖v‖, whatever the order of its sums. If k of its scores
+    reach b, the k-th best true score is at least b - e, and each of the k best has a score of at least b - 2 e: only
+    those few are scored again by `inner_products`, and no result is lost.
 
     On one core, for the 100 best of 128 dimensions, 64 queries took 4, 21 and 77 ms in 6,000, 50,000 and 200,000
-    vectors (torch's product and top-k 5, 20, 96; faiss's flat index 3, 16, 59), 1,000 queries 66, 255 and 1,010
-    (71, 365, 1,500; 37, 186, 664). Those two do not keep ties, and faiss is not everywhere.
+    vectors (torch's product and top-k 5, 20, 96; faiss's flat index 3, 16, 59), 1,000 queries 66, 255 and 1,010 (71,
+    365, 1,500; 37, 186, 664). Those two do not keep ties, and faiss is not everywhere.
     """
 
     def __init__(self, vectors: np.ndarray) -> None:
@@ -263,7 +208,7 @@ class Exact(Index):
         return scores, rows
 
     def _fill(self, queries: np.ndarray, scores: np.ndarray, rows: np.ndarray) -> None:
-        """Put each query's best scores and rows, (queries, k), into two arrays."""
+        # Puts each query's best scores and rows, (queries, k), into two arrays.
         k, size = scores.shape[1], MOST_SCORES // len(queries)
         slack = self._slack * np.linalg.norm(queries, axis=1)
         for start in range(0, len(self), size):
@@ -279,7 +224,7 @@ class Exact(Index):
 
 
 def _bar(scores: np.ndarray, k: int) -> np.ndarray:
-    """What at least k of each query's scores, (queries, rows), reach, and few more do: shape (queries,)."""
+    # What at least k of each query's scores, (queries, rows), reach, and few more do: shape (queries,).
     queries, rows = scores.shape
     if rows <= k:
         return np.full(queries, -np.inf, dtype=np.float32)
@@ -368,12 +313,12 @@ def _make(factory: str, dimension: int) -> Any:
 
 
 def _reason(error: RuntimeError) -> str:
-    """faiss's message without the C++ function and the place in its source that it begins with."""
+    # Without the C++ function and the place in its source that faiss's message begins with.
     return re.sub(r"^Error in .*? at \S+:\d+: (Error: )?", "", str(error), flags=re.DOTALL).strip()
 
 
 def _parts(index: Any) -> Iterator[Any]:
-    """A faiss index and everything it is made of, outermost first."""
+    # A faiss index and everything it is made of, outermost first.
     faiss = _faiss()
     index = faiss.downcast_index(index)
     yield index
@@ -385,7 +330,7 @@ def _parts(index: Any) -> Iterator[Any]:
 
 
 def _set_training(index: Any) -> list[Any]:
-    """Set seed and iterations; what comes back must live as long as the index, which points to it."""
+    # What comes back must live as long as the index, which points to it.
     parts = list(_parts(index))
     bits = [part.pq.nbits for part in parts if hasattr(part, "pq") and hasattr(part, "code_size")]
     quantizers = [_rotate_for(part, bits[0] if bits else 8) for part in parts if hasattr(part, "niter_pq")]
@@ -401,7 +346,7 @@ def _set_training(index: Any) -> list[Any]:
 
 
 def _train_unshifted(index: Any, sample: np.ndarray) -> None:
-    """Train a PCA that stands first, without the mean that faiss subtracts: a shift changes inner products."""
+    # A PCA that stands first is trained without the mean that faiss subtracts: a shift changes inner products.
     faiss = _faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexRefine):  # RFlat stands around what chooses
@@ -413,7 +358,7 @@ def _train_unshifted(index: Any, sample: np.ndarray) -> None:
 
 
 def _rotate_for(rotation: Any, bits: int) -> Any:
-    """Let OPQ learn its rotation for codes of the index's bits; faiss takes 8 for all, 5 times as slow as 4."""
+    # OPQ learns its rotation for codes of the index's bits; faiss takes 8 for all, 5 times as slow as 4.
     quantizer = _faiss().ProductQuantizer(rotation.d_out, rotation.M, bits)
     rotation.pq = quantizer
     rotation.niter, rotation.niter_pq = ITERATIONS["rotation"], ITERATIONS["product in rotation"]

@@ -20,13 +20,9 @@ TOKEN_BLOCK = 8_192
 
 
 class TokenIndex:
-    """The vectors of all tokens of a corpus, searched exhaustively.
+    """The vectors of all tokens of a corpus, (tokens, d), searched exhaustively.
 
-    Parameters
-    ----------
-    vectors : float32 array, shape (tokens, d)
-    offsets : int64 array, shape (documents + 1,)
-        Document i has the rows from ``offsets[i]`` to ``offsets[i + 1]``, at least one.
+    Document i has the rows from ``offsets[i]`` to ``offsets[i + 1]``, at least one.
     """
 
     def __init__(self, vectors: np.ndarray, offsets: np.ndarray) -> None:
@@ -51,22 +47,10 @@ class TokenIndex:
         return len(self.offsets) - 1
 
     def search(self, tokens: np.ndarray, offsets: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k documents with the highest MaxSim with each query, best first.
+        """Return scores and rows of the k documents with the highest MaxSim with each query, best first.
 
-        Parameters
-        ----------
-        tokens : float32 array, shape (tokens, d)
-            Of all queries, one query after the other.
-        offsets : int64 array, shape (Q + 1,)
-            Where queries begin.
-        k : int
-            Cut to the number of documents.
-
-        Returns
-        -------
-        scores : float32 array, shape (Q, min(k, N))
-        rows : int64 array, shape (Q, min(k, N))
-            Equal scores are in the order of rows.
+        Tokens are float32, (tokens, d), of all Q queries, one after the other; `offsets` (Q + 1,) are where queries
+        begin. Both results, float32 and int64, are (Q, min(k, N)). Equal scores are in the order of rows.
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(len(offsets) > 1, "there are no queries to search for", DataError)
@@ -80,7 +64,7 @@ class TokenIndex:
         return np.concatenate(scores), np.concatenate(rows)
 
     def _scores(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """MaxSim of some queries with all documents: shape (queries, documents)."""
+        # MaxSim of some queries with all documents: shape (queries, documents).
         scores = np.empty((len(offsets) - 1, len(self)), dtype=np.float32)
         for first, last in self._blocks():
             starts = self.offsets[first:last]
@@ -90,7 +74,7 @@ class TokenIndex:
         return scores
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """First and last document of each block, which has at most `TOKEN_BLOCK` tokens, or one document."""
+        # First and last document of each block, which has at most `TOKEN_BLOCK` tokens, or one document.
         first = 0
         while first < len(self):
             last = int(np.searchsorted(self.offsets, self.offsets[first] + TOKEN_BLOCK, side="right")) - 1

@@ -37,10 +37,7 @@ class LexicalSystem(ABC):
     def fit(self, documents: Sequence[str]) -> Self:
         """Index the documents; row i of every later result is ``documents[i]``.
 
-        Raises
-        ------
-        DataError
-            If there is no document, or no word in any of them.
+        It raises `DataError` if there is no document, or no word in any of them.
         """
         require(len(documents) > 0, f"{type(self).__name__} was given no documents to index", DataError)
         self._index(documents)
@@ -48,14 +45,10 @@ class LexicalSystem(ABC):
         return self
 
     def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k best documents of each query, best first; equal scores in the order of rows.
+        """Return scores and rows of the k best documents of each query, best first: float32 and int64, shape (Q, k).
 
-        Returns
-        -------
-        scores : float32 array, shape (Q, k)
-        rows : int64 array, shape (Q, k)
-            Only documents with a score above 0 are retrieved, so none without a word in
-            common with the query. Where fewer than k are, the rest has row -1 and score -inf.
+        Equal scores are in the order of rows. Only documents with a score above 0 are retrieved, so none without a word
+        in common with the query. Where fewer than k are, the rest has row -1 and score -inf.
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(hasattr(self, "_fitted"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
@@ -78,8 +71,7 @@ class LexicalSystem(ABC):
 class Identity(LexicalSystem):
     """Retrieves the document that is the query, letter by letter: the first one, if several are.
 
-    What is left of a score when a system finds nothing but the query itself, in tasks where
-    queries are documents.
+    What is left of a score when a system finds nothing but the query itself, in tasks where queries are documents.
     """
 
     def _index(self, documents: Sequence[str]) -> None:
@@ -119,27 +111,17 @@ STEMMED = {"stop_words": "english", "stemmer": "english"}
 class BM25(LexicalSystem):
     r"""Okapi BM25 as Lucene has it. A word that the query repeats counts as often as it stands there.
 
-    With tf the word's count in a document, df the number of documents that have it, N that of all
-    documents, and lengths counted in terms, after stop words went, a word adds
+    With tf the word's count in a document, df the number of documents that have it, N that of all documents, and
+    lengths counted in terms, after stop words went, a word adds
 
     .. math:: \ln\left(1 + \frac{N - df + 0.5}{df + 0.5}\right) \cdot
               \frac{tf}{tf + k_1 (1 - b + b \cdot \text{length} / \text{mean length})}
 
-    Parameters
-    ----------
-    k1 : float
-        How slowly repetitions of a word in a document saturate; at 0 only presence counts.
-    b : float
-        How much a document's length counts, from 0 to 1.
-    stop_words : {None, "english"}
-        Words that are left out; the list is Lucene's, of 33 words.
-    stemmer : {None, "english"}
-        Snowball's.
+    `k1` sets how slowly repetitions of a word in a document saturate; at 0 only presence counts. `b`, from 0 to 1, sets
+    how much a document's length counts. The stop words of "english" are Lucene's 33, its stemmer is Snowball's.
 
-    Notes
-    -----
-    bm25s computes the weights. The search is our own, because that of bm25s breaks ties at
-    random, returns documents without any word in common, and refuses k above N.
+    bm25s computes the weights. The search is our own, because that of bm25s breaks ties at random, returns documents
+    without any word in common, and refuses k above N.
     """
 
     k1: float = 1.2
@@ -169,12 +151,12 @@ class BM25(LexicalSystem):
         return best_products(self._counts(queries), self._weights, k)
 
     def _terms(self, text: str) -> list[str]:
-        """The words of a text, less the stop words, stemmed."""
+        # Less the stop words, stemmed.
         stopped, stem = stop_words() if self.stop_words else (), _stem() if self.stemmer else str
         return [stem(word) for word in words(text) if word not in stopped]
 
     def _counts(self, texts: Sequence[str]) -> csr_array:
-        """The known terms of each text, (texts, terms): an entry of 1 for each time that a term stands there."""
+        # The known terms of each text, (texts, terms): an entry of 1 for each time that a term stands there.
         known = (filter(self._ids.__contains__, self._terms(text)) for text in texts)
         table = TokenTable.from_rows([[self._ids[term] for term in terms] for terms in known])
         ones = np.ones(len(table.ids), dtype=np.float32)
@@ -188,29 +170,15 @@ class RM3(BM25):
     .. math:: P(w) = \lambda \frac{c(w, q)}{|q|} + (1 - \lambda) P(w \mid R), \qquad
               P(w \mid R) \propto \sum_{d \in F} s(q, d) \frac{c(w, d)}{|d|}
 
-    F are the best documents of the query by BM25 and s their scores. Of :math:`P(w \mid R)` only the
-    most probable terms stay. A document's score is the sum of its BM25 weights of terms, each
-    times :math:`P(w)`.
+    F are the best documents of the query by BM25, at most `fb_docs`, and s their scores. Of :math:`P(w \mid R)` only
+    the most probable terms stay, at most `fb_terms`. A document's score is the sum of its BM25 weights of terms, each
+    times :math:`P(w)`. :math:`\lambda`, from 0 to 1, is `original_weight`. The defaults are Anserini's. Terms in more
+    than the share `common` of all documents expand no query: stop words otherwise win. Words are weighed and cut as in
+    `BM25`, in both searches.
 
-    Parameters
-    ----------
-    k1, b, stop_words, stemmer
-        As for `BM25`, of both searches.
-    fb_docs : int
-        Documents in F, at most. The defaults are Anserini's.
-    fb_terms : int
-        Terms that expand a query, at most.
-    original_weight : float
-        :math:`\lambda`, from 0 to 1.
-    common : float
-        Terms in more than this share of all documents expand no query: stop words otherwise win.
-
-    Notes
-    -----
-    As in Anserini, only terms of 2 to 20 letters a to z and digits expand a query, and lengths
-    :math:`|d|` count these alone. Anserini also prunes each document to its most frequent terms
-    first; here all count. Equally probable terms are taken in the order in which the documents
-    bring them up.
+    As in Anserini, only terms of 2 to 20 letters a to z and digits expand a query, and lengths :math:`|d|` count these
+    alone. Anserini also prunes each document to its most frequent terms first; here all count. Equally probable terms
+    are taken in the order in which the documents bring them up.
     """
 
     fb_docs: int = 10
@@ -240,7 +208,7 @@ class RM3(BM25):
         return best_products(self._expanded(queries), self._weights, k)
 
     def _expanded(self, queries: Sequence[str]) -> csr_array:
-        """P(w) of each query: sparse float32, shape (queries, terms)."""
+        # P(w) of each query: sparse float32, shape (queries, terms).
         counts = self._counts(queries)
         scores, rows = best_products(counts, self._weights, self.fb_docs)
         query, place = np.nonzero(rows >= 0)
@@ -252,13 +220,13 @@ class RM3(BM25):
 
 
 def _to_one(matrix: csr_array) -> csr_array:
-    """Rows divided by their sums; a row of zeros stays one."""
+    # Rows divided by their sums; a row of zeros stays one.
     sums = matrix.sum(axis=1)
     return csr_array(diags_array(np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)) @ matrix)
 
 
 def _largest(matrix: csr_array, count: int) -> csr_array:
-    """The largest entries of each row, at most `count`; equal ones by column."""
+    # The largest entries of each row, at most `count`; equal ones by column.
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     order = np.lexsort((matrix.indices, -matrix.data, rows))
     rank = np.arange(len(order)) - matrix.indptr[rows]  # the order is row by row, as the entries are
@@ -282,17 +250,10 @@ def _nothing(queries: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k highest entries of each row of a sparse product, among the positive ones.
+    """Return the k highest entries of each row of a sparse product, among the positive ones.
 
-    Parameters
-    ----------
-    queries : sparse float32 array, shape (Q, terms)
-    weights : sparse float32 array, shape (terms, N)
-
-    Returns
-    -------
-    scores, rows : arrays, shape (Q, k)
-        As `LexicalSystem.search` returns them. The memory beyond them is O(N).
+    Queries are float32, (Q, terms), weights (terms, N). Scores and rows, (Q, k), are as `LexicalSystem.search` returns
+    them. The memory beyond them is O(N).
     """
     scores, rows = _nothing(queries.shape[0], k)
     total = np.empty(weights.shape[1], dtype=np.float32)
@@ -301,13 +262,13 @@ def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.nd
 
 
 def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row starts, columns and values, always of the same types: the search is compiled once."""
+    # Row starts, columns and values, always of the same types: the search is compiled once.
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
 
 
 @cache
 def _compiled():
-    """The search, compiled: 5 times as fast as scipy's product and a partial sort."""
+    # 5 times as fast as scipy's product and a partial sort.
     import numba
 
     return numba.njit(cache=True)(_best_products)

@@ -16,21 +16,11 @@ RUN_COLUMNS = ["query_id", "doc_id", "score"]
 
 
 def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
-    """A run from what an index or a lexical system returns.
+    """Return a run from what an index or a lexical system returns: scores and document rows, (Q, k), best first.
 
-    Parameters
-    ----------
-    query_ids, doc_ids : sequence of str
-        Of the queries (Q of them) and of the indexed documents.
-    scores, rows : arrays, shape (Q, k)
-        Score and document row of each result, best first; row -1 means no result.
-
-    Returns
-    -------
-    DataFrame
-        Columns `query_id`, `doc_id`, `score`; best first within a query. Equal scores are
-        ordered by document id, ascending, so that a run does not depend on the order in
-        which a system found them.
+    Row -1 means no result. `doc_ids` are those of the indexed documents. Within a query the best comes first. Equal
+    scores are ordered by document id, ascending, so that a run does not depend on the order in which a system found
+    them.
     """
     found = rows >= 0
     query, row, score = np.nonzero(found)[0], rows[found], scores[found].astype(np.float32)
@@ -63,12 +53,8 @@ def write_trec(run: pd.DataFrame, path: Path, tag: str) -> None:
     """Write a run in TREC's form: query, ``Q0``, document, rank from 1, score and the tag of the system.
 
     Evaluators order equal scores each in their own way, and look at no rank. So that all of them find the order of the
-    run, a score that is not below the one before it is written as the next smaller number of 32 bits.
-
-    Raises
-    ------
-    DataError
-        If an id or the tag is empty or has white space, which would part it.
+    run, a score that is not below the one before it is written as the next smaller number of 32 bits. It raises
+    `DataError` if an id or the tag is empty or has white space, which would part it.
     """
     place = places(run)
     # The numbers of 32 bits in their order: those below zero count down from the sign.
@@ -93,19 +79,10 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> tuple[np.ndarray, np.ndarray]:
-    """What a run has for each query, best first.
+    """Return scores and document rows that a run has for each query, best first: float64 and int64, shape (Q, longest).
 
-    Returns
-    -------
-    scores : float64 array, shape (Q, longest)
-        -inf for none.
-    rows : int64 array, shape (Q, longest)
-        Of the documents; -1 for none.
-
-    Raises
-    ------
-    DataError
-        If the run names a document that is not among `doc_ids`.
+    Where there is none, the score is -inf and the row -1. It raises `DataError` if the run names a document that is not
+    among `doc_ids`.
     """
     run = run[run["query_id"].isin(query_ids)]
     place, query = places(run), query_ids.get_indexer(run["query_id"])
@@ -119,19 +96,11 @@ def lists(run: pd.DataFrame, query_ids: pd.Index, doc_ids: pd.Index) -> tuple[np
 
 
 def reordered(run: pd.DataFrame, depth: int, scores: np.ndarray) -> pd.DataFrame:
-    """A run whose first `depth` results of each query are ordered by new scores; the rest keeps its order.
+    """Return a run whose first `depth` results of each query are ordered by new scores; the rest keeps its order.
 
-    Parameters
-    ----------
-    run : DataFrame
-        As `make_run` returns it; its order is taken as it stands.
-    scores : float array, shape (results that are re-ordered,)
-        In the order of the run. Equal ones are ordered by document id.
-
-    Returns
-    -------
-    DataFrame
-        The scores of the rest are moved as a whole, to one below the lowest new score of their query.
+    The order of the run is taken as it stands. `scores`, one for each result that is re-ordered, are in that order;
+    equal ones are ordered by document id. The scores of the rest are moved as a whole, to one below the lowest new
+    score of their query.
     """
     require(depth >= 1, f"depth = {depth}: at least 1 is needed")
     place = places(run)
@@ -152,25 +121,10 @@ def combined(
     .. math:: s(d) = \sum_{r \in \text{lists}} w_r \; \frac{s_r(d) - \min s_r}{\max s_r - \min s_r}
 
     A list that lacks a document adds nothing, as it does to its own last; one whose scores are equal adds its weight.
-
-    Parameters
-    ----------
-    several : sequence of (float array, int64 array), each of shape (Q, any)
-        Scores and rows of documents, each row at most once in a list; row -1 for none.
-    weights : sequence of float
-        Of the lists.
-
-    Returns
-    -------
-    scores : float64 array, shape (Q, longest)
-        As wide as the lists together; -inf where there is no further document.
-    rows : int64 array, shape (Q, longest)
-        Best first, equal scores in the order of rows; -1 for none.
-
-    Raises
-    ------
-    DataError
-        If there is no list, or they are of different numbers of queries.
+    Lists are scores and rows of documents, (Q, any), each row at most once in a list; row -1 for none. The results,
+    float64 and int64, are as wide as the lists together, best first, equal scores in the order of rows; -inf and -1
+    where there is no further document. It raises `DataError` if there is no list, or if they are of different numbers
+    of queries.
     """
     counts = {len(rows) for _, rows in several}
     require(len(counts) == 1, f"lists are fused query by query; these are of {sorted(counts)} queries", DataError)
@@ -188,7 +142,7 @@ def combined(
 
 
 def _scaled(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Each list's scores from 0, its lowest, to 1, its highest; all 1 where they are equal."""
+    # Each list's scores from 0, its lowest, to 1, its highest; all 1 where they are equal.
     known, scores = rows >= 0, scores.astype(np.float64)
     low = scores.min(axis=1, keepdims=True, where=known, initial=np.inf)
     high = scores.max(axis=1, keepdims=True, where=known, initial=-np.inf)

@@ -18,17 +18,8 @@ from retlib.training.losses import IGNORE, NEGATIVE
 def check_rows(label: str, rows: Any, shape: tuple[int | None, ...], low: int, count: int) -> None:
     """Check rows that a registered class chose, which may be someone's own; torch and numpy would name neither.
 
-    Parameters
-    ----------
-    shape : tuple
-        None stands for any size.
-    low, count : int
-        The lowest row, and the number of them.
-
-    Raises
-    ------
-    SettingError
-        Unless they are an array of whole numbers of that shape, from `low` to `count` - 1.
+    It raises `SettingError` if they are no array of whole numbers from `low` to `count` - 1, or not of that shape; None
+    in it stands for any size.
     """
     wrong = f"{label} must give an array of rows from {low} to {count - 1}, of shape {shape}".replace("None", "any")
     whole = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu" and rows.ndim == len(shape)
@@ -38,28 +29,17 @@ def check_rows(label: str, rows: Any, shape: tuple[int | None, ...], low: int, c
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What one training step sees.
+    """What one training step sees: B queries and their documents.
 
-    Parameters
-    ----------
-    queries : TokenTable of B rows
-    documents : TokenTable or float32 Tensor
-        N rows that all queries share, or B * n rows, n to each query; a tensor holds their encodings.
-    targets : int8 Tensor, shape (B, N) or (B, n)
-        See `retlib.training.losses`.
-    shared : bool
-        Whether all queries see the same documents.
-    log_shares : float32 Tensor, shape (N,), optional
-        What a sampled softmax subtracts from the score of each document.
-    rows : int array, shape (B,), optional
-        Of the queries, where they come from `retlib.data.pairs.LabelledQueries`.
-    hardest : bool
-        Of the negatives of a query only the highest-scoring one takes part.
-    exact : bool
-        Multiply in float32 whatever the precision of training: documents that rank side by
-        side differ by less than bfloat16 tells apart.
-    vectors : float32 Tensor, shape (M, d), optional
-        Encodings of M more documents behind the shared ones (a memory bank); `targets` then has N + M columns.
+    Documents are N rows that all queries share, or B * n rows, n to each query; a float32 tensor holds their encodings.
+    `targets`, int8, are (B, N) or (B, n); see `retlib.training.losses`. `log_shares`, float32 of shape (N,), are what a
+    sampled softmax subtracts from the score of each document. `rows` (B,) are those of the queries in
+    `retlib.data.pairs.LabelledQueries`, where they come from there.
+
+    With `hardest`, of the negatives of a query only the highest-scoring one takes part. With `exact`, products are in
+    float32 whatever the precision of training: documents that rank side by side differ by less than bfloat16 tells
+    apart. `vectors`, float32 of shape (M, d), encode M more documents behind the shared ones (a memory bank); `targets`
+    then has N + M columns.
     """
 
     queries: TokenTable
@@ -80,13 +60,7 @@ class Batch:
 class DeferredBatch:
     """A batch whose documents depend on how this very step encodes its queries.
 
-    Parameters
-    ----------
-    queries : TokenTable of B rows
-    close : callable
-        From the queries' encodings, float32 of shape (B, d), to the `Batch`.
-    rows : int array, shape (B,)
-        As for `Batch`.
+    `close` makes the `Batch` from the queries' encodings, float32 of shape (B, d). `rows` are as for `Batch`.
     """
 
     queries: TokenTable

@@ -27,18 +27,9 @@ VERSION = 1  # of what is seen: who changes it raises it
 class Watching:
     """What to look at in a training of the query encoder, and how often; see `Dynamics`.
 
-    Parameters
-    ----------
-    every : int
-        Steps between two looks.
-    interval : int
-        Steps between two refreshes of the lists that `overlap stale` compares with.
-    depth : int
-        Of recall and overlaps; 200 in the paper.
-    followed : tuple of str
-        Ids of queries whose encodings are kept, for maps of how they move.
-    pace : int
-        Steps between two encodings of the followed queries.
+    There are `every` steps between two looks, and `interval` steps between two refreshes of the lists that `overlap
+    stale` compares with. `depth` is that of recall and overlaps; 200 in the paper. `followed` are ids of queries whose
+    encodings are kept every `pace` steps, for maps of how they move.
     """
 
     every: int = 1
@@ -67,13 +58,7 @@ class Watching:
 
 
 def paths(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """How the queries moved that a training followed: steps (T,), and encodings (T, F, d).
-
-    Raises
-    ------
-    DataError
-        If none was followed.
-    """
+    """Return steps (T,) and encodings (T, F, d) of the queries that a training followed; `DataError` without any."""
     require((folder / PATHS).exists(), "no queries were followed in the training of this retriever", DataError)
     found = load_file(folder / PATHS)
     return found["steps"].numpy(), found["encodings"].numpy()
@@ -99,16 +84,10 @@ def overlap(left: np.ndarray, right: np.ndarray) -> float:
 class Dynamics:
     """A watch that retrieves for the queries of a step with the weights that the step begins with.
 
-    It gives, as means over the batch: `RR@10` and `R@200` (the share of the relevant documents
-    that is retrieved); `overlap BM25` and `overlap stale`, the shares of the 200 retrieved that
-    are in BM25's top 200, and in the list that was fetched at the first look since the last multiple of `interval`.
-
-    Parameters
-    ----------
-    inputs : Inputs
-        Those of the sampler, whose steps these are.
-    followed : TokenTable
-        The queries that `watching` follows.
+    It gives, as means over the batch: `RR@10` and `R@200` (the share of the relevant documents that is retrieved);
+    `overlap BM25` and `overlap stale`, the shares of the 200 retrieved that are in BM25's top 200, and in the list that
+    was fetched at the first look since the last multiple of `interval`. `inputs` are those of the sampler, whose steps
+    these are.
     """
 
     def __init__(self, inputs: Inputs, watching: Watching, followed: TokenTable) -> None:

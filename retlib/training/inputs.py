@@ -22,22 +22,13 @@ Encode = Callable[[TokenTable], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a sampler is made of.
+    """What a sampler is made of: the pairs of a step, and how queries are encoded and searched.
 
-    Parameters
-    ----------
-    source : PairSource
-        The pairs of a step; samplers that choose among all documents need `retlib.data.pairs.LabelledQueries`.
-    batch_size : int
-        B; a batch is never larger than the number of queries.
-    seed : int
-        Of the order of the queries and of what is drawn for them.
-    encode : callable, optional
-        Of queries, with the current weights.
-    index : callable, optional
-        The index of the documents; where these are trained too, made anew with the current weights.
-    bm25 : callable, optional
-        Depth to BM25's lists of the queries: rows, shape (Q, depth), -1 where a list is shorter.
+    Samplers that choose among all documents need `retlib.data.pairs.LabelledQueries` as their source. A batch is never
+    larger than the number of queries. `seed` is that of the order of the queries and of what is drawn for them.
+    `encode` encodes queries with the current weights. `index` gives that of the documents; where these are trained too,
+    it is made anew with the current weights. `bm25` makes a depth into BM25's lists of the queries: rows, shape (Q,
+    depth), -1 where a list is shorter.
     """
 
     source: PairSource
@@ -49,18 +40,10 @@ class Inputs:
 
 
 class StaleLists:
-    """Lists that are fetched every so many steps, with the weights of that moment, for the steps up to the next time.
+    """Lists that are fetched every `interval` steps, with the weights of that moment, for the steps before the next.
 
-    Parameters
-    ----------
-    inputs : Inputs
-        The index is asked for at each refresh.
-    interval : int
-        Steps between two refreshes.
-    depth : int
-        Of the lists; cut to the number of documents.
-    every : int
-        Lists are asked for every so many steps only.
+    The index is asked for at each refresh, the lists every `every` steps only. `depth` is cut to the number of
+    documents.
     """
 
     def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:

@@ -27,7 +27,6 @@ POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
 
 def _arguments(loss: Callable[..., Tensor]) -> tuple[str, ...]:
-    """What a loss is called with."""
     return ("scores", "targets", *(("queries", "documents") if loss.encodings else ()))
 
 
@@ -51,8 +50,7 @@ def softmax(scores: Tensor, targets: Tensor) -> Tensor:
 
     .. math:: L = -\frac{1}{B} \sum_i \log \frac{e^{s_{i,+}}}{\sum_j e^{s_{ij}}}
 
-    Each row has exactly one positive. With in-batch negatives the sum runs over the
-    documents of the batch, so the batch size sets the difficulty.
+    Each row has exactly one positive. In-batch negatives are the documents of the batch: its size sets the difficulty.
     """
     _check(scores, targets)
     ignored = targets == IGNORE
@@ -111,10 +109,7 @@ def ranknet(scores: Tensor, targets: Tensor) -> Tensor:
 
 @register("lambdarank-mrr")
 def lambdarank_mrr(scores: Tensor, targets: Tensor) -> Tensor:
-    r"""LambdaRank whose measure M is the reciprocal rank of the row's first positive.
-
-    See `lambdarank_ndcg`.
-    """
+    """LambdaRank whose measure M is the reciprocal rank of the row's first positive; see `lambdarank_ndcg`."""
     return _lambdarank(scores, targets, _reciprocal_rank_changes)
 
 
@@ -135,10 +130,8 @@ def lambdarank_ndcg(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _pair_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Row and column of each of P positives, and its share of RankNet beside each cell: 0 unless that is a negative.
-
-    Only rows of positives are spread out: the B * N * N pairs of in-batch negatives would not fit.
-    """
+    # Row and column of each of P positives, and its share of RankNet beside each cell: 0 unless that is a negative.
+    # Only rows of positives are spread out: the B * N * N pairs of in-batch negatives would not fit.
     rows, columns = (targets == POSITIVE).nonzero(as_tuple=True)
     each = F.softplus(scores[rows] - scores[rows, columns][:, None])
     pairs = (targets == POSITIVE).sum(dim=1) * (targets == NEGATIVE).sum(dim=1)  # (B,)
@@ -155,20 +148,19 @@ def _lambdarank(scores: Tensor, targets: Tensor, changes: Callable[..., Tensor])
 
 
 def _ranks(scores: Tensor, targets: Tensor) -> Tensor:
-    """The rank of each cell in its row, from 1; ignored cells come last."""
+    # The rank of each cell in its row, from 1; ignored cells come last.
     order = scores.masked_fill(targets == IGNORE, -torch.inf).argsort(dim=1, descending=True, stable=True)
     return order.argsort(dim=1).to(scores.dtype) + 1
 
 
 def _reciprocal_rank_changes(ranks: Tensor, targets: Tensor, own: Tensor) -> Tensor:
-    """How much the reciprocal rank changes when a positive of rank `own`, (P, 1), swaps with each cell, (P, N)."""
+    # How much the reciprocal rank changes when a positive of rank `own`, (P, 1), swaps with each cell, (P, N).
     others = ranks.masked_fill((targets != POSITIVE) | (ranks == own), torch.inf)
     first = others.amin(dim=1, keepdim=True)  # of the row's other positives
     return (1 / torch.minimum(own, first) - 1 / torch.minimum(ranks, first)).abs()
 
 
 def _ndcg_changes(ranks: Tensor, targets: Tensor, own: Tensor) -> Tensor:
-    """As `_reciprocal_rank_changes`, of NDCG."""
     places = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=ranks.dtype)
     positives = (targets == POSITIVE).sum(dim=1)
     ideal = _discount(places).cumsum(dim=0)[positives - 1][:, None]

@@ -41,12 +41,9 @@ register, names = NEGATIVES.register, NEGATIVES.names
 
 
 def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the negatives of that name, with their defaults.
+    """Return the options of the negatives of that name, with their defaults.
 
-    Raises
-    ------
-    SettingError
-        If one is given that they do not have, or one is missing that has no default.
+    It raises `SettingError` if one is given that they do not have, or one is missing that has no default.
     """
     own = list(inspect.signature(NEGATIVES.get(name)).parameters.values())[1:]
     for option in given:
@@ -58,15 +55,8 @@ def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Sampler(ABC):
-    """What the samplers have in common.
+    """What the samplers have in common; `clock` has the seconds of the parts of its work.
 
-    Attributes
-    ----------
-    clock : Clock
-        Seconds of the parts of its work.
-
-    Notes
-    -----
     One whose batches depend on more than the step has `state` and `set_state`, as a task has; one that wants to see
     what a step encoded has ``after(batch, queries, documents)``, called with both sides' encodings, detached.
     """
@@ -96,7 +86,7 @@ class Sampler(ABC):
         return self.labelled.one_relevant(queries, self._random(step, RELEVANT))
 
     def _batch(self, queries: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> Batch:
-        """The batch of some queries, with documents of (B, n) rows."""
+        # With documents of (B, n) rows.
         documents = _tensor(take(self.labelled.documents, rows.ravel()))
         kinds = torch.from_numpy(targets.astype(np.int8))
         return Batch(self.labelled.queries.take(queries), documents, kinds, shared=False, rows=queries, exact=True)
@@ -110,16 +100,10 @@ def _tensor(documents: TokenTable | np.ndarray) -> TokenTable | Tensor:
 class InBatch(Sampler):
     """Each query sees the documents of the whole batch; its own is the positive (Gillick 2018, section 2.1).
 
-    Parameters
-    ----------
-    inputs : Inputs
-        All pairs are positive.
-    mask_known : bool
-        Take documents of other pairs that are known to be relevant out of the negatives. Gillick 2018 does not.
-    corrected : bool
-        Give the loss what corrects for documents that are drawn more often than others: the
-        `log_shares` of the pairs, to be subtracted from their scores, so that the
-        batch stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
+    All pairs of the source are positive. With `mask_known`, documents of other pairs that are known to be relevant are
+    no negatives; in Gillick 2018 they are. With `corrected`, the loss subtracts the `log_shares` of the pairs from
+    their scores, for documents that are drawn more often than others: the batch then stands for all documents (Bengio
+    and Senécal 2008; Chang 2020, section 2).
     """
 
     def __init__(self, inputs: Inputs, mask_known: bool = True, corrected: bool = False) -> None:
@@ -180,11 +164,6 @@ class HardNegatives(Sampler):
     """Each query sees one relevant document, drawn anew at every step, and n negatives of its own.
 
     A negative is never a document that is known to be relevant.
-
-    Parameters
-    ----------
-    n : int
-        Negatives of a query.
     """
 
     def __init__(self, inputs: Inputs, n: int) -> None:
@@ -206,7 +185,7 @@ class HardNegatives(Sampler):
         """Rows of documents that are not relevant to the queries, shape (B, n)."""
 
     def _any(self, queries: np.ndarray, step: int, purpose: int = ANY) -> np.ndarray:
-        """As `negatives`, drawn from all documents."""
+        # As `negatives`, drawn from all documents.
         rng, count = self._random(step, purpose), len(self.labelled.documents)
         rows = rng.integers(0, count, (len(queries), self.n))
         while (wrong := self.labelled.hits(queries, rows)).any():
@@ -250,15 +229,7 @@ class FromLists(HardNegatives):
 
 @register("bm25")
 class BM25Negatives(FromLists):
-    """Drawn from BM25's lists, which do not change (BM25 Neg).
-
-    Parameters
-    ----------
-    n : int
-        Negatives of a query.
-    depth : int
-        Of the lists; 200 in the paper.
-    """
+    """Drawn from BM25's lists, which do not change (BM25 Neg); their depth is 200 in the paper."""
 
     def __init__(self, inputs: Inputs, n: int = 1, depth: int = 200) -> None:
         super().__init__(inputs, n)
@@ -274,13 +245,7 @@ class BM25Negatives(FromLists):
 
 @register("bm25+random")
 class BM25AndRandom(HardNegatives):
-    """Half of the negatives of a query from BM25's lists, half from all documents (BM25 + Rand Neg).
-
-    Parameters
-    ----------
-    inputs, n, depth
-        As for `BM25Negatives`; n is even.
-    """
+    """Half of the n negatives of a query from BM25's lists, half from all documents (BM25 + Rand Neg); n is even."""
 
     def __init__(self, inputs: Inputs, n: int = 2, depth: int = 200) -> None:
         super().__init__(inputs, n)
@@ -293,15 +258,7 @@ class BM25AndRandom(HardNegatives):
 
 @register("ann", indexed=True)
 class AsynchronousNegatives(FromLists):
-    """Drawn from lists that the model itself retrieved up to `interval` steps ago (ANCE: Xiong et al. 2021).
-
-    Parameters
-    ----------
-    inputs, n, depth
-        As for `BM25Negatives`; the lists are the model's.
-    interval : int
-        Steps between two refreshes.
-    """
+    """Drawn from lists that the model itself retrieved up to `interval` steps ago (ANCE: Xiong et al. 2021)."""
 
     def __init__(self, inputs: Inputs, n: int = 1, depth: int = 200, interval: int = 200) -> None:
         super().__init__(inputs, n)
@@ -316,22 +273,11 @@ class AsynchronousNegatives(FromLists):
 class Retrieved(Sampler):
     """The n documents that the query encoder of this very step retrieves from all (LTRe; section 4.2, algorithm 1).
 
-    All relevant ones among them are positives. Where none is, one that is drawn takes the last place.
+    All relevant ones among them are positives. Where none is, one that is drawn takes the last place. n is cut to the
+    number of documents, and places that an approximate search leaves empty are ignored. So are `skip` documents at the
+    head of the list, unless they are relevant: where few were judged, relevant ones are among them.
 
-    Parameters
-    ----------
-    inputs : Inputs
-        Its index is of the documents, row by row.
-    n : int
-        Cut to the number of documents. Places that an approximate search leaves empty are ignored.
-    skip : int
-        Documents at the head of the list that are ignored, too, unless they are relevant: where few were judged,
-        relevant ones are among them.
-
-    Raises
-    ------
-    DataError
-        If the index is of other documents, or of vectors of another size.
+    It raises `DataError` if the index is of other documents, or of vectors of another size.
     """
 
     def __init__(self, inputs: Inputs, n: int = 50, skip: int = 0) -> None:

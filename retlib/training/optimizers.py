@@ -22,15 +22,9 @@ class Lamb(torch.optim.Optimizer):
               r &= \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} + \lambda x \\
               x &\leftarrow x - \eta \frac{\lVert x \rVert}{\lVert r \rVert} r
 
-    for each tensor of weights :math:`x` with gradient :math:`g`. Where a norm is 0 the ratio is 1.
-    The paper passes :math:`\lVert x \rVert` through a function :math:`\phi`, which is the identity here.
-
-    Parameters
-    ----------
-    parameters : iterable
-        Tensors or groups, as every optimizer of torch takes them.
-    lr, betas, eps, weight_decay
-        :math:`\eta`, :math:`(\beta_1, \beta_2)`, :math:`\epsilon` and :math:`\lambda`.
+    for each tensor of weights :math:`x` with gradient :math:`g`. Where a norm is 0 the ratio is 1. The paper passes
+    :math:`\lVert x \rVert` through a function :math:`\phi`, which is the identity here. `lr` is :math:`\eta`,
+    `weight_decay` :math:`\lambda`.
     """
 
     def __init__(
@@ -72,7 +66,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """Adam that updates only the embeddings of a batch's words; dense Adam for the rest."""
+    # It updates only the embeddings of a batch's words; dense Adam the rest.
     tables = {id(part.weight): part.weight for part in module.modules() if getattr(part, "sparse", False)}
     rest = [parameter for parameter in module.parameters() if id(parameter) not in tables]
     require(len(tables) > 0, "sparse_adam needs an encoder with sparse gradients")

@@ -32,12 +32,7 @@ register, names = TASKS.register, TASKS.names
 class Task(ABC):
     """One pre-training task over a structure: which sentence is the query of which passage.
 
-    Attributes
-    ----------
-    queries : int
-        Sentences that can be a query.
-    pairs : int
-        Pairs of a query and a passage that can be drawn.
+    `queries` counts the sentences that can be a query, `pairs` the pairs of a query and a passage that can be drawn.
     """
 
     queries: int
@@ -59,8 +54,7 @@ class Task(ABC):
 class InverseCloze(Task):
     """Inverse Cloze Task: a sentence, and the rest of its passage (Chang 2020, section 3; Lee et al. 2019).
 
-    The passage is drawn uniformly among those of at least two sentences, the query uniformly
-    among its sentences.
+    The passage is drawn uniformly among those of at least two sentences, the query uniformly among its sentences.
     """
 
     def __init__(self, structure: Structure) -> None:
@@ -84,10 +78,9 @@ class InverseCloze(Task):
 class BodyFirst(Task):
     """Body First Selection: a first-section sentence, and a passage of its page (Chang 2020, section 3).
 
-    The page is drawn uniformly among those of at least two passages that have a first
-    section, the query uniformly among the sentences of that section, the passage uniformly
-    among the page's others. The paper says "a random passage from the same page"; the one
-    that holds the query is left out here, because the words of the query would be in it.
+    The page is drawn uniformly among those of at least two passages that have a first section, the query uniformly
+    among the sentences of that section, the passage uniformly among the page's others. The paper says "a random passage
+    from the same page"; the one that holds the query is left out here, because the words of the query would be in it.
     """
 
     def __init__(self, structure: Structure) -> None:
@@ -122,11 +115,10 @@ class BodyFirst(Task):
 class WikiLink(Task):
     """Wiki Link Prediction: a first-section sentence, and a passage of a page that links to its page.
 
-    "A passage from another page where there is a hyperlink link to the page of q" (Chang 2020,
-    section 3): links run from the document's page to the query's. The query's page is drawn
-    uniformly among those that are linked to and have a first section, then a page uniformly
-    among those that link to it, then a passage of that page; it need not be the one that
-    holds the link.
+    "A passage from another page where there is a hyperlink link to the page of q" (Chang 2020, section 3): links run
+    from the document's page to the query's. The query's page is drawn uniformly among those that are linked to and have
+    a first section, then a page uniformly among those that link to it, then a passage of that page; it need not be the
+    one that holds the link.
     """
 
     def __init__(self, structure: Structure) -> None:
@@ -164,25 +156,16 @@ class WikiLink(Task):
 
 
 def task_over(name: str, structure: Structure) -> Task:
-    """The task of a name over articles.
-
-    Raises
-    ------
-    DataError
-        If they have no pair for it.
-    """
+    """Return the task of a name over articles; `DataError` if they have no pair for it."""
     task = TASKS.get(name)(structure)
     require(task.queries > 0, f"{name} finds no pair in these articles", DataError)
     return task
 
 
 def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
-    """The tasks for which articles have what is needed, such as links for wlp; says which are left out, and why.
+    """Return the tasks for which articles have what is needed, such as links for wlp; `DataError` if none is left.
 
-    Raises
-    ------
-    DataError
-        If none is left.
+    It says which are left out, and why.
     """
     lacking = {}
     for name in tasks:
@@ -198,16 +181,9 @@ def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Pairs as rows of a `Structure`; three arrays of shape (pairs,).
+    """Pairs as rows of sentences and passages of a `Structure`: three int64 arrays of shape (pairs,).
 
-    Parameters
-    ----------
-    query : int64 array
-        Rows of sentences.
-    passage : int64 array
-        Rows of passages.
-    removed : int64 array
-        Rows of the sentences that the documents lack, or `KEPT`.
+    `removed` are the rows of the sentences that the documents lack, or `KEPT`.
     """
 
     query: np.ndarray
@@ -219,28 +195,14 @@ class Drawn:
 class PretrainingPairs:
     """Pairs for pre-training, put together when they are asked for (Chang 2020, sections 3 and 4.1).
 
-    A query is a sentence; a document is the title of its article, the separator and a
-    passage. The paper says so of ict alone; here it holds for all tasks. Special tokens at
-    the ends are the encoder's to add.
+    A query is a sentence; a document is the title of its article, the separator (``tokenizer.sep``) and a passage. The
+    paper says so of ict alone; here it holds for all tasks. Tokens beyond `query_length` and `document_length` are cut
+    off; 64 and 288 in section 4.1. Special tokens at the ends do not count: they are the encoder's to add.
 
-    Parameters
-    ----------
-    tasks : sequence of str
-        Names in `TASKS`, each once; each pair is drawn from one of them, chosen uniformly.
-    separator : int
-        Id of the unit between title and passage (``tokenizer.sep``).
-    query_length, document_length : int
-        Tokens beyond these are cut off, without special tokens at the ends. 64 and 288 in section 4.1.
-    keep : float
-        Share of the pairs whose query stays in the document, where it stands there at all
-        (ict). 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
-
-    Raises
-    ------
-    SettingError
-        If a task or a number is not valid.
-    DataError
-        If the corpus lacks what a task needs.
+    Each pair is drawn from one of `tasks`, names in `TASKS`, each once, chosen uniformly. `keep` is the share of the
+    pairs whose query stays in the document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee
+    et al. 2019. It raises `SettingError` if a task or a number is not valid, and `DataError` if the corpus lacks what a
+    task needs.
     """
 
     corpus: Corpus
@@ -291,11 +253,11 @@ class PretrainingPairs:
         return Drawn(query, passage, np.where(goes, query, KEPT))
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """The pairs of a training step, which depend on the arguments alone.
+        """Return the pairs of a training step, which depend on the arguments alone.
 
-        Pairs are drawn with replacement, and never more of them than there are queries.
-        `Pairs.groups` are the rows of the passages, so that two queries of one passage can
-        be told; `Pairs.log_shares` are the logarithms of the passages' chances to be drawn.
+        Pairs are drawn with replacement, and never more of them than there are queries. `Pairs.groups` are the rows of
+        the passages, so that two queries of one passage can be told; `Pairs.log_shares` are the logarithms of the
+        passages' chances to be drawn.
         """
         drawn, sentences = self.draw_rows(step, batch_size, seed), self.corpus.sentences
         queries = _run(sentences, drawn.query, drawn.query + 1)
@@ -321,7 +283,7 @@ class PretrainingPairs:
 
 
 def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Segment:
-    """The ids of the rows from `first` up to `last`."""
+    # The ids of the rows from `first` up to `last`.
     return Segment(table.ids, table.offsets[first], table.offsets[last] - table.offsets[first])
 
 
@@ -341,22 +303,10 @@ class Masked(NamedTuple):
 class MaskedPassages:
     """Passages for the masked language model (Chang 2020, section 3; Devlin et al. 2019, section 3.1).
 
-    In each passage a share of the tokens is chosen, at least one; of these 80 % become the
-    mask, 10 % a random token (none of the other special ones), and 10 % stay as they are.
-
-    Parameters
-    ----------
-    tokenizer : WordPiece
-        The one that made the corpus.
-    length : int
-        Tokens beyond these are cut off, without special tokens at the ends.
-    share : float
-        Share of the tokens to predict.
-
-    Raises
-    ------
-    SettingError
-        If a number is not valid.
+    In each passage a share of the tokens is chosen, at least one; of these 80 % become the mask, 10 % a random token
+    (none of the other special ones), and 10 % stay as they are. Tokens beyond `length` are cut off; special tokens at
+    the ends do not count. The tokenizer is the one that made the corpus. It raises `SettingError` if a number is not
+    valid.
     """
 
     corpus: Corpus
@@ -390,7 +340,7 @@ class MaskedPassages:
         return Masked(inputs, positions, originals)
 
     def _choose(self, generator: np.random.Generator, inputs: TokenTable) -> np.ndarray:
-        """A share of the places of each row, in ascending order."""
+        # A share of the places of each row, in ascending order.
         lengths, tokens = inputs.lengths, len(inputs.ids)
         row = np.repeat(np.arange(len(inputs)), lengths)  # (tokens,)
         shuffled = np.lexsort((generator.random(tokens), row))  # each row's places in random order, row by row

@@ -68,18 +68,11 @@ class Task(ABC):
 
 @dataclass(eq=False)
 class RetrievalTask(Task):
-    """A dual encoder, its negatives and its loss.
+    """A dual encoder, its negatives and its loss, one of `retlib.training.losses.names()`.
 
-    Parameters
-    ----------
-    negatives : Sampler
-        See `retlib.training.negatives`.
-    loss_name : str
-        One of `retlib.training.losses.names()`.
-    chunk : int, optional
-        Encode so many texts at a time, keeping no more than their activations: a large batch
-        in little memory, for one forward pass more (gradient checkpointing, Chen et al. 2016; GradCache, Gao et
-        al. 2021, comes to the same). The gradients are those of the whole batch.
+    With `chunk`, so many texts are encoded at a time, and no more than their activations are kept: a large batch in
+    little memory, for one forward pass more (gradient checkpointing, Chen et al. 2016; GradCache, Gao et al. 2021,
+    comes to the same). The gradients are those of the whole batch.
     """
 
     module: DualEncoder
@@ -102,7 +95,7 @@ class RetrievalTask(Task):
         return self._loss(*self._encodings(batch))
 
     def _encodings(self, batch: Batch | DeferredBatch) -> tuple[Batch, Tensor, Tensor]:
-        """The batch, with what its queries retrieve, and the encodings of both sides."""
+        # The batch, with what its queries retrieve, and the encodings of both sides.
         with self.clock("encoding queries"):
             queries = self._encoded(self.module.queries, batch.queries)
         batch = self._closed(batch, queries)
@@ -135,7 +128,7 @@ class RetrievalTask(Task):
         self.module.beta.fill_(brentq(lambda shift: expit(logits + shift).mean() - share, -reach, reach))
 
     def _encoded(self, encode: Callable[[TokenTable], Tensor], given: TokenTable | Tensor) -> Tensor:
-        """Encodings of texts, if they are none yet; in chunks, which are encoded once more to go backward."""
+        # Encodings of texts, if they are none yet; in chunks, which are encoded once more to go backward.
         if isinstance(given, Tensor) or self.chunk is None:
             return given if isinstance(given, Tensor) else encode(given)
         rows = np.arange(len(given))
@@ -147,7 +140,7 @@ class RetrievalTask(Task):
 
     @torch.no_grad()
     def _closed(self, batch: Batch | DeferredBatch, queries: Tensor) -> Batch:
-        """With what the queries retrieve: whole, where the loss sees only a part of them."""
+        # With what the queries retrieve: whole, where the loss sees only a part of them.
         if isinstance(batch, Batch):
             return batch
         if any(getattr(part, "token_dropout", 0) for part in self.module.modules()):
@@ -167,7 +160,7 @@ class RetrievalTask(Task):
         return value
 
     def _scores(self, batch: Batch, queries: Tensor, documents: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores that the loss takes, and their targets."""
+        # The scores that the loss takes, and their targets.
         # Inner products have no bound, and bfloat16 has eight bits.
         exact = batch.exact or self.module.similarity == "dot"
         with torch.autocast(queries.device.type, enabled=False) if exact else nullcontext():
@@ -231,12 +224,7 @@ class Multitask(Task):
 
 @dataclass(eq=False)
 class DrawingTask(Task):
-    """A module, and what it is trained on, drawn step by step; the subclass says what the loss is.
-
-    Parameters
-    ----------
-    source : object with a length, and ``draw(step, batch_size, seed)``
-    """
+    """A module, and what it is trained on, drawn step by step; the subclass says what the loss is."""
 
     module: nn.Module
     source: PairSource | MaskedPassages

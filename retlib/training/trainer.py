@@ -28,35 +28,17 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long, how fast and how to train.
+    """How long, how fast and how to train: at most `steps`, or `epochs` over the training pairs, one of which is given.
 
-    Parameters
-    ----------
-    steps : int
-        The most steps to take; 0 where `epochs` says it.
-    epochs : float
-        Passes over the training pairs, in place of `steps`.
-    batch_size : int
-        Pairs, or queries, of a step.
-    learning_rate : float
-        Its highest value.
-    optimizer : str
-        One of `retlib.training.optimizers.OPTIMIZERS`.
-    warmup : float
-        Share of the steps over which the learning rate rises from 0, linearly.
-    decay : bool
-        Whether it then falls, linearly, to reach 0 after the last step; else it stays.
-    evaluations : int
-        How often validation data are looked at, in all, or in an epoch where there are epochs; five times, so that
-        the last fifth of a training has an evaluation of its own.
-    patience : int, optional
-        Stop after so many evaluations without a better score; None never stops early.
-    keep : {"best", "last"}
-        Which weights the module has in the end.
-    precision : {"float32", "bfloat16"}
-        Of matrix products.
-    chunk : int, optional
-        See `retlib.training.tasks.RetrievalTask`.
+    A step sees `batch_size` pairs, or queries. The learning rate rises from 0, linearly, over the share `warmup` of the
+    steps, to `learning_rate`. With `decay` it then falls, linearly, to reach 0 after the last step; else it stays.
+    `optimizer` is one of `retlib.training.optimizers.OPTIMIZERS`.
+
+    Validation data are looked at `evaluations` times in all, or in an epoch where there are epochs; five times, so that
+    the last fifth of a training has an evaluation of its own. `patience` is the number of evaluations without a better
+    score after which training stops; None never stops early. `keep` says which weights the module has in the end, the
+    "best" or the "last". `precision`, "float32" or "bfloat16", is that of matrix products. For `chunk` see
+    `retlib.training.tasks.RetrievalTask`.
     """
 
     steps: int = 0
@@ -128,27 +110,13 @@ def train(
 ) -> History:
     """Train a task's module in place, and leave it with its best weights, or its last.
 
-    Parameters
-    ----------
-    validate : callable
-        The score of the module on validation data; higher is better. Called before the
-        first step, and as often as the schedule says.
-    seed : int
-        Of whatever the module itself draws (dropout); batches have their own.
-    folder : Path, optional
-        Where checkpoints go. A call that finds one resumes from it and ends with the
-        same weights as an uninterrupted call.
-    label : str
-        Shown beside the progress bar.
-    callback : Callback, optional
-        Called before each step; its time is left out of that of training.
-    pairs : int
-        In an epoch, where the schedule counts epochs.
+    `validate` gives the score of the module on validation data; higher is better. It is called before the first step,
+    and as often as the schedule says. `seed` is that of whatever the module itself draws (dropout); batches have their
+    own. `callback` is called before each step; its time is left out of that of training. An epoch has `pairs` pairs.
 
-    Raises
-    ------
-    RetlibError
-        If the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
+    Checkpoints go to `folder`. A call that finds one resumes from it and ends with the same weights as an uninterrupted
+    call. It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones,
+    stays.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
     saves = parallel.shared(folder) / "checkpoint.safetensors" if folder else None
@@ -175,7 +143,7 @@ def train(
 
 
 def _weights(module: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer once, however many encoders and tasks share it; not copied."""
+    # Every parameter and buffer once, however many encoders and tasks share it; not copied.
     return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
 
@@ -196,12 +164,11 @@ class _Loop:
 
     @property
     def exhausted(self) -> bool:
-        """Whether patience has run out."""
         since = sum(row["step"] > self.history.best_step for row in self.history.evaluations)
         return self.schedule.patience is not None and since >= self.schedule.patience
 
     def advance(self) -> float:
-        """Take the steps up to the next evaluation; returns their mean loss."""
+        # Takes the steps up to the next evaluation; returns their mean loss.
         start, first, total = time.perf_counter(), self.step, 0.0
         self.task.module.train()
         stop = min(self.step + self.every, self.steps)
@@ -244,7 +211,6 @@ class _Loop:
                 group["lr"] = self.schedule.rate(self.step, self.steps)
 
     def evaluate(self, validate: Callable[[], float], loss: float) -> None:
-        """Score the module, and keep its weights if they are the best so far."""
         self.task.module.eval()
         with torch.no_grad():
             score = validate()
@@ -257,7 +223,7 @@ class _Loop:
             self.best = {name: tensor.clone() for name, tensor in _weights(self.task.module).items()}
 
     def save(self, path: Path) -> None:
-        """Write the state, tensors and JSON in one file; a kill while it is written leaves the one before."""
+        # A kill while it is written leaves the one before.
         tensors = {f"module/{k}": v for k, v in _weights(self.task.module).items()}
         tensors |= {f"best/{k}": v for k, v in self.best.items()}
         tensors |= {f"task/{k}": v for k, v in self.task.state().items()}
@@ -274,7 +240,7 @@ class _Loop:
         cache.put(path, lambda partial: save_file(on_cpu, partial, metadata={"state": json.dumps(meta)}))
 
     def restore(self, path: Path) -> bool:
-        """Take a saved state; False if there is none that is what was saved."""
+        # False if there is none that is what was saved.
         saved = cache.last(path)
         if saved is None:
             return False
