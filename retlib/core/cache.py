@@ -1,7 +1,7 @@
 """Things that are costly to make, addressed by the hash of what made them.
 
-A trained model or an index is made once, whichever notebook asks, and is found again
-only under the same settings and data, the same version of what makes its kind, kind of device and versions of packages.
+A trained model or an index is made once, whichever notebook asks, and found again only under the same settings, data,
+version of its kind, kind of device and versions of packages.
 """
 
 from __future__ import annotations
@@ -32,31 +32,14 @@ def key(settings: object) -> str:
 
 
 def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], None]) -> Path:
-    """The folder of an artefact, made by `make` if it is not there yet.
+    """Return the folder of an artefact, made by `make` if it is not there yet.
 
-    Parameters
-    ----------
-    kind : str
-        What it is; the folder in the cache.
-    version : int
-        Of what makes this kind: whoever changes what is computed raises it.
-    settings : mapping
-        Everything else that the result depends on, data fingerprints and the sources of what was registered
-        included; JSON values.
-    make : callable
-        Called with an empty or half-filled folder (what an interrupted call left, so that
-        it can resume); fills it. The folder gets its final name only when `make` returns.
+    `kind` is the folder in the cache; whoever changes what is computed raises `version`. The `settings`, JSON values,
+    hold all else that the result depends on, fingerprints of data and sources of what was registered included. `make`
+    fills a folder that is empty or as an interrupted call left it. The folder gets its final name when `make` returns.
 
-    Notes
-    -----
-    Processes that ask for the same artefact at once wait for the first; a lock of a killed
-    process is released by the operating system. An artefact with a file that is not what was written is made again;
-    one from before sums were kept is taken as it is.
-
-    Raises
-    ------
-    DataError
-        If the disk is full.
+    Processes that ask for the same artefact wait for the first. One with a file that is not what was written is made
+    again; one from before sums were kept is taken as it is. Raises `DataError` if the disk is full.
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic(PACKAGES)}
     folder = runtime.cache_dir() / kind / key(settings)
@@ -132,10 +115,7 @@ def damaged(folder: Path, files: Sequence[Path] | None = None) -> list[str]:
 
 
 def put(path: Path, write: Callable[[Path], None]) -> Path:
-    """Write a file in the place of the one that was put there before; a kill leaves one of them whole.
-
-    Returns it under its name, in which its hash stands: see `last`.
-    """
+    """Write a file in place of the one that was put there before; return its path, whose name has its hash (`last`)."""
     partial, before = path.with_suffix(".partial"), _put(path)
     write(partial)
     publish(partial, named := path.with_stem(f"{path.stem}-{checksum(partial)}"))
@@ -153,18 +133,11 @@ def last(path: Path) -> Path | None:
 def parts(
     folder: Path, rows: int, size: int, file: str, make: Callable[[slice], Callable[[Path], None]], **bar: str
 ) -> Iterator[Path]:
-    """The files of something that is made in parts of `size` rows, in order; a kill costs the part in the making.
+    """Yield the files of something that is made in parts of `size` rows, in order; a kill costs the part in the making.
 
-    Parameters
-    ----------
-    folder : Path
-        As `artefact` gives it.
-    file : str
-        Name of a part, whose number of the first row comes before the suffix.
-    make : callable
-        From the rows of a part to what writes its file, as `put` takes it.
-    bar : str
-        What `retlib.core.runtime.progress` is told.
+    The `folder` is one that `artefact` fills. In the name of a part the number of its first row stands before the
+    suffix of `file`. `make` takes the rows of a part and returns what writes it, as `put` takes it; `bar` goes to
+    `progress`.
     """
     path = parallel.shared(folder) / file
     with runtime.progress(total=rows, **bar) as shown:

@@ -9,16 +9,10 @@ import pandas as pd
 
 
 class Cost(NamedTuple):
-    """What the training of a system took, and how it went; without values, there was none.
+    """What the training of a system took; without values, there was none.
 
-    Parameters
-    ----------
-    steps : int, optional
-        Of the last stage, up to the weights that are kept.
-    seconds : float, optional
-        Of all stages, and of making their data.
-    curve : tuple of (int, float)
-        Steps and validation scores of the last stage, from step 0: its start.
+    `steps` lead to the weights that are kept, and `curve` has steps and validation scores from step 0: both of the last
+    stage. `seconds` are of all stages, and of making their data.
     """
 
     steps: int | None = None
@@ -28,20 +22,11 @@ class Cost(NamedTuple):
 
 @dataclass
 class History:
-    """What the loop saw.
+    """What the training loop saw.
 
-    Parameters
-    ----------
-    evaluations : list of dict
-        One for each evaluation: `step`, `loss` (mean since the last), `score` (on validation
-        data), `seconds` (of training alone, evaluation left out).
-    best_step : int
-        The step of the best score, whose weights the module has after training, unless the
-        settings keep the last.
-    watched : list of dict
-        What a `Callback` returned, with its `step`.
-    parts : dict
-        Seconds of training in the parts that the task tells apart; the rest is the optimizer's.
+    `evaluations` have `step`, `loss` (mean since the last), `score` (on validation data) and `seconds` (of training
+    alone). The module has the weights of `best_step`, unless the settings keep the last. `watched` is what a `Callback`
+    returned, with its `step`; `parts` the seconds of the parts that the task tells apart: the rest is the optimizer's.
     """
 
     evaluations: list[dict] = field(default_factory=list)

@@ -30,16 +30,8 @@ PAPERS = rules.mapping_of(None, rules.form(_PAPER, {"notes": rules.mapping_of(No
 class Page:
     """A page of the book, and what makes it.
 
-    Parameters
-    ----------
-    notebook : Path
-        Its file; a template makes a page for each paper.
-    parameters : mapping
-        What a template is given for this page.
-    after : tuple of str
-        Pages whose rows it reads.
-    words : mapping
-        What a template's Markdown cells name as ``{{ name }}``.
+    A template makes a page for each paper, with `parameters`, and `words` for each ``{{ name }}`` in its Markdown
+    cells. The page reads the rows of the pages `after` which it comes.
     """
 
     notebook: Path
@@ -150,12 +142,9 @@ def settings(root: Path, profile: str) -> dict[str, Any]:
 
 
 def declared(notebook: Path) -> dict[str, Any]:
-    """The parameters of a notebook and their defaults: the literals of its `parameters` cell.
+    """Return the parameters of a notebook and their defaults: the literals of its `parameters` cell.
 
-    Raises
-    ------
-    DataError
-        If there is no such cell, or it holds anything but assignments of literals.
+    Raises `DataError` if there is no such cell, or it holds anything but assignments of literals.
     """
     tagged = [cell for cell in cells(notebook) if "parameters" in cell["metadata"].get("tags", [])]
     require(len(tagged) == 1, f"{notebook} has {len(tagged)} cells tagged `parameters`; it needs one", DataError)

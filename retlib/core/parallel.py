@@ -1,8 +1,7 @@
 """Several processes at one training, under ``torchrun`` or ``accelerate launch``; alone, nothing happens here.
 
-All of them take the same steps on the same batches. Each encodes a part of a batch and gets the encodings of the
-others' parts, so that losses see all negatives, as one process would; gradients are averaged. A corpus is encoded in
-the same way. What is not encoded in parts is computed by each.
+All take the same steps on the same batches. Each encodes a part of a batch and gets the others' encodings, so that
+losses see all negatives; gradients are averaged. A corpus is encoded likewise. All else is computed by each.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ def agreed(value: Any) -> Any:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A folder to fill: for the first process the one that is given, for each other its own, which does not stay.
-
-    All leave it together.
-    """
+    """Yield a folder to fill, which all leave together: the first process the given one, each other one of its own."""
     own = folder if rank() == 0 else folder.with_name(f"{folder.name}.{rank()}")
     own.mkdir(exist_ok=True)
     yield own

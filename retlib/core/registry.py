@@ -1,9 +1,8 @@
 """Registries: what chapters name (losses, negatives, tasks, encoders), wherever it is defined.
 
-A thing is registered by a decorator: in the package, in a notebook's cell, or in a file that ``RETLIB_PLUGINS`` names
-(several with the system's path separator between; a path that is not absolute begins in the project's folder, wherever
-a notebook runs). From then on its name is valid wherever a chapter, the command line or a sweep takes one, and its
-source takes part in the address of all that is trained with it.
+A decorator registers a thing: in the package, in a notebook's cell, or in a file that ``RETLIB_PLUGINS`` names (several
+with the system's path separator between; relative to the project's folder). Its name is then valid in chapters, sweeps
+and on the command line, and its source takes part in the address of all that is trained with it.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class Registry:
     kind : str
         As errors call it: "loss".
     elsewhere : callable, optional
-        From a name that nobody registered to its thing, or to None: of names that say where something lies.
+        From an unregistered name, such as a place, to its thing or None.
     forms : callable, optional
         The forms of such names, as errors list them.
     takes : callable, optional
-        From a thing to the arguments that it is called with, in their order; others must have a default.
+        From a thing to the arguments that it is called with, in order; others must have a default.
     **facts
-        What a thing may say of itself when it is registered, with its default; an attribute of the thing.
+        What a thing may say of itself, with its default; an attribute of the thing.
     """
 
     def __init__(
@@ -58,12 +57,9 @@ class Registry:
         self._things: dict[str, Any] = {}
 
     def register(self, name: str, **facts: Any) -> Callable[[Any], Any]:
-        """Make what is decorated available under `name`.
+        """Return a decorator that makes a thing available under `name`.
 
-        Raises
-        ------
-        SettingError
-            If another thing has the name, a fact is none of this registry, or the thing takes other arguments.
+        Raises `SettingError` for a name of another thing, a fact unknown here, or other arguments.
         """
         require(isinstance(name, str), f'a {self.kind} is registered under a name, as in @register("mine")')
         for fact in facts:
@@ -130,13 +126,7 @@ def plugins() -> list[Path]:
 
 @functools.cache
 def load_plugins() -> None:
-    """Import the files that ``RETLIB_PLUGINS`` names, once.
-
-    Raises
-    ------
-    SettingError
-        If there is no such file, or for what goes wrong in it, with its line.
-    """
+    """Import the files that ``RETLIB_PLUGINS`` names, once; `SettingError`, with its line, for what is wrong."""
     for file in plugins():
         require(file.is_file(), f"RETLIB_PLUGINS names {file}, which is no file.")
         name = f"plugin_{file.stem}"
@@ -162,15 +152,10 @@ def load_plugins() -> None:
 
 
 def source(thing: Any) -> str:
-    """sha256 of the source of a function or class, without docstrings and comments.
+    """Return the sha256 of the source of a function or class, without docstrings and comments.
 
-    Of what is defined outside the package, the literals, functions and classes that it reads from its surroundings
-    take part as well: nobody raises a version when they change.
-
-    Raises
-    ------
-    SettingError
-        If the source cannot be read.
+    Outside the package, the literals, functions and classes that it reads from its surroundings take part as well:
+    nobody raises a version when they change. Raises `SettingError` if the source cannot be read.
     """
     return _kept_source(thing) if _inside(thing) else _source(thing)
 

@@ -50,10 +50,9 @@ def cache_dir() -> Path:
 
 
 def threads() -> int:
-    """Threads for one process: `$RETLIB_THREADS`, or 1.
+    """Return the threads for one process: `$RETLIB_THREADS`, or 1.
 
-    One is the default because notebooks run side by side, and because the order of a sum,
-    and so the last bits of a result, depends on the number of threads.
+    Notebooks run side by side, and the order of a sum, and so its last bits, depends on the number of threads.
     """
     value = os.environ.get("RETLIB_THREADS", "1")
     require(value.isdecimal() and int(value) >= 1, f"RETLIB_THREADS = {value!r} is not a positive whole number.")
@@ -89,10 +88,7 @@ def set_seeds(seed: int) -> None:
 
 
 def seed_torch(seed: int) -> None:
-    """Seed torch's generators, fast enough for every training step.
-
-    `torch.manual_seed` formats a stack trace and keeps it for as long as CUDA is not initialized.
-    """
+    """Seed torch's generators, but without the stack trace that `torch.manual_seed` formats at every call."""
     import torch
 
     torch.default_generator.manual_seed(seed)
@@ -116,10 +112,9 @@ def device():
 
 
 def autocast(precision: str):
-    """The context in which matrix products run at `precision` ("float32" or "bfloat16").
+    """Return the context in which matrix products run at `precision` ("float32" or "bfloat16").
 
-    A processor that only emulates bfloat16 is slower with it than without, up to several
-    times: there the products run in float32, whatever was asked for.
+    Where the processor only emulates bfloat16, and is slower with it, they run in float32.
     """
     import torch
 
@@ -132,10 +127,9 @@ def autocast(precision: str):
 
 @cache
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 faster than float32 (AMX, AVX-512 BF16 or Arm's BF16).
+    """Return whether the processor multiplies bfloat16 faster than float32 (AMX, AVX-512 BF16 or Arm's BF16).
 
-    Intel's processors since AVX-512 FP16 do so in AMX alone: where a virtual machine hides it,
-    their products of bfloat16 take 1.7 times as long as those of float32.
+    Intel's since AVX-512 FP16 do so in AMX alone: where that is hidden, bfloat16 takes 1.7 times as long.
     """
     has = {word for told in _cpuinfo("flags", "Features", "vendor_id") for word in told.split()}
     by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has
@@ -223,13 +217,7 @@ def peak_memory() -> int:
 
 
 class Clock:
-    """Wall-clock seconds of named parts, summed over their `with` blocks; a block inside another counts alone.
-
-    Attributes
-    ----------
-    seconds : dict
-        Name of a part to its seconds.
-    """
+    """Wall-clock `seconds` of named parts, summed over their `with` blocks; a block inside another counts alone."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

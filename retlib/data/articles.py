@@ -21,15 +21,7 @@ VERSION, PASSAGES = 1, 1  # of what is made here
 
 @dataclass(frozen=True)
 class Articles:
-    """A source of articles, tokenized once with a vocabulary learned from it.
-
-    Parameters
-    ----------
-    name : str
-        A name that `retlib.data.datasets.articles` knows.
-    vocabulary : int
-        Tokens of the vocabulary.
-    """
+    """A source of articles (a name in `retlib.data.datasets.articles`), tokenized once with its own vocabulary."""
 
     name: str
     vocabulary: int
@@ -71,16 +63,7 @@ def _read(name: str, label: str) -> Iterator[Article]:
 class OutOfTarget:
     """Passages of a source of articles that none of some collections holds, in whole or in part.
 
-    See `retlib.data.passages.passages` and `retlib.data.passages.unseen`.
-
-    Parameters
-    ----------
-    articles : str
-        A name that `retlib.data.datasets.articles` knows.
-    targets : tuple of str
-        Names of collections.
-    most : int
-        So many of them, where there are more: those whose ids come first in the order of a hash.
+    `most` of them at most, first by a hash. See `retlib.data.passages.passages` and `retlib.data.passages.unseen`.
     """
 
     articles: str

@@ -27,20 +27,10 @@ Split = Callable[[str], list[str]]
 class Structure:
     """Where sentences, passages and articles begin, and which articles link to which.
 
-    Parameters
-    ----------
-    names : object array, shape (A,)
-        The articles' names.
-    passages : int64 array, shape (P + 1,)
-        Passage p is the sentences ``passages[p]`` to ``passages[p + 1]``, at least one.
-    articles : int64 array, shape (A + 1,)
-        Article a is the passages ``articles[a]`` to ``articles[a + 1]``, at least one.
-    opening : int64 array, shape (A,)
-        How many passages of the article make up its first section.
-    link_starts : int64 array, shape (A + 1,)
-        Article a links to the articles ``link_targets[link_starts[a]:link_starts[a + 1]]``.
-    link_targets : int64 array, shape (L,)
-        Rows of articles; no article links to itself, nor twice to another.
+    Of A articles with P passages, passage p has the sentences ``passages[p]`` to ``passages[p + 1]``, and article a the
+    passages ``articles[a]`` to ``articles[a + 1]``, at least one each; the first `opening` passages are its first
+    section. Article a links to the articles ``link_targets[link_starts[a]:link_starts[a + 1]]``, not to itself and to
+    none twice. All are int64 arrays but the `names`.
     """
 
     names: np.ndarray
@@ -125,16 +115,7 @@ class Builder:
 
 @dataclass(frozen=True, eq=False)
 class Corpus(Structure):
-    """A tokenized encyclopedia in a few flat arrays, about four bytes a token.
-
-    Parameters
-    ----------
-    sentences : TokenTable of S rows
-        All sentences, in the order of the text.
-    titles : TokenTable of A rows
-    names, passages, articles, opening, link_starts, link_targets
-        See `Structure`.
-    """
+    """A tokenized encyclopedia in a few flat arrays, about four bytes a token: all sentences in order, and titles."""
 
     sentences: TokenTable
     titles: TokenTable
@@ -143,18 +124,8 @@ class Corpus(Structure):
     def build(cls, articles: Iterable[Article], tokenizer: WordPiece, split: Split) -> Self:
         """Tokenize articles as they come; of their texts the titles alone are held.
 
-        Parameters
-        ----------
-        articles : iterable of Article
-            Links to articles that are not among them are dropped, and so are articles and
-            passages without a sentence.
-        split : callable
-            Text to sentences.
-
-        Raises
-        ------
-        DataError
-            If there is no sentence at all, or if two articles have one name.
+        Links to other articles, and articles and passages without a sentence, are dropped. Raises `DataError` if there
+        is no sentence at all, or if two articles have one name.
         """
         builder, titles = Builder(split), []
 

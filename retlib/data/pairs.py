@@ -1,8 +1,7 @@
 """Positive pairs, and the order in which training sees them.
 
-A source of pairs is an object with ``draw(step, batch_size, seed)`` that returns `Pairs`, and a
-length. `Pairs` is one, over labelled pairs in shuffled epochs; `LabelledQueries` another, over queries with all that
-is relevant to each; `retlib.training.pretraining.PretrainingPairs` a third.
+A source of pairs has a length and ``draw(step, batch_size, seed)``, which returns `Pairs`. `Pairs` is one, over
+labelled pairs in shuffled epochs; `LabelledQueries` another; `retlib.training.pretraining.PretrainingPairs` a third.
 """
 
 from __future__ import annotations
@@ -32,12 +31,10 @@ class PairSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Training pairs, tokenized.
+    """Training pairs, tokenized: row i of `queries` belongs to row i of `documents`.
 
     Parameters
     ----------
-    queries, documents : TokenTable
-        Row i of one belongs to row i of the other.
     labels : int8 array, shape (pairs,), optional
         1 for a positive pair, 0 for a labelled negative; all positive without it.
     groups : int array, shape (pairs,), optional
@@ -73,21 +70,10 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class LabelledQueries:
-    """Queries, the documents that are relevant to each, and all documents.
+    """Queries, the documents that are relevant to each, and all documents: texts, or encodings of shape (D, d).
 
-    Parameters
-    ----------
-    queries : TokenTable of Q rows
-    relevant : TokenTable of Q rows
-        Row i: the rows of the documents that are relevant to query i.
-    documents : TokenTable of D rows, or float32 array of shape (D, d)
-        Texts, where their encoder is trained as well; else their encodings.
-
-    Raises
-    ------
-    DataError
-        If a query has no relevant document, which leaves nothing to learn from it; or if all
-        documents are relevant to it, which leaves no negative; or if a row is not there.
+    Row i of `relevant` has the rows of the documents that are relevant to query i. Raises `DataError` if a row is not
+    there, or if none or all documents are relevant to a query, which leaves nothing to learn or no negative.
     """
 
     queries: TokenTable
@@ -166,10 +152,9 @@ def pairs_in_batch(count: int, batch_size: int) -> int:
 
 
 def rows_of_step(count: int, batch_size: int, seed: int, step: int) -> np.ndarray:
-    """The pairs of training step `step` (from 0): shuffled epochs, the short last batch left out.
+    """Return the pairs of training step `step` (from 0): shuffled epochs, the short last batch left out.
 
-    The answer depends on the arguments alone, so that a resumed training sees what an
-    uninterrupted one would have seen.
+    The arguments alone decide, so that a resumed training sees what an uninterrupted one would have.
     """
     batch_size = pairs_in_batch(count, batch_size)
     epoch, place = divmod(step, count // batch_size)

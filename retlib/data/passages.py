@@ -22,25 +22,12 @@ CHUNK = 2000  # texts that are in memory at once
 
 
 def passages(articles: Iterable[Article]) -> pd.DataFrame:
-    """The passages of articles: whole sentences, as many as fit, in order and without a word lost.
+    """Return the passages of articles: whole sentences, as many as fit, in order and without a word lost.
 
-    A passage has `MOST_WORDS` words between white space at most. Only a sentence that has more is cut inside.
-
-    Parameters
-    ----------
-    articles : iterable of Article
-        As `retlib.data.datasets.articles` streams them. A passage may run over the end of a paragraph, not of
-        an article.
-
-    Returns
-    -------
-    DataFrame
-        Index `passage_id` (name of the article, ``#``, number), columns `text`, `title` and `article`.
-
-    Raises
-    ------
-    DataError
-        If there is no text in any article, or two articles have one name.
+    A passage has `MOST_WORDS` words between white space at most. Only a longer sentence is cut inside. A passage may
+    run over the end of a paragraph, not of an article. The index `passage_id` is the name of the article, ``#`` and a
+    number; columns `text`, `title` and `article`. Raises `DataError` if there is no text, or two articles have one
+    name.
     """
     rows = [
         (f"{article.name}#{number}", text, article.title, article.name)
@@ -69,27 +56,11 @@ def _packed(sentences: Iterable[str]) -> list[str]:
 
 
 def unseen(found: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
-    """The passages that no target collection holds, whole or in part.
+    """Return the passages (column `text`) that no target collection holds, whole or in part, in their order.
 
-    Synthetic queries for a passage that a target tests on would be training data of that target, so what
-    shares a run of `RUN` words with one of its documents is left out. Of passages of equal text the first
-    is kept.
-
-    Parameters
-    ----------
-    found : DataFrame
-        Passages, with the column `text`.
-    targets : Collection
-        What is tested on.
-
-    Returns
-    -------
-    DataFrame
-        The rows that are left, in their order.
-
-    Notes
-    -----
-    Case and punctuation do not count. Documents of fewer than `RUN` words are in no run.
+    Synthetic queries for a passage that a target tests on would be training data of that target, so what shares a run
+    of `RUN` words with one of its documents is left out, whatever case and punctuation. Shorter documents have no run.
+    Of passages of equal text the first is kept.
     """
     found = found[~found["text"].duplicated()]
     held = chain.from_iterable(target.documents["text"] for target in targets)
@@ -97,22 +68,10 @@ def unseen(found: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
 
 
 def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
-    """How much of each passage stands in the texts, word for word.
+    """Return, of each passage, the share of its runs of `n` words that stand in a text; NaN where it has fewer words.
 
-    Parameters
-    ----------
-    texts : iterable of str
-        The pre-training text, streamed; the memory needed depends on the passages alone.
-    passages : iterable of str
-        The passages of the test.
-    n : int
-        Length of the runs of words (`retlib.data.text.words`) that are looked for.
-
-    Returns
-    -------
-    Series
-        Of each passage, the share of its runs of `n` words that stand in a text; NaN where
-        it has fewer words. Runs are compared by 64-bit hashes.
+    Texts are streamed: memory depends on the passages alone. Words are those of `retlib.data.text.words`; runs are
+    compared by 64-bit hashes.
     """
     require(n >= 1, f"n = {n} words: at least 1 is needed")
     vocabulary: dict[str, int] = {}
@@ -150,15 +109,10 @@ def _runs(rows: list[list[int]], values: np.ndarray, n: int) -> tuple[np.ndarray
 
 
 def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:
-    """At most so many of the passages, those whose ids come first in the order of a hash.
+    """Return at most so many passages, those whose ids come first in the order of a hash.
 
-    A smaller sample is a part of every larger one, whatever order the passages have, so that amounts of
-    passages can be compared (Liang 2020, figure 3).
-
-    Raises
-    ------
-    SettingError
-        If `most` is not at least 1.
+    A smaller sample is a part of every larger one, so that amounts can be compared (Liang 2020, figure 3). Raises
+    `SettingError` if `most` is under 1.
     """
     require(most >= 1, f"most = {most} passages: at least 1 is needed")
     order = np.argsort([hash_position(name) for name in found.index], kind="stable")
@@ -176,26 +130,18 @@ _APART = re.compile(r"\s+([.!?])(?=\s|$)")
 def sentences_of(text: str) -> list[str]:
     """Split a passage into sentences, also one whose full stops stand apart: "a musician . It" has two.
 
-    See `retlib.data.text.quick_sentences` for the rule. Natural Questions, for one, has such passages. For ICT, which
-    has nothing to take out of a passage of one sentence.
+    The rule is that of `retlib.data.text.quick_sentences`. It is for ICT, on passages such as those of Natural
+    Questions.
     """
     return quick_sentences(_APART.sub(r"\1", text))
 
 
 def sentences(passages: pd.Series) -> pd.Series:
-    """Sentences of passages, for a generator that learned from sentences that answer.
+    """Return sentences of passages, by ``id|number``, for a generator that learned from sentences that answer.
 
-    Parameters
-    ----------
-    passages : Series
-        Passage id to text.
-
-    Returns
-    -------
-    Series
-        At most three of each passage, of five words or more, by a hash: ``id|number`` to the sentence. A
-        passage that has none stands for itself; and so does one without marks of punctuation, or whose marks
-        stand apart, as in Natural Questions: what is written for these passages whole makes better retrievers.
+    At most three of each passage, of five words or more, by a hash. A passage that has none stands for itself; and so
+    does one without marks of punctuation, or whose marks stand apart, as in Natural Questions: what is written for
+    these passages whole makes better retrievers.
     """
     found = {}
     for name, text in passages.items():

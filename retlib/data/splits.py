@@ -19,18 +19,10 @@ HELD_OUT = 0.1
 
 
 def closure(pairs: pd.DataFrame) -> pd.Series:
-    """Clusters of the graph that positive pairs induce: its connected components.
+    """Return the clusters of the graph that positive pairs induce: its connected components.
 
-    Parameters
-    ----------
-    pairs : DataFrame
-        Columns `left`, `right`, `label`; only rows with label 1 are edges.
-
-    Returns
-    -------
-    Series
-        Index: every item of a positive pair, sorted. Value: the smallest item of its
-        cluster, so that a cluster's name does not depend on the order of the pairs.
+    Only rows with label 1 (of `left`, `right`, `label`) are edges. Every item of a positive pair, sorted, has the
+    smallest item of its cluster, so that a cluster's name does not depend on the order of the pairs.
     """
     positive = pairs[pairs["label"] == 1]
     items = pd.Index(np.unique(positive[["left", "right"]].to_numpy(dtype=object).ravel().astype(str)))
@@ -50,15 +42,9 @@ def hash_position(name: str) -> float:
 def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, float], seed: int = 0) -> pd.Series:
     """Assign every item to a split so that no cluster is on both sides.
 
-    The side of a cluster depends on its name and the seed alone, so that it stays where
-    it is when data are added.
-
-    Parameters
-    ----------
-    clusters : Series
-        Item to cluster, as `closure` gives it; items outside are clusters of one.
-    shares : mapping
-        Split to its share of the clusters, such as ``{"test": 0.1, "dev": 0.05}``; the rest is train.
+    Items outside of `clusters` (see `closure`) are clusters of one. Shares, such as ``{"test": 0.1, "dev": 0.05}``, are
+    of the clusters; the rest is train. A cluster's name and the seed alone decide, so that it stays when data are
+    added.
     """
     names = pd.Series(items, index=items).astype(object)
     names.update(clusters)
@@ -78,29 +64,15 @@ def split_by_position(position: pd.Series, share: float, start: float) -> np.nda
 
 
 def low_resource(collection: Collection, share: float, test: float | None = None) -> Collection:
-    """The same task with `share` of the queries for training (Chang 2020, section 4.1).
+    """Return the same task with `share` of the queries for training, dev included (Chang 2020, section 4.1: 0.01 to
+    0.80).
 
-    Queries are split by the column `position` of their frame, a hash in [0, 1): those below
-    nine tenths of `share` are train, those up to `share` dev, those at the other end test.
-    So the training queries of a small share are among those of a large one, and no query
-    is on two sides; the candidates stay all documents.
+    Queries are split by the column `position` of their frame, a hash in [0, 1): those below nine tenths of `share` are
+    train, those up to `share` dev, those at the other end test. So the training queries of a small share are among
+    those of a large one; the candidates stay all documents. With `test`, only the last `test` of the positions are
+    test, so that several shares are tested on the same queries; by default all others are.
 
-    Parameters
-    ----------
-    collection : Collection
-        Its queries have `position`.
-    share : float
-        The part that trains, dev included: 0.01, 0.05, 0.10 and 0.80 in the paper.
-    test : float, optional
-        Test on the last `test` of the positions alone and drop what lies between, so that
-        several shares are tested on the same queries. By default all others are test.
-
-    Raises
-    ------
-    DataError
-        If the queries have no positions.
-    SettingError
-        If the shares are impossible, or so small that a split is without queries.
+    Raises `DataError` without positions, and `SettingError` for impossible shares, or ones that leave a split empty.
     """
     require("position" in collection.queries, f"collection {collection.name!r}: queries have no `position`", DataError)
     start = share if test is None else 1 - test
@@ -120,27 +92,13 @@ def low_resource(collection: Collection, share: float, test: float | None = None
 
 
 def subsample(collection: Collection, documents: int, queries: int | None = None) -> Collection:
-    """The same task on a part of its documents and test queries.
+    """Return the same task on a part of its documents and test queries, in the order of a hash of their names.
 
-    Both are taken in the order of a hash of their names, so that a smaller part lies in a larger
-    one: the test queries; then the documents that are relevant to these, those that are relevant to
-    queries of the other splits, and all others, until there are `documents`. Where documents are
-    sentences of passages (column `passage`), passages stay whole, so that a sentence competes with
-    its neighbours.
-
-    Parameters
-    ----------
-    documents : int
-        At most so many, but for those that are relevant to the test queries and for the end of a passage.
-    queries : int, optional
-        At most so many test queries; training and validation queries whose relevant documents all
-        went are dropped. By default every query stays, and only the candidates become fewer: behind
-        those that are relevant to test queries, all documents are alike.
-
-    Raises
-    ------
-    SettingError
-        If a number is not at least 1.
+    So a smaller part lies in a larger one. Taken are the test queries; then the documents that are relevant to these,
+    those that are relevant to queries of the other splits, and all others, until there are `documents`. Documents that
+    are relevant to test queries always stay, and passages (column `passage`) stay whole, so that a sentence competes
+    with its neighbours. With `queries`, training and validation queries whose relevant documents all went are dropped;
+    by default every query stays. Raises `SettingError` if a number is under 1.
     """
     for name, count in (("documents", documents), ("queries", queries)):
         require(count is None or count >= 1, f"{count} {name}: at least 1 is needed")
@@ -165,10 +123,9 @@ def subsample(collection: Collection, documents: int, queries: int | None = None
 
 
 def answered_within(collection: Collection, part: Collection) -> Collection:
-    """The same part with every test query of the collection whose relevant documents are all in it.
+    """Return the same part with every test query of the collection whose relevant documents are all in it.
 
-    `subsample` takes documents for some test queries; others have the same answers, and more queries
-    tell smaller differences apart.
+    More queries than those of `subsample` tell smaller differences apart.
     """
     kept = collection.documents.index.isin(part.documents.index)
     relevant = collection.relevant()
@@ -179,15 +136,10 @@ def answered_within(collection: Collection, part: Collection) -> Collection:
 
 
 def with_distractors(collection: Collection, distractors: pd.DataFrame, name: str) -> Collection:
-    """The same task with further candidates, none of which is relevant.
+    """Return the same task, under a new name, with further candidates, none of which is relevant.
 
-    Parameters
-    ----------
-    distractors : DataFrame
-        Passages: `text`, and `title`, or `sentence` and `context`, where the collection has these. Their ids get the
-        prefix ``added/``.
-    name : str
-        Of the new collection.
+    They have `text`, and `title`, or `sentence` and `context`, where the collection does. Their ids get the prefix
+    ``added/``.
     """
     own = collection.documents
     read = ("text", "sentence", "context") if "sentence" in own else ("text", "title")
@@ -205,24 +157,12 @@ def retrieval_task(
 ) -> Collection:
     """Turn labelled pairs of similar items into a retrieval task (Gillick 2018, section 3.3).
 
-    Every item of a positive pair is a query; its relevant documents are the members of
-    its cluster in the transitive closure of the positive pairs, itself included (the
-    paper's "identity" baseline scores above zero, so it counts itself); the candidates
-    are all items.
+    Every item of a positive pair is a query; its relevant documents are the members of its cluster in the transitive
+    closure of the positive pairs, itself included (the paper's "identity" baseline scores above zero, so it counts
+    itself); the candidates are all items.
 
-    Parameters
-    ----------
-    name : str
-        Name of the collection.
-    texts : Series
-        Item id to text.
-    pairs : DataFrame
-        Columns `left`, `right`, `label`.
-    split : Series
-        Item id to split. Pairs whose ends are on different sides are dropped, before the
-        closure is taken: they would join the sides.
-    provenance : mapping, optional
-        Passed on to the collection.
+    `texts` and `split` are by item id; `pairs` have columns `left`, `right` and `label`. Pairs with ends on different
+    sides are dropped before the closure is taken, as they would join the sides.
     """
     texts, split = texts.sort_index(), split.sort_index()
     require(texts.index.equals(split.index), f"collection {name!r}: texts and splits differ in their items", DataError)
@@ -240,15 +180,10 @@ def retrieval_task(
 
 
 def union(collections: Sequence[Collection]) -> Collection:
-    """Several collections as one, named after all; all documents are candidates of all queries.
+    """Return several collections as one, named after all; all documents are candidates of all queries.
 
-    One alone stays as it is. Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), which stands in
-    the column `collection` too. Of the other columns, those stay that all collections have.
-
-    Raises
-    ------
-    DataError
-        If there is none, or two have one name.
+    One alone stays as it is. Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), also in the column
+    `collection`. Columns that all have stay. Raises `DataError` if there is none, or two have one name.
     """
     names = [part.name for part in collections]
     require(len(names) > 0, "a union needs at least one collection", DataError)

@@ -41,15 +41,10 @@ def tokens_key(tokenizer: Tokenizer) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TokenizedCollection:
-    """A collection, tokenized when it is asked for: a candidate of ReQA is sentence, separator and passage; another
-    document is title, separator and text, or its text where it has no title. Words have no separator.
+    """A collection, tokenized when it is asked for, queries and documents cut off beyond their lengths.
 
-    Parameters
-    ----------
-    collection : Collection
-        Documents of ReQA have `sentence` and `context`.
-    query_length, document_length : int or None
-        Tokens beyond these are cut off.
+    A candidate of ReQA (`sentence` and `context`) is sentence, separator and passage; another document is title,
+    separator and text, or its text where it has no title. Words have no separator.
     """
 
     collection: Collection
@@ -120,12 +115,9 @@ class TokenizedCollection:
         return queries[counts > 0], TokenTable(rows, offsets_of(counts[counts > 0]))
 
     def labelled(self, split: str, documents: np.ndarray | None = None) -> LabelledQueries:
-        """The queries of `relevant`, with their documents as texts, or as the given encodings.
+        """Return the queries of `relevant`, with their documents as texts, or as the given encodings.
 
-        Raises
-        ------
-        DataError
-            If the split has no query with a relevant document.
+        Raises `DataError` if the split has no query with a relevant document.
         """
         ids, relevant = self.relevant(split)
         wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"

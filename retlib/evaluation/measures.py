@@ -16,23 +16,11 @@ from retlib.retrieval.runs import places
 
 
 def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """Per-query values of measures, computed by ir-measures.
+    """Return values of measures by query, computed by ir-measures, in the order of `qrels`.
 
-    Parameters
-    ----------
-    run : DataFrame
-        As `retlib.retrieval.runs.make_run` returns it; its order is taken as it stands.
-    qrels : DataFrame
-        Columns `query_id`, `doc_id`, `relevance`. Every query in it counts: one without
-        any result scores 0.
-    measures : sequence of str
-        As ir-measures names them, for instance ``AP@100`` (Gillick 2018, section 3.1: the
-        sum of precisions at relevant ranks, over the number of known relevant documents).
-
-    Returns
-    -------
-    DataFrame
-        Columns `query_id`, `measure`, `value`, in the order of qrels.
+    Columns `query_id`, `measure`, `value`. The `run` is one of `retlib.retrieval.runs.make_run`, in its order. `qrels`
+    have `query_id`, `doc_id` and `relevance`; a query without results scores 0. In ``AP@100`` (Gillick 2018, section
+    3.1) the sum of precisions at relevant ranks is over the number of known relevant documents.
     """
     parsed = _parse(measures)
     require(len(qrels) > 0, "there is no judgment to evaluate against", DataError)
@@ -100,20 +88,16 @@ def is_score(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two systems over the same queries and seeds.
+    """The difference of two systems over the same queries and seeds, in the measure's unit.
 
     Parameters
     ----------
-    effect : float
-        Mean of A - B, in the measure's unit.
-    error : float
-        Its standard error.
+    effect, error : float
+        Mean of A - B, and its standard error.
     freedom : float
         Degrees of freedom of the t distribution that `error` is used with.
-    queries, seeds : int
-        What it rests on.
     by_query : (float, float), optional
-        The part of the squared error that is of queries, and its degrees of freedom; None if that is all of it.
+        The queries' part of the squared error, and its degrees of freedom; None if that is all of it.
     by_seed : mapping of int to float
         Seed to the mean of A - B; empty if there is one seed.
     """
@@ -148,10 +132,9 @@ class Comparison:
         return max(self.p_greater(-margin), self.p_less(margin))
 
     def smallest(self, level: float = 0.05, power: float = 0.8) -> float:
-        """The smallest true effect that a one-sided test at this level would have seen with this power.
+        """Return the smallest true effect that a one-sided test at this level sees with this power.
 
-        Quantiles of its t distribution times the error: the distance from the null that leaves so much beyond the
-        critical value (Cohen 1988, chapter 2, with t in place of the noncentral t).
+        It is the sum of two quantiles of t times the error (Cohen 1988, chapter 2, without the noncentral t).
         """
         return float((special.stdtrit(self.freedom, 1 - level) + special.stdtrit(self.freedom, power)) * self.error)
 
@@ -172,21 +155,14 @@ def same_seeds(*systems: pd.DataFrame) -> list[pd.DataFrame]:
 def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
     r"""Compare two systems in pairs, with queries and seeds both as random effects.
 
-    Parameters
-    ----------
-    a, b : DataFrame
-        Index query, one column a seed, values of one measure. A system without seeds has
-        one column and is compared with every seed of the other.
-    clusters : Series, optional
-        Query to cluster. Queries of one cluster share their relevant documents, so their
-        differences are summed before their variance is taken.
+    `a` and `b` have an index of queries and a column for each seed. A system without seeds has one column, which is
+    compared with every seed of the other. Queries of one cluster share their relevant documents: their differences are
+    summed before the variance is taken.
 
-    Notes
-    -----
     With :math:`d_{qs}` the difference for query q under seed s, the variance of the mean is
-    estimated as :math:`\mathrm{Var}_q(\bar d_{q\cdot})/Q + \mathrm{Var}_s(\bar d_{\cdot s})/S`:
-    the paired t-test's, plus what another seed would change. It counts the interaction
-    twice, so it errs on the wide side. Degrees of freedom follow Satterthwaite.
+    :math:`\mathrm{Var}_q(\bar d_{q\cdot})/Q + \mathrm{Var}_s(\bar d_{\cdot s})/S`: the paired t-test's, plus what
+    another seed would change. It counts the interaction twice, and so errs on the wide side. Degrees of freedom follow
+    Satterthwaite.
     """
     require(a.index.equals(b.index), "two systems can only be compared over the same queries", DataError)
     seeds = max(a.shape[1], b.shape[1])
@@ -210,15 +186,10 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
 
 
 def average(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]] = ()) -> Comparison:
-    """The mean of comparisons over the queries of several data sets.
+    """Return the mean of comparisons over the queries of several data sets.
 
-    The queries are other ones in each, and their errors independent. The seeds are not: one trained model may
-    answer several data sets, so that what a seed changes is taken after the mean over the data sets.
-
-    Parameters
-    ----------
-    pooled : sequence of (float, float)
-        What is known of the variance of the mean over seeds from other systems, too; see `between_seeds`.
+    The errors of queries are independent. Seeds are not: one model may answer several data sets, so the variance over
+    seeds is taken after the mean over these. What other systems tell of it is `pooled`; see `between_seeds`.
     """
     count = len(parts)
     pieces = [part.by_query or (part.error**2, part.freedom) for part in parts]
@@ -243,25 +214,14 @@ def _of_seeds(values: pd.Series) -> list[tuple[float, float]]:
 
 
 def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, int]]:
-    r"""The variance between seeds of systems that were trained with the same ones, in two parts with their freedom.
+    r"""Return the variance between seeds: each system's own, and what all share in a seed; each with its freedom.
 
-    Parameters
-    ----------
-    means : DataFrame
-        Index system, at least two; a column for each seed, at least two.
-
-    Returns
-    -------
-    (float, int), (float, int)
-        That of each system by itself, and that of what all share in a seed, such as a start.
-
-    Notes
-    -----
-    The analysis of variance of :math:`x_{is} = \mu_i + b_s + e_{is}` over S systems and n seeds:
-    :math:`\mathrm{Var}(e)` is the mean square of what systems and seeds leave, with (S - 1)(n - 1) degrees of freedom;
-    :math:`\mathrm{Var}(b)` is that of the seeds' means less :math:`\mathrm{Var}(e) / S`, with n - 1. A weighted sum of
-    systems has :math:`\sum w_i^2 \mathrm{Var}(e) / n + (\sum w_i)^2 \mathrm{Var}(b) / n`: in a difference of two
-    trained systems what they share goes out, in one to a system that is not trained it stays.
+    `means` has a row for each of two systems or more and a column for each of two seeds or more. The analysis of
+    variance of :math:`x_{is} = \mu_i + b_s + e_{is}` over S systems and n seeds: :math:`\mathrm{Var}(e)` is the mean
+    square of what systems and seeds leave, with (S - 1)(n - 1) degrees of freedom; :math:`\mathrm{Var}(b)` is that of
+    the seeds' means less :math:`\mathrm{Var}(e) / S`, with n - 1. A weighted sum of systems has
+    :math:`\sum w_i^2 \mathrm{Var}(e) / n + (\sum w_i)^2 \mathrm{Var}(b) / n`: what two trained systems share goes out
+    in their difference, and stays in one to a system that is not trained.
     """
     systems, seeds = means.shape
     centred = means.to_numpy() - means.to_numpy().mean(axis=1, keepdims=True)  # (S, n)
@@ -271,12 +231,10 @@ def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, 
 
 
 def larger(own: Sequence[tuple[float, float]], pooled: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of a comparison's own variance over seeds and that pooled over many systems, the larger, with its freedom.
+    """Return the larger of a comparison's own variance over seeds and the pooled one, with its freedom.
 
-    Notes
-    -----
-    What `between_seeds` pools is that of the average system. For a noisier one than most it rejects three times too
-    often (``tests/evaluation/test_seed_variance.py``), so that its own estimate counts where it is larger.
+    What `between_seeds` pools is the average system's: alone, it rejects three times too often for a noisy system
+    (``tests/evaluation/test_seed_variance.py``).
     """
     totals = (sum(variance for variance, _ in pieces) for pieces in (own, pooled))
     return list(max(zip(totals, (own, pooled), strict=True), key=lambda each: each[0])[1])
@@ -300,18 +258,10 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
-    """In-batch precision@1 over fixed rows of `size` candidates, whatever the training batch.
+    """Return precision@1 within fixed rows of `size` candidates: consecutive blocks of validation pairs.
 
-    Gillick 2018 (section 2.2) tunes on the precision@1 within a batch of its tuning set,
-    which says nothing at batch 2. Here the rows are the same for every system: consecutive
-    blocks of `size` validation pairs, the last one as long as what is left.
-
-    Parameters
-    ----------
-    queries, documents : arrays, shape (n, d)
-        Encodings of the validation pairs.
-    groups : array, shape (n,)
-        A document of the same group is as good as the query's own.
+    Gillick 2018 (section 2.2) tunes on the precision@1 within a training batch, which says nothing at batch 2.
+    Encodings have shape (n, d). A document of the same group is as good as the query's own.
     """
     hits = []
     for start in range(0, len(queries), size):
@@ -322,15 +272,10 @@ def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarra
 
 
 def rows_reciprocal_rank(scores: np.ndarray, hits: np.ndarray) -> float:
-    """Mean over rows of candidates of 1 / rank of the first hit; 0 for a row without one.
+    """Return the mean over rows of candidates of 1 / rank of the first hit; 0 for a row without one.
 
-    Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
-
-    Parameters
-    ----------
-    scores : float array, shape (Q, n)
-        -inf where a row has fewer candidates.
-    hits : bool array, shape (Q, n)
+    Arrays have shape (Q, n); `scores` are -inf where a row has fewer. Ties and scores that are no numbers count against
+    the model: equal scores are no ranking.
     """
     best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
     ranks = 1 + (~(scores < best) & ~hits).sum(axis=1)

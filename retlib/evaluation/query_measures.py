@@ -13,24 +13,10 @@ from retlib.retrieval.lexical import BM25
 
 
 def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
-    """Whether BM25, with its default settings, finds a query's own passage first of all.
+    """Return whether BM25, with its default settings, finds a query's own passage first: a filter for `generated`.
 
-    Parameters
-    ----------
-    generated : DataFrame
-        Columns `passage_id` and `query`; written by people, too.
-    passages : Series
-        Passage id to text.
-
-    Returns
-    -------
-    bool Series
-        With the index of `generated`. To be used as a filter: ``generated[round_trip(...)]``.
-
-    Raises
-    ------
-    DataError
-        If a query is of a passage that is not there.
+    `generated` has columns `passage_id` and `query`, written by people, too; `passages` is id to text. Raises
+    `DataError` for a query of another passage.
     """
     own = _own(generated, passages)
     _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), 1)
@@ -46,23 +32,13 @@ def _own(generated: pd.DataFrame, passages: pd.Series) -> np.ndarray:
 
 
 def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
-    """What a decoding gives, in numbers (Liang 2020, Table 5 has the pairs).
+    """Return what a decoding gives, in numbers (Liang 2020, Table 5 has the pairs).
 
-    Parameters
-    ----------
-    generated : DataFrame
-        Columns `passage_id` and `query`; written by people, too.
-    passages : Series
-        Passage id to text; all that queries were asked for.
-
-    Returns
-    -------
-    Series
-        `passages`, `pairs` and `queries` (different ones) are counts; `pairs per passage` and `words per query`
-        means. `distinct-1` and `distinct-2` (Li et al. 2016) are the different words and pairs of neighbouring words of
-        a passage's queries over all of them, the mean of the passages that have any: over all queries
-        together they would fall as their number grows. `overlap` is the share of a query's words that stand
-        in its passage, and `round trip` that of the queries for which `round_trip` holds, means over queries.
+    `generated` is as in `round_trip`; `passages` holds all that queries were asked for. `passages`, `pairs` and
+    `queries` (different ones) are counts, `pairs per passage` and `words per query` means. `distinct-1` and
+    `distinct-2` (Li et al. 2016) are the shares of different words and pairs of neighbouring words in a passage's
+    queries, as means over passages: over all queries together they would fall as these grow. `overlap` is the share of
+    a query's words that stand in its passage, and `round trip` that of the queries for which `round_trip` holds.
     """
     require(len(generated) > 0, "there is no query to measure", DataError)
     own = _own(generated, passages)

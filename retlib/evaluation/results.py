@@ -3,12 +3,11 @@
 An experiment's results are a folder of Parquet files, small enough to be committed:
 
 - ``rows.parquet``: a row for each system, collection, split, measure and seed;
-- ``queries/<collection>.<split>.<measure>.parquet``: per-query values, a column for each
-  system and seed, so that any two systems can be compared in pairs later;
+- ``queries/<collection>.<split>.<measure>.parquet``: per-query values, a column for each system and seed;
 - ``tables/<name>.parquet``: what a figure or table of the page needs besides.
 
-The reader's own run lies under the build folder, the published one under
-``data/reference``. The two are never mixed within an experiment.
+The reader's own run lies under the build folder, the published one under ``data/reference``. The two are never mixed
+within an experiment.
 """
 
 from __future__ import annotations
@@ -50,14 +49,8 @@ _SEPARATOR = " | seed "
 class Results:
     """The recorded results of one experiment.
 
-    Parameters
-    ----------
-    rows : DataFrame, optional
-        Columns `FIRST` and what else was recorded (parameters, cost, environment).
-    queries : dict, optional
-        (collection, split, measure) to a frame: index query; `cluster`, and a column for
-        each (system, seed).
-    tables : dict of str to DataFrame, optional
+    `rows` have the columns `FIRST` and what else was recorded (parameters, cost, environment). `queries` are frames by
+    (collection, split, measure): index query; `cluster`, and a column for each (system, seed).
     """
 
     def __init__(
@@ -96,9 +89,9 @@ class Results:
         return parts.get((system, collection), self.rows[:0])
 
     def means(self, collection: str) -> pd.DataFrame:
-        """Means over seeds on a collection: index system, in the order of recording; a column a measure, and `seconds`.
+        """Return means over seeds on a collection: a column a measure, and `seconds` of training (NaN without one).
 
-        The seconds are those of training, without a value for what is not trained.
+        The index is the system, in the order of recording.
         """
         mine = self.rows[self.rows["collection"] == collection]
         table = mine.pivot_table(index="system", columns="measure", values="value", sort=False)
@@ -158,19 +151,11 @@ class Results:
     def pooled(
         self, terms: Iterable[tuple[float, str]], collections: Sequence[str], measure: str, seeds: int
     ) -> list[tuple[float, float]]:
-        """The variance over seeds of a weighted sum of systems, from all trained ones of the experiment with as many.
+        """Return the variance over seeds of a weighted sum of systems, from all trained ones with as many `seeds`.
 
-        For `retlib.evaluation.measures.average`: the two parts that `retlib.evaluation.measures.between_seeds` finds,
-        each with its weight, over the number of seeds; points of a hundred.
-
-        Parameters
-        ----------
-        terms : iterable of (float, str)
-            Weight and system.
-        collections : sequence of str
-            Over which values are averaged first: one model answers all.
-        seeds : int
-            Over which the sum is taken.
+        Its two parts are those of `retlib.evaluation.measures.between_seeds`, each with its weight and over the number
+        of seeds, in points of a hundred. `terms` are weights and systems. One model answers all `collections`, so
+        values are averaged over these first.
         """
         weights = [weight for weight, system in terms if self.trained(system, measure)] if seeds > 1 else []
         if not weights:
@@ -210,15 +195,11 @@ class Results:
         return pd.DataFrame() if frame is None else self.once(("means", collection, measure), frame, means)
 
     def compared(self, collection: str, measure: str, a: str, b: str | None = None, on: str = "") -> Comparison:
-        """One system minus another over the test questions and the seeds that both have, in points of a hundred.
+        """Return one system minus another over the test questions and seeds that both have, in points of a hundred.
 
-        As verdicts compare them: the variance over seeds is the larger of the pair's own and that of all of the
-        experiment's trained systems. Without `b`, the first by itself.
-
-        Parameters
-        ----------
-        on : str, optional
-            Another collection of the same questions, such as of another share of the labels, on which `b` is taken.
+        As in verdicts, the variance over seeds is the larger of the pair's own and that of all trained systems of the
+        experiment. Without `b` it is the first by itself; `on` is a collection of the same questions on which `b` is
+        taken.
         """
         sides = [(1.0, a, collection), *([] if b is None else [(-1.0, b, on or collection)])]
         values = [100 * self.per_query(place, "test", measure, system) for _, system, place in sides]
@@ -280,9 +261,9 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Read what `save` wrote; `DataError` if a file is unreadable, or is not what was written.
+        """Read what `save` wrote, and check all files: `DataError` if one is unreadable or not what was written.
 
-        All files are checked. Values by query and tables are read when they are asked for: a page needs few.
+        Values by query and tables are read when they are asked for: a page needs few.
         """
         with _readable(folder):
             if wrong := cache.damaged(folder):
@@ -363,17 +344,10 @@ def reference_folder(profile: str, experiment: str) -> Path:
 
 
 def load(experiment: str, profile: str, source: str | None = None) -> Results | None:
-    """The results of an experiment, with a column `source` in their rows.
+    """Return the results of an experiment, with a column `source` in their rows; None where nothing is recorded.
 
-    Parameters
-    ----------
-    source : {"run", "reference"}, optional
-        Without it, the reader's own run where there is one (of explorations the latest), else the reference.
-
-    Returns
-    -------
-    Results or None
-        None where nothing is recorded.
+    The `source` is "run" or "reference"; without it, the reader's own run (the latest of explorations), else the
+    reference.
     """
     name, folder = _recorded(experiment, profile, source)
     if folder is None:

@@ -22,14 +22,9 @@ from retlib.retrieval.runs import make_run
 class Pool:
     """A task's queries and a growing set of candidates.
 
-    Parameters
-    ----------
-    queries : float32 array, shape (Q, d)
-        Encodings of the test queries, in the order of `task.split("test")`.
-    doc_ids : object array, shape (N,)
-        The first ones are the task's test candidates, so that every relevant document is in
-        every pool; then its other documents; then distractors.
-    vectors : float32 array, shape (N, d)
+    `queries` and `vectors` are encodings, of the test queries in the order of ``task.split("test")``. The first
+    `doc_ids` are the task's test candidates, so that each pool has all relevant documents; its others and the
+    distractors follow.
     """
 
     task: Collection
@@ -39,10 +34,7 @@ class Pool:
 
 
 def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], most: int) -> Pool:
-    """Encode a task's candidates and as many distractors as make `most` candidates in all.
-
-    The distractors are encoded as they stream by; only their vectors are kept.
-    """
+    """Return a pool of a task's candidates and, up to `most` in all, of distractors, encoded as they stream by."""
     documents = task.documents.sort_values("split", key=lambda split: split != "test", kind="stable")[:most]
     parts = [retriever.encode_texts(documents["text"].tolist())]
     wanted = most - len(documents)
@@ -62,20 +54,8 @@ def measure(
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Build an index over the first `size` candidates, search it for all test queries, and time it.
 
-    Parameters
-    ----------
-    factory, search
-        See `retlib.retrieval.index.build`.
-    batch : int
-        Queries that are searched for at once when time is taken: the first of the task, one
-        batch, warm. The median of three times counts.
-
-    Returns
-    -------
-    run : DataFrame
-        The top 100 of every test query.
-    numbers : dict
-        What a table shows: quality in points of a hundred, speed, size.
+    Return the run of the top 100 and the numbers of a table: quality in points of a hundred, speed, size. Times are
+    medians of three, over the first `batch` queries at once, warm.
     """
     own, most = int((pool.task.documents["split"] == "test").sum()), len(pool.doc_ids)
     wrong = f"size = {size} is not between {own}, the task's test candidates, and {most}, all there are"
@@ -100,12 +80,9 @@ def measure(
 
 
 def against_exact(points: pd.DataFrame) -> pd.DataFrame:
-    """Points with what each index loses and gains against exhaustive search on the same pool.
+    """Return points with what each index loses and gains against exhaustive search on the same pool.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns `seed`, `candidates`, `index` and the numbers of `measure`.
+    They have columns `seed`, `candidates`, `index` and the numbers of `measure`.
     """
     exact = points[points["index"] == "exact"].set_index(["seed", "candidates"])
     same = pd.MultiIndex.from_frame(points[["seed", "candidates"]])

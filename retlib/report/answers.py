@@ -1,7 +1,7 @@
 """The answer on top of a chapter: a figure and sentences that a person wrote about the published rows (every chapter).
 
-Values in a sentence come from rows. A sentence names the verdicts that it was written for and the signs that it relies
-on, and is refused where a row no longer bears it out: a test draws every answer.
+Values come from rows. A sentence names the verdicts and signs that it was written for, and is refused where a row no
+longer bears it out: a test draws every answer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,7 @@ _ledger = cache(lambda profile: ledger.ledger(profile, "reference"))
 
 
 class Answer:
-    """The published rows that an answer is about.
-
-    Parameters
-    ----------
-    chapter : str
-        The notebook whose rows they are.
-    profile : str
-        Of the published rows.
-    """
+    """The published rows, of a profile, that the answer of a chapter (a notebook) is about."""
 
     def __init__(self, chapter: str, profile: str = PUBLISHED) -> None:
         self.chapter, self.profile = chapter, profile
@@ -70,17 +62,9 @@ class Answer:
     ) -> str:
         """Return a sentence, or a few, if the rows still bear it out.
 
-        Parameters
-        ----------
-        verdicts : mapping, optional
-            A claim's id to the verdict that the text was written for.
-        relies : mapping, optional
-            What else it says, in words, and whether the rows have it so: ``{"softmax is ahead": found.effect > 0}``.
-
-        Raises
-        ------
-        DataError
-            If a verdict is another one, or a row does not say so.
+        `verdicts` has the verdict on a claim's id that the text was written for. `relies` is what else it says, and
+        whether the rows have it so: ``{"softmax is ahead": found.effect > 0}``. Raises `DataError` where one no longer
+        holds.
         """
         known = _ledger(self.profile).set_index("id")["verdict"]
         for claim, verdict in (verdicts or {}).items():

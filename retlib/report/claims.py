@@ -1,8 +1,7 @@
 """The claims that a chapter tests, declared beside its systems as contrasts of recorded rows (chapters with claims).
 
-A chapter's cell reads recorded rows alone, so that it says the same in a run, from the published rows and without data.
-Its table `claims` has a line for each contrast, without a verdict: p-values are corrected over a whole paper, which
-`retlib.report.ledger` does.
+A chapter's cell reads recorded rows alone, so that it says the same without data. Its table `claims` has a line for
+each contrast, without a verdict: `retlib.report.ledger` corrects p-values over a whole paper.
 """
 
 from __future__ import annotations
@@ -33,14 +32,9 @@ TEST, CONDITION = "test", "condition"
 
 
 class Claims:
-    """What a chapter tests of a paper.
+    """What a chapter (the notebook whose cell this is) tests of a paper (a key of ``papers.yaml``).
 
-    Parameters
-    ----------
-    paper, chapter : str
-        A key of ``papers.yaml``, and the notebook whose cell this is.
-    profile, source : str
-        Whose rows are read; see `retlib.evaluation.results.load`.
+    For profile and source of the rows see `retlib.evaluation.results.load`.
     """
 
     def __init__(self, paper: str, chapter: str, profile: str, source: str | None = None) -> None:
@@ -60,10 +54,7 @@ class Claims:
     ) -> Contrast:
         """Return a recorded system on a data set of the paper, or by its mean over several, to be added and subtracted.
 
-        Parameters
-        ----------
-        chapter : str, optional
-            Whose rows it is in, if not this one's; ``claims.csv`` names it in `also`.
+        The rows may be another chapter's, which ``claims.csv`` names in `also`.
         """
         data_sets = (data_set,) if isinstance(data_set, str) else tuple(data_set)
         return Contrast((Term(1.0, chapter or self.chapter, name, data_sets, measure, kind),))
@@ -76,18 +67,12 @@ class Claims:
         one_is_enough: bool = False,
         not_tested: str | Mapping[str, str] = "",
     ) -> None:
-        """Test a claim: each contrast must be above its margin, or within it.
+        """Test a claim (an id in ``claims.csv`` without the paper's key): each contrast must be above its margin, or
+        within it.
 
-        Parameters
-        ----------
-        claim : str
-            Its id in ``claims.csv``, without the paper's key.
-        given : iterable of Contrast
-            Conditions without which the claim says nothing: each must be above 0 by itself, or the claim is not tested.
-        one_is_enough : bool
-            Of a claim whose data sets repeat one comparison: it is tested where one collection stands for several, too.
-        not_tested : str or mapping of profile to str
-            Why it is not tested, whatever the rows say.
+        Conditions are `given`: each must be above 0 by itself, or the claim is not tested. If `one_is_enough`, data
+        sets repeat one comparison, and one collection may stand for several. `not_tested` is why a claim is not tested,
+        whatever the rows say, for all profiles or by profile.
         """
         name = f"{self.paper}-{claim}"
         require_one_of(f"claim that chapter {self.chapter} tests in claims.csv", name, self._known.index)

@@ -1,8 +1,8 @@
 """Contrasts: weighted sums of recorded systems, and what they say of a claim (chapters with claims).
 
-A chapter writes ``softmax - pairwise`` or ``bm25 - 41.86``. Everything that a claim is tested by is such a sum: of
-values by question, of training curves (`retlib.report.curves`), or of logarithms of times and steps, whose difference
-is a ratio. One function, `test`, gives its effect, its interval and three p-values.
+A chapter writes ``softmax - pairwise`` or ``bm25 - 41.86``. Every claim is tested by such a sum: of values by question,
+of training curves (`retlib.report.curves`), or of logarithms of times and steps, whose difference is a ratio. One
+function, `test`, gives its effect, its interval and three p-values.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EQUIVALENCE_MARGIN = 1.0  # points within which a difference is no effect
 class Kind(NamedTuple):
     """How recorded values become a matrix.
 
-    `read` takes results, system, collection and measure, and returns a frame (a column for each seed) and the
-    clusters of its rows, if they have any. `rows` says what its rows are; "" where they are one, of logarithms.
+    `read` takes results, system, collection and measure, and returns a frame (a column for each seed) and the clusters
+    of its rows, if any. `rows` says what its rows are; "" where they are one, of logarithms.
     """
 
     read: Callable[[Results, str, str, str], tuple[pd.DataFrame, pd.Series | None]]
@@ -160,10 +160,7 @@ Stand = Callable[[str], str]  # a paper's data set to the collection that stands
 def test(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
     """Return effect, interval and one-sided p-values of a contrast.
 
-    Raises
-    ------
-    DataError
-        If a term is not recorded, or terms have no question or no seed in common.
+    Raises `DataError` if a term is not recorded, or terms have no question or no seed in common.
     """
     outcome, margin = estimate(contrast, load, stand), contrast.margin or 0.0
     compared = outcome.comparison
@@ -191,8 +188,7 @@ def _p_none(contrast: Contrast, found: Comparison) -> float:
 def estimate(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
     """Return the effect of a contrast with its error: values are paired by question and seed.
 
-    Terms whose questions are other ones, as those of two data sets are, are samples of their own; the seeds of one
-    training are the same in all of them (`retlib.evaluation.measures.average`).
+    Terms with other questions, such as two data sets, are samples of their own; seeds are the same in all (`average`).
     """
     parts = [
         (number, term.weight / len(on), on_one, *term.kind.read(load(term.chapter), term.system, on_one, term.measure))

@@ -56,7 +56,7 @@ def paper_numbers(paper: str) -> pd.DataFrame:
 def paper_values(paper: str, experiment: str, data_set: str) -> dict[tuple[str, str], float]:
     """Return what a paper prints for a data set beside the systems of an experiment, by (system, measure).
 
-    The first of several, in the unit of `theirs`. What follows a comma in the name of a data set is a variant of it.
+    The first of several, in the unit of `theirs`. After a comma in a data set's name stands a variant of it.
     """
     lines = paper_numbers(paper).query("experiment == @experiment and theirs != ''")
     lines = lines[lines["data_set"].str.partition(",")[0] == data_set.partition(",")[0]]

@@ -1,9 +1,8 @@
 """Training curves as matrices for `retlib.report.contrasts` (chapter 41; Zhan 2020, section 6.1).
 
 The table ``curves`` of a chapter has a value for each system, seed, step and measure, and ``intervals`` the steps
-between the refreshes of a system's lists. All systems are measured on the same training questions at a step, so that
-a step is to them what a question is to ranked lists. What one step learns the next one has: steps are no independent
-values, and count by blocks of consecutive ones.
+between the refreshes of a system's lists. At a step all systems are measured on the same training questions, so that a
+step is what a question is to ranked lists. Steps depend on those before, and count by blocks of consecutive ones.
 """
 
 from __future__ import annotations

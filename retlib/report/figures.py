@@ -97,10 +97,7 @@ def _marks(axis: Axes, rows: Sequence[str], series: Mapping[str, pd.DataFrame]) 
 
 
 def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
-    """Return scores with 95 % intervals and each seed's, a panel a collection; the paper's are open diamonds.
-
-    `tables` are those of `retlib.report.tables.scores`, by collection.
-    """
+    """Return scores with 95 % intervals and each seed's, a panel a collection; the paper's are open diamonds."""
     figure, axes = panels(list(tables), 4.0, ROW * max(map(len, tables.values())) + 0.9)
     for axis, table in zip(axes, tables.values(), strict=True):
         heights = _marks(axis, table.index, {"ours, 95 % interval": table.rename(columns={measure: "value"})})
@@ -134,8 +131,8 @@ def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: 
 def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
     """Return what each decoding writes, as `retlib.studies.part3.record_statistics` has it.
 
-    A panel for each column that is `shown`, under its title there, a mark for each kind of queries: the mean over
-    seeds, with a bar from the lowest to the highest.
+    A panel for each column that is `shown`, under its title, with a mark for each kind of queries: the mean over seeds,
+    and a bar from the lowest to the highest.
     """
     targets = [called(name) for name in table["target"].unique()]
     figure, axes = panels(list(shown.values()), 3.2, ROW * len(targets) + 0.9)
@@ -148,10 +145,7 @@ def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
 
 
 def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Figure:
-    """Return queries lost (to the left, hatched) and won (to the right) against a rival, a panel a collection.
-
-    `tables` are those of `retlib.report.per_query.outcomes`, by collection.
-    """
+    """Return queries lost (to the left, hatched) and won (to the right) against a rival, a panel a collection."""
     figure, axes = panels(list(tables), 5.2, ROW * max(map(len, tables.values())) + 1.4)
     for axis, table in zip(axes, tables.values(), strict=True):
         heights = name_rows(axis, table["system"])
@@ -168,10 +162,7 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
-    """Return systems over parts of the queries by lexical overlap, a panel a collection; bars are 95 % intervals.
-
-    `tables` are those of `retlib.report.per_query.slices`, by collection.
-    """
+    """Return systems over parts of the queries by lexical overlap, a panel a collection; bars are 95 % intervals."""
     figure, axes = panels(list(tables), 4.4, 3.4)
     styles = line_styles(pd.concat(tables.values())["system"])
     for axis, table in zip(axes, tables.values(), strict=True):
@@ -187,10 +178,7 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
 
 
 def tradeoff(table: pd.DataFrame, families: Mapping[str, str] | None = None, measure: str = "RR@10") -> Figure:
-    """Return quality against latency, as `retlib.report.tables.latencies` has them: a point for each system.
-
-    `families` has, of some systems, the name of the line that they are on.
-    """
+    """Return quality against latency, a point a system; `families` has the name of the line that some are on."""
     figure, (axis,) = styled(7.5, 5.2)
     family = table["system"].replace(families or {})
     for name, style in line_styles(family).items():
@@ -207,9 +195,8 @@ def tradeoff(table: pd.DataFrame, families: Mapping[str, str] | None = None, mea
 
 
 def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]], errors: bool = False) -> None:
-    """Draw means over seeds, in a band from the lowest to the highest, or of a standard error to either side.
-
-    `values` has the index x, and columns the name and the seed.
+    """Draw means over seeds (of columns name and seed), in a band of their range, or of a standard error to either
+    side.
     """
     for name in [name for name in styles if name in values]:
         seeds, style = values[name].dropna(how="all"), styles[name]
@@ -279,7 +266,7 @@ def gains(table: pd.DataFrame, measure: str) -> Figure:
 def index_matrix(table: pd.DataFrame) -> Figure:
     """Return nDCG@10 by index in training and in search; the best of each column is bold, the diagonal framed.
 
-    `table` has the columns `trained`, `searched` and `value`, in points of a hundred.
+    The columns are `trained`, `searched` and `value`, in points of a hundred.
     """
     printed = table["value"].round(1)  # ties as printed are all bold
     cells = table.assign(bold=printed == printed.groupby(table["searched"]).transform("max"))

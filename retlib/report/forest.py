@@ -27,14 +27,8 @@ ABREAST = 15  # tiles in a row, as many as a phone shows at once
 def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Figure:
     """Return a line for each claim that is tested in points: our effect with its 95 % interval, and the paper's.
 
-    Of a claim with several contrasts stands the one that its verdict hangs on.
-
-    Parameters
-    ----------
-    verdicts : DataFrame
-        Rows of `retlib.report.ledger.ledger`.
-    names : mapping, optional
-        A claim's id to what stands above its line, in the order of the lines; without it all, by their statements.
+    Of several contrasts stands the one that the verdict hangs on. `verdicts` are rows of `retlib.report.ledger.ledger`;
+    `names` orders claims and has what stands above their lines; without it all come, by their statements.
     """
     shown = verdicts.set_index("id", drop=False).loc[list(names) if names else verdicts["id"]]
     shown = shown[[bool(row.tests) and row.verdict != NOT_TESTED for row in shown.itertuples()]]

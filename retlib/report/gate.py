@@ -1,9 +1,8 @@
 """The gate: a verdict needs systems that work and a measure that tells them apart (all chapters with claims).
 
-The table ``learning`` of a chapter has what validation saw of the last stage of each trained system, by collection and
-seed: `step`, `score` in points of 100, and whether the weights of the step were `kept`. The gate looks at the end of
-these curves. Where the learning rate has decayed to zero a curve is flat whatever is left to learn, and the gate is
-blind: there only a run with half again as many steps tells.
+The table ``learning`` of a chapter has what validation saw of each trained system's last stage, by collection and seed:
+`step`, `score` in points of 100, and whether its weights were `kept`. The gate looks at the end of these curves. Where
+the learning rate has decayed to zero it is blind: there only half again as many steps tell.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Ending(NamedTuple):
     """How the trainings of a system ended on validation, in points; means over seeds.
 
     `rise` is by how much the best score of the last fifth of the `steps` is above the best before; `start` and `kept`
-    are the scores before the first step and of the weights that were kept, NaN where none was taken at the start.
+    are the scores before the first step and of the kept weights, NaN where none was taken at the start.
     """
 
     steps: int
@@ -65,10 +64,7 @@ def ending(rows: Results, system: str, collection: str) -> Ending | None:
 def unfit(system: str, collection: str, end: Ending, large: float) -> str:
     """Return what is wrong with a system whose trainings ended so; "" if nothing is.
 
-    Parameters
-    ----------
-    large : float
-        Points from which on a rise means that it was still learning: what its contrast is about, at least `NOISE`.
+    From a rise of `large` points on it was still learning: what its contrast is about, at least `NOISE`.
     """
     if end.rise > large:
         rose = f"{system} rose by {end.rise:.1f} points in the last fifth of {end.steps} steps"

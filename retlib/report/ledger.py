@@ -4,9 +4,9 @@ Each contrast has one-sided p-values for its claim and against it, and one for n
 *holds* if every contrast speaks for it (the largest p-value is under 0.05 after Holm's correction over the claims of
 the paper). The test goes *against* it if one contrast does, corrected over all contrasts of the paper; a recorded note
 makes that *contradicted* or *not reproduced*. It shows *no effect* if one contrast shows none, corrected likewise, and
-none speaks for it; else it is *inconclusive*. Where a trained system has one seed there is an *indication*. A claim is
-*not tested* where its chapter says why, where the gate shut a contrast, and where a condition is not seen.
-This module knows no claim by name.
+none speaks for it; else it is *inconclusive*. A trained system of one seed gives an *indication*. A claim is *not
+tested* where its chapter says why, where the gate shut a contrast, and where a condition is not seen. This module knows
+no claim by name.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
 def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
     """Return the verdict on every claim of a paper, a row each, in the order of claims.csv.
 
-    Beside the columns of claims.csv there are `test`, the verdict of the test alone; `verdict`, with what it is
-    evidence of, and the `note` on that; `p`, on which it rests, corrected by Holm over the paper;
-    `by_bh`, the verdict after Benjamini and Hochberg's correction; `speaks`, how many contrasts speak for the claim,
-    against it, for no effect or are open; `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`,
-    lists of lines of the chapters' tables, those of tests with `verdict`; `reason`, why it is not tested.
+    Beside its columns there are `test`, the verdict of the test alone; `verdict`, with what it is evidence of, and the
+    `note` on that; `p`, on which it rests, corrected by Holm over the paper; `by_bh`, the verdict after Benjamini and
+    Hochberg's correction; `speaks`, how many contrasts speak for the claim, against it, for no effect or are open;
+    `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`, lists of lines of the chapters' tables,
+    those of tests with `verdict`; `reason`, why it is not tested.
     """
     known = papers_table("claims").query("paper == @paper")
     lines = _lines(known, profile, source)
@@ -202,7 +202,7 @@ def smallest(line: Any, level: float = LEVEL, power: float = POWER) -> float:
 def times_as_much(row: Any) -> float:
     """Return how many times as much data makes an inconclusive claim hold; infinity where none does.
 
-    That is if every effect is as large as the paper prints, or as here where it prints none; of what is to be alike, 0.
+    Each effect is as large as the paper prints, or as here where it prints none; of what is to be alike, 0.
     """
     needed = [1.0]
     for line in row.tests:

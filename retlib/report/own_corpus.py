@@ -27,7 +27,7 @@ def question_set(corpus: str, generated: bool) -> str:
 def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame:
     """Return every system against one on a collection's test questions: `gain`, `low`, `high` of its interval, `value`.
 
-    Index system; empty unless systems were measured on two questions at least that have not all the same documents.
+    Empty unless systems were measured on two questions at least that have not all the same documents; index system.
     """
     recorded = results.queries.get((collection, "test", CHOSEN_BY))
     if recorded is None or recorded["cluster"].nunique() < 2:
@@ -88,9 +88,8 @@ def recommendation(results: Results, collection: str, others: pd.DataFrame | Non
     """Return the systems of `gains`, the best of them first, with `advice`.
 
     `low` and `high` are the ends of the 95 % interval of what each gains on the best; `advice` is `BEST`, `NEAR` where
-    that interval holds 0, "worse", or `UNKNOWN`. Where generated questions judge, `others` is the table of `elsewhere`:
-    a system's gain is its mean on these corpora, and the intervals are those of a further corpus. Without any,
-    generated questions order the systems, and nothing is recommended.
+    it holds 0, "worse", or `UNKNOWN`. Where generated questions judge, `others` is the table of `elsewhere`: a system's
+    gain is its mean there, and the intervals are a further corpus's. Without any, nothing is recommended.
     """
     table = gains(results, collection)
     if table.empty:

@@ -17,14 +17,8 @@ SUBSET, STAND_IN = "subset", "stand-in"
 class Paper:
     """What ``papers.yaml`` says of a paper.
 
-    Parameters
-    ----------
-    chapters : sequence of str
-        The notebooks whose rows test its claims.
-    pages : mapping
-        Template to the page that is made of it for this paper.
-    notes : mapping
-        Template to what that page says of this paper alone.
+    Its `chapters` are the notebooks whose rows test its claims. By template, `pages` are made and `notes` say things of
+    this paper alone.
     """
 
     key: str

@@ -20,9 +20,9 @@ TIE = 2e-3
 def overlap(collection: Collection) -> pd.DataFrame:
     """Return the lexical overlap of each test query with its relevant documents.
 
-    It is the share, from 0 to 1, of the query's different words, without stop words and not stemmed, that stand in a
-    relevant document; of several, the largest share; NaN where only stop words are left, or nothing is relevant.
-    Columns `collection`, `query_id`, `overlap`, and `words`, the number of all words of the query.
+    It is the share of the query's different words, without stop words and not stemmed, that stand in a relevant
+    document; of several, the largest; NaN where only stop words are left, or nothing is relevant. Columns `collection`,
+    `query_id`, `overlap`, and `words`, the number of all words of the query.
     """
     queries, judged = held_out(collection, "test")
     judged = judged[judged["relevance"] > 0]
@@ -39,10 +39,9 @@ def overlap(collection: Collection) -> pd.DataFrame:
 def slices(results: Results, collection: str, measure: str, systems: Sequence[str], parts: int) -> pd.DataFrame:
     """Return the mean of systems, of all if none is named, over the queries of little, more and most lexical overlap.
 
-    Queries in the order of the table `overlap` are cut into at most so many parts of equal size; those of equal overlap
-    stay together, so that parts differ in size. Queries without a value are in no part.
-    Columns `part` (such as ``0-33 % (n = 210)``), `edge` (its lowest overlap, from 0 to 1), `system`, `value`, `low`
-    and `high` of its 95 % interval (points of 100; NaN where the part has one query or cluster), and `queries`.
+    Queries with a value, in the order of the table `overlap`, are cut into at most so many equal parts; equal overlaps
+    stay together. Columns `part` (such as ``0-33 % (n = 210)``), `edge` (its lowest overlap, from 0 to 1), `system`,
+    `value`, `low` and `high` of its 95 % interval (points of 100; NaN for one query or cluster), and `queries`.
     """
     clusters = results.clusters(collection, "test", measure)
     shares = results.tables["overlap"].query("collection == @collection").set_index("query_id")["overlap"]
@@ -66,10 +65,10 @@ def slices(results: Results, collection: str, measure: str, systems: Sequence[st
 def outcomes(results: Results, collection: str, measure: str, rival: str) -> pd.DataFrame:
     """Return every system against a rival, query by query, the largest effect first.
 
-    In points of 100, over the seeds that both have. Columns `system`; `wins`, `ties` and `losses`, numbers of queries,
-    whose seeds are averaged first; `effect` (system less rival), `low`, `high` and `p` of a paired test, Holm-corrected
-    over the systems; and what they reach `alone`, the `rival`, and the `best of both`, chosen for each query and seed
-    with hindsight: the upper bound of a choice, above both even if they differ by chance alone, and none of a fusion.
+    In points of 100, over common seeds. Columns `system`; `wins`, `ties` and `losses`, numbers of queries, whose seeds
+    are averaged first; `effect` (system less rival), `low`, `high` and `p` of a paired test, Holm-corrected over the
+    systems; and what they reach `alone`, the `rival`, and the `best of both`, chosen for each query and seed with
+    hindsight: the upper bound of a choice, above both even if they differ by chance alone, and none of a fusion.
     """
     rows = []
     for system in results.systems(collection, "test", measure):

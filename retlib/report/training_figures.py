@@ -28,10 +28,9 @@ def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch
     """Return training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
     `curves` has the columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0 and 1.
-    Lines are means over seeds, of `WINDOWS` equal parts of the training except `WITH_REFRESHES`; bands are one standard
-    error to either side. `start` is a system that stands still, whose values are taken from what is averaged. `methods`
-    has the method of each other system; what bears another name is dashed. `epoch` is the number of steps of a pass
-    over the questions: beyond the first, a training meets questions that it has learned from.
+    Lines are means over seeds of `WINDOWS` parts of the training (except `WITH_REFRESHES`), in bands of a standard
+    error. The system `start` stands still, and its values are averaged. `methods` has the others' methods; what has
+    another name is dashed. Beyond `epoch` steps, a training meets questions again.
     """
     figure, axes = styled(8.4, 7.6, columns=2, rows=2, sharex=True)
     systems = [name for name in curves["system"].unique() if name != start]
@@ -59,8 +58,8 @@ def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch
 def paths(places: pd.DataFrame) -> Figure:
     """Return each query's way over a map while it is trained (Figure 1 of Zhan 2020), and beside it, enlarged.
 
-    `places` has the columns `query` (its text), `what`, `x` and `y`. A row for each "document", of the map of a query
-    or, with no query, of all; for each "relevant" document; the others are the places of the query, in their order.
+    `places` has `query` (its text), `what`, `x` and `y`: a row for each "document" (of a query, or of all with none),
+    for each "relevant" document, and for each place of the query, in order.
     """
     queries = [query for query in places["query"].unique() if query]
     titles = [title for query in queries for title in (shorten(query, 100, placeholder=" …"), "its way, enlarged")]
@@ -93,8 +92,8 @@ def paths(places: pd.DataFrame) -> Figure:
 def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame) -> Figure:
     """Return time to ANCE's best against the size of the corpus, measured and extrapolated; beside it, what takes it.
 
-    The tables are `to_best`, `extrapolated` and `parts` of `retlib.studies.part4_time`. Of what is extrapolated, the
-    steps as measured are drawn, with the ratio above ("<": an upper bound).
+    Tables are `to_best`, `extrapolated` and `parts` of `retlib.studies.part4_time`. Extrapolated steps are as measured;
+    the ratio stands above ("<": an upper bound).
     """
     figure, (left, right) = styled(8.8, 5.4, 2)
     improved = times[times["ratio"].notna()]

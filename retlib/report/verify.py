@@ -1,7 +1,7 @@
 """The reader's own run beside the published results: what was reproduced.
 
-Compared are means over seeds of measures between 0 and 1, in points of 100; times, sizes and counts depend on the
-machine and are left out. Rows that were made from other data or with other settings are no rerun and are told apart.
+Compared are means over seeds of measures, in points of 100; times, sizes and counts depend on the machine. Rows of
+other data or settings are no rerun and are told apart.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NAMES = ["experiment", "system", "collection", "split", "measure"]
 def reproduction(profile: str) -> pd.DataFrame:
     """Return every published mean beside the same of the reader's own run; `DataError` if nothing is published.
 
-    Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over the seeds that both have, or over all
-    if they share none; points of 100), `difference`, `status` (one of `STATUSES`).
+    Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over common seeds, or over all if there are
+    none; points of 100), `difference`, `status` (one of `STATUSES`).
     """
     published, own = _rows(profile, "reference"), _rows(profile, "run")
     nothing = f"no results are published at profile {profile!r}, so nothing can be compared with them"

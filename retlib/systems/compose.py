@@ -58,11 +58,7 @@ class Ranks(Protocol):
 class Lexical(Ranks):
     """A system that compares words; it is not trained, though a model that its documents are read with may be.
 
-    Parameters
-    ----------
-    read : callable, optional
-        From a collection to the texts of its documents; by default title and text. It may have a seed, as
-        `retlib.systems.generated.Expanded` has.
+    `read` is from a collection to its documents' texts, by default title and text; it may have a seed (`Expanded`).
     """
 
     system: LexicalSystem
@@ -139,13 +135,9 @@ class Fused(Ranks):
 
 @dataclass(frozen=True, eq=False)
 class Reordered(Ranks):
-    """The first results of one system, in the order of a trained one (Zhan 2020, Table 1, "Rerank").
+    """The first `depth` results of one system, in the order of a trained one (Zhan 2020, Table 1, "Rerank").
 
-    Parameters
-    ----------
-    depth : int
-        Results that are put into another order; what lies deeper is left out, unlike in
-        `retlib.retrieval.runs.reordered`.
+    What lies deeper is left out, unlike in `retlib.retrieval.runs.reordered`.
     """
 
     first: Ranks

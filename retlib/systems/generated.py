@@ -33,14 +33,8 @@ HELD_OUT, MOST_HELD_OUT = 0.1, 200
 class Generated(CollectionQueries):
     """Queries that a generator wrote, each with the passage that it was written for.
 
-    Parameters
-    ----------
-    passages : Collection or OutOfTarget, optional
-        By default the documents of the collection that the system is trained for; of it no label is seen.
-    share : float
-        Of the passages, by a hash of their ids.
-    how : Decoding, optional
-        By default the generator's own.
+    The passages are by default the documents of the collection that the system is trained for, of which no label is
+    seen; `share` is of them, by a hash of their ids. Decoding is by default the generator's own.
     """
 
     generator: QueryGenerator
@@ -85,27 +79,12 @@ def _collection(
 
 
 def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test: float = 0.0) -> Collection:
-    """Passages and the queries that were generated from them, as a collection to train on.
+    """Return passages and the queries that were generated from them, as a collection to train on.
 
-    Parameters
-    ----------
-    generated : DataFrame
-        Columns `passage_id` and `query`, as `retlib.systems.query_generation.generate` returns them.
-    documents : DataFrame
-        The passages: index `passage_id`; `text`, and `title` where there is one.
-    test : float
-        The share of the passages that queries were written for whose queries are test; one at least, if any.
-
-    Returns
-    -------
-    Collection
-        A query is relevant to its passage, its `cluster`. The queries of a tenth of the
-        passages, of 200 at most, are dev, the others that are not test train.
-
-    Raises
-    ------
-    DataError
-        If there are queries for fewer than two passages, of which some train, or for one that is not there.
+    `generated` is as `retlib.systems.query_generation.generate` returns it; `documents` have the index `passage_id`,
+    `text`, and `title` where there is one. The queries of a share `test` of the asked passages are test, of one at
+    least if any. Of the others, those of a tenth of the passages, of 200 at most, are dev. A query's `cluster` is its
+    passage. Raises `DataError` for an unknown passage, or for queries of fewer than two of which some train.
     """
     sources = sorted(generated["passage_id"].unique(), key=hash_position)
     wrong = f"{name!r}: queries of {len(sources)} passages; some train, others validate"
@@ -130,10 +109,7 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test:
 
 @dataclass(frozen=True)
 class Expanded:
-    """Reads a collection's documents with their generated queries behind them (docT5query: Nogueira and Lin 2019).
-
-    For `retlib.systems.compose.Lexical`.
-    """
+    """A collection's documents read with their generated queries behind them (docT5query: Nogueira and Lin 2019)."""
 
     generator: QueryGenerator
 

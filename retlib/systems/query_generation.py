@@ -5,8 +5,7 @@
     generator = QueryGenerator(GeneratorArchitecture(), articles, Schedule(steps=400), learns_from=collection)
     generator.queries(passages)
 
-What was trained and what was written are kept as artefacts. What trains on it is in `retlib.systems.generated`,
-measures of it in `retlib.evaluation.query_measures`.
+What was trained and written are kept as artefacts. What trains on it is in `retlib.systems.generated`.
 """
 
 from __future__ import annotations
@@ -60,19 +59,14 @@ class QueryGenerator:
     articles : Articles
         Whose vocabulary it has, if it starts from no checkpoint.
     training : Schedule
-        On the labels. The paper's, for BART-large, is of 5 epochs with batches of 96 and a learning rate of 3e-5
-        (section 4).
-    decoding : Decoding
-        Of the queries that retrievers are trained on.
+        The paper's, for BART-large: 5 epochs, batches of 96, a learning rate of 3e-5 (section 4).
     learns_from : Collection, optional
-        One without it can be declared, but not used. Where its documents are sentences (column `sentence`), the
-        generator learns from these, and reads a passage sentence by sentence; see
-        `retlib.data.passages.sentences`.
+        Without it the generator cannot be used. Where its documents are sentences (column `sentence`), the generator
+        reads a passage sentence by sentence, too; see `retlib.data.passages.sentences`.
     embeddings : System, optional
         A retriever of the same vocabulary and width, from whose token embeddings it starts.
     seed : int
-        Of its weights, of its training and of what it draws. A retriever that is trained on its queries has one of its
-        own seed; in the paper one generator serves all.
+        Not that of a retriever that trains on its queries; in the paper one generator serves all.
     """
 
     architecture: GeneratorArchitecture
@@ -118,15 +112,7 @@ class QueryGenerator:
         }
 
     def queries(self, documents: pd.DataFrame, how: Decoding | None = None) -> pd.DataFrame:
-        """The queries of passages, written or found written; see `generate`.
-
-        Parameters
-        ----------
-        documents : DataFrame
-            Index `passage_id`; `text`.
-        how : Decoding, optional
-            By default the generator's own.
-        """
+        """Return queries for passages (index `passage_id`; `text`), by default by its own decoding; see `generate`."""
         how, texts = how or self.decoding, documents["text"]
         if "sentence" not in self.learns_from.documents:
             return generate(self.fit(), texts, how, self.seed)
@@ -144,14 +130,10 @@ def _fitted(made: QueryGenerator) -> Generator:
 
 
 def labelled_pairs(collection: Collection) -> pd.DataFrame:
-    """The queries of a collection's training and validation splits, each with what is relevant to it.
+    """Return the queries of a collection's train and dev splits, each with the text that is relevant to it.
 
-    Returns
-    -------
-    DataFrame
-        Columns `query`, `passage` (`text` of the document, or its `sentence` where it has one) and `split`, "train"
-        or "dev". A passage is on one side: all pairs of one article, or of one document where there are no articles,
-        are dev for a tenth of them, chosen by a hash; the collection's own split of the queries is not this one.
+    Columns `query`, `passage` (a document's `sentence`, or else its `text`) and `split`, "train" or "dev". All pairs of
+    one article, or of one document where there are no articles, are on one side: a tenth is dev, by a hash.
     """
     documents = collection.documents
     judged = pd.concat([collection.relevant(split) for split in ("train", "dev")])
@@ -168,23 +150,9 @@ def labelled_pairs(collection: Collection) -> pd.DataFrame:
 def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) -> Generator:
     """Train a generator on labelled pairs, or find it trained.
 
-    Parameters
-    ----------
-    start : Generator
-        Fresh, or trained before.
-    pairs : DataFrame
-        Columns `query`, `passage` and `split`, as `labelled_pairs` returns them.
-    seed : int
-        Of the order of the pairs, and of what the model drops.
-
-    Raises
-    ------
-    DataError
-        If no pair trains, or none is held out.
-
-    Notes
-    -----
-    The weights that are kept are the best on `VALIDATION` held-out pairs, by their mean log-likelihood.
+    The start is fresh, or trained before; the pairs are those of `labelled_pairs`. The weights that are kept are the
+    best on `VALIDATION` held-out pairs, by their mean log-likelihood. Raises `DataError` if no pair trains, or none is
+    held out.
     """
     for split in ("train", "dev"):
         require(bool((pairs["split"] == split).any()), f"of {len(pairs)} pairs none has split = {split!r}", DataError)
@@ -222,37 +190,20 @@ def _tokenized(generator: Generator, pairs: pd.DataFrame) -> Pairs:
 
 
 def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -> pd.DataFrame:
-    """Write queries for passages, or find them written.
+    """Write queries for passages (id to text), or find them written.
 
-    Parameters
-    ----------
-    texts : Series
-        Passage id to text.
-    seed : int
-        Of a decoding that draws. A passage's queries depend on its id, its text and the seed, not on
-        what else is in `texts`, but for the rounding of sums.
+    Returns columns `passage_id`, `query`, `log_likelihood` (of the whole query) and `tokens` (its end not counted),
+    sorted by passage, the likeliest query first. Of a passage's equal queries the likelier stays; empty ones are left
+    out. ``.attrs["name"]`` is the address of the artefact.
 
-    Returns
-    -------
-    DataFrame
-        Columns `passage_id`, `query`, `log_likelihood` (of the whole query) and `tokens` (that it has, its
-        end not counted); sorted by passage, the likeliest query first. A query that a passage got twice is
-        there once, with the higher likelihood; empty ones are left out. ``.attrs["name"]`` is the
-        address of the artefact.
+    A passage's queries depend on its id, its text and the seed of a decoding that draws, not on the other texts but for
+    the rounding of sums. Raises `DataError` if there is no passage, or an id is there twice.
 
-    Raises
-    ------
-    DataError
-        If there is no passage, or an id is there twice.
+    Liang 2020, section 6, removes duplicates and names samples of one passage as their source: 422,309 of at most
+    423,915 pairs of beam search leave little room for those of two passages, which stay here.
 
-    Notes
-    -----
-    Liang 2020, section 6, removes duplicate queries and names samples of one passage as their source;
-    its 422,309 pairs of beam search, of at most 423,915, leave little room for those of two
-    passages, so that these stay here.
-
-    Passages are taken in the order of their lengths, in parts that are written as they are done: a
-    call that was killed goes on from the last one.
+    Passages are taken in the order of lengths, in parts that are written as they are done: a killed call goes on from
+    the last.
     """
     require(len(texts) > 0, "there is no passage to write queries for", DataError)
     repeated = texts.index[texts.index.duplicated()]

@@ -98,13 +98,7 @@ def rank(
     index: str = EXACT,
     search: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """The run of a split's queries against all documents of a collection, made once.
-
-    Parameters
-    ----------
-    index, search
-        See `indexed`.
-    """
+    """Return the run of a split's queries against all documents of a collection, made once (index: see `indexed`)."""
     tokenized = retriever.reads(collection)
     settings = {
         "retriever": retriever.name or retriever.fingerprint, **tokenized.address, "split": split,
@@ -131,12 +125,9 @@ def one_by_one(search: Answer) -> Answer:
 
 
 def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.ndarray:
-    """BM25's lists for the queries of `TokenizedCollection.labelled`, made once.
+    """Return BM25's lists for the queries of `TokenizedCollection.labelled`, made once.
 
-    Returns
-    -------
-    int32 array, shape (Q, depth)
-        Rows of documents, -1 where a list is shorter.
+    Rows of documents, int32 of shape (Q, depth), -1 where a list is shorter.
     """
     bm25, collection = BM25(), tokenized.collection
     settings = {"split": split, "depth": depth, "collection": collection.fingerprint, "lexical": bm25.settings}

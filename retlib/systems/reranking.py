@@ -44,20 +44,9 @@ QUERIES, LISTED, CANDIDATES = 100, 50, 10
 class PairSystem:
     """A model that scores a query with a document: what it starts from, and how it is trained.
 
-    Parameters
-    ----------
-    start : System
-        Whose query encoder, a Transformer, it starts from. Its lengths apply.
-    stage : Stage
-        Its negatives are documents of their own to each query; where they are searched for, the start searches. The
-        loss is over the documents of a query.
-    model : str
-        A name in `retlib.models.pair_models.PAIR_MODELS`.
-
-    Raises
-    ------
-    SettingError
-        If the stage asks for what is not done here.
+    The start has a Transformer as query encoder, whose lengths apply; it searches for the negatives where these are
+    searched for. Each query has negatives of its own, and the loss is over its documents. `model` is a name in
+    `PAIR_MODELS`. Raises `SettingError` for a stage that asks for more.
     """
 
     start: System
@@ -75,15 +64,7 @@ class PairSystem:
         return {"model": self.model, "start": self.start.settings, "stage": self.stage.settings}
 
     def fit(self, target: Collection, seed: int) -> PairModel:
-        """Train it, or find it trained; what it starts from as well.
-
-        Parameters
-        ----------
-        target : Collection
-            Whose labels train.
-        seed : int
-            Of what the start draws, of what is new in the model, and of the batches.
-        """
+        """Train it, and what it starts from, on the labels of the target, or find both trained."""
         start, stage = fit(self.start, target, seed), self.stage.seeded(seed)
         settings = {
             "start": start.name or start.fingerprint,
@@ -154,17 +135,10 @@ class PairTraining(Training):
 
 @dataclass(frozen=True, eq=False)
 class Reranked(Ranks):
-    """The first results of one system, in the order of a model that reads them with the query.
+    """The first `depth` results of one system, in the order of a model that reads them with the query.
 
-    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a weight below 1 they
-    are ordered by both scores, the first system's and the model's, as `retlib.retrieval.runs.combined` adds them.
-
-    Parameters
-    ----------
-    depth : int
-        Results of each query that the model reads.
-    weight : float
-        Of the model's score, from 0 to 1; the first system's has the rest.
+    What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a `weight` of the model's
+    score below 1, they are ordered by both scores, as `retlib.retrieval.runs.combined` adds them.
     """
 
     first: Ranks
@@ -225,10 +199,7 @@ class Reranked(Ranks):
 class MaxSimSearch(Ranks):
     """A late-interaction model that searches all documents by itself, exhaustively (Khattab and Zaharia 2020).
 
-    Parameters
-    ----------
-    reader : PairSystem
-        Of a model that gives tokens of query and document vectors of their own, read apart.
+    It gives the tokens of query and document vectors of their own, read apart.
     """
 
     reader: PairSystem
@@ -259,22 +230,7 @@ class MaxSimSearch(Ranks):
 
 
 def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:
-    """A run whose first results are put into the order of a model of pairs; made once.
-
-    Parameters
-    ----------
-    run : DataFrame
-        Of queries and documents of the collection.
-    depth : int
-        Results of each query that the model reads.
-    model : PairModel
-        Trained: it has a name.
-
-    Returns
-    -------
-    DataFrame
-        As `retlib.retrieval.runs.reordered` returns it.
-    """
+    """Return a run whose first `depth` results a query are in the order of a trained model of pairs; made once."""
     require(model.name != "", "only a trained model can be asked for a run", DataError)
     settings = {
         "model": model.name, "collection": collection.fingerprint, "run": runs.digest(run), "depth": depth,

@@ -1,7 +1,7 @@
 """Stages: one training each, of data x negatives x loss x what it trains x how long.
 
-A stage says on which data it trains as a `TrainingData`: pre-training tasks over articles, a collection's own labels,
-or queries that a generator wrote (`retlib.systems.generated.Generated`).
+A stage's data are a `TrainingData`: pre-training tasks over articles, a collection's own labels, or queries that a
+generator wrote (`retlib.systems.generated.Generated`).
 """
 
 from __future__ import annotations
@@ -80,36 +80,30 @@ class Stage(Schedule):
     Parameters
     ----------
     data : TrainingData, or sequence of it
-        With several, each has its own scale, a step takes a batch of each, and losses and validation scores are
-        averaged (Gillick 2018, section 2).
-    negatives : str
-        A name in `retlib.training.negatives.NEGATIVES`.
+        Each of several has its own scale. A step takes a batch of each; losses and validation scores are averaged
+        (Gillick 2018, section 2).
+    negatives, loss : str
+        Names in `retlib.training.negatives.NEGATIVES` and `retlib.training.losses.LOSSES`.
     options : mapping
-        Options of these negatives.
-    loss : str
-        A name in `retlib.training.losses.LOSSES`.
+        Of the negatives.
     trains : {"both", "query"}
-        Both encoders, as one where the start has one for both sides; or the query encoder alone, over the documents
-        as the start encodes them.
-    index : str
-        Factory of the index that is searched in training; see `retlib.retrieval.index.build`.
-    search : mapping
-        Its search parameters.
+        Both encoders, or the query encoder alone, over the documents as the start encodes them.
+    index, search : str, mapping
+        Of the index that is searched in training; see `retlib.retrieval.index.build`.
     layers : int, optional
-        Of a Transformer: those that it lacks are put on top before it trains; see
-        `retlib.models.transformer.Transformer.grow`.
+        That a Transformer lacks and gets on top; see `retlib.models.transformer.Transformer.grow`.
     token_dropout : float
-        Share of a text's tokens that a Transformer does not see while it trains; it always sees the first.
+        Share of tokens that a Transformer does not see while it trains; it always sees the first.
     scale : float, optional
-        Where the learned scale of the similarity starts, its shift at 0; by default both where the start's ended, or
-        as `retlib.models.encoders.SIMILARITIES` has it. An `absolute` loss has its shift centred in any case.
+        Where the learned scale starts, its shift at 0; by default as the start ended, or as
+        `retlib.models.encoders.SIMILARITIES` has it. An `absolute` loss has its shift centred in any case.
     others
         See `retlib.training.trainer.Schedule`.
 
     Raises
     ------
     SettingError
-        If there are no data, if a name or an option is not known, or if the negatives or the loss do not fit.
+        Without data, for an unknown name or option, or for negatives or a loss that do not fit.
     """
 
     data: TrainingData | Sequence[TrainingData]
@@ -179,17 +173,8 @@ class Stage(Schedule):
 class Training:
     """A stage under way: what it starts from, what it trains, and on which collection.
 
-    Parameters
-    ----------
-    target : Collection
-        Whose labels, or passages, the stage may train on.
-
-    Attributes
-    ----------
-    student : Retriever or other model
-        Its weights are its own, but for what is not trained.
-    module : Module
-        What of it is trained.
+    The weights of the `student` are its own, but for what is not trained; of them `module` is trained. The stage may
+    train on the labels or passages of the `target`.
     """
 
     def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
@@ -262,10 +247,10 @@ class Training:
         return task
 
     def validation(self, collection: Collection) -> Validate:
-        """The score of the student on a collection's validation queries.
+        """Return the score of the student on a collection's validation queries.
 
-        The reciprocal rank of the first relevant document among those of all validation queries and `POOL` others.
-        Ties count against the model, and so do scores that are no numbers: equal ones are no ranking.
+        The reciprocal rank of the first relevant document among those of all validation queries and `POOL` others. Ties
+        and scores that are no numbers count against the model.
         """
         student = self.student
         labelled = self.labelled(student.reads(collection), "dev")

@@ -45,15 +45,7 @@ KIND = "retriever"
 
 @dataclass(frozen=True)
 class Target:
-    """What systems are trained for, and what they are tested on.
-
-    Parameters
-    ----------
-    test : Collection
-        Searched by its test queries.
-    train : Collection, optional
-        Whose labels or passages systems are trained on; by default the same.
-    """
+    """What systems are tested on, and whose labels or passages train them: `train`, or else `test` as well."""
 
     test: Collection
     train: Collection | None = None
@@ -68,16 +60,9 @@ class Target:
 class System:
     """An encoder, what trains it, and how it is searched.
 
-    Parameters
-    ----------
-    tokens : Articles, tokenizer or None
-        Whose vocabulary it has (anything with a `tokenizer`); None for that of its checkpoint, or else for the words
-        of all candidates of the collections that train its first stage. Candidates are indexed before any query comes,
-        so their words are known; no label is used.
-    index : str
-        Factory of the index that is searched; see `retlib.retrieval.index.build`.
-    search : mapping
-        Its search parameters.
+    Its vocabulary is that of `tokens` (anything with a `tokenizer`), or of its checkpoint, or else of the words of all
+    candidates of the collections that train its first stage: candidates are indexed before any query comes, and no
+    label is used. `index` and `search` are those of `retlib.retrieval.index.build`.
     """
 
     architecture: Architecture
@@ -156,24 +141,11 @@ def words(*collections: Collection) -> Vocabulary:
 
 
 def fit(system: System, target: Collection, seed: int, watching: Watching | None = None) -> Retriever:
-    """Train a system, or find it trained.
+    """Train a system, or find it trained; its weights are those that the last stage keeps, and so is its history.
 
-    Parameters
-    ----------
-    system : System
-        Without stages, what comes back has random weights, or those of its checkpoint.
-    target : Collection
-        Whose labels or passages train.
-    seed : int
-        Of the initial weights, and, with the stage's place in the chain, of the order of the pairs.
-    watching : Watching, optional
-        What looks at the last stage, or another with its `address`, `begin` and `end`.
-
-    Returns
-    -------
-    Retriever
-        With the weights that the last stage keeps; its history is that of the last stage. If only the
-        query encoder was trained it has two towers.
+    Without stages the weights are random, or those of the checkpoint. If only the query encoder was trained, there are
+    two towers. With the stage's place in the chain, `seed` orders the pairs. `watching` looks at the last stage, or at
+    another one with its `address`, `begin` and `end`.
     """
     tokenizer = system.tokenizer(target)
     if not system.stages:

@@ -61,15 +61,9 @@ def _over_pairs(training: Training, module: DualEncoder, source: PairSource, uns
 class Pretraining(TrainingData):
     """Pairs out of text that nobody labelled (Chang 2020, section 3).
 
-    Parameters
-    ----------
-    tasks : sequence of str
-        Names in `retlib.training.pretraining.TASKS`, mixed uniformly; those that the articles do not allow, such as
-        wlp without links, are left out with a sentence.
-    articles : Articles, optional
-        By default the passages of the collection itself, each a page of its own.
-    keep : float
-        See `retlib.training.pretraining.PretrainingPairs`.
+    The `tasks` of `retlib.training.pretraining.TASKS` are mixed uniformly; those that the articles do not allow, such
+    as wlp without links, are left out with a sentence. The articles are by default the passages of the collection
+    itself, each a page of its own. For `keep` see `retlib.training.pretraining.PretrainingPairs`.
     """
 
     tasks: Sequence[str]
@@ -128,8 +122,8 @@ class MaskedTokens(TrainingData):
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages.
 
-        The output's bias begins with the tokens' frequencies. Otherwise the first hundreds of steps learn nothing
-        else, and put it into the states, which then all have one direction.
+        The output's bias begins with the tokens' frequencies. Otherwise the first hundreds of steps learn nothing else,
+        and put it into the states, which then all have one direction.
         """
         _trains_both(training)
         student, stage = training.student, training.stage
@@ -154,12 +148,7 @@ class MaskedTokens(TrainingData):
 
 
 class CollectionQueries(TrainingData):
-    """Queries of a collection, each with the documents that are relevant to it; the subclass says of which.
-
-    Notes
-    -----
-    Validated as `retlib.systems.stages.Training.validation` says.
-    """
+    """Queries of a collection, with what is relevant to each, as the subclass says; `Training.validation` validates."""
 
     @abstractmethod
     def collection(self, target: Collection) -> Collection:
@@ -178,18 +167,10 @@ class CollectionQueries(TrainingData):
 
 @dataclass(frozen=True, eq=False)
 class Labels(CollectionQueries):
-    """A collection's own training queries.
+    """A collection's own training queries, by default those of the collection that the system is trained for.
 
-    Parameters
-    ----------
-    of : Collection, optional
-        By default the one that the system is trained for.
-    share : float
-        Of its training and validation queries, by a hash of their ids.
-
-    Notes
-    -----
-    A collection without validation queries that have a relevant document lends a tenth of its training queries.
+    `share` is of its training and validation queries, by a hash of their ids. A collection without validation queries
+    that have a relevant document lends a tenth of its training queries.
     """
 
     of: Collection | None = None
@@ -241,15 +222,8 @@ def _few(collection: Collection, share: float) -> Collection:
 class LabelledPairs(TrainingData):
     """A collection's labelled pairs of items: questions that ask the same (Gillick 2018, section 3.3).
 
-    Parameters
-    ----------
-    of : Collection, optional
-        By default the one that the system is trained for.
-
-    Notes
-    -----
     Negatives "labelled" see the pairs that are labelled negative, too. Validated by precision@1 within rows of 1000
-    validation pairs.
+    pairs.
     """
 
     of: Collection | None = None

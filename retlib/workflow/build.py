@@ -1,7 +1,6 @@
 """`make book`: run the notebooks of a profile, build the pages, and say how it went.
 
-Snakemake decides what is stale and runs it; this module starts it on clean ground, shows
-how far each notebook is, and sums up.
+Snakemake decides what is stale and runs it; this module starts it, shows how far it is, and sums up.
 """
 
 from __future__ import annotations
@@ -30,25 +29,10 @@ def build(
     options: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> int:
-    """Bring the book of a profile up to date, or some of its notebooks.
+    """Bring the book of a profile up to date; return 0, or 1 when a notebook or the pages failed.
 
-    Parameters
-    ----------
-    profile : str
-        The name of a file in `notebooks/profiles`.
-    jobs : int
-        Notebooks that run side by side.
-    seeds : sequence of int, optional
-        Takes the place of the profile's seeds.
-    options : sequence of str
-        Further options for Snakemake.
-    only : sequence of str, optional
-        Notebooks that are wanted, with those that they come after; the pages are left as they are.
-
-    Returns
-    -------
-    int
-        0, or 1 when a notebook or the pages failed.
+    The profile is a file in `notebooks/profiles`; `seeds` take the place of its own. `jobs` notebooks run side by side.
+    With `only`, these and those that they come after run, and the pages are left. `options` go to Snakemake.
     """
     plans = notebooks.plan(runtime.root(), profile, seeds)
     plans = notebooks.needed(plans, only or plans)

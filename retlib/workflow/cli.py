@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 import click
 
@@ -186,7 +187,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
     """
     from retlib.studies.explore import check_question, demo_of
 
-    check_question(question)  # before a corpus is read
+    check_question(question := normalize("NFC", question))  # before a corpus is read
     demo = demo_of(corpus, system)
     lists = demo.lists(question, depth)
     for name in demo.systems:
@@ -195,6 +196,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
         for row in found.itertuples():
             text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
             click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
+    click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in demo.collection.facts.items() if value))
 
 
 @main.command()

@@ -29,19 +29,10 @@ def execute(
     name: str | None = None,
     words: Mapping[str, str] | None = None,
 ) -> Path:
-    """Run a notebook in `folder/running`; returns the path of its executed copy, which is moved to `folder/notebooks`.
+    """Run a notebook in `folder/running`; return the path of its executed copy in `folder/notebooks`.
 
-    Parameters
-    ----------
-    name : str, optional
-        The copy's, if it is not the notebook's.
-    words : mapping, optional
-        What takes the place of each ``{{ name }}`` in the Markdown cells of a template.
-
-    Raises
-    ------
-    NotebookError
-        If a cell fails or the kernel dies; the copy is then in `folder/failed`, with the error on top.
+    The copy has another `name` if given. `words` take the place of each ``{{ name }}`` in a template's Markdown cells.
+    Raises `NotebookError` if a cell fails or the kernel dies; the copy is then in `folder/failed`, the error on top.
     """
     name = name or notebook.stem
     running, done, failed = (folder / state / f"{name}.ipynb" for state in ("running", "notebooks", "failed"))
@@ -71,12 +62,8 @@ def execute(
 def record(names: Iterable[str], profile: str) -> None:
     """Run notebooks of a profile one after another, and keep the rows of each as published ones, in `data/reference`.
 
-    Those that they come after are not run: what these would have trained is trained by the first that needs it.
-
-    Raises
-    ------
-    SettingError
-        If a name or the profile is unknown, or data that a notebook needs are not on this machine.
+    Those that they come after are not run: the first that needs a training makes it. Raises `SettingError` for an
+    unknown name or profile, or data that are not on this machine.
     """
     from retlib.evaluation import results
 
@@ -89,14 +76,8 @@ def record(names: Iterable[str], profile: str) -> None:
 def draw(names: Iterable[str], profile: str) -> None:
     """Run the cells of notebooks in this process on their published rows, and write what they say of their claims.
 
-    The answer on top is left out: it may have been written for other verdicts.
-
-    Raises
-    ------
-    SettingError
-        If a name is unknown.
-    DataError
-        If nothing of it is published at the profile.
+    The answer on top is left out: it may be for other verdicts. Raises `SettingError` for an unknown name, `DataError`
+    if nothing of it is published at the profile.
     """
     from retlib.evaluation import results
 
@@ -112,7 +93,7 @@ def draw(names: Iterable[str], profile: str) -> None:
 def train(names: Iterable[str], profile: str) -> None:
     """Run the cells of notebooks in this process, for what they train; no page is made. Errors are those of `record`.
 
-    Several processes share a training: see `retlib.core.parallel`. The first says of each notebook how long it took.
+    Processes share a training (`retlib.core.parallel`). The first says of each notebook how long it took.
     """
     for name, plan in _to_run(names, profile).items():
         with runtime.Stopwatch() as watch:

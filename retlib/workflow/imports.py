@@ -1,7 +1,6 @@
 """Which files a notebook or a module depends on: of this package, read from its source, and of a reader's own corpora.
 
-The batch run reruns a notebook when one of these files changes, and leaves it alone when
-another one does.
+The batch run reruns a notebook when one of them changes.
 """
 
 from __future__ import annotations
@@ -23,25 +22,10 @@ PACKAGE = "retlib"
 
 
 def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None) -> list[Path]:
-    """The package's files that `path` imports, directly or through one another.
+    """Return the package's files that `path` imports, directly or through one another, sorted and without itself.
 
-    Parameters
-    ----------
-    path : Path
-        A notebook (`.ipynb`) or a module (`.py`).
-    root : Path
-        The folder that holds the package.
-    parameters : mapping, optional
-        The notebook's: a data set that they name brings the file that reads it.
-
-    Returns
-    -------
-    list of Path
-        Sorted, `path` itself not among them.
-
-    Notes
-    -----
-    Imports inside functions count. An `__init__` that holds no code does not.
+    `path` is a notebook or a module, `root` the folder that holds the package. A data set that the notebook's
+    `parameters` name brings the file that reads it. Imports in functions count; an `__init__` without code does not.
     """
     found: set[Path] = set()
     readers = (module for name in _texts(parameters or {}) for module in datasets.readers(name))
@@ -54,10 +38,10 @@ def closure(path: Path, root: Path, parameters: Mapping[str, Any] | None = None)
 
 
 def corpora(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The corpora of one's own that parameters name, at whatever depth, with a digest of the state of their files.
+    """Return a digest of the state of the files of each own corpus that parameters name, at whatever depth.
 
-    The files are no inputs of Snakemake, which takes braces in a path for wildcards, and asks for inputs many times.
-    Of a corpus that cannot be found there is no digest: what is wrong the notebook says, and others run.
+    Snakemake takes braces in paths for wildcards, and asks for inputs often, so files are none. A corpus that cannot be
+    found has no digest: the notebook says what is wrong, and others run.
     """
     names = {name for name in _texts(parameters) if name.partition(":")[0] in own.FORMS and ":" in name}
     return {name: _state(name) for name in sorted(names)}

@@ -45,26 +45,10 @@ class Plan:
 
 
 def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[str, Plan]:
-    """How `profile` runs each notebook.
+    """Return how `profile` (a file in `notebooks/profiles`) runs each page; parameters are complete, defaults included.
 
-    Parameters
-    ----------
-    root : Path
-        The project's folder.
-    profile : str
-        The name of a file in `notebooks/profiles`.
-    seeds : sequence of int, optional
-        Takes the place of the profile's seeds.
-
-    Returns
-    -------
-    dict
-        Page name to `Plan`; parameters are complete, defaults included.
-
-    Raises
-    ------
-    SettingError
-        If the profile, or a notebook, key or parameter in it, is unknown, or its `others` has `others`.
+    `root` is the project's folder; `seeds` take the place of the profile's. Raises `SettingError` if the profile, or a
+    notebook, key or parameter in it, is unknown, or its `others` has `others`.
     """
     require_one_of("PROFILE", profile, profiles(root))
     book, entries = pages(root), settings(root, profile)
@@ -95,12 +79,9 @@ def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
 
 
 def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
-    """For each plan, how many pages stand in the longest row of pages that wait for one another, itself the first.
+    """Return, for each plan, how many pages stand in the longest row of pages that wait for one another, itself first.
 
-    Raises
-    ------
-    SettingError
-        If some come after each other.
+    Raises `SettingError` if some come after each other.
     """
     waiting = {name: [other for other, plan in plans.items() if name in plan.after] for name in plans}
     lengths: dict[str, int] = {}
@@ -114,18 +95,11 @@ def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
 
 @cache
 def resources(name: str, profile: str) -> dict[str, int]:
-    """What a scheduler should give a notebook: what its published rows took, and half as much again.
+    """Return what a scheduler should give a notebook: what its published rows took, and half as much again.
 
-    Parameters
-    ----------
-    profile : str
-        That it is run with; the rows of another are taken where this one has none.
-
-    Returns
-    -------
-    dict
-        ``mem_mb``, and ``runtime`` in minutes; ``seconds``, of its trainings alone, by which a scheduler can tell long
-        ones. Of a chain each row has the time of the whole, so that the sum over systems is more than a run takes.
+    ``mem_mb``, ``runtime`` in minutes, and ``seconds`` of its trainings alone, by which long ones are told. Rows of
+    another profile are taken where this has none. Of a chain each row has the time of the whole, so that sums are upper
+    bounds.
     """
     import pandas as pd  # here, as the command line waits for what is above
 

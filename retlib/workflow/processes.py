@@ -16,11 +16,8 @@ MARK = "RETLIB_RUN"
 def end_with_parent() -> None:
     """End this process and its children soon after its parent is gone.
 
-    Notes
-    -----
-    A killed process cannot end its children, so each child watches. Asking for the parent
-    works on every Unix, from any thread; Linux's death signal is tied to the *thread* that
-    forked, and Snakemake forks from short-lived ones.
+    A killed process cannot end its children, so each child watches. Asking for the parent works on every Unix, from any
+    thread; Linux's death signal is tied to a *thread*, and Snakemake forks from short-lived ones.
     """
     parent = os.getppid()
 

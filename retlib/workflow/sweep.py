@@ -45,18 +45,9 @@ VARIED = "varied "
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is run.
+    """What is run: a file, whose name is the sweep's, parameters to vary, and a plan for each combination of values.
 
-    Parameters
-    ----------
-    path : Path
-        The file, whose name is the sweep's.
-    systems : sequence of str
-        Those that are shown; none stands for all.
-    varied : sequence of str
-        Parameters.
-    plans : mapping
-        Name of each combination of their values to how it is run.
+    `systems` are those that are shown; none stands for all.
     """
 
     path: Path
@@ -75,12 +66,8 @@ class Sweep:
 def read(path: Path, root: Path) -> Sweep:
     """Read a sweep's file, and check it before anything runs.
 
-    Raises
-    ------
-    DataError
-        If it is no such file, or the notebook can only show recorded results.
-    SettingError
-        Naming what is not known, with what is.
+    Raises `DataError` if it is no such file, or the notebook only shows recorded results, and `SettingError` naming
+    what is unknown.
     """
     told = read_yaml(path)
     FILE(path.name, told)
@@ -113,14 +100,9 @@ def _name(point: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
 
 
 def run(sweep: Sweep, jobs: int) -> tuple[pd.DataFrame, int]:
-    """Run the combinations that are not up to date.
+    """Run the combinations that are not up to date; return all recorded rows, and 0, or 1 when one failed.
 
-    Returns
-    -------
-    frame : DataFrame
-        The recorded rows of all combinations that were run, with a column for each varied parameter.
-    code : int
-        0, or 1 when one failed.
+    Rows have a column for each varied parameter.
     """
     code = build.run(sweep.plans, sweep.folder, jobs, {"sweep": sweep.path.resolve()})
     found = [pd.DataFrame()]
@@ -140,12 +122,9 @@ def _cell(value: Any) -> Any:
 
 
 def summary(frame: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
-    """The mean of the sweep's measure on the test split of each combination, with the spread and the number of seeds.
+    """Return the mean of the sweep's measure on the test split of each combination, its spread and number of seeds.
 
-    Raises
-    ------
-    SettingError
-        If nothing recorded the measure or one of the systems.
+    Raises `SettingError` if nothing recorded the measure or one of the systems.
     """
     kept = frame[frame["split"] == "test"]
     for column, names in (("measure", [sweep.measure]), ("system", sweep.systems)):

@@ -65,14 +65,10 @@ register, register_text, register_articles = COLLECTIONS.register, TEXTS.registe
 
 
 def load(name: str) -> Collection:
-    """The collection called `name`, or lying where `name` says; the last few are kept in memory.
+    """Return the collection called `name`, or lying where `name` says; the last few are kept in memory.
 
-    Raises
-    ------
-    SettingError
-        If no collection has that name.
-    DataError
-        If a file is absent or damaged, or what is registered gives a collection of another name.
+    Raises `SettingError` for an unknown name. Raises `DataError` if a file is absent or damaged, or what is registered
+    gives a collection of another name.
     """
     # The folders are part of the key, so that a changed $RETLIB_DATA is noticed.
     found = _load(COLLECTIONS.get(name), catalogue.data_folders())
@@ -104,10 +100,10 @@ def readers(name: str) -> list[ModuleType]:
 
 
 def provenance(name: str) -> dict[str, str]:
-    """What makes the articles called `name`, for addresses: what they are read from, and the reader.
+    """Return what makes the articles called `name`, for addresses: what they are read from, and the reader.
 
-    Files with their checksums, packages with their versions, or the fingerprint of a collection, and of the reader the
-    hash of its module and `VERSION`; of a source that is registered outside of this folder, the hash of its function.
+    Files with checksums, packages with versions, or the fingerprint of a collection; of the reader the hash of its
+    module and `VERSION`, or, registered elsewhere, of its function.
     """
     module = sys.modules[ARTICLES.get(name).__module__]
     if not module.__name__.startswith(f"{__name__}."):

@@ -21,15 +21,7 @@ from retlib.data.datasets.catalogue import damaged, locate
 class Entries:
     """What a file holds, one after the other: lines, rows of a table, or a list in JSON; to be read once.
 
-    Parameters
-    ----------
-    dataset : str
-        Name in the catalogue, or of somebody's own.
-    place : str
-        The file, or the member of an archive.
-    numbered : iterable of (int, entry)
-    kind : str
-        What an entry is, as errors call it.
+    `place` is the file, or the member of an archive. Errors call an entry `kind`.
     """
 
     dataset: str

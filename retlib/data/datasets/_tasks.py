@@ -32,20 +32,10 @@ def guarded(queries: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
 
 
 def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
-    """Make one item of every distinct text.
+    """Make one item of every distinct text: item id (`text_id`) to stripped text, and the pairs with ids for texts.
 
-    Parameters
-    ----------
-    pairs : DataFrame
-        Columns `left`, `right` (texts) and `label`.
-
-    Returns
-    -------
-    texts : Series
-        Item id (`text_id`) to text, without the white space around it.
-    pairs : DataFrame
-        The pairs with item ids in place of texts; without repeated pairs, pairs of a text
-        with itself, and pairs with an empty side.
+    Pairs have columns `left`, `right` and `label`. Repeated pairs, pairs of a text with itself and pairs with an empty
+    side are left out.
     """
     pairs = pairs.assign(left=pairs["left"].str.strip(), right=pairs["right"].str.strip())
     pairs = pairs[(pairs["left"] != "") & (pairs["right"] != "")]
@@ -98,26 +88,12 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def asked(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
-    """The collection whose candidates are passages.
+    """Return the collection whose candidates are passages; passages of equal text are one, with the title of the first.
 
-    Parameters
-    ----------
-    name : str
-        Of the collection.
-    passages : iterable of Passage
-        Those of equal text are one, with the title of the first.
-    dataset : str
-        Where they come from: a name in the catalogue.
-
-    Returns
-    -------
-    Collection
-        Documents have `text`, `title` and `article`. Queries have `text`; `cluster`, the
-        passage that they were asked about; `position`, a hash of the text, and the `split`
-        that follows from it: 72 % train, 8 % dev, 20 % test. Questions of equal text are
-        one, to which every passage is relevant that it was asked about (`cluster` is the
-        first), so that no text is on two sides. An answer need not lie in one sentence, so
-        questions that `reqa` leaves out are here.
+    Documents have `text`, `title` and `article`. Queries have `text`; `cluster`, the passage that they were asked
+    about; `position`, a hash of the text, and the `split` that follows from it: 72 % train, 8 % dev, 20 % test.
+    Questions of equal text are one, to which every passage is relevant that it was asked about (`cluster` is the
+    first). Answers need not lie in one sentence: questions that `reqa` leaves out are here.
     """
     kept: dict[str, Passage] = {}
     rows = []
@@ -137,26 +113,13 @@ def asked(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
 
 
 def reqa(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
-    """The collection whose candidates are all (sentence, passage) pairs (ReQA: Ahmad 2019; Chang 2020, section 4.1).
+    """Return the collection whose candidates are all (sentence, passage) pairs.
 
-    Parameters
-    ----------
-    name : str
-        Of the collection.
-    passages : iterable of Passage
-        Those of equal text are one, with the sentences of the first.
-    dataset : str
-        Where they come from: a name in the catalogue.
-
-    Returns
-    -------
-    Collection
-        Documents as `candidates` gives them. Queries have `text`; `cluster`, the candidate
-        that answers them; its `article`; `ambiguous`, whether the answer stands in the
-        passage more than once; `position`, a hash of the text, and the `split` that follows
-        from it. Relevant is the sentence that holds the answer where the data set marks it; a
-        question whose answer runs over a sentence's end or has no place in the passage is left
-        out, and so is one whose text came before.
+    ReQA: Ahmad 2019; Chang 2020, section 4.1. Passages of equal text are one, with the sentences of the first.
+    Documents are those of `candidates`. Queries have `text`; `cluster`, the candidate that answers them; its `article`;
+    `ambiguous`, whether the answer stands in the passage more than once; `position`, a hash of the text, and the
+    `split` that follows from it. Relevant is the sentence that holds the answer where the data set marks it. A question
+    whose answer runs over a sentence's end or has no place, or whose text came before, is left out.
     """
     kept: dict[str, Passage] = {}
     rows: dict[str, tuple] = {}
@@ -190,15 +153,10 @@ def _split(queries: pd.DataFrame) -> pd.DataFrame:
 
 
 def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
-    """All (sentence, passage) pairs of passages under their ids.
+    """Return all (sentence, passage) pairs of passages under their ids, by `doc_id` (passage id, ``#``, number).
 
-    Returns
-    -------
-    DataFrame
-        Index `doc_id` (passage id, ``#``, number of the sentence). `text` is the sentence and
-        then the passage, for what indexes one text; `sentence` and `context` are the two
-        apart (a context is one string for all its sentences); `passage` is the id,
-        `position` the number; `title` and `article`.
+    `text` is sentence and passage, for what indexes one text; `sentence` and `context` are the two apart (a context is
+    one string for all its sentences); `passage` is the id, `position` the number; `title` and `article`.
     """
     rows = [
         (f"{name}#{position}", passage.text[start:end], passage.text, name, passage.title, passage.article, position)
@@ -222,11 +180,7 @@ def answering(name: str, documents: pd.DataFrame, queries: pd.DataFrame, made_of
 
 
 def is_running_text(paragraph: str) -> bool:
-    """Whether a paragraph is no heading, caption or list item.
-
-    It has at least eight words (some extractors end headings with a full stop) and ends as a
-    sentence does.
-    """
+    """Return whether a paragraph is no heading, caption or list item: eight words or more, ended as a sentence."""
     return paragraph.count(" ") >= 7 and paragraph.rstrip("\"'”’)").endswith((".", "!", "?"))
 
 

@@ -19,10 +19,9 @@ TOLERATED = 0.01
 def load_askubuntu() -> Collection:
     """The official files as a retrieval task with the official splits; titles only, as in the paper.
 
-    The test side is every question of `test.txt`, queries and candidates, likewise dev;
-    all other questions are on the training side. Judged candidates that are not similar
-    are near-misses (label 0). The random negatives of the training file are no labels and
-    are left out. Training pairs that touch a title of the dev or test side are dropped.
+    The test side is every question of `test.txt`, queries and candidates, likewise dev; all others train. Judged
+    candidates that are not similar are near-misses (label 0). The random negatives of the training file are no labels
+    and are left out, as are training pairs that touch a title of the dev or test side.
     """
     rows = fields("askubuntu", "askubuntu/text_tokenized.txt.gz", 3).parsed(_titled, "a question id, title and body")
     titles = pd.Series(dict(rows), dtype=object)

@@ -15,9 +15,8 @@ SHARES = {"dev": 0.10}
 def load_askubuntu_titles() -> Collection:
     """The two official files as a retrieval task; equal titles are one item.
 
-    Every title of the test file is on the test side. 2,324 of them stand in the training
-    file too: training pairs that touch a test title are dropped, and with them the titles
-    that no other pair names. A tenth of the remaining clusters tunes.
+    Every title of the test file is on the test side. 2,324 of them stand in the training file too: training pairs that
+    touch one are dropped, and titles that no other pair names. A tenth of the remaining clusters tunes.
     """
     test, train = (_pairs(f"askubuntu-titles/{part}_titles.tsv") for part in ("test", "train"))
     held_out = {title for pair in test for title in pair[:2]}

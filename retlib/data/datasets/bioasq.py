@@ -21,16 +21,14 @@ TEST = "7B"
 def load_bioasq() -> Collection:
     """The golden files of the challenges 7B to 12B; candidates are the documents that they quote.
 
-    A part of the paper's task: no abstract is in these files, so a document is its snippets, which the
-    experts took from it because they answer a question. Candidates are the 18,687 documents that some
-    question quotes, not the 20 million of PubMed, and a document's text is what answers rather than what
-    surrounds it: the task is much easier than the paper's.
+    A part of the paper's task: no abstract is in these files, so a document is its snippets, which the experts took
+    because they answer a question. Candidates are the 18,687 documents that some question quotes, not the 20 million of
+    PubMed: the task is much easier than the paper's.
 
-    `title` is the title where a snippet quotes it, else empty; `text` is the snippets of the abstract in
-    their order, those inside another left out (the title where nothing else is quoted). The 500 questions
-    of 7B are test, as in the paper; of the later ones, which stand in for the training set, a tenth is
-    dev. A question that is asked twice is one, on the most guarded side. Relevant is what a question
-    lists or quotes.
+    `title` is the title where a snippet quotes it, else empty; `text` is the snippets of the abstract in their order,
+    those inside another left out (the title where nothing else is quoted). The 500 questions of 7B are test, as in the
+    paper; of the later ones, which stand in for the training set, a tenth is dev. A question that is asked twice is
+    one, on the most guarded side. Relevant is what a question lists or quotes.
     """
     files = [file.name for file in catalogue()["bioasq"].files]
     # Test first, so that the first of several questions of equal text is the most guarded.

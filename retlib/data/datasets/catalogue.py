@@ -1,8 +1,7 @@
 """Where every data set comes from, whether it is here, and how to get it.
 
-`data/catalogue.yaml` holds one entry a data set. Files are looked for in the folder that
-`$RETLIB_DATA` names, then in the cache; each is known by its sha256, as the official
-release, as a known copy that differs from it in bytes (a variant), or not at all.
+`data/catalogue.yaml` has an entry for each. Files are looked for in `$RETLIB_DATA`, then in the cache; each is known by
+its sha256, as the official release, as a variant that differs from it in bytes, or not at all.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class File(_Facts):
 class Entry(_Facts):
     """One data set: what it is, whose it is, and its files (none for embedded data).
 
-    `how` says how to get the files that have no direct download. `ids` are those of the library
-    ir-datasets, by split, where it fetches and keeps the files.
+    `how` says how to get files without direct download; `ids` are those of ir-datasets, by split, which keeps the
+    files.
     """
 
     name: str
@@ -83,13 +82,7 @@ class Entry(_Facts):
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
-    """Read and check a catalogue.
-
-    Raises
-    ------
-    DataError
-        If an entry lacks a field, has an unknown one, or has files that nobody can get.
-    """
+    """Read and check a catalogue; `DataError` for absent or unknown fields, or files that nobody can get."""
     entries = read_yaml(path)
     require(isinstance(entries, dict), f"{path} must map data sets to what is known of them", DataError)
     return {name: _entry_of(path, name, fields) for name, fields in entries.items()}
@@ -163,19 +156,9 @@ def _find(file: File) -> Path | None:
 
 
 def locate(dataset: str, file: str | Path) -> Path:
-    """Where a file of a data set is.
+    """Return where a file of a data set is: its path below a data folder, or the `Path` that is given.
 
-    Parameters
-    ----------
-    dataset : str
-        Name in the catalogue.
-    file : str or Path
-        Below a data folder, as the catalogue has it; a `Path` is where it says.
-
-    Raises
-    ------
-    DataError
-        If the file is in none of the data folders; says how to get it.
+    Raises `DataError`, which says how to get it, if it is in no data folder.
     """
     if isinstance(file, Path):
         require(file.is_file(), f"{dataset}: there is no file {file}", DataError)
@@ -214,10 +197,10 @@ def _kind(file: File, path: Path) -> str:
 
 
 def provenance(dataset: str) -> dict[str, str]:
-    """The files of a data set that are here: name to sha256 and what it is.
+    """Return the files of a data set that are here: name to sha256 and what it is.
 
-    The value reads ``<sha256> (release)``, ``(variant: <note>)`` or ``(unknown)``; it goes into
-    the `Collection` and every result.
+    The value reads ``<sha256> (release)``, ``(variant: <note>)`` or ``(unknown)``; every `Collection` and result has
+    it.
     """
     found = {file: _find(file) for file in _entry(dataset).files}
     return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in found.items() if path}
@@ -251,15 +234,10 @@ def _size(entry: Entry) -> str:
 
 
 def fetch(dataset: str) -> list[str]:
-    """Download the files of a data set that are not here; returns one line a file that says what was done.
+    """Download the files of a data set that are not here; return a line for each that says what was done.
 
-    A file whose release checksum is not known is accepted as it comes, and its sha256 said.
-
-    Raises
-    ------
-    DataError
-        Without network, for a wrong address, a truncated or a wrong file, a file that is
-        here but is not what the catalogue knows, and for files that must be fetched by hand.
+    A file without a known checksum is accepted, and its sha256 said. Raises `DataError` without network, for a wrong
+    address or a truncated or wrong file, whether fetched or here, and for files that must be fetched by hand.
     """
     from retlib.data.datasets import readers
 

@@ -20,9 +20,8 @@ PLACEHOLDERS = {"", "value", "n a", "no question", "no question n a", "question 
 def load_disfl_qa() -> Collection:
     """The official files as a retrieval task with the official splits.
 
-    A cluster that has questions in two files goes, whole, to the more guarded side: test
-    before dev before train. Pairs without a real disfluent version (50 say ``#VALUE!`` or
-    the like) are left out.
+    A cluster that has questions in two files goes, whole, to the more guarded side: test before dev before train. Pairs
+    without a real disfluent version (50 say ``#VALUE!`` or the like) are left out.
     """
     rows = [(*pair, 1, part) for part in ("test", "dev", "train") for pair in _pairs(part)]
     texts, pairs = by_text(pd.DataFrame(rows, columns=[*PAIR, "part"]))

@@ -14,10 +14,9 @@ FILES = ("insuranceqa/validation.csv", "insuranceqa/test.csv")
 def load_insuranceqa() -> Collection:
     """A quarter of version 1, lemmatised and split anew by its publisher: candidates are all its answers.
 
-    8,690 answers and 4,533 questions with at least one right answer. The publisher's two files share a
-    third of their questions, so they are read as one and split by a hash of the question (`asked`): 72 %
-    train, 8 % dev, 20 % test. What the files label 0 is an answer drawn for another question; it stays a
-    candidate and is judged for no question.
+    8,690 answers and 4,533 questions with at least one right answer. The publisher's two files share a third of their
+    questions, so they are read as one and split by `asked`. What the files label 0 is an answer drawn for another
+    question; it stays a candidate and is judged for no question.
     """
     rows = [table("insuranceqa", file, ["question", "answer", "label"]) for file in FILES]
     expected = "a question, an answer, and a label that is 0 or 1"

@@ -29,8 +29,8 @@ PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "t
 def load_antique() -> Collection:
     """ANTIQUE: non-factoid questions and the answers of Yahoo! Answers (Hashemi 2020).
 
-    403,666 answers; 2,226, 200 and 200 questions. Its grades run from 1 to 4, of which its authors take 3
-    and 4 for relevant: here 1 and 2, and 0 for those below.
+    403,666 answers; 2,226, 200 and 200 questions. Its grades run from 1 to 4, of which its authors take 3 and 4 for
+    relevant: here 1 and 2, and 0 for those below.
     """
     return collection("antique", catalogue()["antique"].ids, least=3)
 
@@ -39,9 +39,8 @@ def load_antique() -> Collection:
 def load_trec_car() -> Collection:
     """TREC-CAR 1.5: a page's title and headings ask for the paragraphs of its section (Dietz 2017).
 
-    Of the five segments the last is test, as in Liang 2020, the fourth dev. Candidates are the paragraphs
-    of the five segments' sections, not all 29 million. Reading it needs the package trec-car-tools, which
-    is not among the book's own.
+    Of the five segments the last is test, as in Liang 2020, the fourth dev. Candidates are the paragraphs of these, not
+    all 29 million. Reading needs the package trec-car-tools, which is not among the book's own.
     """
     return collection("trec-car", catalogue()["trec-car"].ids, judged_only=True)
 
@@ -56,31 +55,15 @@ def load_msmarco() -> Collection:
 
 
 def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -> Collection:
-    """The collection of data sets of ir-datasets, which fetches what is absent into ``$IR_DATASETS_HOME``.
+    """Return the collection of data sets of ir-datasets, which fetches what is absent into ``$IR_DATASETS_HOME``.
 
-    Parameters
-    ----------
-    name : str
-        Of the collection.
-    ids : mapping of str to sequence of str
-        Split (train, dev or test) to the ids of what is in it. All have the same documents.
-    least : int
-        The lowest grade that is relevant. It becomes 1, the next 2, and those below 0.
-    judged_only : bool
-        Whether candidates are only the documents that some query has judgments of.
+    Each split (train, dev or test) has ids in `ids`, all of the same documents. The grade `least` becomes 1, the next
+    2, and those below 0. If `judged_only`, candidates are only the documents with judgments. Documents have `text` and
+    `title` (empty where there is none). Queries without a judgment are left out; one of several splits is left to the
+    most guarded: test before dev before train.
 
-    Returns
-    -------
-    Collection
-        Documents have `text` and `title` (empty where the source has none). Queries without a judgment are
-        left out. A query of several splits is left to the most guarded: test before dev before train.
-
-    Raises
-    ------
-    SettingError
-        For an unknown split or id, or no id.
-    DataError
-        If the files cannot be fetched or read, or no query of a part has judgments.
+    Raises `SettingError` for an unknown split or id, or no id, and `DataError` if the files cannot be fetched or read,
+    or no query of a part has judgments.
     """
     for split in ids:
         require_one_of("split", split, SPLITS)
@@ -102,12 +85,9 @@ def collection(name: str, ids: Ids, least: int = 1, judged_only: bool = False) -
 
 
 def splits(one: str) -> dict[str, list[str]]:
-    """The splits of a data set, by the usual names of its parts; a set without parts is test.
+    """Return the splits of a data set, by the usual names of its parts; a set without parts is test.
 
-    Raises
-    ------
-    SettingError
-        For an unknown id.
+    Raises `SettingError` for an unknown id.
     """
     found = {}
     for part, split in PARTS.items():

@@ -22,13 +22,12 @@ NOWHERE = (-1, -1)
 def load_natural_questions() -> Collection:
     """QED's training and development questions together: candidates are their (sentence, passage) pairs.
 
-    Passages and sentences are the files' own, as they are: tokens with spaces between them.
-    Text above the first of `sentence_starts` belongs to the first sentence; a passage
-    without any (3 % in the training file: tables and infoboxes) is one sentence. Relevant
-    is the sentence that holds the first answer span of the first annotator.
-    Of the 8,522 questions of the variant that the catalogue knows 20 have none and 234 have one that runs over
-    the end of a sentence; 8,268 questions and 37,593 candidates are left. Of the answers
-    10.2 % stand in their passage more than once (`ambiguous`).
+    Passages and sentences are the files' own: tokens with spaces between them. Text above the first of
+    `sentence_starts` belongs to the first sentence; a passage without any (3 % in the training file: tables and
+    infoboxes) is one sentence. Relevant is the sentence that holds the first answer span of the first annotator. Of the
+    8,522 questions of the variant that the catalogue knows 20 have none and 234 have one that runs over the end of a
+    sentence; 8,268 questions and 37,593 candidates are left. Of the answers 10.2 % stand in their passage more than
+    once (`ambiguous`).
     """
     return reqa(NAME, _passages(), NAME)
 

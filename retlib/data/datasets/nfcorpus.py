@@ -15,8 +15,7 @@ FILE = "beir/nfcorpus.zip"
 def load_nfcorpus() -> Collection:
     """The official release with its own splits: 3,633 documents, 2,590, 324 and 323 judged queries.
 
-    Relevance is 2 for what a page cites itself and 1 for what a page that it links to cites.
-    Nine texts stand in the queries of two or three splits; each is left to the most guarded of
-    them: test before dev before train.
+    Relevance is 2 for what a page cites itself and 1 for what a page that it links to cites. Nine texts stand in
+    queries of several splits; each is left to the most guarded: test before dev before train.
     """
     return beir("nfcorpus", lambda file: zipped("beir", FILE, f"nfcorpus/{file}"), SPLITS, provenance("beir"))

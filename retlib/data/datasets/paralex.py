@@ -22,9 +22,8 @@ TOLERATED = 0.001
 def load_paralex() -> Collection:
     """The pairs of the first `LIMIT` lines of `word_alignments.txt` as a retrieval task.
 
-    Alignments name questions by their lemmas; `questions.txt` gives the question as it was
-    asked, and the first one is taken where several share their lemmas. A question that is
-    not there keeps its lemmas as its text.
+    Alignments name questions by their lemmas; `questions.txt` gives the first question as it was asked with these
+    lemmas. A question that is not there keeps its lemmas as its text.
     """
     aligned = islice(fields("paralex", "paralex/word_alignments.txt", 3), LIMIT)  # question, question, alignment
     pairs = dict.fromkeys((min(left, right), max(left, right)) for left, right, _ in aligned)

@@ -19,9 +19,8 @@ SHARES = {"test": 0.118, "dev": 0.05}
 def load_quora() -> Collection:
     """The official TSV as a retrieval task; questions of equal text are one item.
 
-    Documents are all questions: 'candidates("test")' gives the paper's smaller candidate
-    set, the questions of the test side alone. Rows with an empty question (three in the
-    release) are left out.
+    Documents are all questions: 'candidates("test")' gives the paper's smaller candidate set, the questions of the test
+    side alone. Rows with an empty question (three in the release) are left out.
     """
     rows = table("quora", FILE, COLUMNS, delimiter="\t")
     pairs = rows.parsed(lambda row: (row[3], row[4], LABELS[row[5]]), "two questions, and 0 or 1")

@@ -22,13 +22,11 @@ SMALL = 20_000
 def load_squad() -> Collection:
     """All of the training file: candidates are its (sentence, passage) pairs.
 
-    Sentences are those of `quick_sentences`; relevant is the one that holds the answer
-    where `answer_start` says. In the copy that was rebuilt from the explorer pages this is
-    the first occurrence of the answer: 10.8 % of its answers stand in their passage more
-    than once (`ambiguous`), 9.4 % in more than one sentence.
-    Of its 87,599 questions 255 repeat another's text and 95 have an answer that runs over
-    the end of a sentence; 87,249 questions and 90,604 candidates are left. (A splitter
-    that knows no abbreviations gives 94 thousand.)
+    Sentences are those of `quick_sentences`; relevant is the one that holds the answer where `answer_start` says. In
+    the copy that was rebuilt from the explorer pages this is the first occurrence of the answer: 10.8 % of its answers
+    stand in their passage more than once (`ambiguous`), 9.4 % in more than one sentence. Of its 87,599 questions 255
+    repeat another's text and 95 have an answer that runs over the end of a sentence; 87,249 questions and 90,604
+    candidates are left.
     """
     return reqa("squad", _passages(), "squad")
 

@@ -18,11 +18,10 @@ RUN, PASSAGES = f"{NAME}/run.bm25.trec", 8_841_823
 def load_trec_dl_2019() -> Collection:
     """The judged queries, all of them test queries, over the passages of `collection.tsv`.
 
-    Relevance is 0 to 3; the track takes 2 and above for relevant where a measure is binary
-    (``RR(rel=2)@10``). Passages have no title (it is empty). The copy that the catalogue
-    knows is a pool: what six systems ranked in their top 100. Judged passages outside it (1,357
-    of 4,102 with a grade above 0) are left out, since no list over the pool can hold them; with
-    all of `judgments`, the nDCG@10 of BM25 is 0.1 points lower.
+    Relevance is 0 to 3; the track takes 2 and above for relevant where a measure is binary (``RR(rel=2)@10``). Titles
+    are empty. The copy that the catalogue knows is a pool: what six systems ranked in their top 100. Judged passages
+    outside it (1,357 of 4,102 with a grade above 0) are left out, since no list over the pool can hold them; with all
+    of `judgments`, the nDCG@10 of BM25 is 0.1 points lower.
     """
     documents, queries = (_texts(f"{NAME}/{part}.tsv") for part in ("collection", "queries"))
     qrels = judgments()
@@ -37,12 +36,9 @@ def _texts(file: str) -> pd.DataFrame:
 
 
 def judgments() -> pd.DataFrame:
-    """All official judgments, also of passages outside the pool: query_id, doc_id, relevance.
+    """Return all official judgments, also of passages outside the pool: query_id, doc_id, relevance.
 
-    Raises
-    ------
-    DataError
-        If the file is absent or is not in TREC form.
+    Raises `DataError` if the file is absent or is not in TREC form.
     """
 
     def judge(line: str) -> tuple[str, str, int]:

@@ -30,20 +30,12 @@ _EMPTY_BRACKETS = re.compile(r"\s?\([\s,;:]*\)")
 
 @register_articles("wikipedia")
 def stream_articles() -> Iterator[Article]:
-    """Every page of the main namespace that is no redirect: paragraphs of running text and links.
+    """Yield every page of the main namespace that is no redirect: paragraphs of running text and links.
 
-    Templates (so infoboxes too), tables, lists, pictures and footnotes are left out. The
-    name of an article is its title. Links are those of the whole page, without what they
-    say about a section; a link to a redirect keeps the redirect's name, which is no
-    article's: to resolve it, all redirects (as many as there are articles, or more) would
-    have to be read before and kept.
-
-    The memory used does not depend on the size of the dump.
-
-    Raises
-    ------
-    DataError
-        If the dump is truncated or not a MediaWiki export, with the line of the XML.
+    Templates (so infoboxes too), tables, lists, pictures and footnotes are left out. The name of an article is its
+    title. Links are those of the whole page, without what they say about a section. A link to a redirect keeps its
+    name, which is no article's: to resolve it, all redirects would have to be kept. The memory used does not depend on
+    the size of the dump. Raises `DataError`, with the line, if the dump is truncated or not a MediaWiki export.
     """
     path = locate("wikipedia", FILE)
     namespaces = _ALIASES

@@ -16,15 +16,9 @@ _OPENING = re.compile(r'<doc id="\d+" url="[^"]*" title="(.*)">$')
 
 
 def articles() -> Iterator[tuple[str, str]]:
-    """Title and text of every article, in the order of the files, streamed.
+    """Yield title and text of every article, in the order of the files, a paragraph or a heading a line.
 
-    The text has a paragraph or a heading on each line; the first line, which repeats the
-    title, is left out.
-
-    Raises
-    ------
-    DataError
-        If an article is not opened or not closed, with file and line.
+    The first line, which repeats the title, is left out. Raises `DataError` if an article is not opened or not closed.
     """
     for _, lines in members("wikipedia-2015", FILE):
         title, kept, number = None, [], 0
@@ -53,10 +47,10 @@ def sentences() -> Iterator[str]:
 
 @register_articles("wikipedia-2015")
 def stream_articles() -> Iterator[Article]:
-    """Every article: its paragraphs of running text, the name its title, no links.
+    """Yield every article: its paragraphs of running text, the name its title, no links.
 
-    A line that is no running text (a heading, or what introduces a list) ends a section, so
-    the opening is what stands above the first of them.
+    A line that is no running text (a heading, or what introduces a list) ends a section, and the first ends the
+    opening.
     """
     for title, text in articles():
         groups = groupby(text.split("\n"), key=is_running_text)

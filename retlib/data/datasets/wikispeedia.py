@@ -31,11 +31,10 @@ _LICENCE = "   Retrieved from"
 
 @register_text("wikispeedia")
 def sentences() -> Iterator[str]:
-    """Every sentence of at least four words in the running text of the articles.
+    """Yield every sentence of at least four words in the running text of the articles.
 
-    Paragraphs are wrapped over lines and end at an empty one; the last, about the source
-    and the licence, is the same in every article and is left out. Captions that are
-    sentences stay, which `stream_articles` leaves out.
+    Paragraphs end at an empty line; the last, about source and licence, is the same everywhere and left out. Captions
+    that are sentences stay, which `stream_articles` leaves out.
     """
     for _, lines in members("wikispeedia", FILE):
         text = "".join(lines).rsplit(f"\n{_LICENCE}", 1)[0]
@@ -45,15 +44,11 @@ def sentences() -> Iterator[str]:
 
 @register_articles("wikispeedia")
 def stream_articles() -> Iterator[Article]:
-    """Every article: its paragraphs of running text, and what it links to.
+    """Yield every article: its paragraphs of running text, and what it links to.
 
-    Infoboxes, tables, lists and quotations (whatever is not indented by three spaces),
-    captions, footnotes and the lines about source and licence are left out.
-
-    Raises
-    ------
-    DataError
-        If an article has no title or the links are not pairs of names, with file and line.
+    Infoboxes, tables, lists and quotations (whatever is not indented by three spaces), captions, footnotes and the
+    lines about source and licence are left out. Raises `DataError`, with file and line, for an article without a title
+    or links that are not pairs of names.
     """
     targets = _links()
     for file, lines in members("wikispeedia", FILE):

@@ -88,15 +88,14 @@ def load_pydocs() -> Collection:
 
 
 def described(name: str, slice_name: str) -> Collection:
-    """Passages, and the descriptions that pages give of other pages.
+    """Return passages, and the descriptions that pages give of other pages.
 
-    Documents are passages (`title` and `article` are the path of the object; `position` 0 opens the
-    article). Queries are descriptions with one target: a text that is given of several pages is left
-    out, as are targets whose opening passage is also that of another page. Relevant is the passage that
-    opens the target article, and no other: it holds the summary, which is what a description describes,
-    while a parameter or a note of the article does not answer it. `cluster` is the target article,
-    `source` says where the description stood (see_also or listing), `package` whose target it is, and
-    `verbatim` whether the target article contains it word for word.
+    Documents are passages (`title` and `article` are the path of the object; `position` 0 opens the article). Queries
+    are descriptions with one target: texts that are given of several pages are left out, and targets whose opening
+    passage is also another page's. Relevant is only the passage that opens the target article: it holds the summary,
+    which is what a description describes. `cluster` is the target article, `source` says where the description stood
+    (see_also or listing), `package` whose target it is, and `verbatim` whether the target article contains it word for
+    word.
     """
     read = tables(slice_name)
     pages = read["pages"].set_index("article")
@@ -136,18 +135,15 @@ def _numbered(pages: pd.Series) -> pd.Series:
 
 @_sliced(register, "pydocs-reqa")
 def reqa(name: str, slice_name: str) -> Collection:
-    """Descriptions and the (sentence, passage) pair that they describe, as in ReQA (Chang 2020, section 4.1).
+    """Return descriptions and the (sentence, passage) pair that they describe, as in ReQA (Chang 2020, section 4.1).
 
-    Queries are those of `described`. Relevant is the first sentence of the passage that opens
-    the target article, in that passage. Candidates are the sentences of the passages that
-    open articles (those of equal text are one): its first, and each further one of at least
-    four words, which leaves fragments of code out. Other passages are no candidates: they
-    are mostly lists of parameters, in which there are no sentences to tell apart, and with
-    them there would be three times as many.
+    Queries are those of `described`. Relevant is the first sentence of the passage that opens the target article.
+    Candidates are the sentences of the passages that open articles (those of equal text are one): the first, and each
+    further one of at least four words. Other passages, mostly lists of parameters, are no candidates: with them there
+    would be three times as many.
 
-    The `position` of a query comes from its target's cluster, so that pages that are one to a
-    reader are on one side in every `low_resource` split, and the test queries of the
-    default split are those of `described`.
+    The `position` of a query comes from its target's cluster, so that pages that are one to a reader are on one side in
+    every `low_resource` split, and the default test queries are those of `described`.
     """
     whole = described(name, slice_name)
     opening = whole.documents[whole.documents["position"] == 0].drop_duplicates("text")
@@ -170,18 +166,15 @@ def _prose_spans(text: str) -> Iterator[tuple[int, int]]:
 
 @_sliced(register, "pydocs-passages")
 def with_summaries(name: str, slice_name: str) -> Collection:
-    """Passages and descriptions, and summaries as further training queries (for Zhan 2020).
+    """Return passages and descriptions, and summaries as further training queries (for Zhan 2020).
 
-    Descriptions are those of `described`, with its splits. A summary asks for the passage that
-    opens its page, from which it is taken out, so that it stands in no document of the page
-    (`source` is summary). It is a query only
+    Descriptions are those of `described`, with its splits. A summary asks for the passage that opens its page, from
+    which it is taken out, so that it stands in no document of the page (`source` is summary). It is a query only
 
-    - of pages on the training side, so that dev and test have the human descriptions alone;
-    - of pages that no description asks for: those keep their summary, which a description
-      paraphrases, as do all pages of dev and test;
+    - of training pages, so that dev and test have the human descriptions alone;
+    - of pages that no description asks for: those keep their summary, as do all of dev and test;
     - if no other page has it and it is no description of another page;
-    - if the page does not repeat it, and leaves at least five words of the passage that are
-      no other passage of the collection.
+    - if its page does not repeat it, and leaves at least five words that are no other passage of the collection.
     """
     whole = described(name, slice_name)
     pages = tables(slice_name)["pages"].set_index("article")
@@ -224,10 +217,9 @@ def _rests(summaries: pd.Series, documents: pd.DataFrame) -> pd.Series:
 
 @_sliced(register, "pydocs-source")
 def source(name: str, slice_name: str) -> Collection:
-    """The labelled pairs of a query generator: `with_summaries` without the pages of the target.
+    """Return the labelled pairs of a query generator: `with_summaries` without the pages of the target.
 
-    A training query is a description, or a summary that was taken out of its passage. What asks for a page
-    that is one to a reader with a page of the target (`pandas.isna` and `numpy.isnan` might be) is left out.
+    What asks for a page that is one to a reader with a page of the target is left out.
     """
     whole = with_summaries(name, slice_name)
     clusters = tables(slice_name)["pages"].set_index("article")["cluster"]
@@ -238,10 +230,9 @@ def source(name: str, slice_name: str) -> Collection:
 
 @_sliced(register, "pydocs-target")
 def target(name: str, slice_name: str) -> Collection:
-    """`described` in a domain that is unseen: whole passages, and the descriptions that pages give of others.
+    """Return `described` in an unseen domain: whole passages, and the descriptions that pages give of others.
 
-    Its training split is the target's official data; what is zero-shot does not see it. A description may
-    stand in its target word for word (`verbatim`).
+    What is zero-shot does not see its training split. A description may stand in its target word for word (`verbatim`).
     """
     whole = described(name, slice_name)
     is_target = _is_target(whole.queries["cluster"], slice_name)
@@ -264,14 +255,12 @@ def _domain(whole: Collection, documents: pd.Series, queries: pd.Series) -> Coll
 
 
 def similar(name: str, slice_name: str, group: str | None = None) -> Collection:
-    """The similar-item task over the pages of a slice, or of one of its `GROUPS` (Gillick 2018, section 3.3).
+    """Return the similar-item task over the pages of a slice, or of one of its `GROUPS` (Gillick 2018, section 3.3).
 
-    Items are the distinct short texts: the summary of every page, and the descriptions that others give
-    of it. Those of one page are duplicates, and so are those of pages that are one to a reader (see
-    `build.build`). A text that pages of several clusters share does not say which is meant, and is
-    left out. Labelled near-misses (label 0) are the summaries of linked pages, and a description with the
-    summary of the page on which it stands; not where both pages have the same name, as methods of sister
-    classes do.
+    Items are the distinct short texts: the summary of every page, and the descriptions that others give of it. Those of
+    one page, or of pages that are one to a reader (see `build.build`), are duplicates; a text of several clusters is
+    left out. Labelled near-misses (label 0) are the summaries of linked pages, and a description with the summary of
+    the page on which it stands; not where both pages have the same name, as methods of sister classes do.
     """
     read = tables(slice_name)
     items = _items(read, slice_name, group)
@@ -292,7 +281,6 @@ for _name, _part in {
 
 
 def _group(path: str, slice_name: str) -> str:
-    """The group of a page."""
     return next(group for group, starts in GROUPS[slice_name].items() if path.startswith(starts))
 
 

@@ -1,7 +1,6 @@
 """From docstrings to the tables of `pydocs`: pages, passages, prose, descriptions and links.
 
-The reading runs in a process of its own (`main`), so that what a notebook has imported before does not change what is
-read, and what is read does not stay in memory.
+The reading runs in a process of its own (`main`): what a notebook has imported does not change it, nor stay in memory.
 """
 
 from __future__ import annotations
@@ -41,29 +40,15 @@ _DEPRECATED = re.compile(r"(?i)(?:deprecated|this \w+ (?:is|has been) (?:now )?d
 
 
 def build(packages: Mapping[str, Iterable[str]], report: Report = lambda step: None) -> dict[str, pd.DataFrame]:
-    """Read the docstrings of some packages.
+    """Read the docstrings of some packages (names to modules, as `site.PACKAGES`).
 
-    Parameters
-    ----------
-    packages : mapping of str to sequence of str
-        Package to the modules that are read, as `site.PACKAGES`.
-    report : callable, optional
-        Told the name of each step that is done: every package, and `STEPS` more.
+    ``pages`` (article, package, summary, cluster), ``passages`` (article, position, section, text), ``prose`` (article,
+    text: a paragraph a row), ``descriptions`` (target, text, source, origin) and ``links`` (source, target) are sorted
+    by path, then by place. `report` is told every package, and `STEPS` more.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        ``pages`` (article, package, summary, cluster), ``passages`` (article, position, section, text),
-        ``prose`` (article, text: a paragraph a row), ``descriptions`` (target, text, source, origin),
-        ``links`` (source, target). Rows are sorted by path, then by place, so that they depend on the
-        docstrings alone.
-
-    Notes
-    -----
-    Pages with the same text are one page, under the shortest path. Pages are of one *cluster* when their
-    summaries are the same, or when one of the same name refers to the other for what it does
-    (`numpy.ndarray.sum` to `numpy.sum`): to a reader they are answers to the same question, so a split
-    must not part them.
+    Pages with the same text are one page, under the shortest path. Pages are of one *cluster* when their summaries are
+    the same, or when one of the same name refers to the other for what it does (`numpy.ndarray.sum` to `numpy.sum`): to
+    a reader they answer the same question, so a split must not part them.
     """
     library = _Library(Site(packages, report))
     report("docstrings")

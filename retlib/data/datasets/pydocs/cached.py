@@ -34,22 +34,16 @@ _BUILD = "import sys; from retlib.data.datasets.pydocs.build import main; main(*
 
 @cache
 def tables(slice_name: str) -> dict[str, pd.DataFrame]:
-    """The tables of one of `SLICES` (see `build.build`), from the cache if these versions were read before.
+    """Return the tables of one of `SLICES` (see `build.build`), from the cache if these versions were read before.
 
-    Raises
-    ------
-    DataError
-        If the docstrings cannot be read.
+    Raises `DataError` if the docstrings cannot be read.
     """
     folder = artefact("pydocs", VERSION, _address(slice_name), partial(_run_build, slice_name))
     return {table: pd.read_parquet(folder / f"{table}.parquet") for table in TABLES}
 
 
 def collection(name: str, slice_name: str, make: Callable[[], Collection]) -> Collection:
-    """A collection that is made of these tables, from the cache if these versions were made into it before.
-
-    To make it takes seconds of every process that reads it; to read it, a tenth of that.
-    """
+    """Return a collection that is made of these tables, from the cache if these versions were made into it before."""
 
     def save(folder: Path) -> None:
         made = make()
@@ -102,10 +96,7 @@ def _run_build(slice_name: str, folder: Path) -> None:
 
 
 def sentences(slice_name: str) -> Iterator[str]:
-    """Sentences of the paragraphs of a slice; they are found once, and kept beside its tables.
-
-    A paragraph that many pages repeat is given once; a sentence has three words at least.
-    """
+    """Yield sentences, of three words at least, of the distinct paragraphs of a slice; kept beside its tables."""
 
     def make(folder: Path) -> None:
         paragraphs = runtime.progress(tables(slice_name)["prose"]["text"].unique(), desc="pydocs: sentences")

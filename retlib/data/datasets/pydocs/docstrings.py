@@ -1,8 +1,7 @@
 """Reading a docstring: its summary, its paragraphs, and what it says of other pages.
 
-Docstrings come in three dialects: numpydoc (underlined sections), Google style (``Args:``) and plain
-reStructuredText. All three are read line by line, in this order: signatures at the top go; "See Also"
-entries and listings of other pages are taken out, for they hold the queries; code goes; what is left
+Numpydoc, Google style (``Args:``) and plain reStructuredText are read line by line, in this order: signatures at the
+top go; "See Also" entries and listings of other pages are taken out, for they hold the queries; code goes; what is left
 are paragraphs under section titles.
 """
 
@@ -60,17 +59,9 @@ class Reading:
 def read(doc: str, resolves: Known, lists: Known, is_module: bool = False) -> Reading:
     """Read a docstring that `inspect.cleandoc` has dedented.
 
-    Parameters
-    ----------
-    doc : str
-        The docstring.
-    resolves : callable
-        Whether a name, as it stands in this docstring, is another page.
-    lists : callable
-        Whether a name is a member of what the docstring describes, or a full path to another page.
-    is_module : bool
-        Whether it is a module's: that may list other pages anywhere, others only under the titles Methods,
-        Attributes and Properties.
+    `resolves` says whether a name, as it stands here, is another page; `lists` whether it is a member of what the
+    docstring describes, or a full path to another page. A module's may list pages anywhere, others only under the
+    titles Methods, Attributes and Properties.
     """
     lines = _without_signatures(doc.split("\n"))
     lines, mentions = take_see_also(lines, resolves)
@@ -212,8 +203,8 @@ def _split_entry(line: str) -> tuple[str, str]:
 def passages(paragraphs: Iterable[Paragraph]) -> Iterator[tuple[str, str]]:
     """Pack paragraphs, in order, into (section, text) of at most `MAX_PASSAGE_WORDS` words.
 
-    The summary stands alone, with as much of the text before the first title as fits. Behind it short
-    sections share a passage, which bears the title of the first.
+    The summary stands with as much as fits of the text before the first title. Behind it short sections share a
+    passage.
     """
     section, taken = "", []
     for paragraph in paragraphs:

@@ -71,10 +71,9 @@ Report = Callable[[str], object]
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """One public object and its docstring.
+    """One public object and its docstring, whose names are looked up in its `scopes`.
 
-    The names in its docstring are looked up in its `scopes`, in this order: its class, the module that defines it,
-    the module that offers it, the packages above.
+    In this order: its class, the module that defines it, the module that offers it, the packages above.
     """
 
     path: str  # the shortest public one under which the object can be imported
@@ -106,16 +105,9 @@ class _Found:
 
 
 class Site:
-    """Every documented public object of some packages, and what a name on a page refers to.
+    """Every documented public object of some packages (as `PACKAGES`), and what a name on a page refers to.
 
-    Nothing is executed but imports. A package that cannot be imported is left out.
-
-    Parameters
-    ----------
-    packages : mapping of str to sequence of str
-        Package to the modules that are read, as `PACKAGES`.
-    report : callable, optional
-        Told the name of each package that is done.
+    Nothing is executed but imports. A package that cannot be imported is left out. `report` is told each that is done.
     """
 
     def __init__(self, packages: Mapping[str, Iterable[str]], report: Report = lambda step: None) -> None:
@@ -160,10 +152,10 @@ class Site:
         yield from (sys.modules[name] for name in names if name in sys.modules)
 
     def resolve(self, reference: str, page: Page) -> Page | None:
-        """The page that a dotted name on `page` refers to, by import path, or None.
+        """Return the page that a dotted name on `page` refers to, by import path, or None.
 
-        The name is looked up in the page's class, in its module, in the packages above (`Page.scopes`), and
-        then as an absolute path. A page never refers to itself: ``sum`` on ``numpy.ndarray.sum`` is ``numpy.sum``.
+        It is looked up in `Page.scopes`, and then as an absolute path. A page never refers to itself: ``sum`` on
+        ``numpy.ndarray.sum`` is ``numpy.sum``.
         """
         parts = _parts(reference)
         found = (self._at(scope, parts, page, self._roots[page.package]) for scope in page.scopes)
