@@ -118,7 +118,14 @@ def as_html(table: pd.DataFrame) -> str:
         cells = [_cell if kind.kind in "iuO" else None for kind in table.dtypes]
         html = table.to_html(notebook=True, index=named, max_rows=500, formatters=cells)
     # Long names in heads may break where their parts meet.
-    return re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda head: re.sub(r"([/_]|,(?=\D))", r"\1<wbr>", head[0]), html)
+    html = re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda head: re.sub(r"([/_]|,(?=\D))", r"\1<wbr>", head[0]), html)
+    return _scoped(html)
+
+
+def _scoped(html: str) -> str:
+    # So that a screen reader says which column and which row a cell is of.
+    head, end, body = html.partition("</thead>")
+    return head.replace("<th>", '<th scope="col">') + end + body.replace("<th>", '<th scope="row">')
 
 
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
@@ -141,7 +148,7 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     page = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")
     for anchor in anchors:
         page = page.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
-    return HTML(page)
+    return HTML(_scoped(page))
 
 
 def _cell(value: Any) -> str:
