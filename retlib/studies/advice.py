@@ -19,7 +19,6 @@ from retlib.report.contrasts import LEVEL
 class Advice(NamedTuple):
     """What somebody may try: a system of a chapter's published rows, on all of its collections or on some."""
 
-    have: str
     tries: str
     chapter: str
     profile: str

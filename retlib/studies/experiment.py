@@ -65,34 +65,27 @@ def whole_heads(name: str, value: Any) -> None:
     require(value % 64 == 0, f"{name} = {value} must be a multiple of 64, the size of a head")
 
 
+def schedule(prefix: str = "") -> dict[str, Rule]:
+    """Return the rules of a training's steps, batch size and learning rate, whose names begin with a prefix."""
+    return {f"{prefix}steps": POSITIVE, f"{prefix}batch": number(2, whole=True), f"{prefix}rate": RATE}
+
+
 # What chapters have of an encoder and its pre-training.
 ENCODER: dict[str, Rule] = {
     "articles": articles_name,
     "vocabulary": number(100, whole=True),
     "layers": number(0, whole=True),
     "width": whole_heads,
-    **dict.fromkeys(("dimension", "query_length", "document_length", "pretraining_steps"), POSITIVE),
-    "pretraining_batch": number(2, whole=True),
-    "pretraining_rate": RATE,
+    **dict.fromkeys(("dimension", "query_length", "document_length"), POSITIVE),
+    **schedule("pretraining_"),
 }
 
 
 def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Check a notebook's parameters before any work.
+    """Check a notebook's parameters, which are among its globals, before any work, and return them.
 
-    Parameters
-    ----------
-    namespace : mapping
-        The notebook's globals. Every plain value in it is taken for a parameter the first
-        time (papermill injects a misspelt name like any other), but for constants in capitals; once
-        the desk stands, for a rerun of the cell, only the names in `rules` are read.
-    rules : mapping
-        Parameter name to rule.
-
-    Raises
-    ------
-    SettingError
-        Naming every unknown parameter with what is valid, or the value that breaks a rule.
+    Every plain value is taken for a parameter the first time (papermill injects a misspelt name like any other), but
+    for constants in capitals; once the desk stands, for a rerun of the cell, only the names in `rules` are read.
     """
     plain = (str, int, float, bool, list, dict, type(None))
     given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
@@ -129,44 +122,18 @@ def departure(name: str, parameters: Mapping[str, Any]) -> str:
 
 @dataclass(eq=False)
 class Outcome:
-    """What a system produced on one collection with one seed.
+    """What a system produced on one collection with one seed."""
 
-    Parameters
-    ----------
-    run : DataFrame
-        As `retlib.retrieval.runs.make_run` returns it.
-    parameters : mapping
-        The system's settings, recorded beside its results.
-    cost : Cost
-        Of its training.
-    candidates : int, optional
-        How many there were, if not all of the collection.
-    """
-
-    run: pd.DataFrame
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    run: pd.DataFrame  # as `retlib.retrieval.runs.make_run` returns it
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # the system's settings, recorded beside its results
     cost: Cost = Cost()
-    candidates: int | None = None
+    candidates: int | None = None  # how many there were, if not all of the collection
 
 
 class Experiment:
-    """A notebook's desk.
+    """A notebook's desk, made of its name, its ``globals()``, and a rule for each parameter beside `COMMON`.
 
-    Parameters
-    ----------
-    name : str
-        The notebook's name, under which its results are recorded.
-    namespace : dict
-        The notebook's ``globals()``.
-    **rules : Rule
-        A rule for each parameter of the notebook beside `COMMON`.
-
-    Attributes
-    ----------
-    parameters : dict
-        The checked parameters.
-    live : bool
-        Whether this is a run; otherwise recorded results are shown.
+    It is `live` in a run; otherwise recorded results are shown.
     """
 
     def __init__(self, name: str, namespace: dict[str, Any], **rules: Rule) -> None:
@@ -236,8 +203,7 @@ class Experiment:
     def learned(self, system: str, collection: str, seed: int, cost: Cost) -> None:
         """Record in the table `learning` what validation saw of a training's last stage, if there was a training.
 
-        Its lines: `system`, `collection`, `seed`, `step`, `score` in points of a hundred, and whether the weights of
-        the step were `kept`.
+        The `score` is in points of 100; the weights of a step may be `kept`.
         """
         lines = [(system, collection, int(seed), step, 100 * score, step == cost.steps) for step, score in cost.curve]
         if self.live and lines:

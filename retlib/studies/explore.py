@@ -54,13 +54,7 @@ RAISES, LOWERS = "0, 158, 115", "213, 94, 0"
 
 
 def chapter(name: str, profile: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that a chapter's cells tagged `declares` give, with the parameters that it has at a profile.
-
-    Parameters
-    ----------
-    changed : mapping
-        Parameters of the chapter in place of the profile's; the chapter checks them.
-    """
+    """Return the names that a chapter's cells tagged `declares` give, at a profile with some parameters changed."""
     names = notebook_files.at_profile(runtime.root(), profile, name) | dict(changed)
     for cell in notebook_files.cells(runtime.root() / "notebooks" / f"{name}.ipynb"):
         if "declares" in cell["metadata"].get("tags", []):
@@ -78,13 +72,7 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SearchDemo:
-    """Systems that answer any question over the documents of one collection.
-
-    Parameters
-    ----------
-    systems : mapping of str to Ranks
-        Those that are not trained yet are trained when they are first asked.
-    """
+    """Systems that answer any question over the documents of one collection; they are trained when first asked."""
 
     systems: Mapping[str, Ranks]
     target: Target
@@ -93,7 +81,6 @@ class SearchDemo:
 
     @property
     def collection(self) -> Collection:
-        """What is searched."""
         return self.target.test
 
     def _answering(self, ranks: Ranks) -> Answer:
@@ -110,22 +97,9 @@ class SearchDemo:
         return texts[sorted(texts.index, key=hash_position)[:count]].tolist()
 
     def lists(self, question: str, depth: int, systems: Sequence[str] | None = None) -> pd.DataFrame:
-        """What each system finds.
+        """Return `depth` documents of each system, or fewer, ranked from 1, with their title ("" of none) and text.
 
-        Parameters
-        ----------
-        question : str
-            Any; of one that the collection has, the relevant documents are known.
-        depth : int
-            Documents of each system.
-        systems : sequence of str, optional
-            Those that are asked, at least one; all unless given.
-
-        Returns
-        -------
-        DataFrame
-            Columns `system`, `rank` (from 1), `doc_id`, `title` ("" where there is none), `text` and `relevant`.
-            A system that finds fewer documents has fewer rows.
+        Which are `relevant` is known of the collection's own questions.
         """
         check_question(question)
         require(depth >= 1, f"depth = {depth}: at least 1 is needed")
@@ -162,13 +136,9 @@ class SearchDemo:
         return Why(whole, lost, [(word, sum(dict(lost).get(each, 0.0) for each in words(word))) for word in read])
 
     def first(self, question: str, systems: Sequence[str]) -> pd.DataFrame:
-        """What makes the scores of the document that each of these systems finds first: a row for each and system.
+        """Return what makes the scores of the document that each of these systems finds first, with each of them.
 
-        Returns
-        -------
-        DataFrame
-            Columns `document` (its title, or how it begins), `system`, `rank`, `score`, and, as HTML whose colours
-            say what raises the score, `question` and `document as it is read`.
+        The question, and the document as it is read, are HTML whose colours say what raises the score.
         """
         depth, rows = len(self.collection.documents), []
         lists = self.lists(question, depth, systems).set_index(["system", "doc_id"])
@@ -198,15 +168,7 @@ def check_question(question: str) -> None:
 
 
 def demo_of(corpus: str, system: str = "") -> SearchDemo:
-    """BM25 over a corpus; and a saved retriever or public encoder beside it, and both lists as one.
-
-    Parameters
-    ----------
-    corpus : str
-        A name that `retlib.data.datasets.load` knows.
-    system : str
-        As `retlib.models.checkpoints.folder` has it.
-    """
+    """Return BM25 over a corpus; and a saved retriever or public encoder beside it, and both lists as one."""
     datasets.COLLECTIONS.check("CORPUS", corpus)
     systems: dict[str, Ranks] = {"BM25": Lexical(BM25(**STEMMED))}
     if system:
@@ -251,14 +213,9 @@ def shaded(parts: Sequence[tuple[str, float]]) -> str:
 
 
 def side_by_side(question: str, lists: pd.DataFrame, systems: Sequence[str]) -> HTML:
-    """The question, and a column for each system: its documents, with the words marked and relevant ones ticked.
+    """Return the question, and a column for each system: its documents, with words marked and relevant ones ticked.
 
-    Parameters
-    ----------
-    lists : DataFrame
-        As `SearchDemo.lists` returns it.
-    systems : sequence of str
-        Those that were asked; one that found nothing has no row in `lists`.
+    A system that found nothing has no row in `lists`, which `SearchDemo.lists` returns.
     """
     asked = content_words(question)
     cells = {(row.system, row.rank): _cell(row, asked) for row in lists.itertuples()}
@@ -296,15 +253,7 @@ def marked(text: str, asked: Set[str]) -> str:
 
 
 def explorer(demo: SearchDemo, depth: int, chosen: Sequence[str]) -> Widget:
-    """For JupyterLab: a field for a question, a choice of systems, their lists side by side, and what made two scores.
-
-    Parameters
-    ----------
-    depth : int
-        Documents of each list.
-    chosen : sequence of str
-        The systems that are asked first; the others are when they are chosen.
-    """
+    """Return, for JupyterLab, a field for a question, a choice of systems, their lists side by side, and two scores."""
     from ipywidgets import HTML as Page
     from ipywidgets import Dropdown, HBox, SelectMultiple, Text, VBox
 
@@ -333,13 +282,7 @@ def explorer(demo: SearchDemo, depth: int, chosen: Sequence[str]) -> Widget:
 
 
 def walk(corpus: pd.DataFrame) -> Widget:
-    """For JupyterLab: a slider over the steps of a training, which moves its questions over the map.
-
-    Parameters
-    ----------
-    corpus : DataFrame
-        As `retlib.studies.part4.whole_map` returns it.
-    """
+    """Return, for JupyterLab, a slider over the steps of a training, which moves its questions over `whole_map`."""
     from ipywidgets import SelectionSlider, interactive
 
     steps = sorted(corpus["step"][corpus["what"] == "query"].unique())
@@ -351,14 +294,7 @@ def walk(corpus: pd.DataFrame) -> Widget:
 
 
 def agreement(lists: pd.DataFrame, rival: str) -> pd.Series:
-    """The share of each system's documents that a rival lists for the same question; index system, without the rival.
-
-    Parameters
-    ----------
-    lists : DataFrame
-        As `SearchDemo.lists` returns it, of several questions, with a column `question`. Empty where the rival is not
-        asked.
-    """
+    """Return the share of each other system's documents that a rival lists for the same question; none without it."""
     found = pd.MultiIndex.from_frame(lists[["question", "doc_id"]])
     is_theirs = (lists["system"] == rival).to_numpy()
     if not is_theirs.any():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,32 +22,16 @@ from retlib.systems.training_data import Labels
 
 MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
 CHOSEN_BY = "RR@10"
-# Before the ids of queries that become items of a task.
-ASKED = "question: "
-
-
 # Those of Part III's generator and retriever, of Part IV's training by ranking, and of the rest.
 RULES: dict[str, Rule] = {
     **part3.COMMON,
-    **{
-        name: part4.RULES[name]
-        for name in ("negatives", "interval", "query_steps", "retrieved", "query_loss", "optimizer")
-    },
-    "ranked_steps": POSITIVE,
-    "reader_layers": POSITIVE,
-    "words_epochs": POSITIVE,
+    **{name: part4.RULES[name] for name in ("query_loss", "optimizer", "retrieved")},
+    **dict.fromkeys(("negatives", "interval", "query_steps", "ranked_steps", "words_epochs", "timed"), POSITIVE),
+    **dict.fromkeys(("read", "reader_layers", "reader_steps", "reader_batch", "reader_negatives"), POSITIVE),
     "words_batch": number(2, whole=True),
-    "reader_steps": POSITIVE,
-    "reader_batch": POSITIVE,
     "reader_rate": RATE,
-    "reader_negatives": POSITIVE,
-    "read": POSITIVE,
-    "timed": POSITIVE,
     "bm25_trials": each_of(row_of(number(0), number(0, 1))),
-    "words_rates": each_of(RATE),
-    "label_rates": each_of(RATE),
-    "ranked_rates": each_of(RATE),
-    "query_rates": each_of(RATE),
+    **dict.fromkeys(("words_rates", "label_rates", "ranked_rates", "query_rates"), each_of(RATE)),
     "fusion_shares": each_of(number(0, 1)),
 }
 
@@ -76,7 +59,7 @@ def as_items(collection: Collection) -> Collection:
     judged = whole.relevant()
     judged = judged[judged["query_id"].isin(asked.index)]
     found = asked.loc[judged["query_id"], ["text", "split"]].assign(cluster=judged["doc_id"].array)
-    ids = ASKED + judged["query_id"] + "?" + judged["doc_id"]
+    ids = "question: " + judged["query_id"] + "?" + judged["doc_id"]
     queries = found.set_axis(pd.Index(ids, name="query_id"))
     items = pd.concat([texts(collection), queries["text"]]).to_frame("text").rename_axis("doc_id")
     pairs = {"left": queries.index, "right": queries["cluster"].array, "label": 1, "split": queries["split"].array}
@@ -132,24 +115,11 @@ def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, s
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
 
 
-def costs(results: Results, collection: str) -> pd.DataFrame:
-    """Return `system`, `value` (points of 100) and `seconds` of every system that was trained, means over seeds."""
-    means = results.means(collection)[[CHOSEN_BY, "seconds"]].dropna()
-    table = means.rename(columns={CHOSEN_BY: "value"}).reset_index()
-    return table.assign(value=100 * table["value"])
-
-
-def name_of(links: Iterable[str]) -> str:
-    """Return the name of a chain: those of its links, in their order."""
-    return " > ".join(links)
-
-
 def starts_by_ends(
     starts: Mapping[str, Sequence[str]], ends: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, tuple[str, tuple[str, ...]]]]:
     """Return the chains of a grid: start to end to a chain's name and its links."""
-    rows: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {}
-    for (start, first), (end, last) in product(starts.items(), ends.items()):
-        links = (*first, *last)
-        rows.setdefault(start, {})[end] = name_of(links), links
-    return rows
+    return {
+        start: {end: (" > ".join((*first, *last)), (*first, *last)) for end, last in ends.items()}
+        for start, first in starts.items()
+    }

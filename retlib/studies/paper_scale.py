@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -83,43 +85,32 @@ def timed(profiles: Iterable[str]) -> pd.DataFrame:
     experiment. Only stages of one kind of data whose steps are given: pre-training, or a collection's own labels.
     """
     table = []
-    for path in (
-        results.reference_folder(profile, name) / "rows.parquet" for profile in profiles for name in parameters()
-    ):
+    for profile, name in product(profiles, parameters()):
+        path = results.reference_folder(profile, name) / "rows.parquet"
         rows = pd.read_parquet(path) if path.is_file() else pd.DataFrame()
         if not {*READ} <= {*rows.columns}:
             continue
         rows = rows[READ].dropna().drop_duplicates(READ[:3])
-        chains = [chain(json.loads(settings)) for settings in rows["parameters"]]
-        keys = [json.dumps([*each, seed]) for each, seed in zip(chains, rows["seed"], strict=True)]
-        known = dict(zip(keys, rows["seconds"], strict=True))
-        for (encoder, stages), seed, seconds in zip(chains, rows["seed"], rows["seconds"], strict=True):
-            before = known.get(json.dumps([encoder, stages[:-1], seed])) if len(stages) > 1 else 0.0
-            last = stages[-1] if stages else {"steps": 0}
-            data = [str(each) for each in last.get("data", ())]
-            alone = len(data) == 1 and data[0].startswith(("labels", "Pretraining", "MaskedTokens"))
-            if before is not None and last["steps"] and alone:
-                table.append((path.parent.name, *_last_stage(encoder, stages), seconds - before))
+        chains = []  # encoder, stages and seed, however it is searched
+        for settings, seed in zip(map(json.loads, rows["parameters"]), rows["seed"], strict=True):
+            chains.append(({each: settings.get(each) for each in ENCODER}, settings.get("stages", []), seed))
+        spent = dict(zip(map(json.dumps, chains), rows["seconds"], strict=True))
+        for (encoder, stages, seed), seconds in zip(chains, rows["seconds"], strict=True):
+            *earlier, last = stages or [{}]
+            before = spent.get(json.dumps((encoder, earlier, seed))) if earlier else 0.0
+            data = [re.match(r"\w*", str(each))[0] for each in last.get("data", ())]
+            if before is None or not last.get("steps") or data not in (["labels"], ["Pretraining"], ["MaskedTokens"]):
+                continue
+            grown = [stage["layers"] for stage in stages if "layers" in stage]
+            layers = [encoder["layers"] if encoder["encoder"] == "transformer" else 0, *grown][-1]
+            query, document = encoder["query_length"] or 0, encoder["document_length"] or 0
+            lengths = [query] + [document] * (1 + last.get("options", {}).get("n", 0))
+            lengths = [document] if data == ["MaskedTokens"] else [query] if last["trains"] == "query" else lengths
+            work = Work("", *data, layers, encoder["width"], 0, tuple(lengths), last["steps"] * last["batch_size"])
+            kind = layers, work.width, *data, last["negatives"], last["trains"], last["batch_size"]
+            table.append((name, *kind, work.flops, seconds - before))
     found = pd.DataFrame(table, columns=["experiment", *KIND, "FLOPs", "seconds"])
     return found[found["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)
-
-
-def chain(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict]]:
-    """Return a system's encoder and stages, however it is searched."""
-    return {name: settings.get(name) for name in ENCODER}, settings.get("stages", [])
-
-
-def _last_stage(encoder: Mapping[str, Any], stages: list[dict]) -> tuple:
-    # Its kind and FLOPs.
-    last = stages[-1]
-    grown = [stage["layers"] for stage in stages if "layers" in stage]
-    layers = [encoder["layers"] if encoder["encoder"] == "transformer" else 0, *grown][-1]
-    data = str(last["data"][0]).partition("(")[0].partition(" ")[0]
-    query, document = encoder["query_length"] or 0, encoder["document_length"] or 0
-    lengths = [query] + [document] * (1 + last.get("options", {}).get("n", 0))
-    lengths = [document] if data == "MaskedTokens" else [query] if last["trains"] == "query" else lengths
-    work = Work("", data, layers, encoder["width"], 0, tuple(lengths), last["steps"] * last["batch_size"])
-    return layers, work.width, data, last["negatives"], last["trains"], last["batch_size"], work.flops
 
 
 def kinds(timed: pd.DataFrame) -> pd.DataFrame:
@@ -181,8 +172,7 @@ def by_chapter(costs: pd.DataFrame) -> pd.DataFrame:
     line = dearest["what"] + " (" + dearest["trainings"].astype(str) + ")"
     return pd.DataFrame({
         "trainings": groups["trainings"].sum(), "hours here": total["hours here"],
-        "hours on a GPU": total["hours on a GPU"], "its dearest line (trainings)": line,
-        "hours of that line": dearest["hours on a GPU"], "price": total["price"],
+        "hours on a GPU": total["hours on a GPU"], "its dearest line (trainings)": line, "price": total["price"],
     }).loc[total.index].fillna({"its dearest line (trainings)": ""})  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from retlib.models.retriever import Architecture
 from retlib.models.skipthought import SkipThought
 from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
-from retlib.retrieval.index import EXACT
+from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.runs import make_run
 from retlib.systems.compose import Ranks
 from retlib.systems.ranking import Answer, one_by_one
@@ -78,19 +78,6 @@ def grid(system: System, learning_rates: Sequence[float], scales: Sequence[float
     return [system.with_last(learning_rate=float(f"{rate:.2g}")) for rate in finer]
 
 
-def edges(tuned: pd.DataFrame) -> str:
-    """A sentence on who chose an end of what was tried, from the table that `tune` returns; of two each is one."""
-    names, told = {"learning_rate": "learning rate", "scale": "scale", "k1": "$k_1$", "b": "$b$"}, []
-    for system, mine in tuned.groupby("system", sort=False):
-        found = []
-        for name in (name for name in names if name in mine and mine[name].nunique() > 1):
-            ends = {"lowest": mine[name].min(), "highest": mine[name].max()}
-            chosen = mine.loc[mine["chosen"], name].item()
-            found += [f"the {end} {names[name]}" for end, value in ends.items() if chosen == value]
-        told += [f"{system} ({', '.join(found)})"] if found else []
-    return f"At an end of what was tried is the choice of: {'; '.join(told) or 'none'}."
-
-
 # --- the tasks -------------------------------------------------------------------------------------
 
 
@@ -111,17 +98,7 @@ def cluster_sizes(task: Collection) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Sentences:
-    """The first sentences of a bulk text.
-
-    Parameters
-    ----------
-    name : str
-        As `retlib.data.datasets.text` knows it.
-    limit : int
-        Sentences that are read at most.
-    words : int
-        Of the vocabulary: the most frequent.
-    """
+    """The first `limit` sentences of a bulk text, and a vocabulary of so many of their most frequent words."""
 
     name: str
     limit: int
@@ -132,7 +109,6 @@ class Sentences:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the sentences; reads them once."""
         digest = hashlib.sha256()
         for sentence in self:
             digest.update(f"{sentence}\n".encode())
@@ -140,7 +116,6 @@ class Sentences:
 
     @cached_property
     def tokenizer(self) -> Vocabulary:
-        """Their vocabulary."""
         return Vocabulary.build(self, max_size=self.words)
 
 
@@ -151,16 +126,9 @@ class Sentences:
 class AveragedWords(Ranks):
     """Ranks by the cosine of averaged word vectors (section 3.4); see `retlib.systems.compose.Ranks`.
 
-    Parameters
-    ----------
-    text : Sentences or Collection, optional
-        What word2vec is trained on; of a collection, its training documents. By default the target's.
-    epochs : int
-        Of word2vec.
-    idf : bool
-        Weight each word by its inverse document frequency among the candidates.
-    file : str
-        Path of other word vectors, to be read in place of word2vec's.
+    word2vec is trained on sentences, or on a collection's training documents: by default the target's. Other word
+    vectors are read from a `file` in its place. With `idf` each word is weighted by its inverse document frequency
+    among the candidates.
     """
 
     text: Sentences | Collection | None = None
@@ -180,25 +148,24 @@ class AveragedWords(Ranks):
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         queries, _ = measures.held_out(target.test, split)
-        model, candidates = self._model(target, seed), texts(target.test)
-        index = indexes.build(EXACT, model.encode(candidates.tolist()))
-        return make_run(queries.index, candidates.index, *index.search(model.encode(queries["text"].tolist()), depth))
+        model, index = self._index(target, seed)
+        found = index.search(model.encode(queries["text"].tolist()), depth)
+        return make_run(queries.index, target.test.documents.index, *found)
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`; its steps are word2vec's passes over the text, of which no time is kept."""
         return Cost(steps=self.epochs if self.trained else None)
 
     def answer(self, target: Target, seed: int) -> Answer:
-        model = self._model(target, seed)
-        index = indexes.build(EXACT, model.encode(texts(target.test).tolist()))
+        model, index = self._index(target, seed)
         return one_by_one(lambda text, k: index.search(model.encode([text]), k))
 
-    def _model(self, target: Target, seed: int) -> AveragedVectors:
-        if self.file:
-            vectors = wordvectors.load(self.file)
-        else:
-            vectors = word2vec(target.trains if self.text is None else self.text, self.epochs, seed)
-        return AveragedVectors(vectors, idf_texts=texts(target.test).tolist() if self.idf else None)
+    def _index(self, target: Target, seed: int) -> tuple[AveragedVectors, Index]:
+        text = target.trains if self.text is None else self.text
+        vectors = wordvectors.load(self.file) if self.file else word2vec(text, self.epochs, seed)
+        candidates = texts(target.test).tolist()
+        model = AveragedVectors(vectors, idf_texts=candidates if self.idf else None)
+        return model, indexes.build(EXACT, model.encode(candidates))
 
 
 def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> WordVectors:
@@ -231,7 +198,6 @@ class Neighbours(TrainingData):
     text: Sentences
 
     def address(self, target: Collection) -> dict[str, Any]:
-        """The text."""
         return {"neighbours": self.text.fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
@@ -253,7 +219,6 @@ class NeighbourTask(Task):
         self.module, self.sentences, self.batch_size, self.seed = module, sentences, batch_size, seed
 
     def batch(self, step: int) -> tuple[TokenTable, TokenTable, TokenTable]:
-        """Sentences, and those before and after them."""
         middle = 1 + rows_of_step(len(self.sentences) - 2, self.batch_size, self.seed, step)
         return self.sentences.take(middle), self.sentences.take(middle - 1), self.sentences.take(middle + 1)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from retlib.data.corpus import Builder, Split
 from retlib.data.splits import low_resource, subsample, with_distractors
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
+from retlib.evaluation.results import Results
 from retlib.models.retriever import TOWERS, Architecture, Retriever
+from retlib.report.contrasts import LEVEL
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25, STEMMED
-from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name
+from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name, schedule
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
@@ -56,22 +58,18 @@ RULES: dict[str, Rule] = {
     "shares": each_of(number(0.001, 1 - TEST)),
     "layers": POSITIVE,
     "towers": one_of(TOWERS),
+    **schedule("finetuning_"),
     "finetuning_steps": _steps,
-    "finetuning_batch": number(2, whole=True),
-    "finetuning_rate": RATE,
     "token_dropout": number(0, 0.99),
     "rehearsal": flag,
 }
 # Those of notebooks that train layers.
 LAYERED: dict[str, Rule] = {
-    "grown_steps": POSITIVE,
-    "grown_batch": number(2, whole=True),
-    "grown_rate": RATE,
+    **schedule("grown_"),
     "mlm_steps": POSITIVE,
     "mlm_rate": RATE,
+    **schedule("layered_"),
     "layered_steps": _steps,
-    "layered_batch": number(2, whole=True),
-    "layered_rate": RATE,
 }
 
 
@@ -92,11 +90,6 @@ def labels(start: System, share: float, parameters: Mapping[str, Any], test: str
 
     With `rehearsal` the pre-training of embeddings alone goes on beside it, with as many pairs in each batch.
     A test may have a number of steps of its own, by its name: ``{"0.8": 100, "squad-0.8": 300}``.
-
-    Raises
-    ------
-    SettingError
-        If the number of steps for this share is not given.
     """
     transformer, layered = start.architecture.encoder == "transformer", has_layers(start)
     kind = "layered" if layered else "finetuning"
@@ -140,22 +133,13 @@ def further(sources: tuple[str, ...], count: int) -> pd.DataFrame:
     """The first `count` sentences of some articles with their passages, outside the first sections, as candidates.
 
     First sections are left out because the candidates of some collections are made of them (section 4.4).
-
-    Raises
-    ------
-    DataError
-        If there are fewer.
     """
-    found = pd.DataFrame(islice(_sentences(sources), count), columns=["sentence", "context"])
+    articles = chain.from_iterable(map(datasets.articles, sources))
+    passages = (passage for article in articles for passage in article.passages[article.opening :])
+    sentences = ((sentence, passage) for passage in passages for sentence in quick_sentences(passage))
+    found = pd.DataFrame(islice(sentences, count), columns=["sentence", "context"])
     require(len(found) == count, f"{', '.join(sources)} give {len(found)} candidates, not {count}", DataError)
     return found.assign(text=found["sentence"] + " " + found["context"])
-
-
-def _sentences(sources: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for article in chain.from_iterable(map(datasets.articles, sources)):
-        for passage in article.passages[article.opening :]:
-            for sentence in quick_sentences(passage):
-                yield sentence, passage
 
 
 def crowded(targets: Iterable[Target], distractors: pd.DataFrame, suffix: str = "added") -> list[Target]:
@@ -192,13 +176,9 @@ BM25_SETTINGS: dict[str, tuple[BM25, str, bool]] = {
 
 
 def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
-    """Recall of BM25 at several settings, all queries against all candidates.
+    """Return recall of BM25 at several settings in points of 100, all queries against all candidates, and `seconds`.
 
-    Returns
-    -------
-    DataFrame
-        Columns `collection`, `settings`, `queries`, `candidates`, the recalls in points of 100,
-        and `seconds`. With the passage alone its sentences are equal, and the first one wins.
+    With the passage alone its sentences are equal, and the first one wins.
     """
     rows = []
     for collection in collections:
@@ -212,17 +192,6 @@ def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
             found = {measure: float(values[measure]) for measure in MEASURES}
             size = {"queries": len(queries), "candidates": len(collection.documents)}
             rows.append({"collection": collection.name, "settings": name, **size, **found, "seconds": watch.seconds})
-    return pd.DataFrame(rows)
-
-
-def closest(table: pd.DataFrame, printed: Mapping[str, float]) -> pd.DataFrame:
-    """For each printed R@1, the settings of `bm25_table` that come closest on its first collection."""
-    mine = table[table["collection"] == table["collection"].iloc[0]]
-    rows = []
-    for source, value in printed.items():
-        best = mine.loc[(mine["R@1"] - value).abs().idxmin()]
-        gives = round(float(best["R@1"]), 2)
-        rows.append({"printed in": source, "R@1": value, "closest here": best["settings"], "gives": gives})
     return pd.DataFrame(rows)
 
 
@@ -275,25 +244,8 @@ def weights(systems: Mapping[str, System]) -> pd.DataFrame:
 
 
 def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:
-    """Pairs of a pre-training task as texts, to be looked at (Chang 2020, Figure 2).
-
-    Parameters
-    ----------
-    split : callable
-        Text to sentences.
-    task : str
-        A name in `retlib.training.pretraining.TASKS`.
-    count, seed : int
-        How many pairs, and the seed of their choice.
-
-    Returns
-    -------
-    DataFrame
-        Columns `task`, `query_title` (of the query's article), `query`, `document_title`, `document`.
-    """
-    builder = Builder(split)
-    sentences: list[str] = []
-    titles: list[str] = []
+    """Return pairs of a pre-training task as texts, with the titles of their articles (Chang 2020, Figure 2)."""
+    builder, sentences, titles = Builder(split), [], []
     for article in articles:
         if found := builder.add(article):
             sentences += found
@@ -313,19 +265,11 @@ def examples(articles: Sequence[Article], split: Split, task: str, count: int, s
 
 
 def statistics(pairs: PretrainingPairs) -> pd.DataFrame:
-    """Sizes of the pre-training tasks, as Chang 2020, Table 1 gives them.
+    """Return the sizes of the pre-training tasks, as Chang 2020, Table 1 gives them, a row for each.
 
-    Parameters
-    ----------
-    pairs : PretrainingPairs
-        Each of its tasks is a row.
-
-    Returns
-    -------
-    DataFrame
-        Index `task`. `#pairs` are all pairs that can be drawn, counted; `avg. #query tokens`
-        and `#doc tokens` (an average too) are measured on `SAMPLE` pairs, or as many as a task has queries,
-        after cutting, the document with its title; `#tokens` is their sum times `#pairs`, as in the paper's table.
+    `#pairs` are all pairs that can be drawn, counted; `avg. #query tokens` and `#doc tokens` (an average too) are
+    measured on `SAMPLE` pairs, or as many as a task has queries, after cutting, the document with its title; `#tokens`
+    is their sum times `#pairs`, as in the paper's table.
     """
     rows = {}
     for name, task in zip(pairs.tasks, pairs.made, strict=True):
@@ -335,6 +279,43 @@ def statistics(pairs: PretrainingPairs) -> pd.DataFrame:
     columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("task")
     return table.round(2).astype({"#tokens": np.int64})
+
+
+# --- what labels buy after pre-training ------------------------------------------------------------
+
+
+def labels_bought(
+    results: Results, collections: Sequence[str], shares: Sequence[float], systems: Iterable[str], measure: str
+) -> pd.DataFrame:
+    """Return what each further share of the labels adds to a system, paired over the same test questions.
+
+    Columns `collection`, `system`, `labels` (their share as text; "no labels" of a pre-trained system), `value` (points
+    of 100), `gain` over the row before and its `p`, Holm-corrected over all; NaN in a first row.
+    """
+    rows = []
+    for collection, system in product(collections, systems):
+        tests = [(f"{100 * share:g} %", f"{collection}-{share:g}", system) for share in sorted(shares)]
+        before = None
+        for share, test, name in [("no labels", tests[0][1], f"{system}, no labels"), *tests]:
+            if name in results.systems(test, "test", measure):
+                value = 100 * results.per_query(test, "test", measure, name).to_numpy().mean()
+                gain = results.compared(test, measure, name, before[1], on=before[0]) if before else None
+                tested = (gain.effect, gain.p_value()) if gain else (np.nan, np.nan)
+                rows.append((collection, system, share, value, *tested))
+                before = test, name
+    table = pd.DataFrame(rows, columns=["collection", "system", "labels", "value", "gain", "p"])
+    p = table["p"].dropna()
+    return table.assign(p=pd.Series(measures.holm(p), p.index))
+
+
+def bought_in_columns(bought: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `labels_bought`, a column for each share: the value, its gain, a star where p < `LEVEL`."""
+    star = (bought["p"] < LEVEL).map({True: "*)", False: ")"})
+    gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
+    table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)
+    rows, columns = ["collection", "system"], ["no labels", *bought["labels"]]
+    found = table.set_index([*rows, "labels"])["text"].unstack(fill_value="")
+    return found.loc[bought.set_index(rows).index.unique(), [each for each in dict.fromkeys(columns) if each in found]]
 
 
 # --- cost ------------------------------------------------------------------------------------------
@@ -347,14 +328,8 @@ def record_cost(
 ) -> None:
     """Time inner products and cross-attention, scaled to 1000 queries and a million documents (section 2).
 
-    Parameters
-    ----------
-    queries, documents : int
-        Random encodings that are multiplied, and searched for the top 100.
-    pairs : int
-        Queries and candidates of the target that the system's Transformer reads together.
-    repeats : int
-        Each is recorded as a seed of its own.
+    So many random `queries` are searched for their top 100 `documents`; so many `pairs` of the target's queries and
+    candidates are read together by the system's Transformer. Each repeat is recorded as a seed of its own.
     """
     generator, made = np.random.default_rng(0), system.architecture
     vectors = generator.standard_normal((documents, made.dimension), dtype=np.float32)

@@ -33,7 +33,7 @@ from retlib.evaluation import query_measures
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
 from retlib.models.seq2seq import HEADS
-from retlib.studies.experiment import ENCODER, Experiment, articles_name, collection_name
+from retlib.studies.experiment import ENCODER, Experiment, articles_name, collection_name, schedule
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
 
@@ -93,9 +93,7 @@ COMMON: dict[str, Rule] = {
     **GENERATOR,
     "samples": POSITIVE,
     "kept": POSITIVE,
-    "steps": POSITIVE,
-    "batch": number(2, whole=True),
-    "rate": RATE,
+    **schedule(),
     "token_dropout": number(0, 0.99),
 }
 
@@ -133,13 +131,6 @@ def targets(experiment: Experiment) -> dict[str, list[Target]]:
 
     Targets are cut at `documents` and `questions`; where candidates are sentences of passages, these stay whole. With
     the parameter `added` a target is searched a second time, among so many further candidates.
-
-    Raises
-    ------
-    SettingError
-        If a parameter speaks of a target that no generator has.
-    DataError
-        If there are fewer further candidates.
     """
     p = experiment.parameters
     every = [target for each in p["generators"].values() for target in each]
@@ -175,16 +166,16 @@ def whole(experiment: Experiment, names: Iterable[str]) -> list[Collection]:
 def labelled(targets: Iterable[Target]) -> list[str]:
     """The tests whose own labels can train.
 
-    Not those whose candidates are sentences in their passages (ReQA): the paper trains on no labels of these.
+    They have judged queries beside those of the test. Not those whose candidates are sentences in their passages
+    (ReQA): the paper trains on no labels of these.
     """
-    return [each.test.name for each in targets if has_labels(each.trains) and "sentence" not in each.trains.documents]
-
-
-def has_labels(collection: Collection) -> bool:
-    """Whether a collection has judged queries beside those of its test."""
-    others = collection.queries.index[collection.queries["split"] != "test"]
-    relevant = collection.relevant()["query_id"]
-    return relevant[relevant.isin(others)].nunique() > 1
+    names = []
+    for name, whole in ((each.test.name, each.trains) for each in targets):
+        others = whole.queries.index[whole.queries["split"] != "test"]
+        judged = whole.relevant()["query_id"]
+        if judged[judged.isin(others)].nunique() > 1 and "sentence" not in whole.documents:
+            names.append(name)
+    return names
 
 
 def sizes(
@@ -193,29 +184,20 @@ def sizes(
     """What generators learn from, the passages out of target, and what is tested on, as Table 2 has them."""
     rows = []
     for source, collection in sources.items():
-        words = outside.documents["text"].str.split().str.len()
-        rows.append(_size(collection, source, "trains the generator"))
-        rows.append(
-            {
-                "generator": source, "collection": "out of target", "role": "queries are generated",
-                "passages": len(words), "words/passage": _spread(words), "fingerprint": "",
-            }
-        )  # fmt: skip
-        rows += [_size(each.test, source, "target") for each in targets[source]]
-    return pd.DataFrame(rows).fillna({f"{split} queries": 0 for split in ("train", "dev", "test")})
-
-
-def _size(collection: Collection, source: str, role: str) -> dict:
-    counts = {f"{split} queries": len(collection.split(split)) for split in ("train", "dev", "test")}
-    words = collection.documents["text"].str.split().str.len()
-    return {
-        "generator": source, "collection": collection.name, "role": role, "passages": len(words), **counts,
-        "words/passage": _spread(words), "fingerprint": collection.fingerprint[:12],
-    }  # fmt: skip
-
-
-def _spread(words: pd.Series) -> str:
-    return f"{words.mean():.1f} ({words.std():.1f})"
+        tests = [("target", each.test) for each in targets[source]]
+        for role, part in [("trains the generator", collection), ("queries are generated", outside), *tests]:
+            words = part.documents["text"].str.split().str.len()
+            of = part if isinstance(part, Collection) else None
+            rows.append({
+                "generator": source,
+                "collection": of.name if of else "out of target",
+                "role": role,
+                "passages": len(words),
+                **{f"{split} queries": len(of.split(split)) if of else 0 for split in ("train", "dev", "test")},
+                "words/passage": f"{words.mean():.1f} ({words.std():.1f})",
+                "fingerprint": of.fingerprint[:12] if of else "",
+            })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 # --- what generators write -------------------------------------------------------------------------
@@ -234,22 +216,14 @@ def losses(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Some passages of a target, and who writes queries for them.
-
-    Parameters
-    ----------
-    texts : Series
-        Passage id to text.
-    writers : mapping
-        Name to a generator and its decoding.
-    """
+    """Some passages of a target (id to text), and who writes queries for them: a generator and its decoding by name."""
 
     target: Collection
     texts: pd.Series
     writers: Mapping[str, tuple[QueryGenerator, Decoding]]
 
     def written(self, name: str, seed: int) -> pd.DataFrame:
-        """What a writer writes."""
+
         generator, how = self.writers[name]
         return generator.seeded(seed).queries(self.texts.to_frame("text"), how)
 
@@ -277,13 +251,7 @@ def sampled(target: Collection, count: int) -> pd.Series:
 
 
 def record_statistics(experiment: Experiment, panels: Sequence[Panel]) -> pd.DataFrame:
-    """What is written for a sample of passages, by each writer with each seed; beside real queries.
-
-    Returns
-    -------
-    DataFrame
-        Columns `target`, `by` (Real, or the writer), `seed`, those of `retlib.evaluation.query_measures.statistics`.
-    """
+    """Record and return `query_measures.statistics` of what each writer writes with each seed, and of real queries."""
     rows = []
     for panel in runtime.progress(panels, desc="written", unit="target"):
         found = [(REAL, 0, panel.real)]
@@ -298,24 +266,10 @@ def record_statistics(experiment: Experiment, panels: Sequence[Panel]) -> pd.Dat
 
 
 def examples(panels: Sequence[Panel], by: str, shown: int, seed: int, quoted: Sequence[str] = ()) -> pd.DataFrame:
-    """Passages with their queries, as Tables 1 and 6 have them: where queries find their passage, and where not.
+    """Return passages with their queries, as Tables 1 and 6 have them: `shown` that fare best, and as many worst.
 
-    Parameters
-    ----------
-    by : str
-        The writer whose queries decide that.
-    shown : int
-        Of the passages whose queries fare best, and of those whose fare worst.
-    seed : int
-        Of the writers.
-    quoted : sequence of str, optional
-        Targets whose passages are quoted; all, if empty. Not every licence allows it.
-
-    Returns
-    -------
-    DataFrame
-        Columns `target`, `passage`, `real`, and one for each writer: a line for each query, with ✓ where
-        BM25 finds its passage first among the sample.
+    The queries of the writer `by` decide that. A query has a line, with ✓ where BM25 finds its passage first among the
+    sample. Of `quoted` targets alone, unless empty: not every licence allows a quotation.
     """
     rows = []
     for panel in panels:
@@ -349,24 +303,12 @@ def pairs(generator: QueryGenerator, target: Collection, decodings: Mapping[str,
 
 
 def over(results: Results, collections: Iterable[str], sizes: Mapping[str, float], measure: str) -> pd.DataFrame:
-    """Values over a size, as of Figures 2 and 3.
-
-    Parameters
-    ----------
-    sizes : mapping
-        System to its size.
-
-    Returns
-    -------
-    DataFrame
-        Columns `size`, `collection`, `seed`, `value` (points of a hundred).
-    """
+    """Return values over a size, that of each system, as of Figures 2 and 3, in points of 100."""
     rows = results.rows
     mine = rows["collection"].isin(list(collections)) & rows["system"].isin(sizes) & (rows["measure"] == measure)
     mine = rows[mine].reset_index(drop=True)
-    return mine.assign(size=mine["system"].map(sizes), value=100 * mine["value"])[
-        ["size", "collection", "seed", "value"]
-    ]
+    mine = mine.assign(size=mine["system"].map(sizes), value=100 * mine["value"])
+    return mine[["size", "collection", "seed", "value"]]
 
 
 def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from retlib.data.splits import answered_within, hash_position, subsample, union
 from retlib.models.retriever import Architecture
 from retlib.report.gate import END
 from retlib.retrieval import index
-from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name
+from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name, schedule
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.stages import TRAINS, Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
@@ -54,9 +54,7 @@ RULES: dict[str, Rule] = {
     "documents": POSITIVE,
     "questions": POSITIVE,
     "token_dropout": number(0, 0.9),
-    "batch": number(2, whole=True),
-    "steps": POSITIVE,
-    "rate": RATE,
+    **schedule(),
     "query_rate": RATE,
     "negatives": POSITIVE,
     "interval": POSITIVE,
@@ -66,7 +64,7 @@ RULES: dict[str, Rule] = {
     "optimizer": one_of(OPTIMIZERS),
 }
 # Of chapters in which in-batch negatives train first; of those in which others begin where pre-training ends.
-WARM: dict[str, Rule] = {"warm_steps": POSITIVE, "warm_batch": number(2, whole=True), "warm_rate": RATE}
+WARM = schedule("warm_")
 RATES: dict[str, Rule] = {"nce_rate": RATE, "ann_rate": RATE}
 # Of chapters that may start from a public encoder.
 STARTS: dict[str, Rule] = {"checkpoint": name_or_none, "trains": one_of(TRAINS)}
@@ -94,13 +92,7 @@ def stage_settings(name: str, value: Any) -> None:
 
 
 def beside(systems: Mapping[str, System], own: Mapping[str, System], others: Iterable[str]) -> dict[str, System]:
-    """A chapter's systems, and those that its parameter `further` declares.
-
-    Raises
-    ------
-    SettingError
-        If one of these has the label of a system, of another row, or of a system's re-ranking.
-    """
+    """Return a chapter's systems, and those that its parameter `further` declares, whose labels must be new."""
     taken = {*systems, *others, *(f"{label}, rerank" for label in (*systems, *own))}
     for label in own:
         wrong = f"further[{label!r}]: {label!r} is a row of this chapter already. Choose another name."
@@ -180,20 +172,16 @@ def record_curves(
 ) -> pd.DataFrame:
     """What was seen of every watched training, step by step; and of the system that stands still, as "Warm-up".
 
-    What refreshes lists of its own is compared with those: `watching` has the interval of the others.
-
-    Returns
-    -------
-    DataFrame
-        Columns `system`, `seed`, `step`, `measure`, `value` (between 0 and 1).
+    What refreshes lists of its own is compared with those: `watching` has the interval of the others. Values are
+    between 0 and 1.
     """
     stage, parts = next(iter(watched.values())).stages[-1], []
+    refreshes = intervals(watched, watching).set_index("system")["interval"]
     for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
         seen = {"Warm-up": observe(still, stage, train, seed, watching)}
         experiment.learned("Warm-up", train.name, seed, still.cost(Target(train), seed))
         for name, system in watched.items():
-            own = replace(watching, interval=refreshed(system, watching))
-            history = fit(system, train, seed, own).history
+            history = fit(system, train, seed, replace(watching, interval=int(refreshes[name]))).history
             experiment.learned(name, train.name, seed, history.cost(system.stages[-1].keep))
             seen[name] = history.watched
         for name, rows in seen.items():
@@ -207,14 +195,9 @@ def record_curves(
     return curves
 
 
-def refreshed(system: System, watching: Watching) -> int:
-    """Steps between two refreshes of the lists that a watched system's overlap is taken with."""
-    return system.stages[-1].options.get("interval", watching.interval)
-
-
 def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame:
-    """Steps between the refreshes of each watched system's lists: `system`, `interval`."""
-    found = {name: refreshed(system, watching) for name, system in watched.items()}
+    """Return the steps between two refreshes of the lists that each watched system's overlap is taken with."""
+    found = {name: each.stages[-1].options.get("interval", watching.interval) for name, each in watched.items()}
     return pd.DataFrame(found.items(), columns=["system", "interval"])
 
 
@@ -249,13 +232,7 @@ def moved(system: System, train: Collection, watching: Watching, seed: int) -> M
 
 
 def neighbourhoods(moved: Moved) -> pd.DataFrame:
-    """A map around each followed query: what it retrieves before or after training, and itself at both times.
-
-    Returns
-    -------
-    DataFrame
-        Columns `query` (its name on maps), `what` (document, relevant, before or after), `x`, `y`.
-    """
+    """Return a map around each followed query: what it retrieves before or after training, and itself at both times."""
     parts = []
     for place, (name, relevant) in enumerate(zip(moved.names, moved.relevant, strict=True)):
         ends = moved.paths[[0, -1], place]  # (2, d)
@@ -268,14 +245,7 @@ def neighbourhoods(moved: Moved) -> pd.DataFrame:
 
 
 def whole_map(moved: Moved) -> pd.DataFrame:
-    """One map of the documents, or of a sample of them, with the path of each followed query.
-
-    Returns
-    -------
-    DataFrame
-        Columns `what` (document, relevant or query), `query` (its name on maps; "" of a document),
-        `step` (of a query), `x`, `y`.
-    """
+    """Return one map of the documents, or of a sample of them, with the path of each followed query, step by step."""
     sample = np.random.default_rng(0).permutation(len(moved.documents))[:MOST]
     goals = [moved.documents[rows] for rows in moved.relevant]
     x, y = _projected(np.concatenate([moved.documents[sample], *goals, *moved.paths])).T
@@ -300,48 +270,45 @@ def _projected(vectors: np.ndarray) -> np.ndarray:
 
 def record_sizes(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
     """How large each system's index is over all training documents, and the code of one, under every collection."""
-    for seed, (name, system) in _jobs(experiment, systems):
-        train = targets[0].trains
+
+    def numbers(system: System, train: Collection, seed: int) -> dict[str, float]:
         retriever = fit(system, train, seed)
         made = indexed(retriever, retriever.reads(train), system.index, system.search)
-        sizes = {"index bytes": made.size_bytes, "bytes a document": index.vector_bytes(system.index, made.dimension)}
-        _record(experiment, name, targets, sizes, seed)
+        return {"index bytes": made.size_bytes, "bytes a document": index.vector_bytes(system.index, made.dimension)}
+
+    _record(experiment, systems, targets, numbers)
 
 
 def record_costs(experiment: Experiment, systems: Mapping[str, System], targets: Sequence[Target]) -> None:
     """What the last training of each system takes, under every collection that is tested on."""
-    for seed, (name, system) in _jobs(experiment, systems):
-        history = fit(system, targets[0].trains, seed).history
+
+    def numbers(system: System, train: Collection, seed: int) -> dict[str, float]:
+        history = fit(system, train, seed).history
         parts = history.timed
-        numbers = {
+        return {
             "training seconds": history.seconds,
             "search share": parts.get("search", 0.0) / history.seconds,
             # Before the first step nothing has been seen; one batch is the least that a training sees.
             "queries to best": max(1, history.best_step) * system.stages[-1].batch_size,
             **{f"seconds of {part}": value for part, value in parts.items()},
         }
-        _record(experiment, name, targets, numbers, seed)
+
+    _record(experiment, systems, targets, numbers)
 
 
-def _jobs(experiment: Experiment, systems: Mapping[str, System]) -> list[tuple]:
-    return list(product(experiment.parameters["seeds"], systems.items())) if experiment.live else []
-
-
-def _record(
-    experiment: Experiment, name: str, targets: Sequence[Target], numbers: Mapping[str, float], seed: int
-) -> None:
-    for target, (measure, value) in product(targets, numbers.items()):
-        experiment.record(name, target.test.name, measure, value, seed)
+def _record(experiment: Experiment, systems: Mapping, targets: Sequence[Target], numbers: Callable) -> None:
+    jobs = product(experiment.parameters["seeds"], systems.items()) if experiment.live else ()
+    for seed, (name, system) in jobs:
+        found = numbers(system, targets[0].trains, seed)
+        for target, (measure, value) in product(targets, found.items()):
+            experiment.record(name, target.test.name, measure, value, seed)
 
 
 def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """Table 3 of the paper with our numbers, means over seeds; beside each index the bytes that it keeps of a document.
+    """Return Table 3 of the paper with our numbers, means over seeds, and the bytes that an index keeps of a document.
 
-    Parameters
-    ----------
-    rows : mapping
-        Factory to the names of two systems: searched through this index before training, and trained with it, which
-        may be missing.
+    `rows` maps a factory to the names of two systems: searched through this index before training, and trained with
+    it, which may be missing.
     """
     mean, found = experiment.results.means(collection).reindex(name for pair in rows.values() for name in pair), []
     for factory, (before, after) in rows.items():
@@ -356,16 +323,6 @@ def index_table(experiment: Experiment, collection: str, rows: Mapping[str, tupl
             }
         )
     return pd.DataFrame(found).sort_values("bytes a document", kind="stable", ignore_index=True)
-
-
-def nearest(table: pd.DataFrame, part: int) -> str:
-    """Which index of `index_table` keeps nearest to the part-th of a vector's bytes that the paper's largest keeps."""
-    table = table.dropna(subset="MB")  # what was not searched has no size
-    kept = table["bytes a document"]
-    row = table.loc[np.log(part * kept / kept.max()).abs().idxmin()]
-    code, whole = row["bytes a document"], kept.max()
-    told = f"{row['index']} keeps 1/{whole / code:.0f} of the bytes, {code} of {whole}"
-    return f"{told}: of these indexes the nearest to the paper's largest, which keeps 1/{part}."
 
 
 def times(experiment: Experiment, collection: str, than: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 
 import numpy as np
@@ -48,11 +48,6 @@ def grown(collection: Collection, sources: Sequence[str], sizes: Iterable[int]) 
 
     These lie outside the first sections, of which documents or queries of some collections are made, and none has the
     text of another document.
-
-    Raises
-    ------
-    DataError
-        If the collection alone has more documents, or the sources give too few.
     """
     own, sizes = len(collection.documents), sorted(sizes)
     require(own <= sizes[0], f"{collection.name!r} has {own} documents, more than {sizes[0]}", DataError)
@@ -81,33 +76,16 @@ def _passages(sources: Iterable[str], known: set[str]) -> Iterator[tuple[str, st
 class Searched:
     """The index that a training searches, what is done with it, and what the training owes for it.
 
-    An evaluation needs the documents as the weights of that moment encode them, and so does the
-    refresh that follows with the same weights: they are encoded once, outside of the training
-    time, and the refresh pays for it.
-
-    Parameters
-    ----------
-    renewed : callable
-        Encodes the documents with the current weights, and indexes them.
-    index : Index
-        Of the documents as the start encodes them.
-    seconds : float
-        That this took.
-
-    Attributes
-    ----------
-    owed : float
-        Seconds that the training has to pay so far, for so many `encodings`.
-    searches : int
-        Queries that the training has searched for.
+    An evaluation needs the documents as the weights of that moment encode them, and so does the refresh that follows
+    with the same weights: they are encoded once, outside of the training time, and the refresh pays for it.
     """
 
-    renewed: Callable[[], Index]
+    renewed: Callable[[], Index]  # encodes the documents with the current weights, and indexes them
     index: Index
-    seconds: float
-    owed: float = 0.0
+    seconds: float  # that its encoding took
+    owed: float = 0.0  # seconds that the training has to pay so far, for so many encodings
     encodings: int = 0
-    searches: int = 0
+    searches: int = 0  # queries that the training has searched for
 
     def renew(self) -> None:
         """Encode the documents anew."""
@@ -116,13 +94,12 @@ class Searched:
         self.seconds = watch.seconds
 
     def take(self) -> Searched:
-        """The index, for the training."""
+        """Return the index, for the training."""
         self.owed += self.seconds
         self.encodings += 1
         return self
 
     def search(self, encoded: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """As the index's."""
         self.searches += len(encoded)
         return self.index.search(encoded, k)
 
@@ -131,27 +108,16 @@ class Searched:
 
     @property
     def dimension(self) -> int:
-        """As the index's."""
         return self.index.dimension
 
 
 def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) -> pd.DataFrame:
-    """Train, and see how good and how old the training is at each of its evaluations; made once.
+    """Train over an index, and return how good and how old the training is at each of its evaluations; made once.
 
-    Parameters
-    ----------
-    stage : Stage
-        Over an index: of LTRe, or of asynchronous negatives that train both encoders and are evaluated when they
-        are refreshed.
-    collection : Collection
-        Whose labels train.
-
-    Returns
-    -------
-    DataFrame
-        A row for each evaluation: `step`; `score`, RR@10 of up to 500 validation queries among all
-        documents; `seconds` of training so far and of its parts; and what was done in them:
-        `queries` that were trained on, `encodings` of the corpus, `searches` of a query.
+    The stage is LTRe's, or one of asynchronous negatives that trains both encoders and is evaluated when it refreshes
+    them. Of each `step` there is the `score`, RR@10 of up to 500 validation queries among all documents; `seconds` of
+    training so far and of its parts; and what was done in them: `queries` that were trained on, `encodings` of the
+    corpus, `searches` of a query.
     """
     settings = {
         "start": start.name or start.fingerprint, "stage": stage.address(collection), "seed": seed,
@@ -197,14 +163,9 @@ def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) ->
 def moments(
     systems: Mapping[str, System], train: Collection, sources: Sequence[str], sizes: Sequence[int], seeds: Sequence[int]
 ) -> pd.DataFrame:
-    """What `measured` sees of every system's last stage over corpora of so many documents.
+    """Return what `measured` sees of every system's last stage over corpora of so many documents.
 
     Of several sizes the largest is measured with the first seed alone.
-
-    Returns
-    -------
-    DataFrame
-        `documents`, `seed` and `system` before the columns of `measured`.
     """
     parts = []
     for size, collection in grown(train, sources, sizes).items():
@@ -241,14 +202,10 @@ def at_best(moments: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_best(moments: pd.DataFrame) -> pd.DataFrame:
-    """`at_best`, a row for each size and seed.
+    """Return `at_best`, a row for each size and seed, with the seconds of both and their ratio, and the steps of both.
 
-    Returns
-    -------
-    DataFrame
-        Columns `documents`, `seed`, `target`, `outcome`, the seconds of both (`ANCE`, `LTRe`) and their `ratio`; the
-        steps of both (`ANCE steps`, `LTRe steps`). Where LTRe never is as good its time is longer and the ratio
-        smaller than what stands here. Where ANCE is best before its first step, there is no ratio.
+    Where LTRe never is as good its time is longer and the ratio smaller than what stands here. Where ANCE is best
+    before its first step, there is no ratio.
     """
     wide = at_best(moments).pivot(
         index=["documents", "seed", "target", "outcome"], columns="system", values=["seconds", "step"]
@@ -290,16 +247,11 @@ OURS, PAPERS = "steps as measured", "the paper's steps"
 
 
 def extrapolated(moments: pd.DataFrame) -> pd.DataFrame:
-    """Times over the corpora of `BEYOND`, from the rates on the largest one on which ANCE improved.
+    """Return times over the corpora of `BEYOND`, from the rates on the largest one on which ANCE improved, if any.
 
-    Returns
-    -------
-    DataFrame
-        Columns `steps` (those of that corpus, means over its seeds, or the paper's), `documents`,
-        seconds of `ANCE` and `LTRe`, and their `ratio`; the ratio without LTRe's encoding of the
-        corpus, for which the paper's own 3.6 hours have no place; and `outcome`, that of the
-        seeds of that corpus: where one of them never was as good, the ratio is an upper bound.
-        Empty if ANCE improved nowhere.
+    `steps` are those of that corpus, means over its seeds, or the paper's. Beside the seconds and their ratio stands
+    the ratio without LTRe's encoding of the corpus, for which the paper's own 3.6 hours have no place. `outcome` is
+    that of the seeds of that corpus: where one of them never was as good, the ratio is an upper bound.
     """
     compared = at_best(moments)
     compared = compared[compared["outcome"] != NO_GAIN]
@@ -311,7 +263,11 @@ def extrapolated(moments: pd.DataFrame) -> pd.DataFrame:
     rates = {system: _rates(part.mean(numeric_only=True)) for system, part in last.groupby("system")}
     columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding"]
     works = {OURS: ours, PAPERS: PAPER} if means else {}
-    rows = [(name, size, *_compared(work, rates, size)) for name, work in works.items() for size in BEYOND]
+    rows = []
+    for (name, work), size in product(works.items(), BEYOND):
+        long, short = (work[system] * rates[system] * [1, size, size] for system in (ANCE, LTRE))
+        ratios = long.sum() / short.sum(), long.sum() / (short.sum() - short[1])
+        rows.append((name, size, long.sum(), short.sum(), *ratios))
     found, is_bound = pd.DataFrame(rows, columns=columns), (largest["outcome"] == NEVER).any()
     # The paper's numbers of steps are what they are.
     return found.assign(outcome=np.where((found["steps"] == OURS) & is_bound, NEVER, REACHED))
@@ -322,13 +278,6 @@ def _rates(moment: pd.Series) -> np.ndarray:
     rest = moment["seconds"] - moment[ENCODING] - moment[SEARCH]
     seconds = np.array([rest, moment[ENCODING], moment[SEARCH]])
     return seconds / moment[DONE].to_numpy() / [1, moment["documents"], moment["documents"]]
-
-
-def _compared(
-    work: Mapping[str, np.ndarray], rates: Mapping[str, np.ndarray], documents: int
-) -> tuple[float, float, float, float]:
-    long, short = (work[system] * rates[system] * [1, documents, documents] for system in (ANCE, LTRE))
-    return long.sum(), short.sum(), long.sum() / short.sum(), long.sum() / (short.sum() - short[1])
 
 
 # --- on the page -----------------------------------------------------------------------------------

@@ -29,19 +29,7 @@ WARM_UP = 10
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a chapter compares.
-
-    Parameters
-    ----------
-    systems : mapping of str to Ranks
-        Their names are labels.
-    targets : sequence of Target or Collection
-        A collection alone trains and tests.
-    measures : sequence of str
-        As ir-measures names them.
-    depth : int
-        Of the runs.
-    """
+    """What a chapter compares: systems by their labels, on targets, or on collections that train and test."""
 
     systems: Mapping[str, Ranks]
     targets: Sequence[Target | Collection]
@@ -56,12 +44,8 @@ class Study:
     ) -> None:
         """Record every system on every target with every seed; what is trained is found again.
 
-        Parameters
-        ----------
-        only : mapping, optional
-            System to the names of the tests that it is recorded on, where these are not all.
-        further_seeds : sequence of int
-            Beside the experiment's, for systems that are cheaper than the chapter's others.
+        `only` maps a system to the names of the tests that it is recorded on, where these are not all. Systems that
+        are cheaper than the chapter's others may have `further_seeds` beside the experiment's.
         """
         if not experiment.live:
             if names := changed(self.systems, experiment.results.rows):
@@ -131,13 +115,7 @@ def names_of(valid: Mapping[str, Any] | Sequence[str]) -> Rule:
 
 
 def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, Any]:
-    """The systems that a parameter names: "all", one or several, in the order of their declaration.
-
-    Raises
-    ------
-    SettingError
-        If there is none of a name.
-    """
+    """Return the systems that a parameter names: "all", one or several, in the order of their declaration."""
     names_of(systems)("system", names)
     wanted = [names] if isinstance(names, str) else list(names)
     return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}
@@ -159,20 +137,9 @@ def tune(
 ) -> pd.DataFrame:
     """Rank the validation queries with every trial of every system, and mark each system's best; see `best`.
 
-    Parameters
-    ----------
-    trials : mapping of str to sequence of Ranks
-        What each system may try: a budget, which a fair comparison makes equal.
-    target : Target or Collection
-        No test query takes part.
-    seed : int
-        Of what is trained.
-
-    Returns
-    -------
-    DataFrame
-        A row for each trial, in their order: `system`, `collection`, its settings (of a chain, those of its last
-        stage), the measure, `steps` and `seconds` of training, and whether it is `chosen`: the first of the best.
+    The trials of a system are a budget, which a fair comparison makes equal. Each has a row with its settings (of a
+    chain, those of its last stage), the measure, the cost of its training, and whether it is `chosen`: the first of
+    the best.
     """
     target = _target(target)
     _, qrels = held_out(target.test, "dev")

@@ -69,21 +69,11 @@ RULES: dict[str, Rule] = {
 
 
 class Corpus(NamedTuple):
-    """A corpus of a chapter.
-
-    Parameters
-    ----------
-    whole : Collection
-        As it is named.
-    asked : Collection
-        The same documents with a generator's questions.
-    labelled : bool
-        Whether its own questions judge, and train where there are some for that.
-    """
+    """A corpus of a chapter."""
 
     whole: Collection
-    asked: Collection
-    labelled: bool
+    asked: Collection  # the same documents with a generator's questions
+    labelled: bool  # whether its own questions judge, and train where there are some for that
 
     @property
     def judge(self) -> Collection:
@@ -103,18 +93,7 @@ class Corpus(NamedTuple):
 
 
 def corpus(name: str, writer: QueryGenerator, asked: int, hidden: bool, seed: int) -> Corpus:
-    """A corpus with the questions that a generator asks about at most so many of its documents.
-
-    Parameters
-    ----------
-    hidden : bool
-        Whether its own labels are hidden.
-
-    Raises
-    ------
-    DataError
-        If the generator finds nothing to ask about.
-    """
+    """Return a corpus, its labels hidden or not, with a generator's questions about at most so many documents."""
     whole = datasets.load(name)
     labelled = not hidden and len(whole.relevant("test")) > 0
     few = whole.relevant("test")["query_id"].nunique() if labelled else round(JUDGE * min(asked, len(whole.documents)))
@@ -180,21 +159,9 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     """Save a retriever for other tools under the build folder, with all that was made for it.
 
     See `retlib.models.exporting.export`; beside the encoder lie its index (``index``), the generated questions as a
-    corpus in BEIR's form (``questions``), and its run with the judgments of the questions that judge, in TREC's.
-
-    Parameters
-    ----------
-    name : str
-        Of the system.
-    others : sequence of str
-        What else it was trained on: names of collections and articles.
-    results : DataFrame
-        What the card shows of it.
-
-    Returns
-    -------
-    Path
-        Of the folder, as `--system` takes it: from the project's, and absolute where it lies outside of that.
+    corpus in BEIR's form (``questions``), and its run with the judgments of the questions that judge, in TREC's. The
+    card shows `results`, and `others`: collections and articles that it was trained on, too. The path is as `--system`
+    takes it: from the project's folder, and absolute outside of that.
     """
     whole, judge = corpus.whole.name, corpus.targets[0]
     # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.

@@ -60,7 +60,7 @@ def test_advice_is_what_the_rows_bear_out(monkeypatch):
         ("12_gone", "x", "y"),
         ("11_here", "x", "BM25"),
     ]
-    table = advice.borne_out(Advice("h", "t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
+    table = advice.borne_out(Advice("t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
     assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
     assert table["tested in"].tolist() == ["11", "11"]
 
@@ -69,7 +69,7 @@ def test_a_public_encoder_without_training_is_called_so(monkeypatch):
     rows = recorded(A={"a": 0.6, "b": 0.5}, B={"a": 0.5, "b": 0.5})
     rows.rows["parameters"] = json.dumps({"checkpoint": "mini"})
     monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
-    every = Advice("h", "t", "11_here", "p", "A", "B", "RR@10")
+    every = Advice("t", "11_here", "p", "A", "B", "RR@10")
     table = advice.borne_out([every, every._replace(collections=("a",))])
     assert table["against"].tolist() == ["B (as it is public, without a step of training)"] * 2
     assert table["ahead, behind, of"].tolist() == ["1, 0, 2", "1, 0, 1"]

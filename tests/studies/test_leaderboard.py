@@ -117,9 +117,3 @@ def test_the_grid_has_the_systems_that_there_are():
     cells = {"nothing": {"alone": "", "labels": "labels"}, "GQ": {"alone": "GQ", "labels": "GQ > labels"}}
     found = leaderboard.grid(made({"labels": 0.25, "GQ > labels": 0.5}), "c", cells)
     assert found.loc["nothing"].tolist() == ["", "25.0 ± 0.0"] and found.loc["GQ"].tolist() == ["", "50.0 ± 0.0"]
-
-
-def test_costs_are_of_what_was_trained():
-    found = leaderboard.costs(made({"a": 0.1, "b": 0.3, "BM25": 0.9}, {"a": 1.0, "b": 2.0}), "c")
-    assert found["system"].tolist() == ["a", "b"] and found["value"].tolist() == pytest.approx([10, 30])
-    assert found["seconds"].tolist() == [1, 2]

@@ -18,7 +18,6 @@ from retlib.studies.part1 import (
     Neighbours,
     Sentences,
     bag_of_words,
-    edges,
     grid,
     pairs,
     pools,
@@ -230,21 +229,3 @@ def test_skip_thought_learns_a_text_in_its_own_words(toy):
 def test_too_few_sentences_are_an_error(toy):
     with pytest.raises(DataError, match="at least three neighbouring sentences"):
         fit(part1.skip_thought(Sentences("cats", 4), 16, 2, 2, words=5), toy, 0)
-
-
-def test_who_chose_an_end_of_what_was_tried_is_named():
-    def tried(system, rates, scales, chosen):
-        rows = [{"system": system, "learning_rate": rate, "scale": scale} for rate in rates for scale in scales]
-        return [{**row, "chosen": (row["learning_rate"], row["scale"]) == chosen} for row in rows]
-
-    rates, scales = [0.1, 0.2, 0.3], [1.0, 5.0, 9.0]
-    table = pd.DataFrame([
-        *tried("inside", rates, scales, (0.2, 5.0)), *tried("corner", rates, scales, (0.1, 9.0)),
-        *tried("rates alone", rates, [5.0], (0.3, 5.0)), *tried("two", rates[:2], scales, (0.1, 5.0)),
-    ])  # fmt: skip
-    said = "At an end of what was tried is the choice of: "
-    assert edges(table) == (
-        f"{said}corner (the lowest learning rate, the highest scale); rates alone (the highest learning rate); "
-        "two (the lowest learning rate)."
-    )
-    assert edges(table[table["system"] == "inside"]) == f"{said}none."

@@ -14,7 +14,7 @@ from retlib.data.collection import Article, Collection
 from retlib.evaluation import results
 from retlib.models.retriever import Retriever
 from retlib.retrieval.lexical import BM25
-from retlib.studies import part2, part2_labels
+from retlib.studies import part2
 from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part2 import MEASURES
 from retlib.studies.study import Study
@@ -266,13 +266,6 @@ def test_most_settings_are_tried_on_the_first_queries_by_position(monkeypatch):
     assert found["R@1"].tolist() == [50, 75, 0, 50, 0, 0]  # of "foxes" and "zebra"
 
 
-def test_the_closest_settings_are_found_on_the_first_collection(table):
-    found = part2.closest(table, {"Paper A": 70.0, "Paper B": 26.0, "Paper C": 100.0, "Paper D": 49.0})
-    assert found["printed in"].tolist() == ["Paper A", "Paper B", "Paper C", "Paper D"]
-    assert found["R@1"].tolist() == [70, 26, 100, 49] and found["gives"].tolist() == [75, 25, 75, 50]
-    assert found["closest here"].tolist() == [STEMMED, ALONE, STEMMED, LUCENE]  # the first of equals
-
-
 # --- sizes and costs -------------------------------------------------------------------------------
 
 
@@ -288,12 +281,12 @@ def test_what_labels_buy_is_tested_step_by_step():
     for (test, system), each in values.items():
         column = pd.DataFrame({"query_id": queries, "measure": "R@10", "value": each})
         found.add_queries(test, "test", system, 0, column, pd.Series(range(40), queries))
-    bought = part2_labels.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
+    bought = part2.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
     assert bought["labels"].tolist() == ["no labels", "5 %", "80 %", "5 %", "80 %"]
     assert bought["value"].tolist() == [50.0, 100.0, 100.0, 0.0, 50.0]
     assert bought["gain"].fillna(-1).tolist() == [-1, 50.0, 0.0, -1, 50.0]
     assert (bought["p"] < 0.05).tolist() == [False, True, False, False, True]
-    table = part2_labels.bought_in_columns(bought)
+    table = part2.bought_in_columns(bought)
     assert table.loc[("here", "a")].tolist() == ["50.0", "100.0 (+50.0*)", "100.0 (+0.0)"]
     assert table.loc[("here", "fresh")].tolist() == ["", "0.0", "50.0 (+50.0*)"]
 

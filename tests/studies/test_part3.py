@@ -117,7 +117,6 @@ def test_labels_are_those_of_targets_that_have_some():
     tests = [Target(stub(name)) for name in ("nfcorpus", "trec-dl-2019", "squad-small")]
     # Candidates of ReQA are sentences: no retriever is trained on its labels.
     assert part3.labelled(tests) == ["nfcorpus"]
-    assert [part3.has_labels(stub(name)) for name in ("nfcorpus", "trec-dl-2019")] == [True, False]
     crowd = Target(stub("nfcorpus+added"), stub("nfcorpus"))
     assert part3.labelled([crowd]) == ["nfcorpus+added"]
 
