@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 from retlib.core import notebook_files, runtime
 from retlib.data.datasets import catalogue
 from retlib.evaluation import results
-from retlib.studies.paper_scale import chain
+from retlib.studies.paper_scale import ENCODER
 
 HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest", "hours of all, at least")
 
@@ -67,7 +67,7 @@ def _together(rows: pd.DataFrame) -> float:
         begun_with = settings.get("start", settings)
         if "stages" not in begun_with:  # several lists in one
             continue
-        encoder, stages = chain(begun_with)
+        encoder, stages = {name: begun_with.get(name) for name in ENCODER}, begun_with["stages"]
         stages = [*stages, settings] if "start" in settings else stages
         parts = [json.dumps(part, sort_keys=True) for part in ([encoder, seed], *stages)]
         for begun in (tuple(parts[:count]) for count in range(min(2, len(parts)), len(parts) + 1)):
