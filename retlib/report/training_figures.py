@@ -112,9 +112,11 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
     for row in ours.itertuples():
         ratio = f"{'' if row.outcome == 'reached' else '< '}{row.ratio:.1f} times"
         left.annotate(ratio, (row.Index, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
-    left.set(xscale="log", yscale="log", xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
+    left.set(xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
     if improved.empty:
         left.set_title("ANCE is nowhere better than its start: no time to compare", fontsize=9)
+    else:
+        left.set(xscale="log", yscale="log")
     names = parts["system"] + "\n" + parts["documents"].map("{:,}".format)
     stacks = parts.drop(columns=["documents", "system"]).set_axis(names)
     stacks.plot.bar(ax=right, stacked=True, color=COLOURS[2:], width=0.8, rot=0, fontsize=8, legend=False)
