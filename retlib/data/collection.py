@@ -93,6 +93,9 @@ class Collection:
         Hyperlinks between articles: `source`, `target`.
     provenance : mapping of str to str
         Where the content came from: file name or package to checksum or version.
+    facts : mapping of str to int or str
+        What its reader counted, above all what was left out: no content, and no part of the fingerprint. They are of
+        the files that were read, and a part of a collection keeps them.
 
     Raises
     ------
@@ -113,6 +116,7 @@ class Collection:
     pairs: pd.DataFrame | None = None
     links: pd.DataFrame | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, int | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for frame_name, columns in COLUMNS.items():

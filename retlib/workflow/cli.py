@@ -221,10 +221,11 @@ def results(chapter: str, profile: str, form: str) -> None:
 
 
 @main.command()
+@click.argument("name", default="")
 @_recorded_profile
 @_format
-def claims(profile: str, form: str) -> None:
-    """Print the papers' claims and what the recorded rows say of each; csv has all comparisons.
+def claims(name: str, profile: str, form: str) -> None:
+    """Print the papers' claims, or those whose NAME begins so, and what the rows say of each; csv has all comparisons.
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
@@ -233,7 +234,10 @@ def claims(profile: str, form: str) -> None:
     chapters = _recorded(profile).groupby("experiment")["source"].first()  # else all claims would be "not tested"
     own = (chapters == "run").sum()
     click.echo(f"Profile {profile}; chapters of your own run: {own}, published: {len(chapters) - own}.", err=True)
-    verdicts = verdict_tables.flat(ledger.ledger(profile))
+    verdicts = ledger.ledger(profile)
+    chosen = verdicts[verdicts["id"].str.startswith(name)]
+    require(len(chosen) > 0, f"NAME {name!r} begins no claim's name, such as {verdicts['id'].iloc[0]!r}")
+    verdicts = verdict_tables.flat(chosen)
     if form == "text":
         short = verdicts.drop(columns="by_bh").drop_duplicates("claim")
         short["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in short["evidence"]]

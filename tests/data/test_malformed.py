@@ -1,17 +1,20 @@
-"""Corpora damaged anywhere: an error that names the file, or everything that is still there; nothing else is raised."""
+"""Corpora damaged anywhere: an error that names the file, or every entry is read or counted; nothing else is raised."""
 
 import csv
 import io
 import json
 import os
+import re
 import shutil
 import zipfile
+from unicodedata import normalize
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
+from retlib.data.datasets._beir import BLANK, REPEATED
 
 # Hand-run with more: RETLIB_EXAMPLES=5000 pytest tests/data/test_malformed.py
 fuzzed = settings(
@@ -74,21 +77,29 @@ def write(folder, files):
 
 
 def loaded(name, said):
-    """The collection, or None of an error that says where it is and is no longer than a page."""
+    """The collection, or None of an error that says where it is, once, and is no longer than a page."""
     datasets._load.cache_clear()
     try:
         return datasets.load(name)
     except DataError as error:
         assert said in str(error) and len(str(error)) < 2000, str(error)[:3000]
+        assert str(error).count("/mine") == 1, str(error)[:3000]
 
 
-def entries(raw):
-    return [json.loads(line.lstrip("\ufeff")) for line in raw.decode().split("\n") if line.strip("\ufeff \t\r\n\x1c")]
+def lines_of(raw):
+    """The lines of a file that are not blank; none of one that is not there."""
+    text = (raw or b"").decode("utf-16" if raw and raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    return [line for line in re.split("\r\n|\r|\n", text) if line.strip("\ufeff \t")]
+
+
+def composed(value):
+    return normalize("NFC", (value or "").strip())
 
 
 @fuzzed
 @given(made=damaged(BEIR), packed=st.booleans())
 def test_beir(tmp_path, made, packed):
+    """Lines are documents, questions and judgments, or are counted as what is left out."""
     files, _ = made
     place = write(tmp_path / "mine", files)
     if packed:
@@ -97,18 +108,21 @@ def test_beir(tmp_path, made, packed):
             for name, content in files.items():
                 if content is not None:
                     archive.writestr(f"x/{name}", content)
-    collection = loaded(f"beir:{place}", str(place))
-    if collection is not None:
-        found = {str(each.get("_id", each.get("id"))): each for each in entries(files["corpus.jsonl"])}
-        assert set(collection.documents.index) == set(found)
-        for name, title, text in collection.documents[["title", "text"]].itertuples():
-            given = [found[name].get(column) or "" for column in ("title", "text")]
-            assert [title, text] == [each.strip() for each in given]
-        if files["qrels/test.tsv"]:
-            judged = {line.rstrip("\r") for line in files["qrels/test.tsv"].decode().split("\n")[1:]} - {""}
-            assert len(collection.qrels) == len(judged)
-        else:
-            assert collection.queries.empty
+    collection = loaded(f"beir:{place}", f"beir:{place}")
+    if collection is None:
+        return
+    entries = [json.loads(line.strip("\ufeff")) for line in lines_of(files["corpus.jsonl"])]
+    names = ("title", "text")
+    texts = {(str(each.get("_id", each.get("id"))), *(composed(each.get(name)) for name in names)) for each in entries}
+    assert {*collection.documents[["title", "text"]].itertuples(name=None)} == {each for each in texts if any(each[1:])}
+    if files["qrels/test.tsv"]:
+        judged = lines_of(files["qrels/test.tsv"])
+        is_named = not re.fullmatch(r"[-+]?[\d.]+", judged[0].split("\t" if "\t" in judged[0] else None)[-1].strip())
+        given = len(entries) + len(lines_of(files["queries.jsonl"])) + len(judged) - is_named
+        left_out = sum(collection.facts[each] for each in list(collection.facts)[-8:-2])
+        assert given == sum(map(len, (collection.documents, collection.queries, collection.qrels))) + left_out
+    else:
+        assert collection.queries.empty
 
 
 @fuzzed
@@ -135,14 +149,18 @@ def test_a_table(tmp_path, made):
     if files[name] is None:
         return
     place = write(tmp_path / "mine", files) / name
-    collection = loaded(f"csv:{place}", f"{place}, line ")
+    collection = loaded(f"csv:{place}", f"csv: {place}")
     if collection is not None:
-        reader = csv.DictReader(io.StringIO(files[name].decode().lstrip("\ufeff"), newline=""))
+        text = files[name].decode("utf-16" if files[name][:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
         reader.fieldnames = [each.strip().lower() for each in reader.fieldnames]
-        rows = list(reader)
-        texts = {(row["text"].strip(), (row.get("title") or "").strip()) for row in rows}
-        assert texts == set(collection.documents[["text", "title"]].itertuples(index=False, name=None))
-        assert len(collection.queries) == len({asked for row in rows if (asked := (row.get("question") or "").strip())})
+        rows = [row for row in reader if any(each.strip() for each in row.values())]
+        told = [tuple(composed(row.get(each)) for each in ("id", "title", "text", "question")) for row in rows]
+        read = {each for each in told if each[1] or each[2]}
+        texts = {*collection.documents[["title", "text"]].itertuples(index=False, name=None)}
+        assert texts == {each[1:3] for each in read}
+        assert len(collection.queries) == len({each[3] for each in read} - {""})
+        assert len(told) == len(read) + collection.facts[BLANK] + collection.facts[REPEATED]
 
 
 @fuzzed
@@ -150,9 +168,11 @@ def test_a_table(tmp_path, made):
 def test_pages(tmp_path, made):
     files, name = made
     place = write(tmp_path / "mine", files)
-    collection = loaded(f"folder:{place}", str(place / name))
-    if collection is not None and name in ("a.txt", "d.jsonl"):
-        read = " ".join(collection.documents["text"][collection.documents["article"].str.startswith(name)]).split()
-        raw = files[name] or b""
-        told = [each["text"] for each in entries(raw)] if name == "d.jsonl" else [raw.decode().lstrip("\ufeff")]
-        assert read == " ".join(told).split()
+    collection = loaded(f"folder:{place}", f"folder:{place}: ")
+    if collection is not None:
+        lines = [json.loads(line.strip("\ufeff")) for line in lines_of(files["d.jsonl"])]
+        pages = len(lines) + sum(files[each] is not None for each in ("a.txt", "deep/b.md", "c.html"))
+        assert pages == collection.documents["article"].nunique() + collection.facts[BLANK]
+        if name == "a.txt" and files[name]:
+            read = " ".join(collection.documents["text"][collection.documents["article"] == name]).split()
+            assert read == composed("\n".join(lines_of(files[name]))).split()

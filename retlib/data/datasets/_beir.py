@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -16,96 +19,92 @@ from retlib.data.datasets._files import Entries
 from retlib.data.datasets._tasks import SHARE, guarded
 from retlib.data.splits import HELD_OUT, hash_position
 
+Frame = pd.DataFrame
+QRELS, HEAD = ["query_id", "doc_id", "relevance"], ["query-id", "corpus-id", "score"]
+DANGLING = 0.1  # of a split's judgments; where more name nothing, what is left measures something else
+BLANK, REPEATED, NOTHING = "blanks left out", "repeated lines", "judgments that name nothing"
 
-def beir(name: str, read: Callable[[str], Entries], splits: Sequence[str], made_of: Mapping[str, str]) -> Collection:
-    """The collection whose files `read` gives by their names.
 
-    Parameters
-    ----------
-    read : callable
-    splits : sequence of str
-        Those of train, dev and test that have judgments; some are made as `with_splits` says.
-    made_of : mapping of str to str
-        Provenance.
+def beir(
+    name: str, read: Callable[[str], Entries], splits: Sequence[str], made_of: Mapping, files: Mapping | None = None
+) -> Collection:
+    """Return the collection whose files `read` gives by their names.
 
-    Returns
-    -------
-    Collection
-        Queries without a judgment are left out. A query or a text in several splits is left to the most guarded, with
-        its judgments: test before dev before train. The provenance says of how many.
-
-    Raises
-    ------
-    DataError
-        For what cannot be read, an id that stands twice, a text that is empty, or a judgment of what is not there,
-        with file and line.
+    Texts of one's own, with facts about their files, become NFC; those of a release stay. `DataError` names what cannot
+    be read, an id of two texts, a pair of two grades, and a split where a tenth of the judgments and more name nothing.
     """
-    documents = texts(read("corpus.jsonl"), "text", "title")
-    if not splits:
-        return Collection(name, documents, *unasked(), provenance=made_of)
-    asked = texts(read("queries.jsonl"), "text")
-    parts = [_judgments(read(f"qrels/{split}.tsv"), asked.index, documents.index).assign(split=split)
-             for split in reversed(SPLITS) if split in splits]  # fmt: skip
-    judged = pd.concat(parts, ignore_index=True)
+    form = "" if files is None else "NFC"
+    counts, (asked, judged) = Counter(), unasked()
+    lines = read("corpus.jsonl").of_json(lambda entry: entry, "JSON")
+    documents = texts(lines, ["text", "title"], ["_id"], counts, form).set_index("_id")
+    if splits:
+        order = sorted(splits, key=SPLITS.index)[::-1]
+        lines = read("queries.jsonl").of_json(lambda entry: entry, "JSON")
+        asked = texts(lines, ["text"], ["_id"], counts, form).set_index("_id")
+        parts = [_judgments(read(f"qrels/{split}.tsv"), asked.index, documents.index, counts) for split in order]
+        judged = pd.concat(parts, keys=order, names=["split"]).reset_index("split")
+    return finished(name, documents, asked, judged, made_of, counts, files or {})
+
+
+def finished(
+    name: str, documents: Frame, asked: Frame, judged: Frame, made_of: Mapping, counts: Counter[str], files: Mapping
+) -> Collection:
+    """Return a collection with facts about its texts, files and what is left out, and with the splits that lack.
+
+    Judgments come by split, test first, or without. A query or text of several splits is left to the first of them.
+    """
+    judged = judged.assign(split=judged.get("split", "train")).reset_index(drop=True)
     own = guarded(judged, judged["query_id"])
-    split = own.drop_duplicates("query_id").set_index("query_id")["split"]
-    queries = asked.loc[split.index].assign(split=split)
-    kept = guarded(queries, queries["text"].str.casefold()).rename_axis("query_id")
-    qrels = own.loc[own["query_id"].isin(kept.index), ["query_id", "doc_id", "relevance"]]
-    kept, said = with_splits(kept)
-    lost = {
-        "queries without a judgment": len(asked) - len(queries),
-        "queries whose text a more guarded split has": len(queries) - len(kept),
-        "judgments of queries that a more guarded split has": len(judged) - len(own),
+    answered = asked[["text"]].join(own.drop_duplicates("query_id").set_index("query_id")["split"], how="right")
+    kept = guarded(answered, answered["text"].str.casefold()).rename_axis("query_id")
+    qrels = own.loc[own["query_id"].isin(kept.index), QRELS].reset_index(drop=True)
+    queries, made = with_splits(kept)
+    left_out = {
+        **{each: counts[each] for each in (BLANK, REPEATED, NOTHING)},
+        "questions without an answer": len(asked) - len(answered),
+        "queries whose text a more guarded split has": len(answered) - len(kept),
+        "judgments of queries that a more guarded split has": len(judged) - len(qrels),
     }
-    if told := ", ".join(f"{which}: {count}" for which, count in lost.items() if count):
-        said["left out"] = told
-    return Collection(name, documents, kept, qrels.reset_index(drop=True), provenance={**made_of, **said})
+    if any(left_out.values()):
+        made["left out"] = ", ".join(f"{each}: {count}" for each, count in left_out.items() if count)
+    words = documents["text"].str.count(r"\S+")
+    facts = {
+        "documents": len(documents),
+        "copies of a text": int(documents.duplicated(["text", "title"], keep=False).sum()),
+        "shortest text (words)": int(words.min()),
+        "longest text (words)": int(words.max()),
+        "questions that are documents": len(queries.index.intersection(documents.index)),
+        "judgments": len(judged) + counts[NOTHING],
+    }
+    documents, made_of = documents.rename_axis("doc_id"), {**made_of, **made}
+    return Collection(name, documents, queries, qrels, provenance=made_of, facts={**facts, **left_out, **files})
 
 
 def write(collection: Collection, folder: Path) -> None:
-    """Write a collection in this form, to be read as ``beir:<folder>``: texts, titles, queries and judgments if any.
-
-    Raises
-    ------
-    DataError
-        For an id that is empty or has white space.
-    """
+    """Write a collection, to be read as ``beir:<folder>``; `DataError` names ids that are empty or have white space."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for earlier in ("queries.jsonl", *(f"qrels/{split}.tsv" for split in SPLITS)):
         (folder / earlier).unlink(missing_ok=True)
-    columns = [column for column in ("title", "text") if column in collection.documents]
-    asked = {"queries": collection.queries[["text"]]} if len(collection.qrels) else {}
-    for file, frame in {"corpus": collection.documents[columns], **asked}.items():
+    queries = {"queries": collection.queries} if len(collection.qrels) else {}
+    for file, frame in {"corpus": collection.documents, **queries}.items():
         wrong = [name for name in frame.index if name.split() != [name]]
         require(not wrong, f"{file}: the ids {wrong[:3]} are empty or have white space", DataError)
-        named = frame.rename_axis("_id").reset_index()
+        named = frame.filter(["title", "text"]).rename_axis("_id").reset_index()
         named.to_json(folder / f"{file}.jsonl", orient="records", lines=True, force_ascii=False)
-    names = {"query_id": "query-id", "doc_id": "corpus-id", "relevance": "score"}
     for split in collection.queries["split"].unique():
-        judged = collection.judgments(split)[list(names)].rename(columns=names)
-        if len(judged):
-            judged.to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE)
+        if len(judged := collection.judgments(split)[QRELS]):
+            judged.to_csv(folder / f"qrels/{split}.tsv", sep="\t", index=False, header=HEAD, quoting=csv.QUOTE_NONE)
 
 
-def unasked() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Queries and judgments of documents that nobody asked for."""
+def unasked() -> tuple[Frame, pd.DataFrame]:
+    """Return the queries and judgments of documents that nobody asked for."""
     queries = pd.DataFrame(index=pd.Index([], dtype="str", name="query_id"), columns=["text", "split"], dtype="str")
-    return queries, pd.DataFrame(columns=["query_id", "doc_id", "relevance"], dtype="str").astype({"relevance": int})
+    return queries, pd.DataFrame(columns=QRELS, dtype="str").astype({"relevance": int})
 
 
-def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Queries of all splits, where those given allow it; and what was made, in words.
-
-    Of train, a missing test takes a fifth and a missing dev a tenth of what is left, by a hash of the texts: of two
-    questions and more at least one, but not all. Of dev alone all is test.
-
-    Parameters
-    ----------
-    queries : DataFrame
-        Columns `text` and `split`.
-    """
-    split, said = queries["split"].copy(), []
+def with_splits(queries: Frame) -> tuple[Frame, dict[str, str]]:
+    """Return queries of all splits, by a hash of the texts where one is missing, and what was made, in words."""
+    split, made = queries["split"].copy(), []
     given = set(split)
     if given == {"dev"}:
         return queries.assign(split="test"), {"splits": "test is what was dev"}
@@ -117,73 +116,70 @@ def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
             if count := min(max(1, meant), len(order) - 1):
                 split[place.index[place.isin(order[:count])]] = name
                 few = f"{share:.0%}" if count == meant else f"{count} of the {len(order)} texts"
-                said.append(f"{name} is {few} of what was train")
-    return queries.assign(split=split), {"splits": f"{', '.join(said)}, by a hash of the text"} if said else {}
+                made.append(f"{name} is {few} of what was train")
+    return queries.assign(split=split), {"splits": f"{', '.join(made)}, by a hash of the text"} if made else {}
 
 
-def texts(entries: Entries, *columns: str) -> pd.DataFrame:
-    """Entries of JSON lines by their ids: the first of the columns, which has text, and others, which may be absent.
-
-    Ids are ``_id`` or ``id``, texts or numbers.
-    """
-
-    def row(entry: dict) -> tuple[str, list[str]]:
-        name = entry["_id"] if "_id" in entry else entry["id"]
-        return checked_id(name), [checked_text(entry.get(column)) for column in columns]
-
-    first, *others = (f"`{column}`" for column in columns)
-    expected = f"an entry with `_id` and {first}" + (f", perhaps {', '.join(others)}" if others else "")
-    rows: dict[str, list[str]] = {}
-    for number, (name, found) in entries.of_json(row, expected).numbered:
-        if name in rows:
-            raise entries.damaged(number, f"the id {name!r} stands there a second time")
-        if not any(found):
-            raise entries.damaged(number, f"{name!r} has no text")
-        rows[name] = found
-    if not rows:
-        raise entries.damaged(1, "there is no entry")
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=list(columns))
-    return frame.rename_axis("query_id" if columns == ("text",) else "doc_id")
-
-
-def checked_id(name: object) -> str:
-    """An id as text; `ValueError` for what a run on disk could not hold."""
-    if isinstance(name, bool) or not isinstance(name, str | int):
-        raise ValueError(f"the id {name!r} is neither text nor a number")
-    if not (found := str(name)) or found.split() != [found]:
-        raise ValueError(f"the id {found!r} is empty or has white space, which would part it in a run on disk")
-    return checked_text(found)
-
-
-def checked_text(value: object) -> str:
-    """A text without the white space around it, empty for None; `ValueError` for what no file could hold as text."""
+def checked_text(value: object, form: str = "") -> str:
+    """Return a text without the white space around it, empty for None; `ValueError` for what no file could hold."""
     if not isinstance(value, str | None):
         raise ValueError(f"{value!r} is no text")
-    found = (value or "").strip()
-    found.encode()  # JSON can spell half a letter
-    return found
+    text = (value or "").strip()
+    text.encode()  # JSON can spell half a letter
+    return normalize(form, text) if form else text
 
 
-def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index) -> pd.DataFrame:
-    """The judgments of a split: tab-separated below a line of names."""
+def settled(entries: Entries, rows: Frame, keys: list[str], counts: Counter[str]) -> Frame:
+    """Return rows, by the numbers of their lines, without repeated ones; `DataError` if rows share their keys alone."""
+    unique = rows.drop_duplicates()
+    counts[REPEATED] += len(rows) - len(unique)
+    for number, *key in unique.loc[unique.duplicated(keys), keys].itertuples():
+        raise entries.damaged(number, f"{key} stands before with another content: keep one of the two")
+    return unique
 
-    def judge(line: str) -> tuple[str, str, int]:
-        query_id, doc_id, relevance = line.rstrip("\r\n").split("\t")
-        return query_id, doc_id, int(np.int32(int(relevance)))
 
-    numbered = iter(entries.numbered)
-    names = next(numbered, (1, ""))[1].split("\t")
-    if len(names) != 3 or names[2].strip().lstrip("-").isdecimal():
-        raise entries.damaged(1, "the line of names is missing: query-id, corpus-id and score between tabs")
-    rows: dict[tuple[str, str], int] = {}
-    below = replace(entries, numbered=numbered)
-    for number, (query_id, doc_id, relevance) in below.parsed(judge, "query, document and relevance").numbered:
-        for what, name, known in (("query", query_id, queries), ("document", doc_id, documents)):
-            if name not in known:
-                raise entries.damaged(number, f"there is no {what} {name!r}")
-        if rows.setdefault((query_id, doc_id), relevance) != relevance:
-            raise entries.damaged(number, f"{query_id!r} and {doc_id!r} are judged otherwise before")
+def texts(entries: Entries, columns: list[str], keys: list[str], counts: Counter[str], form: str) -> Frame:
+    """Return entries with an id that have a text or a title, their first columns, by the numbers of their lines."""
+
+    def row(entry: dict) -> tuple[str, ...]:
+        name = entry["_id"] if "_id" in entry else entry["id"]
+        if type(name) not in (str, int) or str(name).split() != [str(name)]:
+            raise ValueError(f"the id {name!r} is no number, and no text without white space, as a run on disk needs")
+        return checked_text(str(name)), *(checked_text(entry.get(column), form) for column in columns)
+
+    rows = dict(entries.parsed(row, f"an entry with `_id` and {' or '.join(columns[:2])}").numbered)
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["_id", *columns], dtype="str")
+    is_blank = (frame[columns[:2]] == "").all(axis=1)
+    counts[BLANK] += int(is_blank.sum())
+    if is_blank.all():
+        raise entries.damaged(1, "there is no entry with a text")
+    return settled(entries, frame[~is_blank], keys, counts)
+
+
+def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index, counts: Counter[str]) -> Frame:
+    lines = [(number, line.split("\t" if "\t" in line else None)) for number, line in entries.numbered if line.strip()]
+    places = [0, -2, -1]  # behind the first TREC has a column of its own
+    head = [name.strip().lower() for name in lines[0][1]] if lines else []
+    if len(head) in (3, 4) and lines[0][1][0].strip() not in queries and not re.fullmatch(r"[-+]?[\d.]+", head[-1]):
+        places = [head.index(name) for name in HEAD] if {*HEAD} <= {*head} else places
+        del lines[0]
+
+    def judge(fields: list[str]) -> tuple[str, str, int]:
+        query_id, doc_id, grade = (fields[place].strip() for place in places)
+        if len(fields) not in (3, 4) or not float(grade).is_integer():
+            raise ValueError(f"{len(fields)} columns, the last of which is {grade}")
+        return query_id, doc_id, int(np.int32(int(float(grade))))
+
+    rows = dict(replace(entries, numbered=lines).parsed(judge, "query, document and grade, or TREC's columns").numbered)
     if not rows:
         raise entries.damaged(2, "there is no judgment")
-    frame = pd.DataFrame(list(rows), columns=["query_id", "doc_id"], dtype="str")
-    return frame.assign(relevance=pd.Series(list(rows.values()), dtype=int))
+    frame = settled(entries, pd.DataFrame.from_dict(rows, orient="index", columns=QRELS), QRELS[:2], counts)
+    is_query = queries.get_indexer(frame["query_id"]) >= 0  # faster than isin
+    is_document = documents.get_indexer(frame["doc_id"]) >= 0
+    dangling = frame[~(is_query & is_document)]
+    counts[NOTHING] += len(dangling)
+    if len(dangling) > DANGLING * len(frame):
+        lacking = f"{(~is_query).sum()} no query and {(~is_document).sum()} no document that is there"
+        problem = f"{len(dangling)} of {len(frame)} judgments name nothing ({lacking}): at most a tenth is left out"
+        raise entries.damaged(dangling.index[0], problem)
+    return frame[is_query & is_document]

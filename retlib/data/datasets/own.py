@@ -1,67 +1,71 @@
 """Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID``.
 
 Such a name is valid wherever a chapter, the command line or a sweep takes a collection, articles or a text. A path that
-is not absolute begins in the project's folder, wherever a notebook runs.
+is not absolute begins in the project's folder. What can be read is read, and what is left out is counted.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
+import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import sha256
-from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from unicodedata import normalize
+from urllib.parse import quote, unquote
 from zipfile import ZipFile
-
-import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
-from retlib.data.datasets import _beir
-from retlib.data.datasets._files import Entries, lines, zipped
+from retlib.data.datasets._beir import BLANK, beir, checked_text, finished, settled, texts, unasked
+from retlib.data.datasets._files import Entries
 from retlib.data.datasets._tasks import article, text_id
-from retlib.data.datasets.catalogue import damaged
+from retlib.data.datasets.catalogue import catalogue, damaged
 
-# What is read of a folder.
-PAGES = (".txt", ".md", ".html", ".htm", ".jsonl")
-LONGEST = 2**31 - 1  # letters of a field of a table
-COLUMNS = ("id", "title", "text", "question")  # what is read of a table
-# What opens or closes a block of code, and what stands behind it; between backticks stands code within a line.
-FENCE = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
-HEADING = re.compile(r"#{1,6}\s+(.*)")
-# A target, and perhaps a title in quotes; what else stands in brackets is text.
-LINK = re.compile(r"""!?\[([^\[\]]*)\]\(\s*<?([^)\s>]+)>?(?:\s+(?:"[^"]*"|'[^']*'))?\s*\)""")
+MARKDOWN, HTML = (".md", ".markdown", ".rst"), (".html", ".htm")
+HIDDEN = re.compile(r"\.|__MACOSX$")  # which a desktop packs beside what it was asked for
+PAGES = (".txt", *MARKDOWN, *HTML, ".jsonl")  # what is read of a folder, packed by gzip or not
+COLUMNS = {"id", "title", "text", "question"}  # what is read of a table, the text at least, in capitals or not
+LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+BLOCKS = [*"title p div li td th tr ul ol table section article blockquote pre dt dd".split(), *HEADINGS]
+SECTION, PARAGRAPH = "\x1d", "\x1e"  # what stands where one begins, and ends; both are white space in a page
+# Settings above a page, of YAML or of TOML; what is none, such as text between two rules, stays text.
+SETTINGS = re.compile(r"(---|\+\+\+)[ \t]*\n((?:\s*#.*\n)*\s*[\w\"'-]+[ \t]*[:=].*?)^(?:\1|\.\.\.)[ \t]*$", re.M | re.S)
+TITLE = re.compile(r"""^title[ \t]*[:=][ \t]*(?:[>|][+-]?\s*)?["']?(.*?)["']?[ \t]*$""", re.M | re.I)
+RST_HEADING = re.compile(r"^(?:([^\w\s])\1{2,}[ \t]*\n)?[ \t]*(\S.*)\n([^\w\s])\3{2,}[ \t]*$", re.M)
 
 
 @dataclass(frozen=True)
 class Own:
-    """A corpus of one's own.
-
-    Parameters
-    ----------
-    name : str
-        As it was asked for.
-    collection : callable
-        Gives it as a `Collection`; one that nobody asked anything has no queries.
-    articles : callable
-        Gives its articles.
-    files : tuple of Path
-        What it is read from; none of what another library reads.
-    """
+    """A corpus of one's own: its files, if any, what makes it a collection, and its articles, if not its documents."""
 
     name: str
-    collection: Callable[[], Collection]
-    articles: Callable[[], Iterator[Article]]
-    files: tuple[Path, ...] = ()
+    files: tuple[Path, ...]
+    make: Callable[[Own], Collection]
+    pages: Callable[[Counter[str]], Iterator[Article]] | None = None  # which counts those that are blank
+
+    def collection(self) -> Collection:
+        """Return the corpus as a collection; one that nobody asked anything has no queries."""
+        return self.make(self)
+
+    def articles(self) -> Iterator[Article]:
+        """Return the articles of the corpus."""
+        if self.pages:
+            return self.pages(Counter())
+        documents = self.collection().documents.reindex(columns=["title", "text"], fill_value="").itertuples()
+        return (article(doc_id, title or doc_id, [_paragraphs(text)]) for doc_id, title, text in documents)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -69,342 +73,267 @@ class Own:
         if len(self.files) == 1:
             return {self.name: checksum(self.files[0])}
         above = os.path.commonpath(self.files) if self.files else ""
-        told = [f"{path.relative_to(above).as_posix()} {checksum(path)}" for path in self.files]
-        return {self.name: sha256("\n".join(told).encode()).hexdigest()}
+        sums = [f"{path.relative_to(above).as_posix()} {checksum(path)}" for path in self.files]
+        return {self.name: sha256("\n".join(sums).encode()).hexdigest()}
 
 
 def find(name: str) -> Own | None:
-    """The corpus of a name such as ``folder:notes``; None of a name that has not the form.
-
-    Raises
-    ------
-    SettingError
-        For an unknown form.
-    DataError
-        If there is nothing at the path.
-    """
+    """Return the corpus of a name such as ``folder:notes``, or None of one without a colon; else `RetlibError`."""
     form, colon, place = name.partition(":")
     if not colon:
         return None
     require_one_of(f"what stands before the colon of {name!r}", form, FORMS)
     require(place != "", f"{name!r}: a path or an id is missing behind the colon")
-    found = FORMS[form][1](name, place)
-    states = ((path, status.st_size, status.st_mtime_ns) for path in found.files for status in [path.stat()])
-    return _FOUND.setdefault((name, *states), found)
+    own = FORMS[form][1](name, place)
+    states = ((path, status.st_size, status.st_mtime_ns) for path in own.files for status in [path.stat()])
+    return _OWN.setdefault((name, *states), own)
 
 
 def forms() -> list[str]:
-    """The forms of such names, for errors."""
+    """Return the forms of such names, for errors."""
     return [f"{form}:<{place}>" for form, (place, _) in FORMS.items()]
 
 
 def _path(name: str, place: str) -> Path:
     try:
-        path = (runtime.root() / Path(place).expanduser()).resolve(strict=True)
+        return (runtime.root() / Path(place).expanduser()).resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:  # also a name that is too long, or a home that is not known
-        raise DataError(f"{name}: there is nothing at {place!r} ({error})") from error
-    return path
+        reason = getattr(error, "strerror", error)
+        raise DataError(f"there is nothing at {name} ({reason}); paths begin in {runtime.root()}") from error
 
 
-def _files(folder: Path) -> list[Path]:
-    """The files in a folder, in order, but for hidden ones; also behind links to folders.
-
-    Links may lead in circles: each folder is read once, by its own name before a link's, and none that this one is in.
-    """
-    found, seen, starts = [], {*folder.parents}, [folder]
+def _files(folder: Path) -> dict[str, Path]:
+    # Links may lead in circles: a folder is read once, by its own name before a link's, and none that this one is in.
+    files, seen, starts = [], {*folder.parents}, [folder]
     for start in starts:
-        for place, folders, files in os.walk(start):
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for place, folders, names in os.walk(start):
+            folders[:] = sorted(each for each in folders if not HIDDEN.match(each))
             if (real := Path(place).resolve()) in seen:
                 folders.clear()
                 continue
             seen.add(real)
             starts += [link for each in folders if (link := Path(place, each)).is_symlink()]  # which walk leaves out
-            found += [Path(place, each) for each in files if not each.startswith(".")]
-    return sorted(each for each in found if each.is_file())
+            files += [Path(place, each) for each in names if not HIDDEN.match(each)]
+    return {each.relative_to(folder).as_posix(): each for each in sorted(files) if each.is_file()}
 
 
-# --- BEIR, csv, ir-datasets ------------------------------------------------------------------------
+def _members(name: str, path: Path) -> dict[str, Path]:
+    try:
+        with ZipFile(path) as archive:
+            members = [each for each in archive.namelist() if not any(map(HIDDEN.match, each.split("/")))]
+    except Exception as error:  # of many kinds
+        raise DataError(f"{name}: it is neither a folder nor a zip archive ({error})") from error
+    require(len({*members}) == len(members), f"{name}: it holds a file several times", DataError)
+    return {each: path for each in members if not each.endswith("/")}
+
+
+def _counted(places: Iterable[str], read: Iterable[str]) -> dict[str, int | str]:
+    endings = Counter(Path(each).suffix.lower() or "without ending" for each in {*places} - {*read})
+    others = ", ".join(f"{count} {ending}" for ending, count in sorted(endings.items()))
+    return {"files read": len(read), "files passed over": others}
+
+
+def _text(path: Path, member: str = "", ending: str = "") -> str:
+    raw = (path / member).read_bytes() if path.is_dir() or not member else ZipFile(path).read(member)
+    raw = gzip.decompress(raw) if (member or path.name).lower().endswith(".gz") else raw
+    encoding = json.detect_encoding(raw)  # which also guesses where there is no mark
+    encoding = encoding if encoding in ("utf-16", "utf-32") else "utf-8"
+    if ending in HTML and encoding == "utf-8":
+        from bs4.dammit import EncodingDetector
+
+        declared = EncodingDetector.find_declared_encoding(raw, is_html=True) or encoding
+        # As browsers do: what declares itself in letters of one byte has none of two.
+        with suppress(LookupError, ValueError):
+            return raw.decode({"iso-8859-1": "cp1252", "utf-16": encoding}.get(declared, declared))
+    try:
+        text = raw.decode(encoding).removeprefix("\ufeff")
+        if "\0" not in text:  # which no text has
+            return text
+        place = raw.index(0)
+    except UnicodeDecodeError as error:
+        place = error.start
+    from charset_normalizer import from_bytes
+
+    start = place - place % 4096
+    names = [name for each in from_bytes(raw[start : start + 8192]) for name in each.could_be_from_charset]
+    likely = "cp1252" if "cp1252" in names else [*names, "that of no text"][0]  # of those that fit the most frequent
+    raise ValueError(f"byte {place} is not UTF-8, the encoding is likely {likely}")
+
+
+def _lines(dataset: str, place: str, path: Path, member: str = "") -> Entries:
+    try:
+        text = _text(path, member)
+    except Exception as error:  # of many kinds: of each way of packing its own
+        raise damaged(dataset, place, f"it cannot be read ({error}): save it as UTF-8, or fetch it anew") from error
+    return Entries(dataset, place, enumerate((line[0] for line in LINE.finditer(text)), 1))
 
 
 def _of_beir(name: str, place: str) -> Own:
     path = _path(name, place)
-    if path.is_dir():
-        files = {each.relative_to(path).as_posix(): each for each in _files(path)}
+    files = _files(path) if path.is_dir() else _members(name, path)
+    folders = {each.rpartition("corpus")[0] for each in files if re.search(r"(^|/)corpus\.jsonl(\.gz)?$", each)}
+    require("" in folders or len(folders) == 1, f"{name}: it holds {len(folders)} corpus.jsonl, not one", DataError)
+    inside = "" if "" in folders else folders.pop()
+    # A file that is there twice, packed and not, is read as it is.
+    parts = {
+        each.removeprefix(inside).removesuffix(".gz"): each for each in sorted(files)[::-1] if each.startswith(inside)
+    }
 
-        def read(file: str) -> Entries:
-            return lines(name, path / file)
-    else:
-        try:
-            with ZipFile(path) as archive:
-                members = archive.namelist()
-        except Exception as error:  # of many kinds
-            raise damaged(name, str(path), f"neither a folder nor a zip archive ({error})") from error
-        corpora = [each for each in members if posixpath.basename(each) == "corpus.jsonl"]
-        require(len(corpora) == 1, f"{name}: {path} holds {len(corpora)} files corpus.jsonl, not one", DataError)
-        inside = corpora[0].removesuffix("corpus.jsonl")
-        files = {each.removeprefix(inside): path for each in members}
+    def read(part: str) -> Entries:
+        return _lines(name, parts[part], path, parts[part])
 
-        def read(file: str) -> Entries:
-            return zipped(name, path, inside + file)
-
-    splits = [split for split in SPLITS if f"qrels/{split}.tsv" in files]
-    asked = any(read("queries.jsonl")) if "queries.jsonl" in files and not splits else bool(splits)
-    judged = {"qrels/", *(f"qrels/{split}.tsv" for split in SPLITS)}
-    others = [
-        f for f in files if f.startswith("qrels/") and f not in judged and not posixpath.basename(f).startswith(".")
-    ]
-    require(not others, f"{name}: {path} has {', '.join(others)}: splits are {', '.join(SPLITS)}", DataError)
-    require(
-        bool(splits) or not asked,
-        f"{name}: {path} has queries.jsonl without judgments: they belong in qrels/test.tsv, train.tsv or dev.tsv; "
-        "without queries.jsonl the texts alone are read",
-        DataError,
-    )
+    splits = [split for split in SPLITS if f"qrels/{split}.tsv" in parts]
     used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
-    for file in used:
-        require(file in files, f"{name}: {path} has no {file}", DataError)
-    made_of = tuple(dict.fromkeys(files[file] for file in used))
-    return collected(name, made_of, lambda own: _beir.beir(name, read, splits, own.provenance))
+    wrong = [f"no {each}" for each in used if each not in parts]
+    wrong += [each for each in parts if each.startswith("qrels/") and each not in used]
+    if "queries.jsonl" in parts and not splits and any(line.strip() for line in read("queries.jsonl")):
+        wrong.append("queries.jsonl without judgments")
+    require(
+        not wrong, f"{name}: it has {', '.join(wrong)}; judgments are qrels/train.tsv, dev.tsv, test.tsv", DataError
+    )
+    used = [parts[each] for each in used]
+
+    def make(own: Own) -> Collection:
+        releases = {file.sha256 for entry in catalogue().values() for file in entry.files}
+        is_release = bool(releases & {*own.provenance.values()})
+        return beir(name, read, splits, own.provenance, None if is_release else _counted(files, used))
+
+    return Own(name, tuple(dict.fromkeys(files[each] for each in used)), make)
 
 
-def _of_csv(name: str, place: str) -> Own:
-    path = _path(name, place)
-    require(path.is_file(), f"{name}: {path} is no file; another form is folder:<path>", DataError)
-    return collected(name, (path,), lambda own: _table(own, path))
+def _table(own: Own) -> Collection:
+    csv.field_size_limit(2**31 - 1)
+    path = own.files[0]
+    entries = _lines("csv", str(path), path)
+    lines, marks = iter(entries), "\t,;" if ".tsv" in path.name.lower() else ",;\t"
+    head = next(lines, "")
+    heads = {mark: [each.strip().lower() for each in next(csv.reader([head], delimiter=mark), [])] for mark in marks}
+    mark = max(marks, key=lambda mark: ("text" in heads[mark], len(heads[mark])))
+    names = [name for name in heads[mark] if name]
+    if names.count("text") != 1 or len({*names}) < len(names):
+        raise entries.damaged(1, f"the columns are {', '.join(names) or 'unnamed'}: one must be `text`, and none twice")
+    for name in {*names} - COLUMNS:
+        # Near enough for one letter more, and not for `uid` or `question_id`, which are columns of their own.
+        if near := get_close_matches(name, COLUMNS - {*names}, n=1, cutoff=0.85):
+            raise entries.damaged(1, f"the column `{name}` is not read: call it `{near[0]}`, or leave it out")
 
+    def cells(row: list[str]) -> dict[str, str]:
+        # Lines within a field may be meant, but not where they have tabs, as a row has that a lost quote swallows.
+        if mark == "\t" and any("\n" in each and "\t" in each for each in row):
+            raise ValueError("a quote runs on: double it, and put its field between quotes")
+        if len(row) != len(heads[mark]):
+            raise ValueError(f"{len(row)} columns")
+        entry = dict(zip(heads[mark], row, strict=True))
+        words = [normalize("NFC", entry.get(each, "").strip()) for each in ("title", "text")]
+        return {**entry, "_id": entry.get("id", "").strip() or text_id("\n".join(words).strip())}
 
-def _table(own: Own, path: Path) -> Collection:
-    """Rows with a `text`, perhaps an `id`, a `title`, and a `question` that the text answers; in capitals or not."""
-    csv.field_size_limit(LONGEST)
-    entries = lines(own.name, path)
-    source = (line.lstrip("\ufeff") if number == 1 else line for number, line in entries.numbered)
-    tabs = path.name.lower().removesuffix(".gz").endswith(".tsv")
-    reader = csv.DictReader(source, delimiter="\t" if tabs else ",", strict=True)
-    documents: dict[str, tuple[str, str]] = {}
-    asked: list[tuple[str, str, str]] = []
+    reader, counts = csv.reader(lines, delimiter=mark, strict=True), Counter()
+    numbered = ((1 + reader.line_num, row) for row in reader if any(each.strip() for each in row))
+    rows = replace(entries, numbered=numbered).parsed(cells, f"a row of {len(heads[mark])} columns")
     try:
-        reader.fieldnames = named = [each.strip().lower() for each in reader.fieldnames or []]
-        if named.count("text") != 1 or len({*named}) < len(named):
-            told = f"the columns are {', '.join(named)}" if named else "there is no line of names"
-            between = "tabs" if tabs else "commas"
-            raise entries.damaged(1, f"{told}: between {between} must be different ones with `text` among them")
-        for each in named:
-            # Near enough for one letter more, and not for `uid` or `question_id`, which are columns of their own.
-            near = get_close_matches(each, [name for name in COLUMNS if name not in named], n=1, cutoff=0.85)
-            if near and each not in COLUMNS:
-                raise entries.damaged(1, f"the column `{each}` is not read: call it `{near[0]}`, or leave it out")
-        for row in reader:
-            # Lines within a field may be meant, but not where they have tabs, as a row has that a lost quote swallows.
-            fields = [each for each in row.values() if each and "\n" in each]
-            if tabs and any("\t" in each for each in fields):
-                told = f"a quote runs on to line {reader.line_num}: double it, and put its field between quotes"
-                raise entries.damaged(reader.line_num - sum(each.count("\n") for each in fields), told)
-            try:
-                doc_id = _beir.checked_id(row.get("id") or text_id(row["text"] or ""))
-            except ValueError as error:
-                raise entries.damaged(reader.line_num, str(error)) from error
-            if None in row or None in row.values():
-                raise entries.damaged(reader.line_num, f"not {len(reader.fieldnames)} columns")
-            found = (row["text"].strip(), (row.get("title") or "").strip())
-            if not any(found):
-                raise entries.damaged(reader.line_num, "there is no text")
-            if documents.setdefault(doc_id, found) != found:
-                raise entries.damaged(reader.line_num, f"the id {doc_id!r} has another text before")
-            if question := (row.get("question") or "").strip():
-                asked.append((text_id(question), question, doc_id))
+        frame = texts(rows, ["text", "title", "question"], ["_id", "question"], counts, "NFC")
     except csv.Error as error:
-        told = f"it is no table ({error}; the row begins below line {reader.line_num})"
-        raise entries.damaged(reader.reader.line_num, told) from error
-    if not documents:
-        raise entries.damaged(2, "there is no row")
-    frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title"]).rename_axis("doc_id")
-    if not asked:
-        return Collection(own.name, frame, *_beir.unasked(), provenance=own.provenance)
-    judged = pd.DataFrame(asked, columns=["query_id", "text", "doc_id"]).drop_duplicates(["query_id", "doc_id"])
-    queries = judged.drop_duplicates("query_id").set_index("query_id")[["text"]].assign(split="train")
-    queries, said = _beir.with_splits(queries)
-    qrels = judged[["query_id", "doc_id"]].assign(relevance=1).reset_index(drop=True)
-    return Collection(own.name, frame, queries, qrels, provenance={**own.provenance, **said})
-
-
-def collected(name: str, files: tuple[Path, ...], make: Callable[[Own], Collection]) -> Own:
-    """A corpus whose articles are its documents."""
-
-    def articles() -> Iterator[Article]:
-        documents = own.collection().documents.reindex(columns=["text", "title"], fill_value="")
-        for doc_id, text, title in documents.itertuples():
-            yield article(doc_id, title or doc_id, [_paragraphs(text)])
-
-    own = Own(name, lambda: make(own), articles, files)
-    return own
-
-
-# --- folders ---------------------------------------------------------------------------------------
+        raise entries.damaged(1 + reader.line_num, f"it is no table ({error})") from error
+    documents = settled(rows, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
+    pairs = frame[frame["question"] != ""].assign(query_id=lambda pairs: pairs["question"].map(text_id), relevance=1)
+    judged = pairs.rename(columns={"_id": "doc_id"})[["query_id", "doc_id", "relevance"]]
+    asked = pairs.drop_duplicates("query_id").set_index("query_id")[["question"]].set_axis(["text"], axis=1)
+    return finished(own.name, documents, asked, judged, own.provenance, counts, _counted([path.name], [path.name]))
 
 
 def _of_folder(name: str, place: str) -> Own:
     path = _path(name, place)
-    other = "csv:<file>" if {".csv", ".tsv"} & {*path.suffixes} else f"folder:{path.parent}"
-    require(path.is_dir(), f"{name}: {path} is no folder; another form is {other}", DataError)
-    files = tuple(each for each in _files(path) if each.suffix.lower() in PAGES)
-    require(len(files) > 0, f"{name}: {path} has no file of {', '.join(PAGES)}", DataError)
-    wrong = [ascii(each.name) for each in files if re.search("[\udc80-\udcff]", str(each))]
+    require(path.is_dir(), f"{name}: it is no folder; another form is csv:<file>", DataError)
+    files = _files(path)
+    endings = {each: Path(each.lower().removesuffix(".gz")).suffix for each in files}
+    read = [each for each in files if endings[each] in PAGES]
+    facts = _counted(files, read)
+    require(read != [], f"{name}: no file of {', '.join(PAGES)}, but {facts['files passed over'] or 'none'}", DataError)
+    wrong = [ascii(each) for each in read if re.search("[\udc80-\udcff]", each)]
     require(not wrong, f"{name}: the names {', '.join(wrong)} are not UTF-8: rename these files", DataError)
 
-    def articles() -> Iterator[Article]:
-        known = {each.relative_to(path).as_posix() for each in files}
-        written = False
-        for file in files:
-            for page in _pages(name, file, file.relative_to(path).as_posix(), known):
-                written = written or bool(page.passages)
-                yield page
-        require(written, f"{name}: no file of {path} has any text ({len(files)} read)", DataError)
+    def pages(counts: Counter[str]) -> Iterator[Article]:
+        targets, unread = {normalize("NFC", each): each for each in read}, []
+        for each in read:
+            try:
+                text = _text(path, each, endings[each])
+            except Exception as error:  # of many kinds: of each way of packing its own
+                unread.append(f"{each} ({error})")
+            for page in () if unread else _pages(name, each, text, endings[each], targets):
+                counts["pages" if page.passages else BLANK] += 1
+                if page.passages:
+                    yield page
+        require(not unread, f"{name}: not read are {', '.join(unread)}: save them as UTF-8", DataError)
+        require(counts["pages"] > 0, f"{name}: none of its {len(read)} files has any text", DataError)
 
-    def collection() -> Collection:
-        found = passages.passages(articles())
-        found.index = found.index.str.replace(r"\s", lambda blank: quote(blank[0]), regex=True).rename("doc_id")
-        return Collection(name, found, *_beir.unasked(), provenance=own.provenance)
+    def make(own: Own) -> Collection:
+        counts = Counter()
+        documents = passages.passages(pages(counts))
+        documents.index = documents.index.str.replace(r"\s", lambda blank: quote(blank[0]), regex=True)
+        return finished(name, documents, *unasked(), own.provenance, counts, facts)
 
-    own = Own(name, collection, articles, files)
-    return own
+    return Own(name, tuple(files[each] for each in read), make, pages)
 
 
-def _pages(name: str, path: Path, place: str, known: set[str]) -> Iterator[Article]:
-    """The article of a file, named by its place in the folder; of JSON lines one for each."""
-    entries = lines(name, path)
-    if path.suffix.lower() == ".jsonl":
-
-        def row(entry: dict) -> tuple[str, str]:
-            title, text = _beir.checked_text(entry.get("title")), _beir.checked_text(entry["text"])
-            if not text:
-                raise ValueError("there is no text")
-            return title, text
-
-        for number, (title, text) in entries.of_json(row, "an entry with `text`, perhaps `title`").numbered:
-            yield article(f"{place}:{number}", title or f"{place}:{number}", [_paragraphs(text)])
+def _pages(name: str, place: str, text: str, ending: str, targets: Mapping[str, str]) -> Iterator[Article]:
+    if ending == ".jsonl":
+        lines = Entries(name, place, enumerate(text.split("\n"), 1))
+        lines = lines.of_json(lambda entry: (entry["text"], entry.get("title")), "an object of JSON with `text`")
+        for number, (body, title) in lines.parsed(lambda row: [*map(checked_text, row)], "a text").numbered:
+            yield article(f"{place}:{number}", _plain(title) or f"{place}:{number}", [_paragraphs(body or title)])
         return
-    text = "".join(entries).lstrip("\ufeff")
-    page = _html(text) if path.suffix.lower() in (".html", ".htm") else _marked(text, path.suffix.lower() == ".md")
-    title, sections, links = page
-    sections = sections if any(sections) else [_paragraphs(title)]  # there is nothing else
-    leads = (posixpath.normpath(posixpath.join(posixpath.dirname(place), link)) for link in map(_target, links))
-    yield article(place, title or Path(place).stem, sections, [each for each in dict.fromkeys(leads) if each in known])
+    title, sections, links = _page(re.sub("\r\n?", "\n", text), ending)
+    places = (posixpath.join(posixpath.dirname(place), unquote(re.split("[?#]", link)[0])) for link in links)
+    leads = dict.fromkeys(targets.get(normalize("NFC", posixpath.normpath(each))) for each in places)
+    sections = sections if any(sections) else [_paragraphs(title)]
+    yield article(place, title or Path(place).stem, sections, filter(None, leads))
 
 
-def _target(link: str) -> str:
-    """The file that a link names, without its place in it; "" of another address."""
-    try:
-        parts = urlsplit(link)
-    except ValueError:  # half an address of the sixth version
-        return ""
-    return "" if parts.scheme or parts.netloc else unquote(parts.path)
+def _plain(text: str) -> str:
+    return normalize("NFC", " ".join(text.split()))
 
 
-def _paragraphs(text: str) -> list[str]:
-    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+def _paragraphs(text: str, end: str = r"\n\s*\n") -> list[str]:
+    return [_plain(part) for part in re.split(end, text) if part.strip()]
 
 
-def _heading(line: str) -> str:
-    """What a heading says: without the marks that may close it, which stand apart."""
-    words = line.rstrip()
-    bare = words.rstrip("#")
-    return bare.rstrip() if not bare or bare[-1].isspace() else words
+def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
+    # Title, the paragraphs of each section, which its heading begins unless it is the title, and links.
+    if ending == ".txt":
+        return "", [_paragraphs(text)], []
+    from bs4 import BeautifulSoup
+    from markdown_it import MarkdownIt
+
+    settings = SETTINGS.match(text)
+    named = settings and TITLE.search(settings[2])
+    text = text[settings.end() :] if settings else text
+    text = RST_HEADING.sub(r"# \2", text) if ending == ".rst" else text
+    text = MarkdownIt("js-default", {"html": ending != ".rst"}).render(text) if ending in MARKDOWN else text
+    # What opens like a section of SGML or an instruction is a comment, as in browsers; the parser would stop or warn.
+    soup = BeautifulSoup("\n" + re.sub(r"<!\[(?!CDATA\[)|<\?", "<!", text), "html.parser")
+    for tag in soup(lambda tag: tag.name in ("svg", "template") and not tag.find("body")):  # else it was not closed
+        tag.decompose()
+    for image in soup("img", alt=True):
+        image.append(f" {image['alt']} ")
+    names = [tag.get_text() for tag in (soup.title, soup.find(HEADINGS)) if tag]
+    title = next(filter(None, map(_plain, [*names, named[1] if named else ""])), "")
+    text, block = "", None
+    for string in soup.strings:
+        last, block = block, string.find_parent(BLOCKS)
+        is_new = block is not last or getattr(string.previous_element, "name", "") == "br"
+        is_heading = block is not last and getattr(block, "name", "") in HEADINGS
+        text += (SECTION if is_heading else PARAGRAPH if is_new else "") + string
+    sections = [_paragraphs(section, PARAGRAPH) for section in text.split(SECTION)]
+    sections = [part[1:] if part[:1] == [title] else part for part in sections]
+    return title, sections, [link["href"] for link in soup("a", href=True)]
 
 
-def _marked(text: str, markdown: bool) -> tuple[str, list[list[str]], list[str]]:
-    """Title, the paragraphs of each section, and links of a text; only Markdown has headings and links.
-
-    A heading is the first paragraph of its section, unless it is the title.
-    """
-    title, sections, links, fenced = "", [""], [], ""
-    for line in text.splitlines():
-        fence = FENCE.match(line) if markdown else None
-        if fence and not fenced:
-            fenced = fence[1]
-        elif fence and fence[1].startswith(fenced) and not fence[2].strip():
-            fenced = ""
-        heading = HEADING.match(line) if markdown and not fenced else None
-        if heading:
-            words = _heading(heading[1])
-            sections.append(f"{words}\n\n" if title else "")
-            title = title or words
-        else:
-            links += [target for _, target in LINK.findall(line)] if markdown else []
-            sections[-1] += (LINK.sub(r"\1", line) if markdown else line) + "\n"
-    return title, [_paragraphs(each) for each in sections], links
-
-
-def _html(text: str) -> tuple[str, list[list[str]], list[str]]:
-    """Title, the paragraphs of each section, and links of a page."""
-    page = _Page()
-    page.feed(text)
-    page.close()
-    page.flush()
-    return page.title or page.first, page.sections, page.links
-
-
-class _Page(HTMLParser):
-    """Collects running text between headings."""
-
-    BREAKS = frozenset(
-        "p div li td th tr br ul ol table section article blockquote pre dt dd h1 h2 h3 h4 h5 h6".split()
-    )
-    UNSEEN = frozenset(("script", "style", "template", "svg"))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.title, self.first, self.links, self.sections = "", "", [], [[]]
-        self._text, self._open, self._heading, self._names = [], 0, False, False
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "title":
-            self._names = not self.title and not self._open
-        elif tag == "body":  # whatever was not closed before
-            self._open, self._names = 0, False
-        elif tag in self.UNSEEN:
-            self._open += 1
-        if tag in self.BREAKS:
-            self.flush()
-        if re.fullmatch("h[1-6]", tag):
-            self._heading = True
-            self.sections.append([])
-        if tag == "a":
-            self.links += [value for name, value in attributes if name == "href" and value]
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "title":
-            self._names = False
-        elif tag in self.UNSEEN:
-            self._open = max(0, self._open - 1)
-        if tag in self.BREAKS:
-            self.flush()
-
-    def handle_data(self, data: str) -> None:
-        if self._names:
-            self.title = " ".join([*self.title.split(), *data.split()])
-        elif not self._open:
-            self._text.append(data)
-
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Take what opens like a section of SGML for a comment, as browsers do; the library asserts it is none."""
-        return self.parse_bogus_comment(i)
-
-    def flush(self) -> None:
-        """End a paragraph, or a heading."""
-        text = " ".join("".join(self._text).split())
-        self._text = []
-        names = self._heading and text == (self.title or self.first or text)
-        self.first, self._heading = self.first or (text if self._heading else ""), False
-        if text and not names:
-            self.sections[-1].append(text)
-
-
+collected = Own
 # One and the same while its files do not change, so that what was made of it is found again.
-_FOUND: dict[tuple, Own] = {}
+_OWN: dict[tuple, Own] = {}
 # Form to what stands behind its colon, and what reads it; other readers add theirs.
 FORMS: dict[str, tuple[str, Callable[[str, str], Own]]] = {
     "beir": ("folder or zip", _of_beir),
-    "csv": ("file", _of_csv),
+    "csv": ("file", lambda name, place: Own(name, (_path(name, place),), _table)),
     "folder": ("path", _of_folder),
 }
