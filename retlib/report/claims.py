@@ -118,6 +118,7 @@ class Claims:
 
     def _stand(self, data_set: str) -> str:
         wanted = f"no collection stands for {data_set} at profile {self.profile}"
+        wanted += ": claims are tested at a profile's own parameters" * (self.profile == notebook_files.EXPLORE)
         require(data_set in self._places.index, wanted, DataError)
         return self._places.loc[data_set, "collection"]
 

@@ -191,5 +191,6 @@ def cards(sentences: Mapping[str, str], signs: Mapping[str, str]) -> HTML:
     parts = []
     for key, paper in papers().items():
         head = link(f"{paper.pages['verdicts']}.html", f"{paper.part}. {paper.name}")
-        parts.append(f'<div class="card-of-paper"><b>{head}</b><p>{escape(sentences[key])}</p>{signs[key]}</div>')
+        sentence = escape(sentences.get(key, ""))
+        parts.append(f'<div class="card-of-paper"><b>{head}</b><p>{sentence}</p>{signs[key]}</div>')
     return HTML(f'<div class="cards">{"".join(parts)}</div>')

@@ -138,6 +138,7 @@ class Experiment:
 
     def __init__(self, name: str, namespace: dict[str, Any], **rules: Rule) -> None:
         self.name = name
+        self._claims: dict[str, Claims] = {}
         self.parameters = check_parameters(namespace, {**COMMON, **rules})
         namespace["_parameters_checked"] = True
         self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
@@ -160,6 +161,11 @@ class Experiment:
             require(found is not None, wrong, DataError)
             self.results = found
             # What the page shows is what was recorded, whatever this page was asked for.
+            root = runtime.root()
+            if name in notebook_files.names(root) and self.profile in notebook_files.profiles(root):
+                at_profile = notebook_files.at_profile(root, self.profile, name)
+                namespace |= {each: at_profile[each] for each in rules}
+                self.parameters |= {each: at_profile[each] for each in rules}
             self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())
 
     def load(self, name: str) -> Collection | None:
@@ -245,7 +251,8 @@ class Experiment:
 
     def record_claims(self, *tested: Claims) -> HTML:
         """Record the table `claims` beside the rows of a run, and return it for the page."""
-        table = pd.concat([each.table for each in tested], ignore_index=True)
+        self._claims |= {each.paper: each for each in tested}  # those of one paper may have a cell of their own
+        table = pd.concat([each.table for each in self._claims.values()], ignore_index=True)
         self.results.tables["claims"] = table
         self.save()
         return verdict_tables.contrasts(table)

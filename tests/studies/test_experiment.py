@@ -1,6 +1,7 @@
 """A notebook's desk: parameters checked before any work, results recorded, records read."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -307,3 +308,20 @@ def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):
     assert kept(steps=1) == ("explore", "steps is 1, and 5 at profile 'quick'")
     assert kept(rates={"2": 1}) == ("explore", "rates is {'2'")
     assert results.load("12_a", "quick").rows["seed"].tolist() == [0] and len(results.experiments("explore")) == 3
+
+
+def test_a_reference_page_has_the_parameters_of_its_profile(toy, monkeypatch):
+    publish(toy)
+    monkeypatch.setattr(experiment.notebook_files, "names", lambda _: ["12"])
+    monkeypatch.setattr(experiment.notebook_files, "at_profile", lambda *_: {"steps": 300, "seeds": [9]})
+    namespace = {"profile": "quick", "seeds": [0], "source": "reference", "steps": 7}
+    made = Experiment("12", namespace, steps=number(1, whole=True))
+    assert (made.parameters["steps"], namespace["steps"], namespace["seeds"]) == (300, 300, [0])
+
+
+def test_claims_of_a_second_paper_stand_beside_those_of_the_first(toy, monkeypatch):
+    monkeypatch.setattr(experiment.verdict_tables, "contrasts", lambda table: table)
+    made, (one, other) = desk(), (SimpleNamespace(paper=name, table=pd.DataFrame({"claim": [name]})) for name in "ab")
+    made.record_claims(one)
+    assert made.record_claims(other)["claim"].tolist() == ["a", "b"]
+    assert made.record_claims(one)["claim"].tolist() == ["a", "b"]  # its cell runs again
