@@ -219,7 +219,7 @@ def test_a_file_that_changes_is_read_again(beir):
         ({"corpus.jsonl": '{"text": "x"}\n'}, "corpus.jsonl, line 1", "'id'"),
         ({"corpus.jsonl": '{"_id": "a b", "text": "x"}\n'}, "corpus.jsonl, line 1", "white space"),
         ({"corpus.jsonl": '{"_id": "a\\tb", "text": "x"}\n'}, "corpus.jsonl, line 1", "white space"),
-        ({"corpus.jsonl": '{"_id": true, "text": "x"}\n'}, "corpus.jsonl, line 1", "no number, and no text"),
+        ({"corpus.jsonl": '{"_id": true, "text": "x"}\n'}, "corpus.jsonl, line 1", "no number and no text"),
         ({"corpus.jsonl": '{"_id": "a", "text": " "}\n'}, "corpus.jsonl, line 1", "no entry with a text"),
         ({"corpus.jsonl": '{"_id": "a", "text": 5}\n'}, "corpus.jsonl, line 1", "is no text"),
         ({"corpus.jsonl": ""}, "corpus.jsonl, line 1", "no entry"),

@@ -31,7 +31,7 @@ def beir(
     """Return the collection whose files `read` gives by their names.
 
     Texts of one's own, with facts about their files, become NFC; those of a release stay. `DataError` names what cannot
-    be read, an id of two texts, a pair of two grades, and a split where a tenth of the judgments and more name nothing.
+    be read, an id of two texts, a pair of two grades, and a split where over a tenth of the judgments name nothing.
     """
     form = "" if files is None else "NFC"
     counts, (asked, judged) = Counter(), unasked()
@@ -49,9 +49,9 @@ def beir(
 def finished(
     name: str, documents: Frame, asked: Frame, judged: Frame, made_of: Mapping, counts: Counter[str], files: Mapping
 ) -> Collection:
-    """Return a collection with facts about its texts, files and what is left out, and with the splits that lack.
+    """Return a collection with facts about its texts, its files and what is left out; missing splits are made.
 
-    Judgments come by split, test first, or without. A query or text of several splits is left to the first of them.
+    Judgments are by split, test first, or all of train. A query or text of several splits is left to the first of them.
     """
     judged = judged.assign(split=judged.get("split", "train")).reset_index(drop=True)
     own = guarded(judged, judged["query_id"])
@@ -96,7 +96,7 @@ def write(collection: Collection, folder: Path) -> None:
             judged.to_csv(folder / f"qrels/{split}.tsv", sep="\t", index=False, header=HEAD, quoting=csv.QUOTE_NONE)
 
 
-def unasked() -> tuple[Frame, pd.DataFrame]:
+def unasked() -> tuple[Frame, Frame]:
     """Return the queries and judgments of documents that nobody asked for."""
     queries = pd.DataFrame(index=pd.Index([], dtype="str", name="query_id"), columns=["text", "split"], dtype="str")
     return queries, pd.DataFrame(columns=QRELS, dtype="str").astype({"relevance": int})
@@ -144,7 +144,7 @@ def texts(entries: Entries, columns: list[str], keys: list[str], counts: Counter
     def row(entry: dict) -> tuple[str, ...]:
         name = entry["_id"] if "_id" in entry else entry["id"]
         if type(name) not in (str, int) or str(name).split() != [str(name)]:
-            raise ValueError(f"the id {name!r} is no number, and no text without white space, as a run on disk needs")
+            raise ValueError(f"the id {name!r} is no number and no text without white space, as a run on disk needs")
         return checked_text(str(name)), *(checked_text(entry.get(column), form) for column in columns)
 
     rows = dict(entries.parsed(row, f"an entry with `_id` and {' or '.join(columns[:2])}").numbered)
@@ -179,7 +179,7 @@ def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index, counts:
     dangling = frame[~(is_query & is_document)]
     counts[NOTHING] += len(dangling)
     if len(dangling) > DANGLING * len(frame):
-        lacking = f"{(~is_query).sum()} no query and {(~is_document).sum()} no document that is there"
+        lacking = f"{(~is_query).sum()} no query and {(~is_document).sum()} no document of these files"
         problem = f"{len(dangling)} of {len(frame)} judgments name nothing ({lacking}): at most a tenth is left out"
         raise entries.damaged(dangling.index[0], problem)
     return frame[is_query & is_document]

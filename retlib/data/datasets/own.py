@@ -1,7 +1,6 @@
 """Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID``.
 
-Such a name is valid wherever a chapter, the command line or a sweep takes a collection, articles or a text. A path that
-is not absolute begins in the project's folder. What can be read is read, and what is left out is counted.
+Such a name is valid wherever a collection, articles or a text are named. What is left out of them is counted.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ def _path(name: str, place: str) -> Path:
     try:
         return (runtime.root() / Path(place).expanduser()).resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:  # also a name that is too long, or a home that is not known
-        reason = getattr(error, "strerror", error)
-        raise DataError(f"there is nothing at {name} ({reason}); paths begin in {runtime.root()}") from error
+        raise DataError(f"{name}: {getattr(error, 'strerror', error)}; paths begin in {runtime.root()}") from error
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -127,7 +125,7 @@ def _members(name: str, path: Path) -> dict[str, Path]:
     return {each: path for each in members if not each.endswith("/")}
 
 
-def _counted(places: Iterable[str], read: Iterable[str]) -> dict[str, int | str]:
+def _counted(places: Iterable[str], read: list[str]) -> dict[str, int | str]:
     endings = Counter(Path(each).suffix.lower() or "without ending" for each in {*places} - {*read})
     others = ", ".join(f"{count} {ending}" for ending, count in sorted(endings.items()))
     return {"files read": len(read), "files passed over": others}
@@ -304,8 +302,7 @@ def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
     from bs4 import BeautifulSoup
     from markdown_it import MarkdownIt
 
-    settings = SETTINGS.match(text)
-    named = settings and TITLE.search(settings[2])
+    named = (settings := SETTINGS.match(text)) and TITLE.search(settings[2])
     text = text[settings.end() :] if settings else text
     text = RST_HEADING.sub(r"# \2", text) if ending == ".rst" else text
     text = MarkdownIt("js-default", {"html": ending != ".rst"}).render(text) if ending in MARKDOWN else text
@@ -329,8 +326,7 @@ def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
 
 
 collected = Own
-# One and the same while its files do not change, so that what was made of it is found again.
-_OWN: dict[tuple, Own] = {}
+_OWN: dict[tuple, Own] = {}  # one and the same while its files do not change: what was made of it is found again
 # Form to what stands behind its colon, and what reads it; other readers add theirs.
 FORMS: dict[str, tuple[str, Callable[[str, str], Own]]] = {
     "beir": ("folder or zip", _of_beir),
