@@ -150,13 +150,13 @@ def test_nfcorpus_has_its_own_splits_and_grades(write):
 @pytest.mark.parametrize(
     ("changes", "place", "problem"),
     [
-        ({"corpus.jsonl": '{"_id": "M1", "text": "y"}\n{"_id": "M2"}'}, "corpus.jsonl, line 2", "no text"),
-        ({"queries.jsonl": "{"}, "queries.jsonl, line 1", "`text`"),
-        ({"queries.jsonl": "[]"}, "queries.jsonl, line 1", "`text`"),
+        ({"corpus.jsonl": '{"_id": "M1", "text": "y"}\n{"_id": "M2"}'}, "qrels/test.tsv, line 2", "1 of 1 judgments"),
+        ({"queries.jsonl": "{"}, "queries.jsonl, line 1", "JSON"),
+        ({"queries.jsonl": "[]"}, "queries.jsonl, line 1", "`_id` and text"),
         ({"queries.jsonl": b"\xff\n"}, "queries.jsonl, line 1", "not UTF-8"),
-        ({"qrels/dev.tsv": "query-id\tcorpus-id\tscore\nP3\tM1"}, "qrels/dev.tsv, line 2", "relevance"),
-        ({"qrels/dev.tsv": "query-id\tcorpus-id\tscore\nP3\tM1\thigh"}, "qrels/dev.tsv, line 2", "relevance"),
-        ({"qrels/dev.tsv": "query-id\tcorpus-id\tscore\nP9\tM1\t1"}, "qrels/dev.tsv, line 2", "P9"),
+        ({"qrels/dev.tsv": "query-id\tcorpus-id\tscore\nP3\tM1"}, "qrels/dev.tsv, line 2", "grade"),
+        ({"qrels/dev.tsv": "query-id\tcorpus-id\tscore\nP3\tM1\thigh"}, "qrels/dev.tsv, line 2", "grade"),
+        ({"qrels/dev.tsv": "query-id\tcorpus-id\tscore\nP9\tM1\t1"}, "qrels/dev.tsv, line 2", "1 no query"),
         ({"qrels/test.tsv": None}, "nfcorpus.zip", "holds no nfcorpus/qrels/test.tsv"),
     ],
 )
