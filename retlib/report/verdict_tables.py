@@ -134,9 +134,9 @@ def link(address: str, text: str) -> str:
 
 
 def provenance(profile: str, source: str | None) -> pd.DataFrame:
-    """Return when, where, from which revision and with which packages the rows of each chapter were recorded."""
+    """Return when, where, and from which revision the rows of each chapter were recorded."""
     chapters = results.rows(profile, source).groupby("experiment", sort=False)
-    columns = ["device", "cores", "python", "platform", "revision", "packages"]
+    columns = ["device", "cores", "python", "revision"]
     found = chapters[columns].agg(lambda values: ", ".join(sorted({str(each)[:200] for each in values.dropna()})))
     days = chapters["recorded"].agg(lambda times: " to ".join(dict.fromkeys([min(times)[:10], max(times)[:10]])))
     found.insert(0, "recorded", days)
