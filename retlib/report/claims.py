@@ -117,8 +117,9 @@ class Claims:
             require(term.kind is not QUESTIONS or term.system in known, missing, DataError)
 
     def _stand(self, data_set: str) -> str:
-        wanted = f"no collection stands for {data_set} at profile {self.profile}"
-        wanted += ": claims are tested at a profile's own parameters" * (self.profile == notebook_files.EXPLORE)
+        explored = "this is an exploration, and claims are tested at a profile's own parameters"
+        at_profile = f"no collection stands for {data_set} at profile {self.profile}"
+        wanted = explored if self.profile == notebook_files.EXPLORE else at_profile
         require(data_set in self._places.index, wanted, DataError)
         return self._places.loc[data_set, "collection"]
 

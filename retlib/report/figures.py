@@ -195,9 +195,7 @@ def tradeoff(table: pd.DataFrame, families: Mapping[str, str] | None = None, mea
 
 
 def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]], errors: bool = False) -> None:
-    """Draw means over seeds (of columns name and seed), in a band of their range, or of a standard error to either
-    side.
-    """
+    """Draw means over seeds, in bands of their range or of a standard error; the columns are name and seed."""
     for name in [name for name in styles if name in values]:
         seeds, style = values[name].dropna(how="all"), styles[name]
         marks = {"markersize": 4, "markevery": max(1, len(seeds) // 12)}

@@ -133,9 +133,8 @@ def _row(
     found["tests"] = list(tests.assign(verdict=speaks, level=level).itertuples())
     if reasons:
         return found | {"reason": "; ".join(dict.fromkeys(reasons))}
-    for column, name in (("verdict", "holm"), ("by_bh", "bh")):
-        found[column], rests = _decide(p[name], tests["one_seed"].any())
-        found["p"] = rests if name == "holm" else found["p"]
+    found["verdict"], found["p"] = _decide(p["holm"], tests["one_seed"].any())
+    found["by_bh"], _ = _decide(p["bh"], tests["one_seed"].any())
     return found | {"speaks": speaks.value_counts().to_dict()}
 
 

@@ -465,7 +465,7 @@ def test_a_broken_table_is_named_with_its_line(tmp_path, content, line, problem)
 
 def test_a_collection_without_titles_is_articles_named_by_their_ids():
     untitled = Collection("x", pd.DataFrame({"text": ["One.\n\nTwo."]}, index=["d1"]), *_beir.unasked())
-    (found,) = own.collected("x", (), lambda _: untitled).articles()
+    (found,) = own.Own("x", (), lambda _: untitled).articles()
     assert (found.name, found.title, found.passages) == ("d1", "d1", ("One.", "Two."))
 
 

@@ -284,3 +284,7 @@ def test_what_is_closed_asks_for_no_more_data(verdicts):
 
 def test_every_verdict_has_a_sign_of_its_own():
     assert len({*ledger.SIGNS.values()}) == len(ledger.SIGNS)
+
+
+def test_recorded_kinds_of_evidence_are_known_ones():
+    assert set(ledger.papers_table("evidence")["kind"]) <= {"paper", "scale", "stand-in", "choice"}

@@ -53,7 +53,7 @@ def _text(name: str) -> Callable[[], Iterator[str]] | None:
 def _articles(name: str) -> Callable[[], Iterator[Article]] | None:
     found = own.find(name)
     if found is None and name in COLLECTIONS.names():
-        found = own.collected(name, (), lambda _: load(name))
+        found = own.Own(name, (), lambda _: load(name))
     return found and found.articles
 
 

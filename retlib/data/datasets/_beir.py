@@ -43,10 +43,10 @@ def beir(
         asked = texts(lines, ["text"], ["_id"], counts, form).set_index("_id")
         parts = [_judgments(read(f"qrels/{split}.tsv"), asked.index, documents.index, counts) for split in order]
         judged = pd.concat(parts, keys=order, names=["split"]).reset_index("split")
-    return finished(name, documents, asked, judged, made_of, counts, files or {})
+    return complete_collection(name, documents, asked, judged, made_of, counts, files or {})
 
 
-def finished(
+def complete_collection(
     name: str, documents: Frame, asked: Frame, judged: Frame, made_of: Mapping, counts: Counter[str], files: Mapping
 ) -> Collection:
     """Return a collection with facts about its texts, its files and what is left out; missing splits are made.
@@ -129,7 +129,7 @@ def checked_text(value: object, form: str = "") -> str:
     return normalize(form, text) if form else text
 
 
-def settled(entries: Entries, rows: Frame, keys: list[str], counts: Counter[str]) -> Frame:
+def unique_rows(entries: Entries, rows: Frame, keys: list[str], counts: Counter[str]) -> Frame:
     """Return rows, by the numbers of their lines, without repeated ones; `DataError` if rows share their keys alone."""
     unique = rows.drop_duplicates()
     counts[REPEATED] += len(rows) - len(unique)
@@ -153,7 +153,7 @@ def texts(entries: Entries, columns: list[str], keys: list[str], counts: Counter
     counts[BLANK] += int(is_blank.sum())
     if is_blank.all():
         raise entries.damaged(1, "there is no entry with a text")
-    return settled(entries, frame[~is_blank], keys, counts)
+    return unique_rows(entries, frame[~is_blank], keys, counts)
 
 
 def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index, counts: Counter[str]) -> Frame:
@@ -173,7 +173,7 @@ def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index, counts:
     rows = dict(replace(entries, numbered=lines).parsed(judge, "query, document and grade, or TREC's columns").numbered)
     if not rows:
         raise entries.damaged(2, "there is no judgment")
-    frame = settled(entries, pd.DataFrame.from_dict(rows, orient="index", columns=QRELS), QRELS[:2], counts)
+    frame = unique_rows(entries, pd.DataFrame.from_dict(rows, orient="index", columns=QRELS), QRELS[:2], counts)
     is_query = queries.get_indexer(frame["query_id"]) >= 0  # faster than isin
     is_document = documents.get_indexer(frame["doc_id"]) >= 0
     dangling = frame[~(is_query & is_document)]

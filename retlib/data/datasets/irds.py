@@ -166,7 +166,7 @@ def _documents(data: Dataset, chosen: set[str] | None) -> pd.DataFrame:
 
 
 def _of_id(name: str, one: str) -> own.Own:
-    return own.collected(name, (), lambda _: collection(name, splits(one)))
+    return own.Own(name, (), lambda _: collection(name, splits(one)))
 
 
 own.FORMS["irds"] = ("id of ir-datasets", _of_id)

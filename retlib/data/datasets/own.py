@@ -27,7 +27,7 @@ from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
-from retlib.data.datasets._beir import BLANK, beir, checked_text, finished, settled, texts, unasked
+from retlib.data.datasets._beir import BLANK, beir, checked_text, complete_collection, texts, unasked, unique_rows
 from retlib.data.datasets._files import Entries
 from retlib.data.datasets._tasks import article, text_id
 from retlib.data.datasets.catalogue import catalogue, damaged
@@ -232,11 +232,12 @@ def _table(own: Own) -> Collection:
         frame = texts(rows, ["text", "title", "question"], ["_id", "question"], counts, "NFC")
     except csv.Error as error:
         raise entries.damaged(1 + reader.line_num, f"it is no table ({error})") from error
-    documents = settled(rows, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
+    documents = unique_rows(rows, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
     pairs = frame[frame["question"] != ""].assign(query_id=lambda pairs: pairs["question"].map(text_id), relevance=1)
     judged = pairs.rename(columns={"_id": "doc_id"})[["query_id", "doc_id", "relevance"]]
     asked = pairs.drop_duplicates("query_id").set_index("query_id")[["question"]].set_axis(["text"], axis=1)
-    return finished(own.name, documents, asked, judged, own.provenance, counts, _counted([path.name], [path.name]))
+    files = _counted([path.name], [path.name])
+    return complete_collection(own.name, documents, asked, judged, own.provenance, counts, files)
 
 
 def _of_folder(name: str, place: str) -> Own:
@@ -268,7 +269,7 @@ def _of_folder(name: str, place: str) -> Own:
         counts = Counter()
         documents = passages.passages(pages(counts))
         documents.index = documents.index.str.replace(r"\s", lambda blank: quote(blank[0]), regex=True)
-        return finished(name, documents, *unasked(), own.provenance, counts, facts)
+        return complete_collection(name, documents, *unasked(), own.provenance, counts, facts)
 
     return Own(name, tuple(files[each] for each in read), make, pages)
 
@@ -325,7 +326,6 @@ def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
     return title, sections, [link["href"] for link in soup("a", href=True)]
 
 
-collected = Own
 _OWN: dict[tuple, Own] = {}  # one and the same while its files do not change: what was made of it is found again
 # Form to what stands behind its colon, and what reads it; other readers add theirs.
 FORMS: dict[str, tuple[str, Callable[[str, str], Own]]] = {
