@@ -39,7 +39,7 @@ help:
 	@echo
 	@echo "Profiles: $(basename $(notdir $(sort $(wildcard notebooks/profiles/*.yaml))))"
 
-book: $(READY) $(if $(filter checkpoint,$(PROFILE)),.venv/checkpoint)
+book: $(READY) $(if $(filter checkpoint,$(PROFILE)),.venv/starts)
 	@$(BIN)/python -m retlib build --profile "$(PROFILE)" --jobs "$(JOBS)" --seeds "$(SEEDS)"
 
 test: $(READY)
@@ -73,8 +73,8 @@ $(READY): constraints.txt pyproject.toml
 	@touch $@
 
 # The weights that the profile of the same name begins with.
-.venv/checkpoint: $(READY)
-	@$(PIP) --no-build-isolation --no-compile -e ".[checkpoint]"
+.venv/starts: $(READY)
+	@$(PIP) --no-build-isolation --no-compile -e ".[starts]"
 	@touch $@
 
 # What the book's own code is measured beside.

@@ -7,6 +7,7 @@ class here; the Transformer is in `retlib.models.transformer`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -45,6 +46,13 @@ def padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
     return filled, mask
 
 
+def thinned(encoder: nn.Module, table: TokenTable) -> TokenTable:
+    """A table less the share of tokens that an encoder leaves out while it trains, its `token_dropout`."""
+    if encoder.training and encoder.token_dropout:
+        return table.where(torch.rand(len(table.ids)).numpy() >= encoder.token_dropout)
+    return table
+
+
 class BagOfWords(nn.Module):
     """The mean of a text's word embeddings, of 300 dimensions in the paper (Gillick 2018, section 2).
 
@@ -57,10 +65,12 @@ class BagOfWords(nn.Module):
         # Of unit length in expectation, so that one step of the optimizer means the same at every dimension.
         self.weight = nn.Parameter(torch.randn(vocabulary_size, dimension) / dimension**0.5)
         self.sparse = sparse
+        self.token_dropout = 0.0
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
-        return mean_of_tokens(table, lambda ids: F.embedding(ids, self.weight, sparse=self.sparse), self.weight.device)
+        look_up = partial(F.embedding, weight=self.weight, sparse=self.sparse)
+        return mean_of_tokens(thinned(self, table), look_up, self.weight.device)
 
 
 class BagOfWordsMLP(nn.Module):

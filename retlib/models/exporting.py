@@ -1,4 +1,4 @@
-"""Trained encoders for the tools that people use: folders that sentence-transformers and transformers open.
+"""Trained encoders for the tools that people use: folders that sentence-transformers opens.
 
 What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint`::
 
@@ -9,6 +9,7 @@ What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from torch import Tensor, nn
 
 from retlib.core import cache
 from retlib.core.errors import require
-from retlib.data.datasets.catalogue import catalogue
 from retlib.data.text import UNKNOWN, WordPiece, bert_tokenizer
 from retlib.models import checkpoints
 from retlib.models.checkpoints import CONFIG, FRAME, IDENTITY, SIDES, UNFRAMED, WEIGHTS
+from retlib.models.encoders import BagOfWords
 from retlib.models.retriever import Retriever
+from retlib.models.static import TABLE, FileTokenizer
 from retlib.models.transformer import Transformer
 
 # A letter that a normalized text does not hold, and no vocabulary: of what is left empty it makes one unknown token.
@@ -39,7 +41,7 @@ class Card:
     """What a reader of the folder should know of a retriever beside what it is made of.
 
     `settings` are `retlib.systems.system.System.settings`, stage by stage. `data` names the collections and articles
-    that it was trained on; licences are those of the catalogue. `results`, a table of scores, is shown with its index.
+    that it was trained on. `results`, a table of scores, is shown with its index.
     """
 
     name: str
@@ -49,31 +51,36 @@ class Card:
 
 
 def export(retriever: Retriever, folder: Path, card: Card) -> None:
-    """Write a retriever for sentence-transformers (6.2 or later), transformers, and a card, ``README.md``.
+    """Write a retriever for sentence-transformers (6.2 or later), and a card, ``README.md``.
 
-    Texts have there the encodings that `Retriever.encode_queries` and `Retriever.encode_documents` give in float32,
-    documents with a title as pairs of title and text; but for an empty string, which has no token there. Of two towers
-    each has a folder of its own, ``query`` and ``document``, and sentence-transformers takes both as one.
+    Texts have there the encodings that `Retriever.encode_queries` and `Retriever.encode_documents` give in float32; but
+    for an empty string, which has no token there. Documents with a title are pairs of title and text, or of static
+    embeddings both with a blank between. Of two towers each has a folder of its own, ``query`` and ``document``, and
+    sentence-transformers takes both as one.
 
-    It raises `SettingError` if the retriever is not of Transformers, with or without layers, over WordPiece.
+    It raises `SettingError` if the retriever is neither of Transformers, with or without layers, over WordPiece, nor of
+    static embeddings.
     """
-    model, words = retriever.model, retriever.tokenizer
-    fits = isinstance(model.query_encoder, Transformer) and isinstance(words, WordPiece)
-    here = f"here is {retriever.architecture.encoder!r} over {type(words).__name__}"
-    require(fits, f"only encoder = 'transformer' over WordPiece can be exported; {here}")
-    longest = model.query_encoder.longest
-    given = (retriever.architecture.query_length, retriever.architecture.document_length)
-    cuts = {side: 2 + min(length or longest, longest) for side, length in zip(SIDES, given, strict=True)}
+    model, made = retriever.model, retriever.architecture
+    is_static = made.encoder == "static"
+    fits = is_static or isinstance(model.query_encoder, Transformer) and isinstance(retriever.tokenizer, WordPiece)
+    here = f"here is {made.encoder!r} over {type(retriever.tokenizer).__name__}"
+    require(fits, f"only encoder = 'static', or 'transformer' over WordPiece, can be exported; {here}")
+    longest = math.inf if is_static else model.query_encoder.longest
+    lengths = dict(zip(SIDES, (made.query_length, made.document_length), strict=True))
+    require(not is_static or {*lengths.values()} == {None}, "static embeddings read whole texts: give no length")
+    cuts = {side: 2 + min(length or longest, longest) for side, length in lengths.items()}
+    write = _write_static if is_static else _write
     taken = folder.is_dir() and any(folder.iterdir()) and not (folder / "modules.json").is_file()
     require(not taken, f"{folder} is there and holds no retriever: choose another folder")
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    if retriever.architecture.towers == "two":
+    if made.towers == "two":
         for side, encoder in zip(SIDES, (model.query_encoder, model.document_encoder), strict=True):
-            _write(encoder, words, model.similarity, partial / side, cuts, cuts[side])
+            write(encoder, retriever.tokenizer, model.similarity, partial / side, cuts, cuts[side])
         _write_router(partial, model.similarity)
     else:
-        _write(model.query_encoder, words, model.similarity, partial, cuts, cuts["document"])
+        write(model.query_encoder, retriever.tokenizer, model.similarity, partial, cuts, cuts["document"])
     (partial / "README.md").write_text(_readme(retriever, card, cuts), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)  # nothing of a retriever that was there before stays
     cache.publish(partial, folder)
@@ -92,6 +99,15 @@ def _weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 # --- one encoder -----------------------------------------------------------------------------------
+
+
+def _write_static(encoder: BagOfWords, tokens: FileTokenizer, similarity: str, folder: Path, *_: Any) -> None:
+    _weights(folder / WEIGHTS, {TABLE: encoder.weight})
+    tokens.save(folder / "tokenizer.json")
+    behind = {"1_Normalize": "Normalize"} if similarity == "cosine" else {}
+    for path in behind:
+        _json(folder / path / CONFIG, {})
+    _write_modules(folder, {"": "StaticEmbedding", **behind}, similarity)
 
 
 def _write(
@@ -182,14 +198,6 @@ def _write_router(folder: Path, similarity: str) -> None:
     _write_modules(folder, {"": "Router"}, similarity)
 
 
-def licence(name: str) -> str:
-    """The licence of a collection or of articles, by their name or that of their file in the catalogue."""
-    known = {stem: entry.licence for entry in catalogue().values()
-             for stem in (*(Path(file.name).stem for file in entry.files), entry.name)}  # fmt: skip
-    found = [stem for stem in known if name == stem or name.startswith(f"{stem}-")]
-    return known[max(found, key=len)] if found else "the corpus's own"
-
-
 README = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -198,9 +206,8 @@ tags: [sentence-transformers, feature-extraction, sentence-similarity, dense-ret
 
 # {name}
 
-A dual encoder for dense retrieval of {parameters:,} weights: {dimension} numbers a text, compared by {similarity}. Text
-is lowercased. A query is cut at {query} tokens, a document at {document}, those that are put around it not counted. An
-empty string has no token at all: where there is no title, or no text, write a blank.
+A dual encoder for dense retrieval of {parameters:,} weights: {dimension} numbers a text, compared by {similarity}.
+{reading} An empty string has no token at all: where there is no title, or no text, write a blank.
 
 ## How to load it
 
@@ -209,22 +216,8 @@ from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer(".")  # this folder
 queries = model.encode_query(["a question"])
-documents = model.encode_document([("a title", "a text"), (" ", "a text without one")])  # or texts alone
+documents = model.encode_document({documents})
 scores = model.similarity(queries, documents)
-```
-
-With transformers alone{side}:
-
-```python
-import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer, model = AutoTokenizer.from_pretrained("{path}"), AutoModel.from_pretrained("{path}")
-batch = tokenizer(["a text", "another text"], padding=True, truncation=True, return_tensors="pt")
-with torch.no_grad():
-    states = model(**batch).last_hidden_state
-{code}
 ```
 
 ## What it was trained on
@@ -238,27 +231,16 @@ with torch.no_grad():
 
 
 def _readme(retriever: Retriever, card: Card, cuts: Mapping[str, int]) -> str:
-    made, encoder = retriever.architecture, retriever.model.document_encoder
-    path = "document" if made.towers == "two" else "."
-    code = {
-        "cls": ["encoded = states[:, 0]"],
-        "all": ['counted = batch["attention_mask"][..., None]'],
-        "mean": [
-            f"around = torch.tensor(tokenizer.convert_tokens_to_ids({list(FRAME)}))",
-            'counted = (batch["attention_mask"].bool() & ~torch.isin(batch["input_ids"], around))[..., None]',
-        ],
-    }[made.pooling]
-    code += ["encoded = (states * counted).sum(1) / counted.sum(1)"] if made.pooling != "cls" else []
-    if isinstance(encoder.head, nn.Linear):
-        dense = f"{path}/{2 + (made.pooling == 'mean')}_Dense/{WEIGHTS}"
-        code += [f'head = load_file("{dense}")', 'encoded = encoded @ head["linear.weight"].T + head["linear.bias"]']
-    code += ["encoded = torch.nn.functional.normalize(encoded, dim=-1)"] if made.similarity == "cosine" else []
+    made = retriever.architecture
+    documents, reading = '["a title a text", "a text without one"]', "Texts are read whole."
+    if made.encoder != "static":
+        documents = '[("a title", "a text"), (" ", "a text without one")]'
+        reading = f"Text is lowercased. A query is cut at {cuts['query'] - 2} tokens, a document at "
+        reading += f"{cuts['document'] - 2}, those that are put around it not counted."
     return README.format(
-        name=card.name, parameters=retriever.parameters, dimension=made.dimension,
+        name=card.name, parameters=retriever.parameters, dimension=made.dimension, reading=reading, documents=documents,
         similarity="the cosine" if made.similarity == "cosine" else "the inner product",
-        query=cuts["query"] - 2, document=cuts["document"] - 2, path=path, code="\n".join(code),
-        side=", a document (a query by the folder `query`)" if made.towers == "two" else "",
-        data="\n".join(f"- {name}; licence: {licence(name)}" for name in card.data) or "Nothing: it is as it began.",
+        data="\n".join(f"- {name}" for name in card.data) or "Nothing: it is as it began.",
         settings=json.dumps(card.settings, indent=1, default=str, ensure_ascii=False),
         results="" if card.results is None else f"\n## Results\n\n{_table(card.results)}\n",
     )  # fmt: skip

@@ -15,14 +15,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from retlib.core import runtime
-from retlib.core.errors import require, require_one_of, require_positive
+from retlib.core.errors import DataError, require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.core.registry import Registry
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, TokenTable, Vocabulary, WordPiece
 from retlib.data.tokenized import TokenizedCollection, tokenize, tokens_key
-from retlib.models import checkpoints
+from retlib.models import checkpoints, static
 from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
+from retlib.models.static import FileTokenizer
 from retlib.models.transformer import HEADS, POOLINGS, Transformer
 
 TOWERS = ("siamese", "two")
@@ -44,8 +45,8 @@ class Architecture:
 
     `towers` is "siamese", where both sides share one encoder, or "two", which begin alike, as two copies of one BERT do
     (Liang 2020, section 4). `similarity` is "dot" or "cosine". Tokens beyond `query_length` and `document_length` are
-    cut off; 64 and 288 in Chang 2020. `checkpoint` is a pre-trained BERT to start from, as
-    `retlib.models.checkpoints.folder` finds it; layers and width are then its own. See `of_checkpoint`.
+    cut off; 64 and 288 in Chang 2020. `checkpoint` is a pre-trained BERT or a table of static embeddings to start
+    from, as `retlib.models.checkpoints.folder` finds it; layers and width are then its own. See `of_checkpoint`.
     """
 
     encoder: str = "transformer"
@@ -92,6 +93,18 @@ class Architecture:
 def bag_of_words(architecture: Architecture, tokenizer: Tokenizer, folder: Path | None = None) -> nn.Module:
     """The mean of token embeddings (Gillick 2018, section 2)."""
     return BagOfWords(len(tokenizer), architecture.dimension)
+
+
+@ENCODERS.register("static")
+def static_embeddings(architecture: Architecture, tokenizer: Tokenizer, folder: Path | None = None) -> nn.Module:
+    """The mean of token embeddings that others trained."""
+    made = BagOfWords(len(tokenizer), architecture.dimension)
+    if folder is None:
+        rows, found = static.table(Path(architecture.checkpoint)), tuple(made.weight.shape)
+        wrong = f"{architecture.checkpoint}: its table is {tuple(rows.shape)}, and its tokens ask for {found}"
+        require(rows.shape == made.weight.shape, wrong, DataError)
+        made.weight.data.copy_(rows)
+    return made
 
 
 @ENCODERS.register("bow-mlp")
@@ -161,7 +174,7 @@ class Trained:
     def load(cls, folder: Path) -> Self:
         """Read what `save` wrote."""
         meta = json.loads((folder / META).read_text())
-        kind = {each.__name__: each for each in (WordPiece, Vocabulary)}[meta["tokens"]]
+        kind = {each.__name__: each for each in (WordPiece, Vocabulary, FileTokenizer)}[meta["tokens"]]
         architecture, tokenizer = Architecture(**meta["architecture"]), kind.load(folder / "vocab.txt")
         model = cls.build(architecture, tokenizer, folder, **meta["own"])
         # Shared weights are in the file once.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models import checkpoints
-from retlib.models.encoders import mean_of_tokens
+from retlib.models.encoders import mean_of_tokens, thinned
 
 # The mean of the text's own states; of all of them, those of [CLS] and [SEP] too; or the state of [CLS].
 POOLINGS = ("mean", "all", "cls")
@@ -56,7 +56,7 @@ class Transformer(nn.Module):
         wrong = f"the model has {size} tokens, its vocabulary {len(wordpiece)}: they do not belong together"
         require(size == len(wordpiece), wrong, DataError)
         self.bert, self.pooling = bert, pooling
-        self.token_dropout = 0.0  # share of a text's tokens that are left out while it trains
+        self.token_dropout = 0.0
         self.dimension = dimension
         self.head = nn.Identity() if head == "none" else nn.Linear(width, dimension)
         self._special = (wordpiece.pad, wordpiece.cls, wordpiece.sep)
@@ -115,11 +115,11 @@ class Transformer(nn.Module):
                 place, add_pooling_layer=False, attn_implementation="eager", output_loading_info=True
             )
         except (OSError, ValueError, SafetensorError) as error:
-            raise DataError(f"no BERT checkpoint {name!r}: {place} has none ({error})") from error
+            raise DataError(f"no checkpoint {name!r}: {place} has none ({error})") from error
         finally:
             logging.set_verbosity(spoken)
         missing = sorted(found["missing_keys"])
-        require(not missing, f"no BERT checkpoint {name!r}: {place} lacks {missing[:3]}", DataError)
+        require(not missing, f"no checkpoint {name!r}: {place} lacks {missing[:3]}", DataError)
         made, own = cls(bert, wordpiece, dimension, pooling, head), checkpoints.head(place)
         if head == "linear" and own:
             weights = {part.removeprefix("linear."): weight for part, weight in load_file(own).items()}
@@ -181,8 +181,7 @@ class Transformer(nn.Module):
         """Encode the rows of a token table: shape (rows, dimension)."""
         if len(table) == 0:
             return torch.zeros((0, self.dimension), device=self.device)
-        if self.training and self.token_dropout:
-            table = table.where(torch.rand(len(table.ids)).numpy() >= self.token_dropout)
+        table = thinned(self, table)
         if self.layers == 0:
             return self.project(self._mean(table))
         groups, back = by_length(table)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -16,9 +14,6 @@ from scipy.sparse import csr_array
 
 from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable, Vocabulary, words
-
-if TYPE_CHECKING:
-    from gensim.models import KeyedVectors
 
 # Of word2vec: numbers of a vector (as in the paper), words to each side, random words for each observed one, and how
 # often a word must occur.
@@ -33,12 +28,15 @@ class WordVectors:
     matrix: np.ndarray
 
     def save(self, folder: Path) -> None:
-        """Write `vectors.safetensors` and `words.json` into a folder, from which `load` reads them."""
-        folder = Path(folder)
+        """Write both into a folder, from which `load` reads them."""
         folder.mkdir(parents=True, exist_ok=True)
+        self.vocabulary.save(folder / "vocab.txt")
         save_file({"matrix": self.matrix}, folder / "vectors.safetensors")
-        content = json.dumps({"words": self.vocabulary.tokens}, ensure_ascii=False)
-        (folder / "words.json").write_text(content, encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote."""
+        return cls(Vocabulary.load(folder / "vocab.txt"), load_file(folder / "vectors.safetensors")["matrix"])
 
 
 def train(texts: Iterable[str], seed: int = 0, *, epochs: int = 5) -> WordVectors:
@@ -58,37 +56,9 @@ def train(texts: Iterable[str], seed: int = 0, *, epochs: int = 5) -> WordVector
     model.build_vocab(corpus)
     require(len(model.wv) > 0, f"word2vec: no word occurs {MIN_COUNT} times in {len(corpus)} texts", DataError)
     model.train(corpus, total_examples=model.corpus_count, epochs=epochs)
-    return _of(model.wv)
-
-
-def load(path: Path | str) -> WordVectors:
-    """Return the word vectors of a folder that `WordVectors.save` wrote, or of a file of word2vec or GloVe.
-
-    gensim reads files: `*.bin` and `*.bin.gz` in word2vec's binary form, others as text, gzipped or not, with
-    word2vec's first line (count and dimension) or without it (GloVe). Words keep their case, while those of texts are
-    lowercase: in a file that distinguishes case, the lowercase form is the one that is found.
-    """
-    path = Path(path)
-    require(path.exists(), f"there are no word vectors at {path}", DataError)
-    if path.is_dir():
-        vocabulary = Vocabulary(tuple(json.loads((path / "words.json").read_text(encoding="utf-8"))["words"]))
-        return WordVectors(vocabulary, load_file(path / "vectors.safetensors")["matrix"])
-    from gensim import utils
-    from gensim.models import KeyedVectors
-
-    form = {"binary": path.name.removesuffix(".gz").endswith(".bin"), "unicode_errors": "replace"}
-    try:
-        with utils.open(str(path), "rb") as stream:
-            headed = form["binary"] or len(stream.readline().split()) == 2
-        return _of(KeyedVectors.load_word2vec_format(str(path), no_header=not headed, **form))
-    except (EOFError, OSError, TypeError, ValueError, zlib.error) as error:
-        raise DataError(f"{path} is damaged, or no file of word vectors: {error}") from error
-
-
-def _of(vectors: KeyedVectors) -> WordVectors:
     # A row of zeros for unknown words stands before what gensim holds.
-    matrix = np.concatenate([np.zeros((1, vectors.vector_size), dtype=np.float32), vectors.vectors])
-    return WordVectors(Vocabulary.of(vectors.index_to_key), matrix)
+    matrix = np.concatenate([np.zeros((1, DIMENSION), dtype=np.float32), model.wv.vectors])
+    return WordVectors(Vocabulary.of(model.wv.index_to_key), matrix)
 
 
 class AveragedVectors:
@@ -99,9 +69,8 @@ class AveragedVectors:
 
     def __init__(self, vectors: WordVectors, idf_texts: Sequence[str] | None = None) -> None:
         self.vectors = vectors
-        if idf_texts is None:
-            self.weights = np.ones(len(vectors.vocabulary), dtype=np.float32)
-        else:
+        self.weights = np.ones(len(vectors.vocabulary), dtype=np.float32)
+        if idf_texts is not None:
             self.weights = inverse_document_frequency(vectors.vocabulary, idf_texts)
         self.weights[0] = 0  # the unknown word
 

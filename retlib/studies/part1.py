@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ from retlib.systems.training_data import LabelledPairs
 from retlib.training import losses
 from retlib.training.tasks import Task
 
-WORD2VEC = 1  # version of what trains it
+WORD2VEC = 2  # version of what trains it
 # Tokens of a sentence that Skip-Thought reads, and sentences that it is validated on.
 LENGTH, HELD_OUT = 20, 500
 
@@ -126,25 +126,19 @@ class Sentences:
 class AveragedWords(Ranks):
     """Ranks by the cosine of averaged word vectors (section 3.4); see `retlib.systems.compose.Ranks`.
 
-    word2vec is trained on sentences, or on a collection's training documents: by default the target's. Other word
-    vectors are read from a `file` in its place. With `idf` each word is weighted by its inverse document frequency
-    among the candidates.
+    word2vec is trained on sentences, or on a collection's training documents: by default the target's. With `idf` each
+    word is weighted by its inverse document frequency among the candidates.
     """
 
     text: Sentences | Collection | None = None
     epochs: int = 5
     idf: bool = True
-    file: str = ""
-
-    @property
-    def trained(self) -> bool:
-        return not self.file
+    trained: ClassVar[bool] = True
 
     @property
     def settings(self) -> dict[str, Any]:
         text = self.text.name if self.text else "the task's"
-        made = {"file": Path(self.file).name} if self.file else {"text": text, "epochs": self.epochs}
-        return {"system": type(self).__name__, **made, "idf": self.idf}
+        return {"system": type(self).__name__, "text": text, "epochs": self.epochs, "idf": self.idf}
 
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         queries, _ = measures.held_out(target.test, split)
@@ -154,7 +148,7 @@ class AveragedWords(Ranks):
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`; its steps are word2vec's passes over the text, of which no time is kept."""
-        return Cost(steps=self.epochs if self.trained else None)
+        return Cost(steps=self.epochs)
 
     def answer(self, target: Target, seed: int) -> Answer:
         model, index = self._index(target, seed)
@@ -162,8 +156,7 @@ class AveragedWords(Ranks):
 
     def _index(self, target: Target, seed: int) -> tuple[AveragedVectors, Index]:
         text = target.trains if self.text is None else self.text
-        vectors = wordvectors.load(self.file) if self.file else word2vec(text, self.epochs, seed)
-        candidates = texts(target.test).tolist()
+        vectors, candidates = word2vec(text, self.epochs, seed), texts(target.test).tolist()
         model = AveragedVectors(vectors, idf_texts=candidates if self.idf else None)
         return model, indexes.build(EXACT, model.encode(candidates))
 
@@ -176,7 +169,7 @@ def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> WordVector
         own = text.documents["text"][text.documents["split"] == "train"] if isinstance(text, Collection) else text
         wordvectors.train(own, seed, epochs=epochs).save(folder)
 
-    return wordvectors.load(cache.artefact("word2vec", WORD2VEC, described, make))
+    return WordVectors.load(cache.artefact("word2vec", WORD2VEC, described, make))
 
 
 # --- Skip-Thought ----------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class Stage(Schedule):
     layers : int, optional
         That a Transformer lacks and gets on top; see `retlib.models.transformer.Transformer.grow`.
     token_dropout : float
-        Share of tokens that a Transformer does not see while it trains; it always sees the first.
+        Share of a text's tokens that an encoder does not see while it trains; it always sees the first.
     scale : float, optional
         Where the learned scale starts, its shift at 0; by default as the start ended, or as
         `retlib.models.encoders.SIMILARITIES` has it. An `absolute` loss has its shift centred in any case.
@@ -193,16 +193,17 @@ class Training:
 
     def grow(self, student: Trained, module: nn.Module) -> None:
         """Give the module's Transformers the layers and the dropout of the stage."""
-        transformers = [part for part in module.modules() if isinstance(part, Transformer)]
-        asked = self.stage.layers is not None or self.stage.token_dropout > 0
-        wrong = "layers and token_dropout are those of Transformers: encoder = 'transformer'"
-        require(len(transformers) > 0 or not asked, wrong)
         if self.stage.layers is not None:
+            transformers = [part for part in module.modules() if isinstance(part, Transformer)]
+            require(len(transformers) > 0, "layers are those of Transformers: encoder = 'transformer'")
             for encoder in transformers:
                 runtime.set_seeds(self.seed)  # two towers begin alike
                 encoder.grow(self.stage.layers)
             student.architecture = replace(student.architecture, layers=self.stage.layers)
-        for encoder in transformers:
+        encoders = [part for part in module.modules() if hasattr(part, "token_dropout")]
+        wrong = "token_dropout is that of Transformers and bags of words"
+        require(len(encoders) > 0 or not self.stage.token_dropout, wrong)
+        for encoder in encoders:
             encoder.token_dropout = self.stage.token_dropout
 
     @property

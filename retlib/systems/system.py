@@ -26,7 +26,7 @@ from retlib.core.errors import require
 from retlib.core.history import Cost
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.text import Tokenizer, Vocabulary, WordPiece
+from retlib.data.text import Tokenizer, Vocabulary
 from retlib.data.tokenized import tokens_key
 from retlib.models import checkpoints
 from retlib.models.encoders import BagOfWords, DualEncoder
@@ -103,7 +103,7 @@ class System:
         if self.tokens is not None:
             return getattr(self.tokens, "tokenizer", self.tokens)
         if self.architecture.checkpoint:
-            return WordPiece.load(checkpoints.sides(self.architecture.checkpoint)[0] / "vocab.txt")
+            return checkpoints.tokenizer(self.architecture.checkpoint)
         found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
         return words(*(found or [target]))
 

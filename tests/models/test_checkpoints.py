@@ -149,7 +149,7 @@ def test_a_folder_s_place_begins_in_the_project_s(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["json", "nobody/nothing", "no-such-encoder"])
 def test_what_is_nowhere_is_named_with_the_ways_to_have_it(name):
-    with pytest.raises(DataError, match=rf"no BERT checkpoint '{name}'.*\[checkpoint\]"):
+    with pytest.raises(DataError, match=rf"no checkpoint '{name}'.*\[starts\]"):
         checkpoints.folder(name)
 
 
@@ -161,7 +161,7 @@ def test_a_folder_without_a_configuration_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("config.json", '{"model_type": "bert"}', "max_position_embeddings of its config.json is no whole number"),
+        ("config.json", '{"model_type": "bert"}', "num_hidden_layers of its config.json is no whole number"),
         ("config.json", '{"model_type": "mpnet"}', "of the kind 'mpnet'; only 'bert'"),
         ("config.json", "[1]", "its config.json holds a list"),
         ("config.json", "[" * 9999, "its config.json cannot be read"),

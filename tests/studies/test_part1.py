@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from conftest import make_toy
 
@@ -197,16 +196,6 @@ def test_averaged_words_rank_by_the_cosine_of_weighted_means(toy, idf):
     assert system.trained and system.cost(whole, 0) == (2, None, ())
     assert system.settings == {"system": "AveragedWords", "text": "the task's", "epochs": 2, "idf": idf}
 
-
-def test_word_vectors_of_a_file_have_no_seed(toy, tmp_path):
-    word2vec(toy, 2, 0).save(tmp_path / "mine")
-    found, made = AveragedWords(file=str(tmp_path / "mine")), AveragedWords(toy, 2)
-    pd.testing.assert_frame_equal(found.run(Target(toy), 7), made.run(Target(toy), 0))
-    assert not found.trained and found.cost(Target(toy), 0) == (None, None, ())
-    assert found.settings == {"system": "AveragedWords", "file": "mine", "idf": True}
-    assert made.settings["text"] == "toy"
-    with pytest.raises(DataError, match="no word vectors at"):
-        AveragedWords(file=str(tmp_path / "none")).run(Target(toy), 0)
 
 
 # --- Skip-Thought ----------------------------------------------------------------------------------

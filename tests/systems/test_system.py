@@ -394,7 +394,7 @@ def test_a_checkpoint_is_a_start(collection, own_build, tmp_path):
     found = fit(begun + replace(LABELS, learning_rate=1e-12), collection, 0)
     for name, weight in found.model.query_encoder.bert.named_parameters():
         torch.testing.assert_close(weight, saved.get_parameter(name), atol=1e-6, rtol=0)
-    with pytest.raises(DataError, match="no BERT checkpoint"):
+    with pytest.raises(DataError, match="no checkpoint"):
         fit(System(replace(made, checkpoint=str(tmp_path / "gone")), UNITS), collection, 0)
 
 
@@ -472,10 +472,17 @@ def test_layers_grow_on_a_chain_and_are_read_as_they_were_written(collection, ow
         replace(LTRE, layers=2)
 
 
-@pytest.mark.parametrize("changes", [{"layers": 1}, {"token_dropout": 0.2}])
-def test_layers_and_dropout_are_those_of_transformers(changes, collection, own_build):
-    with pytest.raises(SettingError, match="layers and token_dropout are those of Transformers"):
-        fit(BARE + replace(LABELS, **changes), collection, 0)
+@pytest.mark.parametrize(
+    ("encoder", "changes", "message"),
+    [
+        ("bag-of-words", {"layers": 1}, "layers are those of Transformers"),
+        ("skip-thought", {"token_dropout": 0.2}, "token_dropout is that of Transformers and bags of words"),
+    ],
+)
+def test_layers_and_dropout_are_those_of_some_encoders(encoder, changes, message, collection, own_build):
+    system = System(replace(SMALL, encoder=encoder), UNITS)
+    with pytest.raises(SettingError, match=message):
+        fit(system + replace(LABELS, **changes), collection, 0)
 
 
 def test_towers_that_grow_begin_alike(collection):

@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # What conda calls by another name.
 CONDA = {"pytorch": "torch", "snakemake-minimal": "snakemake"}
 # What comes with a declared package and is as good as declared.
-OPTIONAL = [line for extra in ("benchmarks", "checkpoint") for line in PROJECT["optional-dependencies"][extra]]
+OPTIONAL = [line for extra in ("benchmarks", "starts") for line in PROJECT["optional-dependencies"][extra]]
 WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
 
 
