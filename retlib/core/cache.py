@@ -11,13 +11,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from filelock import FileLock
 
-from retlib.core import parallel, runtime
+from retlib.core import runtime
 from retlib.core.errors import DataError
 
 # Packages whose versions may change what is made.
@@ -43,20 +43,19 @@ def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], 
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic(PACKAGES)}
     folder = runtime.cache_dir() / kind / key(settings)
-    if parallel.agreed(_whole(folder)):
+    if _whole(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock") if parallel.rank() == 0 else nullcontext():
-        if not parallel.agreed(_whole(folder)):
+    with FileLock(f"{folder}.lock"):
+        if not _whole(folder):
             partial = folder.with_suffix(".partial")
-            with room(partial), parallel.scratch(partial) as filled:
-                make(filled)
-                if parallel.rank() == 0:
-                    (partial / "settings.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
-                    seal(partial)
-                    shutil.rmtree(folder, ignore_errors=True)  # a damaged one
-                    publish(partial, folder)
-            parallel.agreed(None)
+            with room(partial):
+                partial.mkdir(exist_ok=True)
+                make(partial)
+                (partial / "settings.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
+                seal(partial)
+                shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+                publish(partial, folder)
     return folder
 
 
@@ -139,18 +138,14 @@ def parts(
     suffix of `file`. `make` takes the rows of a part and returns what writes it, as `put` takes it; `bar` goes to
     `progress`.
     """
-    path = parallel.shared(folder) / file
+    path = folder / file
     with runtime.progress(total=rows, **bar) as shown:
         for start in range(0, rows, size):
             part = slice(start, min(start + size, rows))
             place = path.with_stem(f"{path.stem}-{start:09d}")
-            found = parallel.agreed(last(place))
-            if found is None:  # each process makes it: they may encode together
-                write = make(part)
-                found = parallel.agreed(put(place, write) if parallel.rank() == 0 else None)
+            whole = last(place) or put(place, make(part))
             shown.update(part.stop - start)
-            yield found
-    parallel.agreed(None)  # all have read them
+            yield whole
 
 
 def _put(path: Path) -> list[Path]:

@@ -97,11 +97,10 @@ def seed_torch(seed: int) -> None:
 
 
 def device():
-    """The torch device: `$RETLIB_DEVICE`, or CUDA where there is one, of several processes each its own, or the CPU."""
+    """Return the torch device: `$RETLIB_DEVICE`, or CUDA where there is one, or the CPU."""
     import torch
 
-    own = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
-    name = os.environ.get("RETLIB_DEVICE") or (own if torch.cuda.is_available() else "cpu")
+    name = os.environ.get("RETLIB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
     if name.startswith("cuda"):
         wrong = "RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu."

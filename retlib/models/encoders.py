@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from retlib.core import parallel
 from retlib.core.errors import require, require_one_of
 from retlib.data.text import TokenTable
 
@@ -118,7 +117,7 @@ class DualEncoder(nn.Module):
         self.beta = nn.Parameter(torch.tensor(0.0))
 
     def _encode(self, encoder: nn.Module, table: TokenTable) -> Tensor:
-        encoded = parallel.sharded(encoder, table)
+        encoded = encoder(table)
         return F.normalize(encoded, dim=-1) if self.similarity == "cosine" else encoded
 
     def queries(self, table: TokenTable) -> Tensor:

@@ -18,7 +18,7 @@ import pandas as pd
 from IPython import get_ipython
 from IPython.display import HTML
 
-from retlib.core import notebook_files, parallel, runtime
+from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
 from retlib.core.history import Cost
 from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, one_of
@@ -201,7 +201,9 @@ class Experiment:
             "wall": wall,
             "queries": values["query_id"].nunique(),
             "candidates": outcome.candidates or len(collection.documents),
-            "data": results.as_json({"fingerprint": collection.fingerprint, **collection.provenance}),
+            "data": results.as_json(
+                {"fingerprint": collection.fingerprint, **collection.provenance, **collection.facts}
+            ),
         }
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
             self.record(system, collection.name, str(measure), value, seed, **details)
@@ -259,5 +261,5 @@ class Experiment:
 
     def save(self) -> None:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""
-        if self.live and parallel.rank() == 0:
+        if self.live:
             self.results.save(results.own_folder(self.profile, self.name, self.parameters))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from retlib.core import cache, parallel, runtime
+from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles
@@ -228,7 +228,7 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
         order = ["passage_id", "log_likelihood", "query"]
         written = written.sort_values(order, ascending=[True, False, True], kind="stable", ignore_index=True)
         written.to_parquet(folder / "queries.parquet")
-        for part in parallel.shared(folder).glob("part-*"):
+        for part in folder.glob("part-*"):
             part.unlink(missing_ok=True)
 
     folder = cache.artefact("generated", WRITTEN, settings, make)

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from retlib.core import cache, parallel, runtime
+from retlib.core import cache, runtime
 from retlib.core.errors import RetlibError, require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.training.optimizers import OPTIMIZERS
@@ -119,7 +119,7 @@ def train(
     stays.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
-    saves = parallel.shared(folder) / "checkpoint.safetensors" if folder else None
+    saves = folder / "checkpoint.safetensors" if folder else None
     if saves is None or not loop.restore(saves):
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
@@ -130,13 +130,13 @@ def train(
             loop.evaluate(validate, loss)
             bar.update(loop.step - before)
             bar.set_postfix(loss=f"{loss:.3f}", best=f"{loop.history.best_score:.3f}", refresh=False)
-            if saves and parallel.rank() == 0 and time.perf_counter() - saved > CHECKPOINT_SECONDS:
+            if saves and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                 loop.save(saves)
                 saved = time.perf_counter()
     if schedule.keep == "best":
         _set_weights(task.module, loop.best)
     loop.history.parts = {part: round(taken, 3) for part, taken in task.parts.items()}
-    if saves and parallel.rank() == 0:
+    if saves:
         for left in saves.parent.glob(f"{saves.stem}*"):
             left.unlink()
     return loop.history
@@ -175,7 +175,7 @@ class _Loop:
         autocast = partial(runtime.autocast, self.schedule.precision)
         while self.step < stop:
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
-            runtime.seed_torch(self.seed * 1_000_003 + self.step + parallel.rank() * 1_000_000_007)
+            runtime.seed_torch(self.seed * 1_000_003 + self.step)
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             batch = self.task.batch(self.step)
@@ -183,7 +183,6 @@ class _Loop:
             loss = self.task.backward(batch, autocast)
             self._require_finite("loss", math.isfinite(loss))
             total += loss
-            parallel.average(self.task.module.parameters())
             self._set_rate()
             for optimizer in self.optimizers:
                 optimizer.step()

@@ -306,10 +306,7 @@ def draw(names: tuple[str, ...], profile: str) -> None:
 @click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
 @_profile
 def train(names: tuple[str, ...], profile: str) -> None:
-    """Train what each CHAPTER compares, in this process and without a page; what is there is not trained again.
-
-    For several GPUs or machines: `torchrun --nproc-per-node 2 -m retlib train …`, or `accelerate launch`.
-    """
+    """Train what each CHAPTER compares, in this process and without a page; what is there is not trained again."""
     from retlib.workflow import execute as one
 
     one.train(names, profile)

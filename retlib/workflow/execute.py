@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from retlib.core import cache, notebook_files, parallel, runtime
+from retlib.core import cache, notebook_files, runtime
 from retlib.core.errors import RetlibError, require, require_one_of
 from retlib.workflow import notebooks
 
@@ -93,13 +93,12 @@ def draw(names: Iterable[str], profile: str) -> None:
 def train(names: Iterable[str], profile: str) -> None:
     """Run the cells of notebooks in this process, for what they train; no page is made. Errors are those of `record`.
 
-    Processes share a training (`retlib.core.parallel`). The first says of each notebook how long it took.
+    It says of each notebook how long it took.
     """
     for name, plan in _to_run(names, profile).items():
         with runtime.Stopwatch() as watch:
             _cells(plan, plan.parameters)
-        if parallel.rank() == 0:
-            print(f"{name}: done after {watch.seconds:.0f} s", flush=True)
+        print(f"{name}: done after {watch.seconds:.0f} s", flush=True)
 
 
 def _cells(
