@@ -31,27 +31,12 @@ def plugin(tmp_path, monkeypatch):
     registry.load_plugins.cache_clear()
 
 
-LOSS = '''
-    MARGIN = {margin}
-
-    def hinge(x):
-        """{words}"""
-        return max(0, {margin_name} - x)  # {words}
-
-    class Sampler:
-        """{words}"""
-
-        depth = {margin}
-
-        def draw(self, n={margin}):
-            return hinge(n)
-'''
-
-INNER = """
+MODULE = '''
     ONE, TWO, THREE = {one}, {two}, {three}
 
     def helper(x):
-        return x + ONE
+        """{words}"""
+        return x + ONE  # {words}
 
     def inside(xs):
         return sum(helper(x) for x in xs)
@@ -61,40 +46,34 @@ INNER = """
 
     def named(x, *, n=THREE):
         return (lambda y: y * n)(x)
-"""
+
+    class Sampler:
+        """{words}"""
+
+        depth = {two}
+
+        def draw(self, n={three}):
+            return helper(n)
+'''
 
 
-def test_what_is_computed_makes_the_source(plugin):
+def test_what_is_computed_and_read_from_outside_makes_the_source(plugin):
     def of(**changes):
-        module = plugin(LOSS.format(**{"margin": 0, "words": "a", "margin_name": "MARGIN"} | changes))
-        return source(module.hinge), source(module.Sampler)
+        module = plugin(MODULE.format(**{"one": 1, "two": 2, "three": 3, "words": "a"} | changes))
+        return [source(getattr(module, name)) for name in ("inside", "default", "named", "Sampler")]
 
     first = of()
     assert of(words="b") == first  # docstrings and comments compute nothing
-    assert all(a != b for a, b in zip(of(margin=50), first, strict=True))  # a value that is read from outside
-    assert of(margin_name="0")[0] != first[0]
+    for place, name in enumerate(("one", "two", "three")):
+        changed = [a != b for a, b in zip(of(**{name: 5}), first, strict=True)]
+        assert changed == [*(place == i for i in range(3)), True]
 
 
 def test_what_has_no_source_to_read_is_refused():
     space = {}
     exec("def typed(scores, targets):\n    return scores", space)
-    with pytest.raises(SettingError, match="define it with `def` in a file or a notebook's cell"):
+    with pytest.raises(SettingError):
         registry.source(space["typed"])
-
-
-def test_a_plugin_s_names_are_known(plugin, monkeypatch):
-    found = Registry("loss", scaled=True)
-    monkeypatch.setattr(registry, "FOUND", found, raising=False)
-    plugin(
-        """
-        from retlib.core import registry
-
-        @registry.FOUND.register("mine", scaled=False)
-        def mine(scores):
-            return scores
-        """
-    )
-    assert found.names() == ["mine"] and found.get("mine").scaled is False
 
 
 def test_a_missing_plugin_is_named(monkeypatch, tmp_path):
@@ -111,7 +90,7 @@ def test_a_missing_plugin_is_named(monkeypatch, tmp_path):
         ("a = 1\nb = a / 0", r"mine\.py, line 2: ZeroDivisionError: division by zero"),
         ("def f():\n    return 1 +", r"mine\.py, line 2: SyntaxError"),
         ("import no_such_module", r"mine\.py, line 1: ModuleNotFoundError: .*no_such_module"),
-        ("from retlib.core.errors import require\nrequire(False, 'the name is taken')", "^the name is taken$"),
+        ("from retlib.core.errors import require\nrequire(False, 'taken')", "^taken$"),
     ],
 )
 def test_what_goes_wrong_in_a_plugin_is_named_with_its_line(plugin, text, said):
@@ -128,8 +107,8 @@ def test_a_plugin_s_place_begins_in_the_project_s_folder(plugin, monkeypatch, tm
     registry.load_plugins()  # where the notebook runs there is no such file
 
 
-def test_a_name_is_one_thing_s():
-    found = Registry("loss")
+def test_a_name_is_one_thing_s_and_a_thing_says_what_is_asked():
+    found = Registry("loss", scaled=True)
 
     @found.register("a")
     def first():
@@ -139,28 +118,15 @@ def test_a_name_is_one_thing_s():
         return 2
 
     found.register("a")(first)  # as a cell that runs again
-    with pytest.raises(SettingError, match="first"):
-        found.register("a")(other)
-    with pytest.raises(SettingError, match="Valid: a"):
-        found.get("b")
-
-
-def test_facts_are_checked_and_have_defaults():
-    found = Registry("loss", scaled=True)
-
-    @found.register("a")
-    def a():
-        return 1
-
-    assert a.scaled is True
-    with pytest.raises(SettingError, match="scaled"):
-        found.register("b", scale=False)
-
-
-def test_a_thing_needs_a_name():
-    found = Registry("loss")
-    with pytest.raises(SettingError, match=r'registered under a name, as in @register\("mine"\)'):
-        found.register(lambda scores, targets: 0)
+    assert first.scaled is True
+    for wrong, named in (
+        (lambda: found.register("a")(other), "first"),
+        (lambda: found.get("b"), "Valid: a"),
+        (lambda: found.register("b", scale=False), "scaled"),
+        (lambda: found.register(other), "loss"),  # without parentheses
+    ):
+        with pytest.raises(SettingError, match=named):
+            wrong()
 
 
 def test_what_cannot_be_called_as_it_will_be_is_refused():
@@ -168,30 +134,21 @@ def test_what_cannot_be_called_as_it_will_be_is_refused():
     found.register("a")(lambda scores, targets, margin=0.5: 0)
     found.register("b", more=True)(lambda *given: 0)
     for mine, more in (lambda scores: 0, False), (lambda s, t, margin: 0, False), (lambda s, t: 0, True):
-        with pytest.raises(SettingError, match="loss 'mine' must take scores, targets.* without a default: .*argument"):
+        with pytest.raises(SettingError, match="'mine'"):
             found.register("mine", more=more)(mine)
     assert found.names() == ["a", "b"]
 
 
-def test_what_is_read_further_in_makes_the_source_too(plugin):
-    def of(**changes):
-        module = plugin(INNER.format(**{"one": 1, "two": 2, "three": 3} | changes))
-        return [source(getattr(module, name)) for name in ("inside", "default", "named")]
-
-    first = of()
-    changed = [of(one=5), of(two=5), of(three=5)]
-    for place, found in enumerate(changed):
-        assert [a != b for a, b in zip(found, first, strict=True)] == [place == i for i in range(3)]
-
-
 def test_plugins_of_one_name_in_two_folders_are_both_read(plugin, monkeypatch, tmp_path):
-    found = Registry("loss")
+    found = Registry("loss", scaled=True)
     monkeypatch.setattr(registry, "FOUND", found, raising=False)
-    text = "from retlib.core import registry\n\n@registry.FOUND.register('{}')\ndef loss(x):\n    return x\n"
+    text = (
+        "from retlib.core import registry\n\n@registry.FOUND.register('{}', scaled=False)\ndef loss(x):\n    return x\n"
+    )
     other = tmp_path / "other" / "mine.py"
     other.parent.mkdir()
     other.write_text(text.format("second"))
     plugin(text.format("first"))
     monkeypatch.setenv("RETLIB_PLUGINS", registry.os.pathsep.join([str(tmp_path / "mine.py"), str(other)]))
     registry.load_plugins.cache_clear()
-    assert found.names() == ["first", "second"]
+    assert found.names() == ["first", "second"] and found.get("second").scaled is False

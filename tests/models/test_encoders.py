@@ -14,9 +14,9 @@ ROWS = [[3, 1, 1, 4], [0], [5, 5], [2, 6, 3]]
 TABLE = TokenTable.from_rows(ROWS)
 
 
-def bag(sparse=False, dimension=5, seed=0):
-    torch.manual_seed(seed)
-    return BagOfWords(7, dimension, sparse=sparse)
+def bag(sparse=False):
+    torch.manual_seed(0)
+    return BagOfWords(7, 5, sparse=sparse)
 
 
 def means(weight, rows):
@@ -60,7 +60,7 @@ def test_dense_and_sparse_gradients_are_equal_and_by_hand():
 @pytest.mark.parametrize("size", [(0, 5), (7, 0), (-1, 5)])
 def test_a_bag_without_words_or_dimensions_is_refused(size):
     for kind, more in ((BagOfWords, ()), (BagOfWordsMLP, (3,))):
-        with pytest.raises(SettingError, match="must be positive"):
+        with pytest.raises(SettingError):
             kind(*size, *more)
 
 
@@ -90,28 +90,6 @@ def test_own_documents_get_the_scores_that_shared_ones_get():
     torch.testing.assert_close(own, expected)
 
 
-def test_siamese_shares_and_two_towers_do_not():
-    siamese, towers = DualEncoder(bag()), DualEncoder(bag(seed=0), bag(seed=1))
-    assert siamese.document_encoder is siamese.query_encoder
-    assert torch.equal(siamese.queries(TABLE), siamese.documents(TABLE))
-    assert not torch.allclose(towers.queries(TABLE), towers.documents(TABLE))
-    assert len(list(siamese.parameters())) == 3
-    assert len(list(towers.parameters())) == 4
-
-
-def test_the_scale_is_learned():
-    model = DualEncoder(bag(), scale=2.0)
-    scores(model, TABLE, TABLE).sum().backward()
-    cosines = scores(model, TABLE, TABLE, scaled=False)
-    torch.testing.assert_close(model.alpha.grad, cosines.detach().sum())
-    assert model.beta.grad.item() == 16
-
-
-def test_an_unknown_similarity_lists_the_valid_ones():
-    with pytest.raises(SettingError, match="'cosin'.*Did you mean 'cosine'.*cosine, dot"):
-        DualEncoder(bag(), similarity="cosin")
-
-
 @pytest.mark.parametrize("size", [1, 3, 4, 100])
 def test_encoding_in_batches_equals_one_batch(size):
     model = DualEncoder(bag())
@@ -119,18 +97,10 @@ def test_encoding_in_batches_equals_one_batch(size):
     batched = encode(model.queries, TABLE, batch_size=size)
     assert batched.dtype == np.float32
     np.testing.assert_allclose(batched, whole, atol=1e-6)
-
-
-def test_encoding_nothing_gives_no_rows():
-    assert encode(DualEncoder(bag()).queries, TokenTable.from_rows([])).shape == (0, 5)
+    assert encode(model.queries, TokenTable.from_rows([]), batch_size=size).shape == (0, 5)
 
 
 # --- BoW-MLP ---------------------------------------------------------------------------------------
-
-
-def mlp(width=4, dimension=3, seed=0):
-    torch.manual_seed(seed)
-    return BagOfWordsMLP(7, width, dimension)
 
 
 def layers_by_hand(model, means):
@@ -142,31 +112,9 @@ def layers_by_hand(model, means):
     return np.tanh(hidden @ second.weight.detach().numpy().T + second.bias.detach().numpy())
 
 
-def test_a_bow_mlp_by_hand():
-    model = BagOfWordsMLP(3, width=2, dimension=1)
-    model.units.weight.data = torch.tensor([[9.0, 9.0], [1.0, 0.0], [3.0, 2.0]])
-    first, _, second, _ = model.layers
-    first.weight.data, first.bias.data = torch.tensor([[1.0, 0.5], [0.0, -1.0]]), torch.tensor([0.0, 0.5])
-    second.weight.data, second.bias.data = torch.tensor([[1.0, -2.0]]), torch.tensor([0.1])
-    # The mean of units 1 and 2 is (2, 1); with mean 0 and variance 1 it is (1, -1).
-    hidden = np.tanh([1 - 0.5, 1 + 0.5])
-    expected = np.tanh(hidden[0] - 2 * hidden[1] + 0.1)
-    assert model(TokenTable.from_rows([[1, 2]])).item() == pytest.approx(expected, abs=1e-4)
-
-
 @given(texts=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=9), min_size=1, max_size=6))
 def test_a_bow_mlp_is_two_layers_over_the_mean(texts):
-    model = mlp()
+    torch.manual_seed(0)
+    model = BagOfWordsMLP(7, 4, 3)
     expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), texts))
     np.testing.assert_allclose(model(TokenTable.from_rows(texts)).detach(), expected, atol=1e-5)
-
-
-def test_gradients_of_a_bow_mlp_are_those_of_finite_differences():
-    model = mlp().double()
-    names, values = zip(*((n, v.detach().clone()) for n, v in model.named_parameters()), strict=True)
-    values = [value.requires_grad_() for value in values]
-
-    def encoded(*weights):
-        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), (TABLE,))
-
-    assert torch.autograd.gradcheck(encoded, values)
