@@ -42,12 +42,12 @@ class Structure:
 
     @property
     def sentences_per_passage(self) -> np.ndarray:
-        """Shape (P,)."""
+        """Sentences of each passage, (P,)."""
         return np.diff(self.passages)
 
     @property
     def passages_per_article(self) -> np.ndarray:
-        """Shape (A,)."""
+        """Passages of each article, (A,)."""
         return np.diff(self.articles)
 
     @property
@@ -57,11 +57,11 @@ class Structure:
         return starts, self.passages[self.articles[:-1] + self.opening] - starts
 
     def article_of(self, passages: np.ndarray) -> np.ndarray:
-        """The rows of the articles that hold the passages."""
+        """Return the rows of the articles that hold the passages."""
         return np.searchsorted(self.articles, passages, side="right") - 1
 
     def passage_of(self, sentences: np.ndarray) -> np.ndarray:
-        """The rows of the passages that hold the sentences."""
+        """Return the rows of the passages that hold the sentences."""
         return np.searchsorted(self.passages, sentences, side="right") - 1
 
 
@@ -76,7 +76,7 @@ class Builder:
         self.links, self.links_per_article = array("q"), array("q")
 
     def add(self, article: Article) -> list[str]:
-        """Note an article's structure; returns its sentences. One without any is left out."""
+        """Note an article's structure, and return its sentences; one without any is left out."""
         found, opening = [], 0
         for place, passage in enumerate(article.passages):
             sentences = [text for sentence in self.split(passage) if (text := sentence.strip())]
@@ -95,7 +95,7 @@ class Builder:
         return found
 
     def structure(self) -> Structure:
-        """What was noted, with the links that lead to a known article."""
+        """Return what was noted, with the links that lead to a known article."""
         count = len(self.rows)
         require(count > 0, "the articles hold no sentence", DataError)
         row_of = np.array([self.rows.get(name, -1) for name in self.numbers], dtype=np.int64)
@@ -122,10 +122,9 @@ class Corpus(Structure):
 
     @classmethod
     def build(cls, articles: Iterable[Article], tokenizer: WordPiece, split: Split) -> Self:
-        """Tokenize articles as they come; of their texts the titles alone are held.
+        """Return articles, tokenized as they come; links to others and what is without a sentence are dropped.
 
-        Links to other articles, and articles and passages without a sentence, are dropped. Raises `DataError` if there
-        is no sentence at all, or if two articles have one name.
+        Raises `DataError` if there is no sentence at all, or if two articles have one name.
         """
         builder, titles = Builder(split), []
 
@@ -149,7 +148,7 @@ class Corpus(Structure):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the whole content; equal content gives an equal fingerprint."""
+        """The sha256 of the whole content."""
         digest = hashlib.sha256("\x1f".join(self.names).encode("utf-8", "surrogatepass"))
         for name, values in self._arrays():
             digest.update(f"\x1d{name} {values.dtype.str} {len(values)}\x1e".encode())
@@ -165,7 +164,7 @@ class Corpus(Structure):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """What `save` wrote; the arrays stay on disk until they are read."""
+        """Return what `save` wrote; the arrays stay on disk until they are read."""
 
         def read(name: str) -> np.ndarray:
             return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,12 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Article, Collection
 from retlib.data.splits import hash_position
-from retlib.data.text import offsets_of, quick_sentences, words
+from retlib.data.text import quick_sentences, words
 
 MOST_WORDS = 100  # of a passage, as in the paper
 # Texts with a run of so many words in common are not independent of each other: what Brown et al. 2020
 # (appendix C) take for a copy.
 RUN = 13
-CHUNK = 2000  # texts that are in memory at once
 
 
 def passages(articles: Iterable[Article]) -> pd.DataFrame:
@@ -42,7 +41,7 @@ def passages(articles: Iterable[Article]) -> pd.DataFrame:
 
 
 def _packed(sentences: Iterable[str]) -> list[str]:
-    """Sentences joined, in order, as long as they fit."""
+    # Sentences joined, in order, as long as they fit.
     found, taken = [], []
     for sentence in sentences:
         tokens = sentence.split()
@@ -74,38 +73,17 @@ def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Ser
     compared by 64-bit hashes.
     """
     require(n >= 1, f"n = {n} words: at least 1 is needed")
-    vocabulary: dict[str, int] = {}
-    rows = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in passages]
-    values = np.random.default_rng(0).integers(2**64, size=len(vocabulary) + 1, dtype=np.uint64)
-    hashes, passage = _runs(rows, values, n)
-    known = np.unique(np.append(hashes, np.uint64(2**64 - 1)))  # so that no hash is beyond the last
-    found = np.zeros(len(known), dtype=bool)
-    texts = iter(texts)
-    while chunk := list(islice(texts, CHUNK)):
-        # A word that no passage has ends a run: it cannot be part of one that is looked for.
-        seen, _ = _runs([[vocabulary.get(word, -1) for word in words(text)] for text in chunk], values, n)
-        places = np.searchsorted(known, seen)
-        found[places[known[places] == seen]] = True
-    hit = found[np.searchsorted(known, hashes)]
-    total = np.bincount(passage, minlength=len(rows))
-    share = np.full(len(rows), np.nan)
-    np.divide(np.bincount(passage, hit, minlength=len(rows)), total, out=share, where=total > 0)
-    return pd.Series(share, name="overlap")
+    runs, copied = [_runs(passage, n) for passage in passages], set()
+    wanted = set(chain.from_iterable(runs))
+    for text in texts:
+        copied.update(wanted.intersection(_runs(text, n)))
+    shares = [sum(run in copied for run in each) / len(each) if each else np.nan for each in runs]
+    return pd.Series(shares, name="overlap", dtype=float)
 
 
-def _runs(rows: list[list[int]], values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of all runs of n words without a -1, and the rows they are of."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=lengths.sum())
-    row = np.repeat(np.arange(len(rows)), lengths)
-    starts = max(len(ids) - n + 1, 0)
-    unknown = offsets_of(ids < 0)
-    # A run is whole if it ends in the row where it begins, and no word of it is unknown.
-    whole = np.flatnonzero((row[:starts] == row[n - 1 :][:starts]) & (unknown[n:] == unknown[:-n]))
-    hashes = np.zeros(len(whole), dtype=np.uint64)
-    for place in range(n):
-        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + values[ids[whole + place]]
-    return hashes, row[whole]
+def _runs(text: str, n: int) -> list[int]:
+    hashes = [hash(word) for word in words(text)]
+    return [hash(tuple(hashes[start : start + n])) for start in range(len(hashes) - n + 1)]
 
 
 def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -121,8 +99,6 @@ def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:
 
 # Sentences of a passage that a generator of sentences reads, at most, and the words that one has at least.
 MOST_SENTENCES, LEAST_WORDS = 3, 5
-
-
 # A mark at the end of a sentence that stands apart from it, as in files whose tokens are separated by spaces.
 _APART = re.compile(r"\s+([.!?])(?=\s|$)")
 
@@ -153,7 +129,7 @@ def sentences(passages: pd.Series) -> pd.Series:
 
 
 def of_passages(generated: pd.DataFrame) -> pd.DataFrame:
-    """The queries of `sentences` as those of their passages: the likeliest first, none twice for one passage."""
+    """Return the queries of `sentences` as those of their passages: the likeliest first, none twice for a passage."""
     names = generated["passage_id"].str.rpartition("|")[0]
     order = ["passage_id", "log_likelihood", "query"]
     found = generated.assign(passage_id=names).sort_values(order, ascending=[True, False, True], kind="stable")

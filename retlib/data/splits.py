@@ -35,21 +35,20 @@ def closure(pairs: pd.DataFrame) -> pd.Series:
 
 
 def hash_position(name: str) -> float:
-    """Where in [0, 1) a name lies: evenly spread, and the same whatever other names there are."""
+    """Return where in [0, 1) a name lies: evenly spread, and the same whatever other names there are."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2.0**64
 
 
-def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, float], seed: int = 0) -> pd.Series:
-    """Assign every item to a split so that no cluster is on both sides.
+def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, float]) -> pd.Series:
+    """Return a split for every item so that no cluster is on both sides.
 
     Items outside of `clusters` (see `closure`) are clusters of one. Shares, such as ``{"test": 0.1, "dev": 0.05}``, are
-    of the clusters; the rest is train. A cluster's name and the seed alone decide, so that it stays when data are
-    added.
+    of the clusters; the rest is train. A cluster's name alone decides, so that it stays when data are added.
     """
     names = pd.Series(items, index=items).astype(object)
     names.update(clusters)
     unique = names.unique()
-    position = np.array([hash_position(f"{seed}:{name}") for name in unique])
+    position = np.array([hash_position(f"0:{name}") for name in unique])
     side = np.full(len(unique), "train", dtype=object)
     start = 0.0
     for split, share in shares.items():
@@ -59,20 +58,17 @@ def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, 
 
 
 def split_by_position(position: pd.Series, share: float, start: float) -> np.ndarray:
-    """The split at each position in [0, 1): train and then dev below `share`, test from `start` on, else empty."""
+    """Return the split at each position in [0, 1): train, then dev below `share`, test from `start` on, else empty."""
     return np.select([position < (1 - HELD_OUT) * share, position < share, position >= start], SPLITS, "")
 
 
 def low_resource(collection: Collection, share: float, test: float | None = None) -> Collection:
-    """Return the same task with `share` of the queries for training, dev included (Chang 2020, section 4.1: 0.01 to
-    0.80).
+    """Return the same task with `share` of the queries for training (Chang 2020, section 4.1: 0.01 to 0.80).
 
-    Queries are split by the column `position` of their frame, a hash in [0, 1): those below nine tenths of `share` are
-    train, those up to `share` dev, those at the other end test. So the training queries of a small share are among
-    those of a large one; the candidates stay all documents. With `test`, only the last `test` of the positions are
-    test, so that several shares are tested on the same queries; by default all others are.
-
-    Raises `DataError` without positions, and `SettingError` for impossible shares, or ones that leave a split empty.
+    Queries are split by `position`, a hash in [0, 1): those below nine tenths of `share` are train, those up to `share`
+    dev, those at the other end test: the last `test` of them, by default all others. So the training queries of a small
+    share are among those of a large one. Raises `DataError` without positions, and `SettingError` for impossible
+    shares, or ones that leave a split empty.
     """
     require("position" in collection.queries, f"collection {collection.name!r}: queries have no `position`", DataError)
     start = share if test is None else 1 - test
@@ -95,10 +91,9 @@ def subsample(collection: Collection, documents: int, queries: int | None = None
     """Return the same task on a part of its documents and test queries, in the order of a hash of their names.
 
     So a smaller part lies in a larger one. Taken are the test queries; then the documents that are relevant to these,
-    those that are relevant to queries of the other splits, and all others, until there are `documents`. Documents that
-    are relevant to test queries always stay, and passages (column `passage`) stay whole, so that a sentence competes
-    with its neighbours. With `queries`, training and validation queries whose relevant documents all went are dropped;
-    by default every query stays. Raises `SettingError` if a number is under 1.
+    which always stay, those that are relevant to other queries, and all others, until there are `documents`. Passages
+    (column `passage`) stay whole, so that a sentence competes with its neighbours. With `queries`, training and
+    validation queries whose relevant documents all went are dropped. Raises `SettingError` if a number is under 1.
     """
     for name, count in (("documents", documents), ("queries", queries)):
         require(count is None or count >= 1, f"{count} {name}: at least 1 is needed")
@@ -149,20 +144,14 @@ def with_distractors(collection: Collection, distractors: pd.DataFrame, name: st
 
 
 def retrieval_task(
-    name: str,
-    texts: pd.Series,
-    pairs: pd.DataFrame,
-    split: pd.Series,
-    provenance: Mapping[str, str] | None = None,
+    name: str, texts: pd.Series, pairs: pd.DataFrame, split: pd.Series, provenance: Mapping | None = None
 ) -> Collection:
-    """Turn labelled pairs of similar items into a retrieval task (Gillick 2018, section 3.3).
+    """Return labelled pairs of similar items (left, right, label) as a retrieval task (Gillick 2018, section 3.3).
 
     Every item of a positive pair is a query; its relevant documents are the members of its cluster in the transitive
     closure of the positive pairs, itself included (the paper's "identity" baseline scores above zero, so it counts
-    itself); the candidates are all items.
-
-    `texts` and `split` are by item id; `pairs` have columns `left`, `right` and `label`. Pairs with ends on different
-    sides are dropped before the closure is taken, as they would join the sides.
+    itself); the candidates are all items. `texts` and `split` are by item id. Pairs with ends on different sides are
+    dropped before the closure is taken, as they would join the sides.
     """
     texts, split = texts.sort_index(), split.sort_index()
     require(texts.index.equals(split.index), f"collection {name!r}: texts and splits differ in their items", DataError)
@@ -176,7 +165,7 @@ def retrieval_task(
     qrels = qrels[["query_id", "doc_id"]].assign(relevance=1)
     documents = pd.DataFrame({"text": texts, "split": split}).rename_axis("doc_id")
     columns = ["left", "right", "label", "split"]
-    return Collection(name, documents, queries, qrels, pairs=pairs[columns], provenance=dict(provenance or {}))
+    return Collection(name, documents, queries, qrels, pairs=pairs[columns], provenance=provenance or {})
 
 
 def union(collections: Sequence[Collection]) -> Collection:

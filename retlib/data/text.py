@@ -29,19 +29,19 @@ def words(text: str) -> list[str]:
 
 @cache
 def stop_words() -> frozenset[str]:
-    """Words that say little of what a text is about: Lucene's list for English, of 33."""
+    """Return words that say little of what a text is about: Lucene's list for English, of 33."""
     from bm25s.stopwords import STOPWORDS_EN
 
     return frozenset(STOPWORDS_EN)
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The different words of a text, less the stop words."""
+    """Return the different words of a text, less the stop words."""
     return frozenset(words(text)) - stop_words()
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, in order, by syntok's rules (exact and offline)."""
+    """Return the sentences of a text, in order, by syntok's rules (exact and offline)."""
     from syntok import segmenter
 
     return [
@@ -80,18 +80,18 @@ def quick_sentences(text: str) -> list[str]:
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Where each of several runs begins, and where the last one ends; one number more than there are runs."""
+    """Return where each of several runs begins, and where the last one ends; one number more than there are runs."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, … of every run, one run after the other; shape (sum of lengths,)."""
+    # start, start + 1, … of every run, one run after the other; shape (sum of lengths,).
     offsets = offsets_of(lengths)
     return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
 
 
 class Segment(NamedTuple):
-    """A run of token ids in each of several rows: `ids`, and where runs start and how long they are, (rows,) each."""
+    """A run of token ids in each of several rows: where runs start in `ids` and how long they are, (rows,) each."""
 
     ids: np.ndarray
     starts: np.ndarray
@@ -117,17 +117,17 @@ class TokenTable:
         return np.diff(self.offsets)
 
     def row(self, i: int) -> np.ndarray:
-        """The token ids of row `i`."""
+        """Return the token ids of row `i`."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
     def take(self, rows: np.ndarray) -> TokenTable:
-        """The table of the given rows, in the given order."""
+        """Return the table of the given rows, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         return TokenTable(self.ids[_places(starts, lengths)], offsets_of(lengths))
 
     def where(self, kept: np.ndarray) -> TokenTable:
-        """The tokens that are kept, bool, shape (tokens,), and the first of every row."""
+        """Return the table of the tokens that are kept, bool, shape (tokens,), and of the first of every row."""
         kept = kept.copy()
         kept[self.offsets[:-1][self.lengths > 0]] = True
         return TokenTable(self.ids[kept], offsets_of(kept)[self.offsets])
@@ -139,7 +139,7 @@ class TokenTable:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int]]) -> TokenTable:
-        """Build a table from rows of token ids, read once."""
+        """Return a table of rows of token ids, read once."""
         ids, lengths = array("i"), array("q")
         for row in rows:
             ids.extend(row)
@@ -148,7 +148,7 @@ class TokenTable:
 
 
 def concatenate(segments: Sequence[Segment], limit: int) -> TokenTable:
-    """Segments side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
+    """Return segments side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
     room = np.full(len(segments[0].starts), limit, dtype=np.int64)  # (rows,): tokens that still fit
     kept = []
     for segment in segments:
@@ -163,7 +163,7 @@ def concatenate(segments: Sequence[Segment], limit: int) -> TokenTable:
 
 
 def constant(token: int, rows: int) -> Segment:
-    """The same token in each row."""
+    """Return the same token in each row."""
     return Segment(np.array([token]), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64))
 
 
@@ -182,6 +182,7 @@ class Tokenizer:
     tokens: tuple[str, ...]
 
     SPECIAL: ClassVar[tuple[str, ...]] = (UNKNOWN,)
+    rules: ClassVar[tuple[str, ...]] = ()  # what beside the tokens says how text is cut
 
     def __post_init__(self) -> None:
         missing = sorted(set(self.SPECIAL) - set(self.tokens))
@@ -197,18 +198,17 @@ class Tokenizer:
         return {token: i for i, token in enumerate(self.tokens)}
 
     def encode(self, texts: Iterable[str]) -> TokenTable:
-        """Token ids of each text, without special tokens; a text without any becomes one unknown token."""
-        unknown, texts = [self.ids[UNKNOWN]], iter(texts)
+        """Token ids of each text, without special tokens; one without any becomes `UNKNOWN`, if that is special."""
+        unknown, texts = [self.ids[each] for each in self.SPECIAL if each == UNKNOWN], iter(texts)
         chunks = iter(lambda: list(islice(texts, _CHUNK)), [])
         return TokenTable.from_rows(row or unknown for chunk in chunks for row in self._rows(chunk))
 
     def _rows(self, texts: list[str]) -> Iterator[list[int]]:
-        """The token ids of each text."""
         raise NotImplementedError
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read one token a line, as `save` and BERT's releases (``vocab.txt``) write them."""
+        """Return the vocabulary of one token a line, as `save` and BERT's releases (``vocab.txt``) write them."""
         require(Path(path).is_file(), f"there is no vocabulary at {path}", DataError)
         return cls(tuple(Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")))
 
@@ -222,12 +222,12 @@ class Vocabulary(Tokenizer):
 
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
-        """The vocabulary of these words, in their order, behind the unknown one."""
+        """Return the vocabulary of these words, in their order, behind the unknown one."""
         return cls((UNKNOWN, *words))
 
     @classmethod
     def build(cls, texts: Iterable[str], max_size: int | None = None) -> Self:
-        """The words of `texts`, most frequent first; `max_size` at most."""
+        """Return the words of `texts`, most frequent first; `max_size` at most."""
         counts = Counter(word for text in texts for word in words(text))
         require(len(counts) > 0, "the texts hold no word for a vocabulary", DataError)
         return cls.of(sorted(counts, key=lambda word: (-counts[word], word))[:max_size])
@@ -238,23 +238,19 @@ class Vocabulary(Tokenizer):
         return ([get(word, 0) for word in words(text)] for text in texts)
 
 
-def _id_of(token: str, doc: str) -> property:
-    return property(lambda self: self.ids[token], doc=doc)
-
-
 class WordPiece(Tokenizer):
     """Parts of words of lowercased text, as BERT has them (Chang 2020, section 4.1)."""
 
     SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 
-    pad = _id_of("[PAD]", "Id of the token that fills rows up.")
-    cls = _id_of("[CLS]", "Id of the token that opens every input.")
-    sep = _id_of("[SEP]", "Id of the token between two parts, and at the end.")
-    mask = _id_of("[MASK]", "Id of the token that stands for a hidden one.")
+    pad, cls, sep, mask = (
+        property(lambda self, token=token: self.ids[token], doc=f"The id of {token}.")
+        for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+    )
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 8000) -> Self:
-        """Learn at most `size` tokens from texts; the same texts give the same tokens."""
+        """Return at most `size` tokens learned from texts; the same texts give the same tokens."""
         from tokenizers import trainers
 
         texts = list(texts)
@@ -282,12 +278,12 @@ class WordPiece(Tokenizer):
         return (found.ids for found in self._tokenizer.encode_batch_fast(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, lowercased as it was read."""
+        """Return the text of ids, lowercased as it was read."""
         return self._tokenizer.decode([int(i) for i in ids])
 
 
 def bert_tokenizer(ids: dict[str, int]):
-    """BERT's uncased tokenizer over a vocabulary."""
+    """Return BERT's uncased tokenizer over a vocabulary."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))

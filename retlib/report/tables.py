@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.data.datasets.catalogue import called, names, parted
+from retlib.data.datasets.catalogue import called
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
 from retlib.report.contrasts import LEVEL
@@ -160,7 +160,7 @@ def _cell(value: Any) -> str:
 def _called(table: pd.DataFrame) -> pd.DataFrame:
     # With collections called as in sentences: in columns of them, in heads and in the names of rows.
     def in_sentences(label: Any) -> Any:
-        return called(label) if isinstance(label, str) and parted(label)[0] in names() else label
+        return called(label) if isinstance(label, str) else label
 
     places = [name for name in ("collection", "corpus", "target") if name in table]
     table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})

@@ -1,4 +1,4 @@
-"""The catalogue, and fetching from a server on this machine; no test leaves it."""
+"""The catalogue, registering, and fetching from a server on this machine; no test leaves it."""
 
 import doctest
 import hashlib
@@ -6,33 +6,32 @@ import linecache
 import re
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
+import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles
-from retlib.data.collection import Article
+from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue
-from retlib.data.datasets.catalogue import Entry, File, Variant
+from retlib.data.datasets._beir import unasked
 
 CONTENT = b"id\ttext\n1\tone\n" * 5000
+CARD = {"title": "A toy", "source": "https://example.org/toy", "licence": "CC0", "citation": "Nobody 2020"}
+ADDRESS = "http://example.org/a.tsv"
 
 
-def file(name, *facts, **more):
-    return File(name=name, **dict(zip(("url", "bytes", "sha256", "variants"), facts, strict=False)), **more)
-
-
-def variant(sha256, count, note):
-    return Variant(sha256=sha256, bytes=count, note=note)
-
-
-def sha256(content):
+def checksum(content):
     return hashlib.sha256(content).hexdigest()
+
+
+def release(url=ADDRESS, content=CONTENT, name="a.tsv", **more):
+    return {"name": f"toy/{name}", "url": url, "bytes": len(content), "sha256": checksum(content)} | more
 
 
 @pytest.fixture
@@ -49,22 +48,21 @@ def folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def known(monkeypatch):
-    """Make `catalogue()` hold one data set, "toy", with the given files."""
+    """Let the catalogue hold one data set, "toy", with the given files."""
 
-    def make(*files, how=None):
-        entry = Entry(
-            name="toy",
-            title="A toy",
-            source="https://example.org/toy",
-            licence="CC0",
-            citation="Nobody 2020",
-            files=files,
-            how=how,
-        )
-        monkeypatch.setattr(catalogue, "catalogue", lambda: {"toy": entry})
-        return entry
+    def make(*files, **more):
+        card = catalogue.Entry(name="toy", **CARD, files=files, **more)
+        monkeypatch.setattr(catalogue, "catalogue", lambda: {"toy": card})
 
     return make
+
+
+def put(folder, **contents):
+    """Write files of the data set, by their names but for the ending."""
+    for name, content in contents.items():
+        path = folder / "toy" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 @contextmanager
@@ -93,60 +91,46 @@ def server(body, status=200, length=None):
 
 
 def left_behind(*roots):
-    return [path for root in roots for path in root.rglob("*") if path.is_file()]
+    return [path for root in roots for path in root.rglob("*.*") if path.is_file()]
 
 
-# The catalogue itself.
+# --- cards -----------------------------------------------------------------------------------------
 
 
-def test_every_entry_is_complete_and_can_be_got():
-    entries = catalogue.catalogue()
-    assert len(entries) >= 15
-    for entry in entries.values():
-        assert entry.title and entry.licence and entry.citation
-        assert entry.source.startswith(("http://", "https://"))
-        for file in entry.files:
-            assert file.name.startswith(f"{entry.name}/") and ".." not in file.name
-            assert file.url or entry.how
+def test_every_card_is_complete():
+    cards = catalogue.catalogue()
+    assert len(cards) >= 15
+    for card in cards.values():
+        assert card.title and card.licence and card.citation and re.match("https?://", card.source)
+        for file in card.files:
+            assert file.name.startswith(f"{card.name}/") and ".." not in file.name
             sums = [file.sha256, *(variant.sha256 for variant in file.variants)]
             assert all(re.fullmatch("[0-9a-f]{64}", value) for value in sums if value)
-            assert len(set(sums)) == len(sums)
-            assert (file.sha256 is None) == (file.bytes is None)
-
-
-def test_unknown_names_list_the_valid_ones():
-    for ask in (datasets.load, datasets.text, datasets.articles, catalogue.provenance, catalogue.fetch):
-        with pytest.raises(SettingError, match="Did you mean 'wikispeedia'|Valid: .*quora"):
-            ask("wikispedia")
-    with pytest.raises(SettingError, match="quora/quora_duplicate_questions.tsv"):
-        catalogue.locate("quora", "quora/other.tsv")
+            assert len({*sums}) == len(sums) and (file.sha256 is None) == (file.bytes is None)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("change", "message"),
     [
-        *((text, "catalogue.yaml") for text in ("- toy", "toy: 3", "toy: {files: [name]}", "toy: {files: 3}")),
-        ("toy: {title: T, source: S, licence: L, citation: C, color: red}", "color"),
-        ("toy: {title: T, source: S, licence: L}", "citation"),
-        ("toy: {title: T, source: S, licence: L, citation: C, files: [{name: toy/a}]}", "toy/a.*neither a url"),
-        ("toy: {title: T, source: S, licence: L, citation: C, files: [{url: http://a}]}", "name"),
-        ("toy: {title: T, source: S, licence: [L], citation: C}", "'toy': licence"),
-        ("toy: {title: T, source: S, licence: L, citation: C, ids: {test: beir}}", "ids.test"),
-        ("toy: {title: T, source: S, licence: L, citation: C, files: [{name: [a], url: u}]}", "files.0.name"),
-        (
-            "toy: {title: T, source: S, licence: L, citation: C, files: [{name: a, url: u, bytes: 1.5}]}",
-            "files.0.bytes",
-        ),
+        ({"color": "red"}, "color"),
+        ({"citation": None}, "citation"),
+        ({"files": [{"name": "toy/a"}]}, "toy/a.*neither a url"),
+        ({"files": [release(bytes=-1)]}, "bytes"),
+        ({"ids": {"test": "beir"}}, "ids.test"),
     ],
 )
-def test_a_bad_catalogue_is_refused(tmp_path, content, message):
-    path = tmp_path / "catalogue.yaml"
-    path.write_text(content)
-    with pytest.raises(DataError, match=message):
-        catalogue.read_catalogue(path)
+def test_a_bad_card_is_refused(change, message):
+    with pytest.raises(ValidationError, match=message):
+        catalogue.Entry(name="toy", **CARD | change)
 
 
-# Registering.
+def test_unknown_names_list_the_valid_ones():
+    for ask in (datasets.load, datasets.text, datasets.articles, catalogue.fetch):
+        with pytest.raises(SettingError, match="Did you mean 'wikispeedia'|Valid: .*quora"):
+            ask("wikispedia")
+
+
+# --- registering -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -156,23 +140,15 @@ def registries(monkeypatch):
         monkeypatch.setattr(registry, "_things", dict(registry._things))
 
 
-def cell(source, **names):
+def toy(text="one", name="mine"):
+    """A collection of one text."""
+    return Collection(name, pd.DataFrame({"text": [text]}, index=["d1"]), *unasked())
+
+
+def cell(source):
     """Run a cell as a notebook's kernel does."""
-    exec(source, names | {"__name__": "__main__", "register": datasets.register, "SimpleNamespace": SimpleNamespace})
-
-
-def test_a_new_data_set_is_registered_by_a_decorator(registries):
-    @datasets.register("mine")
-    def load_mine():
-        return SimpleNamespace(name="mine")
-
-    @datasets.register_text("my-text")
-    def sentences():
-        yield "One sentence."
-
-    assert "mine" in datasets.COLLECTIONS.names() and "my-text" in datasets.TEXTS.names()
-    assert datasets.load("mine") is datasets.load("mine")  # kept, so made once
-    assert list(datasets.text("my-text")) == ["One sentence."]
+    names = {"register": datasets.register, "articles": datasets.register_articles, "toy": toy, "Article": Article}
+    exec(source, names | {"__name__": "__main__"})
 
 
 def test_the_example_of_a_data_set_runs_as_it_stands(registries, tmp_path, monkeypatch):
@@ -183,222 +159,180 @@ def test_the_example_of_a_data_set_runs_as_it_stands(registries, tmp_path, monke
     lines = doctest.DocTestParser().get_examples(datasets.__doc__)
     exec("".join(line.source for line in lines), {"__name__": "__main__"})
     assert len(datasets.load("my-corpus").relevant("test")) == 1
+    assert datasets.load("my-corpus") is datasets.load("my-corpus")  # kept, so made once
 
 
 def test_a_cell_that_runs_again_replaces_its_data_set(registries):
-    for made in ("first", "second"):
-        cell(f"@register('mine')\ndef load():\n    return SimpleNamespace(name='mine', made='{made}')")
-        assert datasets.load("mine").made == made
-    cell("@register('mine')\ndef renamed():\n    return SimpleNamespace(name='mine', made='third')")
-    assert datasets.load("mine").made == "third"
+    for name, text in (("load", "first"), ("load", "second"), ("renamed", "third")):
+        cell(f"@register('mine')\ndef {name}():\n    return toy('{text}')")
+        assert datasets.load("mine").documents["text"].tolist() == [text]
 
 
-@pytest.mark.parametrize(("made", "said"), [("SimpleNamespace(name='other')", "'other'"), ("None", "None")])
-def test_a_data_set_has_the_name_it_is_registered_under(registries, made, said):
-    cell(f"@register('mine')\ndef load():\n    return {made}")
-    with pytest.raises(DataError, match=f"registered as 'mine' must return a Collection of that name, not {said}"):
-        datasets.load("mine")
+@pytest.mark.parametrize(
+    ("name", "made", "error", "problem"),
+    [
+        ("mine", "toy(name='other')", DataError, "registered as 'mine' must return a Collection of that name"),
+        ("mine", "None", DataError, "registered as 'mine' must return a Collection of that name"),
+        ("mine", "{}['absent']", KeyError, "absent"),  # what a user's reader raises is as it was
+        ("quora", "None", SettingError, "collection 'quora' is there already: .*quora.load_quora"),
+    ],
+)
+def test_a_data_set_has_the_name_it_is_registered_under(registries, name, made, error, problem):
+    with pytest.raises(error, match=problem):
+        cell(f"@register('{name}')\ndef load():\n    return {made}")
+        datasets.load(name)
 
 
-def test_a_name_that_is_taken_says_by_what(registries):
-    with pytest.raises(SettingError, match="collection 'quora' is there already: .*quora.load_quora"):
-        cell("@register('quora')\ndef load():\n    return None")
-
-
-def test_articles_of_a_cell_are_known_by_their_source(registries, tmp_path):
+def test_articles_of_a_cell_are_known_by_their_source_and_can_be_tokenized(registries, own_build, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # of a kernel, which is no file
     found = []
-    for text in ("One.", "Two."):
-        path = tmp_path / f"plugin_{text[:3]}.py"
-        path.write_text(
-            "from retlib.data.collection import Article\nfrom retlib.data.datasets import register_articles\n"
-            f"@register_articles('mine')\ndef pages():\n    yield Article('a', 'A', ('{text}',), 1)\n"
-        )
-        spec = spec_from_file_location(path.stem, path)
-        sys.modules[path.stem] = module = module_from_spec(spec)
-        datasets.ARTICLES._things.pop("mine", None)
-        spec.loader.exec_module(module)
+    for text in ("one two three", "four five six"):
+        source = f"@articles('mine')\ndef pages():\n    yield Article('a', 'A', ('{text}',), 1)\n"
+        monkeypatch.setitem(linecache.cache, text, (len(source), None, source.splitlines(keepends=True), text))
+        cell(compile(source, text, "exec"))
         assert [article.passages for article in datasets.articles("mine")] == [(text,)]
         found.append(datasets.provenance("mine"))
-        del sys.modules[path.stem]
-    assert found[0] != found[1]
+    assert found[0] != found[1] and Articles("mine", 60).corpus.names == ["a"]
 
 
-def test_articles_of_a_cell_can_be_tokenized(registries, own_build, monkeypatch):
-    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # of a kernel, which is no file
-    text = "@articles('mine')\ndef pages():\n    yield Article('a', 'A', ('one two three',), 1)\n"
-    monkeypatch.setitem(linecache.cache, "<cell>", (len(text), None, text.splitlines(keepends=True), "<cell>"))
-    cell(compile(text, "<cell>", "exec"), articles=datasets.register_articles, Article=Article)
-    assert Articles("mine", 60).corpus.names == ["a"]
-
-
-# Finding files and saying what they are.
-
-
-def test_locate_prefers_the_named_folder_to_the_cache(folders, known):
-    known(file("toy/a.tsv", "http://example.org/a.tsv"))
-    for folder in reversed(folders):
-        (folder / "toy").mkdir(parents=True)
-        (folder / "toy" / "a.tsv").write_bytes(b"x")
-        assert catalogue.locate("toy", "toy/a.tsv") == folder / "toy" / "a.tsv"
+# --- what is here ----------------------------------------------------------------------------------
 
 
 def test_a_named_folder_that_is_not_there_is_an_error(folders, known, monkeypatch):
     """A relative one begins in the project's folder; none is named by an empty string."""
-    known(file("toy/a.tsv", "http://example.org/a.tsv"))
+    known(release())
     data, cache = folders
     monkeypatch.setattr(catalogue.runtime, "root", lambda: data.parent)
-    (data.parent / "mine.csv").write_text("text\nx\n")
-    own = f"csv:{data.parent / 'mine.csv'}"
     monkeypatch.setenv("RETLIB_DATA", "data")
     assert catalogue.data_folders() == folders
     monkeypatch.setenv("RETLIB_DATA", "date")
     with pytest.raises(SettingError, match=f"RETLIB_DATA names {data.parent}/date, which is no folder"):
         catalogue.locate("toy", "toy/a.tsv")
-    assert len(datasets.load(own).documents) == 1  # which needs no file of the catalogue
+    (data.parent / "mine.csv").write_text("text\nx\n")
+    assert len(datasets.load(f"csv:{data.parent / 'mine.csv'}").documents) == 1  # which needs no card
     monkeypatch.setenv("RETLIB_DATA", "")
     assert catalogue.data_folders() == (cache,)
 
 
-def test_a_missing_file_names_folders_address_and_command(folders, known):
-    known(file("toy/a.tsv", "http://example.org/a.tsv"), file("toy/b.tsv"), how="Ask the authors.")
+def test_a_file_is_found_in_the_named_folder_before_the_cache_or_how_to_get_it_is_said(folders, known):
+    known(release(), {"name": "toy/b.tsv"}, how="Ask the authors.")
     with pytest.raises(DataError) as error:
         catalogue.locate("toy", "toy/a.tsv")
-    for part in ("toy/a.tsv", *map(str, folders), "http://example.org/a.tsv", "python -m retlib fetch toy"):
+    for part in ("toy/a.tsv", *map(str, folders), ADDRESS, "python -m retlib fetch toy"):
         assert part in str(error.value)
     with pytest.raises(DataError, match="by hand: Ask the authors"):
         catalogue.locate("toy", "toy/b.tsv")
+    for folder in reversed(folders):
+        put(folder, a=b"x")
+        assert catalogue.locate("toy", "toy/a.tsv") == folder / "toy" / "a.tsv"
 
 
-def test_provenance_tells_release_variant_and_unknown_apart(folders, known):
-    contents = {"toy/release": b"r", "toy/variant": b"v", "toy/unknown": b"u"}
-    known(
-        file("toy/release", "http://a", 1, sha256(b"r")),
-        file("toy/variant", "http://a", 1, sha256(b"r"), (variant(sha256(b"v"), 1, "half of it"),)),
-        file("toy/unknown", "http://a", 1, sha256(b"r")),
-        file("toy/absent", "http://a"),
-    )
-    (folders[0] / "toy").mkdir()
-    for name, content in contents.items():
-        (folders[0] / name).write_bytes(content)
+def test_provenance_and_errors_tell_release_variant_and_unknown_apart(folders, known):
+    copy = {"sha256": checksum(b"v"), "bytes": 1, "note": "half of it"}
+    known(release(), *(release(name=f"{name}.tsv", variants=[copy]) for name in "bcd"))
+    put(folders[0], a=CONTENT, b=b"v", c=b"u")  # d is absent
     assert catalogue.provenance("toy") == {
-        "toy/release": f"{sha256(b'r')} (release)",
-        "toy/variant": f"{sha256(b'v')} (variant: half of it)",
-        "toy/unknown": f"{sha256(b'u')} (unknown)",
+        "toy/a.tsv": f"{checksum(CONTENT)} (release)",
+        "toy/b.tsv": f"{checksum(b'v')} (variant: half of it)",
+        "toy/c.tsv": f"{checksum(b'u')} (unknown)",
     }
+    for content, named in ((b"u", "toy/c.tsv"), (b"v", "toy/a.tsv, toy/b.tsv, toy/c.tsv")):
+        put(folders[0], c=content)
+        with pytest.raises(DataError, match=f"^toy: {named} cannot be read .ValueError.'odd'.*python -m retlib fetch"):
+            with catalogue.reading("toy"):
+                raise ValueError("odd")
+    with pytest.raises(DataError, match="^plain$"), catalogue.reading("toy"):
+        raise DataError("plain")
 
 
-def test_a_checksum_is_computed_once_and_again_when_the_file_changes(folders, monkeypatch):
-    path = folders[0] / "big"
-    path.write_bytes(b"first")
-    assert catalogue.checksum(path) == sha256(b"first")
-    with monkeypatch.context() as patch:
-        patch.setattr(hashlib, "file_digest", None)  # a second computation would fail
-        assert catalogue.checksum(path) == sha256(b"first")
-    path.write_bytes(b"second")
-    assert catalogue.checksum(path) == sha256(b"second")
+def test_a_checksum_is_computed_once_and_again_when_the_file_changes(tmp_path, own_build, monkeypatch):
+    for content in (b"first", b"second"):
+        (tmp_path / "big").write_bytes(content)
+        assert catalogue.checksum(tmp_path / "big") == checksum(content)
+    monkeypatch.setattr(hashlib, "file_digest", None)  # a further computation would fail
+    assert catalogue.checksum(tmp_path / "big") == checksum(content)
 
 
 def test_the_table_says_what_is_here(folders, known):
-    release = variant(sha256(b"x"), 2_500_000, "a copy")
-    known(file("toy/a", "http://a", 1_000_000), file("toy/b", "http://a", variants=(release,)))
-    assert catalogue.table().set_index("name").loc["toy", ["size", "here", "loader"]].tolist() == ["3.5 MB", "no", "no"]
-    (folders[1] / "toy").mkdir(parents=True)
-    for name, here in (("a", "part"), ("b", "yes")):
-        (folders[1] / "toy" / name).write_bytes(b"x")
-        assert catalogue.table()["here"].tolist() == [here]
+    copy = {"sha256": checksum(b"x"), "bytes": 2_500_000, "note": "a copy"}
+    known(release(bytes=1_000_000), {"name": "toy/b.tsv", "url": ADDRESS, "variants": [copy]})
+    for names, here in (({}, "no"), ({"a": b"x"}, "part"), ({"b": b"x"}, "yes")):
+        put(folders[1], **names)
+        assert catalogue.table()[["size", "here"]].to_numpy().tolist() == [["3.5 MB", here]]
 
 
-# Fetching.
+# --- fetching --------------------------------------------------------------------------------------
 
 
-def test_fetch_downloads_verifies_and_moves_into_place(folders, known):
+@pytest.mark.parametrize(
+    ("facts", "kind", "check"),
+    [({}, "release", "fetched and verified"), ({"bytes": None, "sha256": None}, "unknown", "NOT verified")],
+)
+def test_fetch_downloads_verifies_and_moves_into_place(folders, known, facts, kind, check):
     with server(CONTENT) as url:
-        known(file("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
+        known(release(url, **facts))
         (line,) = catalogue.fetch("toy")
-    assert "fetched and verified" in line
+    assert check in line and checksum(CONTENT) in line
     assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"]
     assert catalogue.locate("toy", "toy/a.tsv").read_bytes() == CONTENT
     # The server is gone: a second call must not need it.
-    assert "already here (release)" in catalogue.fetch("toy")[0]
+    assert f"already here ({kind})" in catalogue.fetch("toy")[0]
 
 
-def test_fetch_fills_the_cache_when_no_folder_is_named_or_it_cannot_be_written(folders, known, monkeypatch):
+@pytest.mark.parametrize("named", [True, False])
+def test_fetch_fills_the_cache_when_no_folder_is_named_or_it_cannot_be_written(folders, known, monkeypatch, named):
+    monkeypatch.setattr(catalogue.os, "access", lambda *_: False)
+    if not named:
+        monkeypatch.delenv("RETLIB_DATA")
     with server(CONTENT) as url:
-        known(file("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
-        monkeypatch.setattr(catalogue.os, "access", lambda *_: False)
+        known(release(url))
         catalogue.fetch("toy")
-        assert left_behind(folders[1]) == [folders[1] / "toy" / "a.tsv"]
-        (folders[1] / "toy" / "a.tsv").unlink()
-        monkeypatch.undo()
-        monkeypatch.setenv("RETLIB_BUILD", str(folders[1].parent.parent))
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.delenv("RETLIB_DATA", raising=False)
-        known(file("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
-        catalogue.fetch("toy")
-        assert left_behind(folders[1]) == [folders[1] / "toy" / "a.tsv"]
+    assert left_behind(*folders) == [folders[1] / "toy" / "a.tsv"]
 
 
 @pytest.mark.parametrize(
     ("body", "status", "length", "message"),
     [
         (b"another file", 200, None, "expected [0-9a-f]{64} but got"),
-        (CONTENT[:100], 200, len(CONTENT), "IncompleteRead|Incomplete|Connection"),
+        (CONTENT[:100], 200, len(CONTENT), "Incomplete|Connection"),
         (CONTENT[:100], 200, 0, "expected [0-9a-f]{64} but got"),
         (b"<html>gone</html>", 404, None, "404"),
         (b"oops", 500, None, "500"),
+        (None, 0, None, "Connection"),
     ],
-    ids=["wrong file", "truncated", "truncated without length", "gone", "server error"],
+    ids=["wrong file", "truncated", "truncated without length", "gone", "server error", "no server"],
 )
 def test_a_failed_download_says_why_and_leaves_nothing(folders, known, body, status, length, message):
-    with server(body, status, length) as url:
-        known(file("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
-        with pytest.raises(DataError, match=message) as error:
-            catalogue.fetch("toy")
+    with ExitStack() as stack, pytest.raises(DataError, match=message) as error:
+        url = stack.enter_context(server(body or b"", status, length))
+        if body is None:
+            stack.close()  # nobody listens there any more
+        known(release(url))
+        catalogue.fetch("toy")
     for part in ("toy/a.tsv", url, "python -m retlib fetch toy", "https://example.org/toy"):
         assert part in str(error.value)
     assert left_behind(*folders) == []
 
 
-def test_without_a_server_fetch_says_so_and_leaves_nothing(folders, known):
-    with server(b"") as url:
-        pass  # closed again: nobody listens on its port now
-    known(file("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)))
-    with pytest.raises(DataError, match=f"{url}.*Connection.*Check the network"):
-        catalogue.fetch("toy")
-    assert left_behind(*folders) == []
-
-
-def test_without_a_known_checksum_the_download_is_not_called_verified(folders, known):
-    with server(CONTENT) as url:
-        known(file("toy/a.tsv", url))
-        (line,) = catalogue.fetch("toy")
-    assert "NOT verified" in line and sha256(CONTENT) in line
-    assert catalogue.provenance("toy")["toy/a.tsv"] == f"{sha256(CONTENT)} (unknown)"
-    assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"]
-
-
-def test_a_known_copy_is_kept_and_an_unknown_one_is_refused(folders, known):
-    release = file("toy/a.tsv", "http://127.0.0.1:9/a", 1, sha256(b"r"), (variant(sha256(b"v"), 1, "half of it"),))
-    known(release)
-    path = folders[0] / "toy" / "a.tsv"
-    path.parent.mkdir()
-    path.write_bytes(b"v")
-    assert "already here (variant: half of it)" in catalogue.fetch("toy")[0]
-    path.write_bytes(b"u")
-    with pytest.raises(DataError, match=f"neither the official release .*{sha256(b'u')}.*Move it away"):
-        catalogue.fetch("toy")
-    assert path.read_bytes() == b"u"
-
-
-def test_what_must_be_fetched_by_hand_is_said_after_the_rest_was_fetched(folders, known):
-    with server(CONTENT) as url:
-        known(file("toy/a.tsv", url, len(CONTENT), sha256(CONTENT)), file("toy/b.tsv"), how="Ask the authors.")
-        with pytest.raises(DataError, match="put toy/b.tsv below .*Ask the authors"):
+def test_a_known_copy_is_kept_and_an_unknown_one_refused_and_the_rest_fetched_by_hand(folders, known):
+    copy = release("http://127.0.0.1:9/a", variants=[{"sha256": checksum(b"v"), "bytes": 1, "note": "half of it"}])
+    for content, card, more, problem in (
+        (b"v", [copy, {"name": "toy/b.tsv"}], {"how": "Ask the authors."}, "put toy/b.tsv below .*Ask the authors"),
+        (b"u", [copy], {}, f"neither the official release .*{checksum(b'u')}.*Move it away"),
+    ):
+        put(folders[0], a=content)
+        known(*card, **more)
+        with pytest.raises(DataError, match=problem):
             catalogue.fetch("toy")
-    assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"]
+        assert catalogue.locate("toy", "toy/a.tsv").read_bytes() == content
+    put(folders[0], a=b"v")
+    assert "already here (variant: half of it)" in catalogue.fetch("toy")[0]
 
 
-def test_embedded_data_need_no_fetching(known):
-    known()
+@pytest.mark.parametrize(
+    ("ids", "here", "size"), [({}, "yes", "embedded"), ({"test": ["antique/test"]}, "by ir-datasets", "unknown")]
+)
+def test_what_has_no_files_needs_no_fetching(known, ids, here, size):
+    known(ids=ids)
     assert "nothing to fetch" in catalogue.fetch("toy")[0]
-    assert catalogue.table()[["here", "size"]].to_numpy().tolist() == [["yes", "embedded"]]
+    assert catalogue.table()[["here", "size"]].to_numpy().tolist() == [[here, size]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import ir_datasets
 import pandas as pd
 import pytest
-from ir_datasets.datasets import antique, beir, car, msmarco_passage
+from ir_datasets.datasets import antique, beir, msmarco_passage
 from ir_datasets.datasets.car import CarQuery
 from ir_datasets.formats import GenericDoc, TrecQrel
 from ir_datasets.util.registry import Registry
@@ -73,14 +73,6 @@ def test_antique_in_the_official_format(answers):
     assert collection.provenance == dict.fromkeys(ids, f"ir-datasets {ir_datasets.__version__}")
 
 
-def test_a_folder_that_holds_no_file_is_no_data_set(home):
-    ids = {"test": ["antique/test"]}
-    (home / "antique" / "test").mkdir(parents=True)  # as a failed download leaves it
-    assert not irds.is_here(ids)
-    (home / "antique" / "test" / "qrels").write_text("x")
-    assert irds.is_here(ids)
-
-
 def test_only_judged_documents(answers):
     collection = irds.collection("part", {"dev": ["antique/train/split200-valid"]}, judged_only=True)
     assert collection.documents.index.tolist() == ["a_2"] and collection.qrels["relevance"].tolist() == [3]
@@ -93,18 +85,9 @@ def test_several_ids_of_one_split(answers):
     pd.testing.assert_frame_equal(collection.queries.sort_index(), whole.queries.sort_index())
 
 
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        ({"train": ["antique/tset"]}, "no 'antique/tset'"),
-        ({"valid": ["antique/test"]}, "split = 'valid'.*dev, test, train"),
-        ({}, "at least one id"),
-        ({"test": []}, "at least one id"),
-    ],
-)
-def test_unknown_ids_and_splits(answers, ids, message):
-    with pytest.raises(SettingError, match=message):
-        irds.collection("wrong", ids)
+def test_an_unknown_id(answers):
+    with pytest.raises(SettingError, match="no 'antique/tset'"):
+        irds.collection("wrong", {"train": ["antique/tset"]})
 
 
 @pytest.mark.parametrize(
@@ -118,9 +101,8 @@ def test_unknown_ids_and_splits(answers, ids, message):
 )
 def test_damaged_files(answers, files, problem):
     put(answers / "antique", **files)
-    with pytest.raises(DataError, match=f"antique: ir-datasets cannot fetch or read it.*{problem}") as error:
+    with pytest.raises(DataError, match=f"antique: ir-datasets cannot fetch or read it.*{problem}"):
         datasets.load("antique")
-    assert str(answers) in str(error.value)
 
 
 def test_judgments_that_fit_no_query_or_document(answers):
@@ -134,18 +116,8 @@ def test_judgments_that_fit_no_query_or_document(answers):
 
 def test_without_network(home):
     antique._init()
-    for ask in (datasets.load, catalogue.fetch):
-        with pytest.raises(DataError, match="ConnectionError: no network to https://ciir"):
-            ask("antique")
-
-
-def test_the_catalogue_fetches_through_ir_datasets(answers, home):
-    entry = catalogue.catalogue()["antique"]
-    ids = [one for some in entry.ids.values() for one in some]
-    assert catalogue.fetch("antique") == [f"{one}: fetched by ir-datasets, {home}" for one in ids]
-    rows = catalogue.table().set_index("name")
-    assert rows.loc["antique", ["here", "size", "loader"]].tolist() == ["yes", "unknown", "yes"]
-    assert rows.loc["trec-car", "here"] == "no" and rows.loc["pydocs", ["here", "size"]].tolist() == ["yes", "embedded"]
+    with pytest.raises(DataError, match="ConnectionError: no network to https://ciir"):
+        datasets.load("antique")
 
 
 @pytest.mark.parametrize("name", ["antique", "trec-car", "msmarco"])
@@ -218,11 +190,3 @@ def test_trec_car_keeps_the_paragraphs_of_its_segments(home, monkeypatch):
     assert collection.documents.index.tolist() == ["p0", "p1", "p2", "p3", "p4"]
     assert collection.queries["text"].to_dict()["enwiki:Page%204/Its%20parts"] == "Page 4 Its parts"
     assert collection.queries["split"].tolist() == ["test", "dev", "train", "train", "train"]
-
-
-def test_a_package_that_trec_car_needs(home, monkeypatch):
-    """Either it is absent and the error names it, or the files are not here."""
-    put(home / "car", train_tar_xz="no archive")
-    car._init()
-    with pytest.raises(DataError, match="trec-car-tools|ReadError"):
-        datasets.load("trec-car")

@@ -155,7 +155,7 @@ def test_a_table(tmp_path, made):
         head = re.match(r"[^\r\n]*(\r\n?|\n)?", text)[0]
         names = [each.strip().lower() for each in next(csv.reader([head]))]
         reader = csv.DictReader(io.StringIO(text.removeprefix(head), newline=""), names)
-        rows = [row for row in reader if any(each.strip() for each in row.values())]
+        rows = [row for row in reader if any((each or "").strip() for each in row.values())]
         told = [tuple(composed(row.get(each)) for each in ("id", "title", "text", "question")) for row in rows]
         read = {each for each in told if each[1] or each[2]}
         texts = {*collection.documents[["title", "text"]].itertuples(index=False, name=None)}

@@ -98,7 +98,7 @@ def test_a_collection_without_pairs_is_named_before_any_training(toy, split, neg
     bare = replace(toy, name="bare", pairs=toy.pairs[toy.pairs["split"] != split])
     with pytest.raises(DataError, match=f"'bare' has no {split} pairs"):
         fit(START + of(negatives, loss), bare, 0)
-    with pytest.raises(DataError, match="'none' has no labelled pairs"):
+    with pytest.raises(DataError, match="'none'.*no labelled pairs"):
         fit(START + of(negatives, loss), replace(toy, name="none", pairs=None), 0)
     assert trainings == []
 

@@ -14,14 +14,14 @@ A new source is a function without arguments under a decorator:
 ...     return Collection("my-corpus", documents, queries, qrels)
 
 The documents need a column `text`, the queries `text` and `split` (train, dev or test), the judgments `query_id`,
-`doc_id` and `relevance`.
-In this folder, what is read from files has an entry in `data/catalogue.yaml`, too, that says where they come from.
-From then on its name is valid wherever a collection is named; a cell that runs again replaces it.
-Bulk text without queries (for word vectors, pre-training, distractors) registers with
-`register_text` a function that yields one sentence at a time; pages with sections and hyperlinks
-(for pre-training) register with `register_articles` one that yields each as an `Article`.
-A corpus of one's own needs no function: its name is where it lies (`retlib.data.datasets.own`). The documents of a
-collection are articles, too, where nothing else is registered under its name.
+`doc_id` and `relevance`. From then on its name is valid wherever a collection is named; a cell that runs again replaces
+it. In this folder, what is read from files has a card in `data/catalogue.yaml`, too, that says where they come from.
+
+Bulk text without queries (for word vectors, pre-training, distractors) registers with `register_text` a function that
+yields one sentence at a time; pages with sections and hyperlinks (for pre-training) register with `register_articles`
+one that yields each as an `Article`. A corpus of one's own needs no function: its name is where it lies
+(`retlib.data.datasets.own`). The documents of a collection are articles, too, where nothing else is registered under
+its name.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -46,19 +47,19 @@ VERSION = 1
 
 
 def _text(name: str) -> Callable[[], Iterator[str]] | None:
-    found = own.find(name)
-    return found and (lambda: (each for article in found.articles() for each in running_text(article.passages)))
+    corpus = own.find(name)
+    return corpus and (lambda: (line for article in corpus.articles() for line in running_text(article.passages)))
 
 
 def _articles(name: str) -> Callable[[], Iterator[Article]] | None:
-    found = own.find(name)
-    if found is None and name in COLLECTIONS.names():
-        found = own.Own(name, (), lambda _: load(name))
-    return found and found.articles
+    corpus = own.find(name)
+    if corpus is None and name in COLLECTIONS.names():
+        corpus = own.Own(name, (), lambda _: load(name))
+    return corpus and corpus.articles
 
 
 # Functions that return a `Collection`, that yield the sentences of a bulk text, and that yield each `Article`.
-COLLECTIONS = Registry("collection", lambda name: (found := own.find(name)) and found.collection, own.forms)
+COLLECTIONS = Registry("collection", lambda name: (corpus := own.find(name)) and corpus.collection, own.forms)
 TEXTS = Registry("text", _text, own.forms)
 ARTICLES = Registry("articles", _articles, own.forms)
 register, register_text, register_articles = COLLECTIONS.register, TEXTS.register, ARTICLES.register
@@ -71,32 +72,38 @@ def load(name: str) -> Collection:
     gives a collection of another name.
     """
     # The folders are part of the key, so that a changed $RETLIB_DATA is noticed.
-    found = _load(COLLECTIONS.get(name), catalogue.data_folders())
-    given = getattr(found, "name", found)
-    wrong = f"what is registered as {name!r} must return a Collection of that name, not {given!r}"
-    require(given == name or name not in COLLECTIONS.names(), wrong, DataError)
-    return found
+    return _load(name, COLLECTIONS.get(name), catalogue.data_folders())
 
 
 @lru_cache(maxsize=4)
-def _load(make: Callable[[], Collection], folders: tuple) -> Collection:
-    return make()
+def _load(name: str, read: Callable[[], Collection], folders: tuple) -> Collection:
+    with catalogue.reading(name):
+        collection = read()
+    given = getattr(collection, "name", collection)
+    wrong = f"what is registered as {name!r} must return a Collection of that name, not {given!r}"
+    require(given == name or name not in COLLECTIONS.names(), wrong, DataError)
+    return collection if collection.provenance else replace(collection, provenance=catalogue.provenance(name))
 
 
 def text(name: str) -> Iterator[str]:
-    """The sentences of the bulk text called `name`, streamed in constant memory; errors as those of `load`."""
-    return TEXTS.get(name)()
+    """Return the sentences of the bulk text called `name`, streamed in constant memory; errors as those of `load`."""
+    return _streamed(name, TEXTS.get(name))
 
 
 def articles(name: str) -> Iterator[Article]:
-    """The articles of the source called `name`, streamed; errors as those of `load`."""
-    return ARTICLES.get(name)()
+    """Return the articles of the source called `name`, streamed; errors as those of `load`."""
+    return _streamed(name, ARTICLES.get(name))
+
+
+def _streamed(name: str, read: Callable[[], Iterator]) -> Iterator:
+    with catalogue.reading(name):
+        yield from read()
 
 
 def readers(name: str) -> list[ModuleType]:
-    """The modules that register a collection, a text or articles called `name`; none where nothing is called so."""
-    known = [registry.get(name) for registry in (COLLECTIONS, TEXTS, ARTICLES) if name in registry.names()]
-    return [sys.modules[function.__module__] for function in known]
+    """Return the modules that register a collection, a text or articles called `name`."""
+    registries = [registry for registry in (COLLECTIONS, TEXTS, ARTICLES) if name in registry.names()]
+    return [sys.modules[registry.get(name).__module__] for registry in registries]
 
 
 def provenance(name: str) -> dict[str, str]:
@@ -110,11 +117,11 @@ def provenance(name: str) -> dict[str, str]:
         return {"source": ARTICLES.source(name)}
     reader = sha256(inspect.getsource(module).encode()).hexdigest()
     if module is own:
-        found = own.find(name)
-        read = found.provenance if found else {name: load(name).fingerprint}
+        corpus = own.find(name)
+        content = corpus.provenance if corpus else {name: load(name).fingerprint}
     else:
-        read = getattr(module, "provenance", catalogue.provenance)(name)
-    return {"source": name, "reader": reader, "version": str(VERSION), **read}
+        content = getattr(module, "provenance", catalogue.provenance)(name)
+    return {"source": name, "reader": reader, "version": str(VERSION), **content}
 
 
 for _module in pkgutil.iter_modules(__path__):

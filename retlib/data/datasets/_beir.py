@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
@@ -15,14 +17,51 @@ import pandas as pd
 
 from retlib.core.errors import DataError, require
 from retlib.data.collection import SPLITS, Collection
-from retlib.data.datasets._files import Entries
 from retlib.data.datasets._tasks import SHARE, guarded
+from retlib.data.datasets.catalogue import MOST
 from retlib.data.splits import HELD_OUT, hash_position
 
 Frame = pd.DataFrame
 QRELS, HEAD = ["query_id", "doc_id", "relevance"], ["query-id", "corpus-id", "score"]
+MOST_COPIES = 2_000_000  # judgments; where copies would have more, they have none, and the facts show the bound
 DANGLING = 0.1  # of a split's judgments; where more name nothing, what is left measures something else
 BLANK, REPEATED, NOTHING = "blanks left out", "repeated lines", "judgments that name nothing"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What a file holds, one after the other, with numbers: lines, or rows of a table; to be read once."""
+
+    dataset: str
+    place: str  # the file, or the member of an archive
+    numbered: Iterable[tuple[int, Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (entry for _, entry in self.numbered)
+
+    def parsed(self, parse: Callable[[Any], Any], expected: str) -> Entries:
+        """Return what `parse` makes of each entry; where it fails, `DataError` says that this is not `expected`."""
+
+        def read() -> Iterator[tuple[int, Any]]:
+            for number, entry in self.numbered:
+                try:
+                    yield number, parse(entry)
+                except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+                    # That of undecoded bytes would show all of them.
+                    why = str(error) if type(error) is ValueError or isinstance(error, UnicodeError) else repr(error)
+                    raise self.damaged(number, f"not {expected} ({why})") from error
+
+        return replace(self, numbered=read())
+
+    def of_json(self, parse: Callable[[Any], Any], expected: str) -> Entries:
+        """Return what `parse` makes of the JSON in each line, with or without a byte-order mark, blank lines aside."""
+        filled = ((number, line) for number, each in self.numbered if (line := each.strip("\ufeff \t\r\n")))
+        return replace(self, numbered=filled).parsed(lambda line: parse(json.loads(line)), expected)
+
+    def damaged(self, number: int, problem: str) -> DataError:
+        """Return the error for an entry."""
+        problem = problem if len(problem) <= MOST else f"{problem[:MOST]} …"
+        return DataError(f"{self.dataset}: {self.place}, line {number}: {problem}.")
 
 
 def beir(
@@ -43,15 +82,22 @@ def beir(
         asked = texts(lines, ["text"], ["_id"], counts, form).set_index("_id")
         parts = [_judgments(read(f"qrels/{split}.tsv"), asked.index, documents.index, counts) for split in order]
         judged = pd.concat(parts, keys=order, names=["split"]).reset_index("split")
-    return complete_collection(name, documents, asked, judged, made_of, counts, files or {})
+    return complete_collection(name, documents, asked, judged, made_of, counts, files)
 
 
 def complete_collection(
-    name: str, documents: Frame, asked: Frame, judged: Frame, made_of: Mapping, counts: Counter[str], files: Mapping
+    name: str,
+    documents: Frame,
+    asked: Frame,
+    judged: Frame,
+    made_of: Mapping,
+    counts: Counter[str],
+    files: Mapping | None,
 ) -> Collection:
     """Return a collection with facts about its texts, its files and what is left out; missing splits are made.
 
     Judgments are by split, test first, or all of train. A query or text of several splits is left to the first of them.
+    Copies of a relevant text count as relevant where there are facts about files; those of a release stay as they are.
     """
     judged = judged.assign(split=judged.get("split", "train")).reset_index(drop=True)
     own = guarded(judged, judged["query_id"])
@@ -65,19 +111,37 @@ def complete_collection(
         "queries whose text a more guarded split has": len(answered) - len(kept),
         "judgments of queries that a more guarded split has": len(judged) - len(qrels),
     }
-    if any(left_out.values()):
-        made["left out"] = ", ".join(f"{each}: {count}" for each, count in left_out.items() if count)
     words = documents["text"].str.count(r"\S+")
     facts = {
         "documents": len(documents),
         "copies of a text": int(documents.duplicated(["text", "title"], keep=False).sum()),
         "shortest text (words)": int(words.min()),
         "longest text (words)": int(words.max()),
-        "questions that are documents": len(queries.index.intersection(documents.index)),
+        "questions that are documents": 0,
         "judgments": len(judged) + counts[NOTHING],
+        "judgments of copies": 0,
     }
-    documents, made_of = documents.rename_axis("doc_id"), {**made_of, **made}
-    return Collection(name, documents, queries, qrels, provenance=made_of, facts={**facts, **left_out, **files})
+    if files is not None:
+        given, qrels = len(qrels), with_copies(qrels, documents)
+        facts["judgments of copies"] = len(qrels) - given
+    facts |= {**left_out, **made, **(files or {})}
+    collection = Collection(name, documents.rename_axis("doc_id"), queries, qrels, provenance=made_of, facts=facts)
+    facts["questions that are documents"] = len(collection.own_documents)
+    if move := collection.moved_by_copies():
+        facts["points that unjudged copies can move a mean by"] = round(move, 1)
+    return collection
+
+
+def with_copies(qrels: Frame, documents: Frame) -> Frame:
+    """Return judgments and, with their grades, those of other documents that have a relevant one's title and text."""
+    numbers = documents.groupby([*documents.columns.intersection(["title", "text"])], sort=False).ngroup()
+    copies = numbers[numbers.duplicated(keep=False)].rename("text").rename_axis("copy").reset_index()
+    relevant = qrels[qrels["relevance"] > 0].assign(text=lambda rows: numbers[rows["doc_id"]].to_numpy())
+    if relevant["text"].map(copies["text"].value_counts()).sum() > MOST_COPIES:
+        return qrels
+    more = relevant.merge(copies, on="text").sort_values("relevance", ascending=False, kind="stable")
+    more = more[["query_id", "copy", "relevance"]].set_axis(QRELS, axis=1)
+    return pd.concat([qrels, more], ignore_index=True).drop_duplicates(QRELS[:2], ignore_index=True)
 
 
 def write(collection: Collection, folder: Path) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from retlib.data.collection import Article, Collection
-from retlib.data.datasets.catalogue import provenance
 from retlib.data.splits import closure, hash_position, retrieval_task, split_by_cluster, split_by_position
 from retlib.data.text import quick_sentences
 
@@ -19,12 +18,12 @@ PAIR = ["left", "right", "label"]
 
 
 def text_id(text: str) -> str:
-    """A hash of the text: the same text has the same id, and so the same split, in every copy of a data set."""
+    """Return a hash of the text: the same text has the same id, and so the same split, in every copy of a data set."""
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def guarded(queries: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
-    """Queries in the order of their splits, test first, without those whose text stands in an earlier split."""
+    """Return queries, which stand in the order of their splits, without those whose text an earlier split has."""
     return queries[queries["split"] == queries.groupby(texts)["split"].transform("first")]
 
 
@@ -32,7 +31,7 @@ def guarded(queries: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
 
 
 def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
-    """Make one item of every distinct text: item id (`text_id`) to stripped text, and the pairs with ids for texts.
+    """Return one item of every distinct text: item id (`text_id`) to stripped text, and the pairs with ids for texts.
 
     Pairs have columns `left`, `right` and `label`. Repeated pairs, pairs of a text with itself and pairs with an empty
     side are left out.
@@ -45,14 +44,18 @@ def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     return pd.Series({item: text for text, item in ids.items()}, dtype=object), pairs.reset_index(drop=True)
 
 
-def similar_items(
-    name: str, pairs: Iterable[tuple[str, str, int]], shares: Mapping[str, float], test: Iterable[str] = ()
-) -> Collection:
-    """The retrieval task of labelled pairs of texts, split by `split_by_cluster`; texts in `test` are on that side."""
-    texts, pairs = by_text(pd.DataFrame(list(pairs), columns=PAIR))
+def similar_items(name: str, pairs: pd.DataFrame, shares: Mapping[str, float], test: Iterable[str] = ()) -> Collection:
+    """Return the retrieval task of labelled pairs (left, right, label), split by `split_by_cluster`; `test` is test.
+
+    Labels are 0 and 1, or these as texts; others raise `ValueError`.
+    """
+    pairs = pairs.set_axis(PAIR, axis=1).astype({"label": int})
+    if not pairs["label"].isin([0, 1]).all():
+        raise ValueError("a label is neither 0 nor 1")
+    texts, pairs = by_text(pairs)
     split = split_by_cluster(texts.index, closure(pairs), shares)
     split[texts.isin(set(test))] = "test"
-    return retrieval_task(name, texts, pairs, split, provenance(name))
+    return retrieval_task(name, texts, pairs, split)
 
 
 # --- questions -------------------------------------------------------------------------------------
@@ -79,7 +82,7 @@ class Passage:
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where each of `quick_sentences` begins and ends in the text, without the white space around it."""
+    """Yield where each of `quick_sentences` begins and ends in the text, without the white space around it."""
     end = 0
     for sentence in filter(None, map(str.strip, quick_sentences(text))):
         start = text.index(sentence, end)
@@ -87,7 +90,7 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def asked(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
+def asked(name: str, passages: Iterable[Passage]) -> Collection:
     """Return the collection whose candidates are passages; passages of equal text are one, with the title of the first.
 
     Documents have `text`, `title` and `article`. Queries have `text`; `cluster`, the passage that they were asked
@@ -109,10 +112,10 @@ def asked(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
         orient="index",
         columns=["text", "title", "article"],
     )
-    return Collection(name, documents.rename_axis("doc_id"), queries, qrels, provenance=provenance(dataset))
+    return Collection(name, documents.rename_axis("doc_id"), queries, qrels)
 
 
-def reqa(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
+def reqa(name: str, passages: Iterable[Passage]) -> Collection:
     """Return the collection whose candidates are all (sentence, passage) pairs.
 
     ReQA: Ahmad 2019; Chang 2020, section 4.1. Passages of equal text are one, with the sentences of the first.
@@ -127,28 +130,23 @@ def reqa(name: str, passages: Iterable[Passage], dataset: str) -> Collection:
         passage_id = text_id(passage.text)
         first = kept.setdefault(passage_id, passage)
         for question in passage.questions:
-            sentence = _sentence(first.spans, question)
-            if sentence is not None:
+            start, end = question.start, question.start + len(question.answer)
+            holding = (place for place, (left, right) in enumerate(first.spans) if left <= start and end <= right)
+            if (sentence := next(holding, None)) is not None:
                 ambiguous = passage.text.count(question.answer) > 1
                 row = (question.text, f"{passage_id}#{sentence}", first.article, ambiguous)
                 rows.setdefault(text_id(question.text), row)
     queries = pd.DataFrame.from_dict(rows, orient="index", columns=["text", "cluster", "article", "ambiguous"])
-    return answering(name, candidates(kept), _placed(queries.rename_axis("query_id")), provenance(dataset))
-
-
-def _sentence(spans: Iterable[tuple[int, int]], question: Question) -> int | None:
-    """Number of the sentence that holds the whole answer."""
-    start, end = question.start, question.start + len(question.answer)
-    return next((number for number, (left, right) in enumerate(spans) if left <= start and end <= right), None)
+    return answering(name, candidates(kept), _placed(queries.rename_axis("query_id")))
 
 
 def _placed(queries: pd.DataFrame) -> pd.DataFrame:
-    """Questions with their `position`: a hash of the text."""
+    # Questions with their `position`, a hash of the text.
     return queries.assign(position=queries["text"].map(hash_position).astype(float))
 
 
 def _split(queries: pd.DataFrame) -> pd.DataFrame:
-    """Questions with the `split` that follows from their position."""
+    # Questions with the `split` that follows from their position.
     return queries.assign(split=split_by_position(queries["position"], SHARE, SHARE))
 
 
@@ -170,10 +168,10 @@ def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
     return found.astype({"text": "str", "sentence": "str", "position": int})
 
 
-def answering(name: str, documents: pd.DataFrame, queries: pd.DataFrame, made_of: Mapping[str, str]) -> Collection:
-    """The collection in which each query has one relevant document, its `cluster`, and its split by its `position`."""
+def answering(name: str, documents: pd.DataFrame, queries: pd.DataFrame, made_of: Mapping | None = None) -> Collection:
+    """Return the collection whose queries have one relevant document, `cluster`, and the split of their `position`."""
     qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
-    return Collection(name, documents, _split(queries), qrels, provenance=dict(made_of))
+    return Collection(name, documents, _split(queries), qrels, provenance=dict(made_of or {}))
 
 
 # --- articles --------------------------------------------------------------------------------------
@@ -185,13 +183,13 @@ def is_running_text(paragraph: str) -> bool:
 
 
 def running_text(paragraphs: Iterable[str]) -> Iterator[str]:
-    """The sentences of at least four words in the paragraphs that are running text."""
+    """Yield the sentences of at least four words in the paragraphs that are running text."""
     for paragraph in filter(is_running_text, paragraphs):
         yield from (sentence for sentence in quick_sentences(paragraph) if sentence.count(" ") >= 3)
 
 
 def article(name: str, title: str, sections: Iterable[list[str]], links: Iterable[str] = ()) -> Article:
-    """An article of the paragraphs of its sections; its opening is the first section that has any."""
+    """Return an article of the paragraphs of its sections; its opening is the first section that has any."""
     filled = [section for section in sections if section]
     passages = tuple(paragraph for section in filled for paragraph in section)
     return Article(name, title, passages, len(filled[0]) if filled else 0, tuple(links))

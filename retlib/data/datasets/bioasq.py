@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 import pandas as pd
 
 from retlib.data.collection import Collection
 from retlib.data.datasets import register
-from retlib.data.datasets._files import Entries, listed
-from retlib.data.datasets.catalogue import catalogue, provenance
+from retlib.data.datasets._files import content
+from retlib.data.datasets.catalogue import entry
 from retlib.data.splits import HELD_OUT, hash_position
 
-# The challenge whose 500 questions Liang 2020 tests on.
-TEST = "7B"
+# How the files of the challenge begin whose 500 questions Liang 2020 tests on.
+TEST = "bioasq/7B"
 
 
 @register("bioasq")
 def load_bioasq() -> Collection:
-    """The golden files of the challenges 7B to 12B; candidates are the documents that they quote.
+    """Return the golden files of the challenges 7B to 12B; candidates are the documents that they quote.
 
     A part of the paper's task: no abstract is in these files, so a document is its snippets, which the experts took
     because they answer a question. Candidates are the 18,687 documents that some question quotes, not the 20 million of
@@ -30,63 +29,37 @@ def load_bioasq() -> Collection:
     paper; of the later ones, which stand in for the training set, a tenth is dev. A question that is asked twice is
     one, on the most guarded side. Relevant is what a question lists or quotes.
     """
-    files = [file.name for file in catalogue()["bioasq"].files]
+    files = [file.name for file in entry("bioasq").files]
     # Test first, so that the first of several questions of equal text is the most guarded.
-    files.sort(key=lambda name: (not Path(name).name.startswith(TEST), name))
+    files.sort(key=lambda name: (not name.startswith(TEST), name))
     queries, judged, snippets = {}, {}, defaultdict(list)
-    for file in files:
-        for query_id, text, documents, quoted in _questions(file):
-            query_id = queries.setdefault(text, (query_id, _split(file, text)))[0]
-            for document, *snippet in quoted:
-                snippets[document].append(snippet)
-            judged.update(dict.fromkeys((query_id, document) for document in documents))
-    documents = pd.DataFrame.from_dict(
-        {document: _document(parts) for document, parts in snippets.items()}, orient="index", columns=["text", "title"]
-    )
+    for file, question in ((name, each) for name in files for each in content("bioasq", name)["questions"]):
+        text = " ".join(question["body"].split())
+        split = "test" if file.startswith(TEST) else "dev" if hash_position(text) < HELD_OUT else "train"
+        query_id = queries.setdefault(text, (question["id"], split))[0]
+        for quote in question["snippets"]:
+            place = quote["beginSection"], int(quote["offsetInBeginSection"]), " ".join(quote["text"].split())
+            snippets[_number(quote["document"])].append(place)
+        addresses = [*question["documents"], *(quote["document"] for quote in question["snippets"])]
+        judged.update(dict.fromkeys((query_id, _number(address)) for address in addresses))
+    documents = {document: _document(parts) for document, parts in snippets.items()}
     asking = [(query_id, text, split) for text, (query_id, split) in queries.items()]
     qrels = [pair for pair in judged if pair[1] in snippets]
     return Collection(
         "bioasq",
-        documents.rename_axis("doc_id"),
+        pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title"]).rename_axis("doc_id"),
         pd.DataFrame(asking, columns=["query_id", "text", "split"]).set_index("query_id"),
         pd.DataFrame(qrels, columns=["query_id", "doc_id"]).assign(relevance=1),
-        provenance=provenance("bioasq"),
     )
 
 
-def _split(file: str, text: str) -> str:
-    if Path(file).name.startswith(TEST):
-        return "test"
-    return "dev" if hash_position(text) < HELD_OUT else "train"
-
-
-def _questions(file: str) -> Entries:
-    """Id, text, relevant documents and snippets (document, section, start, text) of every question."""
-
-    def question(entry: dict) -> tuple[str, str, list[str], list[tuple]]:
-        quoted = [_snippet(snippet) for snippet in entry["snippets"]]
-        documents = [_number(address) for address in entry["documents"]] + [row[0] for row in quoted]
-        return entry["id"], " ".join(entry["body"].split()), documents, quoted
-
-    entries = listed("bioasq", file, lambda content: content["questions"], "`questions`", "question")
-    return entries.parsed(question, "`id`, `body`, `documents` and `snippets`")
-
-
-def _snippet(entry: dict) -> tuple[str, str, int, str]:
-    section, start = entry["beginSection"], int(entry["offsetInBeginSection"])
-    return _number(entry["document"]), section, start, " ".join(entry["text"].split())
-
-
 def _number(address: str) -> str:
-    """The PubMed number at the end of an address."""
-    number = address.rstrip("/").rpartition("/")[2]
-    if not number.isdigit():
-        raise ValueError(f"{address!r} is no address of PubMed")
-    return number
+    # The PubMed number at the end of an address.
+    return address.rstrip("/").rpartition("/")[2]
 
 
 def _document(snippets: list[tuple[str, int, str]]) -> tuple[str, str]:
-    """Text and title of a document, of the snippets (section, start, text) that are quoted from it."""
+    # Text and title, of the snippets (section, start, text) that are quoted from a document.
     title = max((text for section, _, text in snippets if section == "title"), key=len, default="")
     kept: list[str] = []
     for text in sorted({text for section, _, text in snippets if section != "title"}, key=lambda t: (-len(t), t)):

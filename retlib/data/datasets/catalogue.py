@@ -1,41 +1,34 @@
 """Where every data set comes from, whether it is here, and how to get it.
 
-`data/catalogue.yaml` has an entry for each. Files are looked for in `$RETLIB_DATA`, then in the cache; each is known by
+`data/catalogue.yaml` has a card for each. Files are looked for in `$RETLIB_DATA`, then in the cache; each is known by
 its sha256, as the official release, as a variant that differs from it in bytes, or not at all.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from retlib.core import runtime
 from retlib.core.cache import checksum
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, RetlibError, require, require_one_of
 from retlib.core.notebook_files import read_yaml
 
-MOST = 500  # letters of what is said of a damaged file
-# What the names of collections, and of the papers' data sets, end in.
-VARIANTS = {
-    "-0.01": "1 % of the labels", "-0.05": "5 % of the labels", "-0.1": "10 % of the labels",
-    "-0.8": "80 % of the labels", "-others": "all questions that do not train", "-all": "all candidates",
-    "-test": "its test texts alone", "+added": "more candidates", "+none": "none added", "+many": "most candidates",
-    ", whole": "all candidates and questions", ", asked": "questions that were asked before a passage was chosen",
-    ", generated questions": "generated questions",
-}  # fmt: skip
+MOST = 500  # letters of what is said of a file: it may quote a line of megabytes
 
 
-class _Facts(BaseModel):
-    # What the catalogue may say: these fields and no other.
+class _Card(BaseModel):
+    # A card has these fields and no other.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Variant(_Facts):
+class Variant(_Card):
     """A known copy of a file that differs from the release in bytes."""
 
     sha256: str
@@ -43,7 +36,7 @@ class Variant(_Facts):
     note: str
 
 
-class File(_Facts):
+class File(_Card):
     """One file of a data set; its `name` is the path below a data folder.
 
     Without a `url` it must be fetched by hand; without `bytes` and `sha256` the release was never seen.
@@ -56,7 +49,15 @@ class File(_Facts):
     variants: tuple[Variant, ...] = ()
 
 
-class Entry(_Facts):
+class Words(_Card):
+    """What a collection is called in sentences, what part of its source it is, and what its variants are."""
+
+    name: str
+    part: str
+    variants: dict[str, str] = {}
+
+
+class Entry(_Card):
     """One data set: what it is, whose it is, and its files (none for embedded data).
 
     `how` says how to get files without direct download; `ids` are those of ir-datasets, by split, which keeps the
@@ -71,7 +72,7 @@ class Entry(_Facts):
     files: tuple[File, ...] = ()
     how: str | None = None
     ids: dict[str, list[str]] = {}
-    collections: dict[str, dict[Literal["name", "part"], str]] = {}
+    collections: dict[str, Words] = {}
 
     @model_validator(mode="after")
     def _can_be_got(self) -> Entry:
@@ -81,152 +82,125 @@ class Entry(_Facts):
         return self
 
 
-def read_catalogue(path: Path) -> dict[str, Entry]:
-    """Read and check a catalogue; `DataError` for absent or unknown fields, or files that nobody can get."""
-    entries = read_yaml(path)
-    require(isinstance(entries, dict), f"{path} must map data sets to what is known of them", DataError)
-    return {name: _entry_of(path, name, fields) for name, fields in entries.items()}
-
-
-def _entry_of(path: Path, name: str, fields: object) -> Entry:
-    try:
-        return Entry.model_validate({"name": name} | dict(fields))
-    except ValidationError as error:
-        told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        raise DataError(f"{path}: entry {name!r}: {'; '.join(told)}") from error
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: entry {name!r} is no mapping: {error}") from error
-
-
 @cache
 def catalogue() -> dict[str, Entry]:
-    """Every data set of `data/catalogue.yaml`, by name."""
-    return read_catalogue(runtime.root() / "data" / "catalogue.yaml")
+    """Return every data set of `data/catalogue.yaml`, by name."""
+    cards = read_yaml(runtime.root() / "data" / "catalogue.yaml")
+    return {name: Entry(name=name, **card) for name, card in cards.items()}
 
 
 @cache
-def names() -> dict[str, dict[str, str]]:
-    """Return what the catalogue calls each collection (`name`), and what of its source that is (`part`)."""
-    return {name: told for entry in catalogue().values() for name, told in entry.collections.items()}
-
-
-def parted(collection: str) -> tuple[str, list[str]]:
-    """Return a collection without what its name ends in, and the words for that."""
-    words: list[str] = []
-    while ending := next((each for each in VARIANTS if collection.endswith(each)), ""):
-        collection, words = collection.removesuffix(ending), [VARIANTS[ending], *words]
-    return collection, words
+def names() -> dict[str, tuple[str, str]]:
+    """Return what the catalogue calls each collection and each variant of one, and what part of its source that is."""
+    every = {name: words for entry in catalogue().values() for name, words in entry.collections.items()}
+    variants = ((each, words, kind) for words in every.values() for each, kind in words.variants.items())
+    return {name: (words.name, words.part) for name, words in every.items()} | {
+        name: (f"{words.name}, {kind}", words.part) for name, words, kind in variants
+    }
 
 
 def called(collection: str) -> str:
     """Return a collection, or several that were trained on together, in words."""
-    name, words = parted(collection)
-    parts = name.split(", ")
-    *others, last = (names().get(each, {"name": each})["name"] for each in parts)
-    together = others and {*parts} <= {*names()}
-    return ", ".join([f"{', '.join(others)} and {last} together" if together else ", ".join([*others, last]), *words])
+    return names().get(collection, (collection, ""))[0]
 
 
 def part_of(collection: str) -> str:
-    """Return what of its source a collection is, or several are; "" where the catalogue does not say it."""
-    parts = [names()[each]["part"] for each in parted(collection)[0].split(", ") if each in names()]
-    return "; ".join(dict.fromkeys(parts))
-
-
-def _entry(dataset: str) -> Entry:
-    require_one_of("data set", dataset, catalogue())
-    return catalogue()[dataset]
+    """Return what of its source a collection is; "" where the catalogue does not say it."""
+    return names().get(collection, (collection, ""))[1]
 
 
 # --- what is here ----------------------------------------------------------------------------------
 
 
+def entry(dataset: str) -> Entry:
+    """Return the card of a data set; `SettingError` lists the valid names."""
+    require_one_of("data set", dataset, catalogue())
+    return catalogue()[dataset]
+
+
 def data_folders() -> tuple[Path, ...]:
-    """The folders in which files are looked for, in order: `$RETLIB_DATA`, if it is not empty, then the cache."""
+    """Return the folders in which files are looked for: `$RETLIB_DATA`, if it is not empty, then the cache."""
     own, last = os.environ.get("RETLIB_DATA"), runtime.cache_dir() / "data"
     return ((runtime.root() / Path(own).expanduser()).resolve(), last) if own else (last,)
 
 
 def _find(file: File) -> Path | None:
-    """Where a file is; `SettingError` if `$RETLIB_DATA` names no folder, which only who looks for a file must know."""
+    # Only who looks for a file must know that `$RETLIB_DATA` names no folder.
     *own, last = data_folders()
     for folder in own:
         require(folder.is_dir(), f"RETLIB_DATA names {folder}, which is no folder: make it, name another, or unset it")
     return next((folder / file.name for folder in (*own, last) if (folder / file.name).is_file()), None)
 
 
-def locate(dataset: str, file: str | Path) -> Path:
-    """Return where a file of a data set is: its path below a data folder, or the `Path` that is given.
-
-    Raises `DataError`, which says how to get it, if it is in no data folder.
-    """
-    if isinstance(file, Path):
-        require(file.is_file(), f"{dataset}: there is no file {file}", DataError)
-        return file
-    entry = _entry(dataset)
-    files = {each.name: each for each in entry.files}
-    require_one_of(f"file of {dataset}", file, files)
-    looked, path = ", ".join(map(str, data_folders())), _find(files[file])
-    wrong = f"{dataset}: the file {file} is not here. Looked in: {looked}. {_advice(entry, files[file])}"
-    require(path is not None, wrong, DataError)
+def locate(dataset: str, name: str) -> Path:
+    """Return where a file of a data set is; `DataError`, which says how to get it, if it is in no data folder."""
+    card = entry(dataset)
+    file = next(file for file in card.files if file.name == name)
+    looked, path = ", ".join(map(str, data_folders())), _find(file)
+    require(path is not None, f"{dataset}: {name} is not here. Looked in: {looked}. {_advice(card, file)}", DataError)
     return path
 
 
-def _advice(entry: Entry, file: File) -> str:
+def _advice(card: Entry, file: File) -> str:
     if file.url is None:
-        return f"It comes from {entry.source} and must be fetched by hand: {entry.how}"
-    command = f"run `python -m retlib fetch {entry.name}`, or let $RETLIB_DATA name the folder that already holds it."
+        return f"It comes from {card.source} and must be fetched by hand: {card.how}"
+    command = f"run `python -m retlib fetch {card.name}`, or let $RETLIB_DATA name the folder that already holds it."
     return f"It comes from {file.url}: {command}"
 
 
-def damaged(dataset: str, place: str, problem: str) -> DataError:
-    """The error for a file, or a place in it, that cannot be read as its official format."""
-    problem = problem if len(problem) <= MOST else f"{problem[:MOST]} …"  # it may quote a line of megabytes
-    if dataset not in catalogue():  # somebody's own
-        return DataError(f"{dataset}: {place}: {problem}.")
-    return DataError(
-        f"{dataset}: {place}: {problem}. The file is damaged or is not the official release "
-        f"({_entry(dataset).source}). Move it away and run `python -m retlib fetch {dataset}`."
-    )
-
-
 def _kind(file: File, path: Path) -> str:
-    """What a file that is here is: release, variant, or unknown."""
-    known = {variant.sha256: f"variant: {variant.note}" for variant in file.variants}
-    return (known | {file.sha256: "release"}).get(checksum(path), "unknown")
+    # What a file that is here is: release, variant, or unknown.
+    kinds = {variant.sha256: f"variant: {variant.note}" for variant in file.variants} | {file.sha256: "release"}
+    return kinds.get(checksum(path), "unknown")
 
 
-def provenance(dataset: str) -> dict[str, str]:
-    """Return the files of a data set that are here: name to sha256 and what it is.
+def card_of(name: str) -> Entry | None:
+    """Return the card of what is read under a name, its own or that of a collection on it; None where there is none."""
+    return next((card for card in catalogue().values() if name == card.name or name in card.collections), None)
+
+
+def provenance(name: str) -> dict[str, str]:
+    """Return the files that are here of what is read under a name: name to sha256 and what it is.
 
     The value reads ``<sha256> (release)``, ``(variant: <note>)`` or ``(unknown)``; every `Collection` and result has
     it.
     """
-    found = {file: _find(file) for file in _entry(dataset).files}
-    return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in found.items() if path}
+    paths = {file: _find(file) for file in getattr(card_of(name), "files", ())}
+    return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in paths.items() if path}
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what a reader of released files raises into a `DataError` that tells which of them are not the release."""
+    try:
+        yield
+    except Exception as error:  # of many kinds: of each format, and of each way of packing
+        kinds = {file: kind.partition(" ")[2] for file, kind in provenance(name).items()}
+        if isinstance(error, RetlibError) or not kinds:
+            raise
+        places = ", ".join([file for file, kind in kinds.items() if kind == "(unknown)"] or kinds)
+        card = card_of(name)
+        raise DataError(
+            f"{name}: {places} cannot be read ({error!r:.{MOST}}): damaged, or not the official release "
+            f"({card.source}). Move it away and run `python -m retlib fetch {card.name}`."
+        ) from error
 
 
 def table() -> pd.DataFrame:
-    """One row a data set: name, title, source, licence, size, here (yes, part, no), loader (yes, no), citation."""
-    from retlib.data.datasets import readers
-
+    """Return one row a data set: name, title, source, licence, size, here (yes, part, no), citation."""
     rows = []
-    for entry in catalogue().values():
-        present = [_find(file) is not None for file in entry.files]
-        whole = all(module.is_here(entry.ids) for module in readers(entry.name)) if entry.ids else all(present)
-        here = "yes" if whole else "part" if any(present) else "no"
-        # An archive may have the name of the collection in it.
-        known_as = {entry.name, *(Path(file.name).stem for file in entry.files)}
-        loader = "yes" if any(map(readers, known_as)) else "no"
-        rows.append((entry.name, entry.title, entry.source, entry.licence, _size(entry), here, loader, entry.citation))
-    return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "loader", "citation"])
+    for card in catalogue().values():
+        present = [_find(file) is not None for file in card.files]
+        here = "by ir-datasets" if card.ids else "yes" if all(present) else "part" if any(present) else "no"
+        rows.append((card.name, card.title, card.source, card.licence, _size(card), here, card.citation))
+    return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "citation"])
 
 
-def _size(entry: Entry) -> str:
-    """Megabytes of the release, or of a known copy where the release was never seen."""
-    if not entry.files:
-        return "unknown" if entry.ids else "embedded"
-    sizes = [file.bytes or max((variant.bytes for variant in file.variants), default=None) for file in entry.files]
+def _size(card: Entry) -> str:
+    # Megabytes of the release, or of a known copy where the release was never seen.
+    if not card.files:
+        return "unknown" if card.ids else "embedded"
+    sizes = [file.bytes or max((variant.bytes for variant in file.variants), default=None) for file in card.files]
     return "unknown" if None in sizes else f"{sum(sizes) / 1e6:.1f} MB"
 
 
@@ -239,57 +213,50 @@ def fetch(dataset: str) -> list[str]:
     A file without a known checksum is accepted, and its sha256 said. Raises `DataError` without network, for a wrong
     address or a truncated or wrong file, whether fetched or here, and for files that must be fetched by hand.
     """
-    from retlib.data.datasets import readers
-
-    entry = _entry(dataset)
-    if entry.ids:
-        return [line for module in readers(dataset) for line in module.fetch(entry.ids)]
-    if not entry.files:
-        return [f"{dataset} comes with the installed packages: there is nothing to fetch."]
-    done = [_fetch(entry, file) for file in entry.files if file.url or _find(file)]
-    missing = [file for file in entry.files if _find(file) is None]
+    card = entry(dataset)
+    if not card.files:
+        by = "the library ir-datasets fetches it when it is read" if card.ids else "it comes with installed packages"
+        return [f"{dataset}: nothing to fetch, {by}."]
+    lines = [_fetch(card, file) for file in card.files if file.url or _find(file)]
+    missing = [file for file in card.files if _find(file) is None]
     if missing:
-        names = ", ".join(file.name for file in missing)
-        raise DataError(f"{dataset}: put {names} below {_target_folder()}. {_advice(entry, missing[0])}")
-    return done
+        absent = ", ".join(file.name for file in missing)
+        raise DataError(f"{dataset}: put {absent} below {_target_folder()}. {_advice(card, missing[0])}")
+    return lines
 
 
-def _fetch(entry: Entry, file: File) -> str:
+def _fetch(card: Entry, file: File) -> str:
     path = _find(file)
     if path is None:
-        return _download(entry, file, _target_folder() / file.name)
+        return _download(card, file, _target_folder() / file.name)
     kind = _kind(file, path)
     if kind == "unknown" and file.sha256 is not None:
         raise DataError(
-            f"{entry.name}: {path} is here, but is neither the official release (sha256 {file.sha256}) nor a known "
-            f"copy: its sha256 is {checksum(path)}. Move it away and run `python -m retlib fetch {entry.name}` again."
+            f"{card.name}: {path} is here, but is neither the official release (sha256 {file.sha256}) nor a known "
+            f"copy: its sha256 is {checksum(path)}. Move it away and run `python -m retlib fetch {card.name}` again."
         )
     return f"{file.name}: already here ({kind}), {path}"
 
 
 def _target_folder() -> Path:
-    """The first data folder that can be written: a shared `$RETLIB_DATA` often cannot."""
+    # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
     *others, last = data_folders()
     return next((folder for folder in others if os.access(folder, os.W_OK)), last)
 
 
-def _download(entry: Entry, file: File, path: Path) -> str:
-    """Let pooch download a file under a temporary name, verify and move it."""
+def _download(card: Entry, file: File, path: Path) -> str:
     import pooch
 
     # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
-    bar = runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True)
-    try:
-        downloader = pooch.HTTPDownloader(bar, chunk_size=1 << 16)
-        pooch.retrieve(file.url, file.sha256, path.name, path.parent, downloader=downloader)
-    except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
-        raise DataError(
-            f"{entry.name}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. Nothing "
-            f"was kept. Check the network and run `python -m retlib fetch {entry.name}` again, or get the file by hand "
-            f"(see {entry.source}) and put it at {path}."
-        ) from error
-    finally:
-        bar.close()
-    if file.sha256:
-        return f"{file.name}: fetched and verified, {path}"
-    return f"{file.name}: fetched, NOT verified (the release's checksum is not known): sha256 {checksum(path)}, {path}"
+    with runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True) as bar:
+        try:
+            downloader = pooch.HTTPDownloader(bar, chunk_size=1 << 16)
+            pooch.retrieve(file.url, file.sha256, path.name, path.parent, downloader=downloader)
+        except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
+            raise DataError(
+                f"{card.name}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. "
+                f"Nothing was kept. Check the network and run `python -m retlib fetch {card.name}` again, or get the "
+                f"file by hand (see {card.source}) and put it at {path}."
+            ) from error
+    check = "fetched and verified" if file.sha256 else "fetched, NOT verified (the release's checksum is not known)"
+    return f"{file.name}: {check}: sha256 {checksum(path)}, {path}"

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from retlib.data.collection import SPLITS, Collection
-from retlib.data.datasets import register
-from retlib.data.datasets._beir import beir
-from retlib.data.datasets._files import zipped
-from retlib.data.datasets.catalogue import provenance
+from dataclasses import replace
 
-FILE = "beir/nfcorpus.zip"
+from retlib.core.errors import DataError
+from retlib.data.collection import Collection
+from retlib.data.datasets import catalogue, own, register
 
 
 @register("nfcorpus")
 def load_nfcorpus() -> Collection:
-    """The official release with its own splits: 3,633 documents, 2,590, 324 and 323 judged queries.
+    """Return the official release with its own splits: 3,633 documents, 2,590, 324 and 323 judged queries.
 
     Relevance is 2 for what a page cites itself and 1 for what a page that it links to cites. Nine texts stand in
     queries of several splits; each is left to the most guarded: test before dev before train.
     """
-    return beir("nfcorpus", lambda file: zipped("beir", FILE, f"nfcorpus/{file}"), SPLITS, provenance("beir"))
+    path = catalogue.locate("beir", "beir/nfcorpus.zip")
+    try:
+        return replace(own.find(f"beir:{path}").collection(), name="nfcorpus", provenance={})
+    except DataError as error:
+        raise ValueError(str(error)) from error  # so that `catalogue.reading` says how to get the release

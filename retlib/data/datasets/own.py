@@ -27,10 +27,18 @@ from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
-from retlib.data.datasets._beir import BLANK, beir, checked_text, complete_collection, texts, unasked, unique_rows
-from retlib.data.datasets._files import Entries
+from retlib.data.datasets._beir import (
+    BLANK,
+    Entries,
+    beir,
+    checked_text,
+    complete_collection,
+    texts,
+    unasked,
+    unique_rows,
+)
 from retlib.data.datasets._tasks import article, text_id
-from retlib.data.datasets.catalogue import catalogue, damaged
+from retlib.data.datasets.catalogue import MOST, catalogue
 
 MARKDOWN, HTML = (".md", ".markdown", ".rst"), (".html", ".htm")
 HIDDEN = re.compile(r"\.|__MACOSX$")  # which a desktop packs beside what it was asked for
@@ -162,7 +170,8 @@ def _lines(dataset: str, place: str, path: Path, member: str = "") -> Entries:
     try:
         text = _text(path, member)
     except Exception as error:  # of many kinds: of each way of packing its own
-        raise damaged(dataset, place, f"it cannot be read ({error}): save it as UTF-8, or fetch it anew") from error
+        why = f"it cannot be read ({str(error)[:MOST]}): save it as UTF-8, or fetch it anew"
+        raise DataError(f"{dataset}: {place}: {why}.") from error
     return Entries(dataset, place, enumerate((line[0] for line in LINE.finditer(text)), 1))
 
 
@@ -276,7 +285,7 @@ def _of_folder(name: str, place: str) -> Own:
 
 def _pages(name: str, place: str, text: str, ending: str, targets: Mapping[str, str]) -> Iterator[Article]:
     if ending == ".jsonl":
-        lines = Entries(name, place, enumerate(text.split("\n"), 1))
+        lines = Entries(name, place, enumerate((line[0] for line in LINE.finditer(text)), 1))
         lines = lines.of_json(lambda entry: (entry["text"], entry.get("title")), "an object of JSON with `text`")
         for number, (body, title) in lines.parsed(lambda row: [*map(checked_text, row)], "a text").numbered:
             yield article(f"{place}:{number}", _plain(title) or f"{place}:{number}", [_paragraphs(body or title)])

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate, chain
+from itertools import accumulate
 from urllib.parse import unquote
 
 from retlib.data.collection import Collection
 from retlib.data.datasets import register
-from retlib.data.datasets._files import listed
+from retlib.data.datasets._files import content
 from retlib.data.datasets._tasks import Passage, Question, asked, reqa, sentence_spans
 from retlib.data.splits import hash_position
 
-FILE = "squad/train-v1.1.json"
 # What a dense run on a laptop can bear.
 SMALL = 20_000
 
 
 @register("squad")
 def load_squad() -> Collection:
-    """All of the training file: candidates are its (sentence, passage) pairs.
+    """Return all of the training file: candidates are its (sentence, passage) pairs.
 
     Sentences are those of `quick_sentences`; relevant is the one that holds the answer where `answer_start` says. In
     the copy that was rebuilt from the explorer pages this is the first occurrence of the answer: 10.8 % of its answers
@@ -28,50 +27,41 @@ def load_squad() -> Collection:
     repeat another's text and 95 have an answer that runs over the end of a sentence; 87,249 questions and 90,604
     candidates are left.
     """
-    return reqa("squad", _passages(), "squad")
+    return reqa("squad", _passages())
 
 
 @register("squad-small")
 def load_small() -> Collection:
-    """Whole articles of `squad`, chosen by a hash of their titles, with about 20,000 candidates."""
-    passages = list(_passages())
-    sizes = Counter()
+    """Return whole articles of `squad`, chosen by a hash of their titles, with about 20,000 candidates."""
+    passages, sizes = list(_passages()), Counter()
     for passage in passages:
         sizes[passage.article] += len(passage.spans)
     order = sorted(sizes, key=hash_position)
     before = accumulate((sizes[article] for article in order), initial=0)
     chosen = {article for article, size in zip(order, before, strict=False) if size < SMALL}
-    return reqa("squad-small", (passage for passage in passages if passage.article in chosen), "squad")
+    return reqa("squad-small", (passage for passage in passages if passage.article in chosen))
 
 
 @register("squad-passages")
 def load_passages() -> Collection:
-    """All questions of the training file, with its paragraphs as candidates.
+    """Return all questions of the training file, with its paragraphs as candidates.
 
     18,896 paragraphs, of which five repeat another's text; 87,599 questions, of which 255 do.
     """
-    return asked("squad-passages", _passages(), "squad")
+    return asked("squad-passages", _passages())
 
 
 def _passages() -> Iterator[Passage]:
-    articles = listed("squad", FILE, lambda content: content["data"], "`data` with articles", "article")
-    return chain.from_iterable(articles.parsed(_article, "`title` and `paragraphs` as in SQuAD 1.1"))
-
-
-def _article(article: dict) -> list[Passage]:
-    name = article["title"]
-    title = unquote(name).replace("_", " ")
-    found = []
-    for paragraph in article["paragraphs"]:
-        text = paragraph["context"]
-        questions = tuple(_question(text, entry) for entry in paragraph["qas"])
-        found.append(Passage(name, title, text, tuple(sentence_spans(text)), questions))
-    return found
+    for article in content("squad", "squad/train-v1.1.json")["data"]:
+        name = article["title"]
+        for paragraph in article["paragraphs"]:
+            text = paragraph["context"]
+            questions = tuple(_question(text, entry) for entry in paragraph["qas"])
+            yield Passage(name, unquote(name).replace("_", " "), text, tuple(sentence_spans(text)), questions)
 
 
 def _question(text: str, entry: dict) -> Question:
     answer = entry["answers"][0]
-    question = Question(entry["question"].strip(), answer["answer_start"], answer["text"])
-    if not question.answer or not text.startswith(question.answer, question.start):
+    if not answer["text"] or not text.startswith(answer["text"], answer["answer_start"]):
         raise ValueError(f"the answer of question {entry['id']} is not where it is said to be")
-    return question
+    return Question(entry["question"].strip(), answer["answer_start"], answer["text"])
