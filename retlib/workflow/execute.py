@@ -101,6 +101,13 @@ def train(names: Iterable[str], profile: str) -> None:
         print(f"{name}: done after {watch.seconds:.0f} s", flush=True)
 
 
+def run_cells(name: str, **parameters: Any) -> dict[str, Any]:
+    """Run a notebook of the book in this process with parameters of one's own, and return its globals."""
+    page = notebook_files.pages(runtime.root())[name]
+    plan = notebooks.Plan(page, notebook_files.declared(page.notebook))
+    return _cells(plan, parameters, {"parameters", "answer"})
+
+
 def _cells(
     plan: notebooks.Plan, parameters: Mapping[str, Any], without: Collection[str] = ("parameters",)
 ) -> dict[str, Any]:

