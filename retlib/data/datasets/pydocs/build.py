@@ -1,180 +1,292 @@
-"""From docstrings to the tables of `pydocs`: pages, passages, prose, descriptions and links.
+"""From docstrings, which numpydoc parses, to the tables of `pydocs`: pages, passages, questions and links.
 
-The reading runs in a process of its own (`main`): what a notebook has imported does not change it, nor stay in memory.
+It runs in a process of its own: what a notebook has imported does not change it, nor stay in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import inspect
+import io
+import pkgutil
 import re
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cache
+from types import ModuleType
 
 import pandas as pd
+from numpydoc.docscrape import NumpyDocString
 
-from retlib.data.datasets.pydocs.docstrings import Reading, passages, read
-from retlib.data.datasets.pydocs.lines import key, short
-from retlib.data.datasets.pydocs.mentions import bare_name
-from retlib.data.datasets.pydocs.site import SLICES, Page, Report, Site
-from retlib.data.splits import closure
+from retlib.data.collection import Article
+from retlib.data.datasets.pydocs import SLICES, key
+from retlib.data.passages import passages
+from retlib.data.splits import closure, split_by_cluster
+from retlib.data.text import quick_sentences
 
-TABLES = ("pages", "passages", "prose", "descriptions", "links")
-STEPS = 3  # what `build` reports besides the packages
+SHARES = {"test": 0.2, "dev": 0.1}
+MIN_WORDS = 5  # of a page that no other page mentions
+MAX_SHORT_WORDS = 40  # of a mention or summary of which more than the first sentence is taken
 
-# A page with fewer words is left out, unless another page describes it.
-MIN_WORDS = 5
+# Modules that are no documentation, that not every machine has, or that do something when they are imported.
+_SKIPPED = re.compile(
+    r"_|(tests?|testing|conftest|setup|core|externals|f2py|distutils|backends|pylab|sphinxext|ft2font|dviread|scripts"
+    r"|nosy|downloader|antigravity|crypt|curses|dbm|encodings|ensurepip|fcntl|grp|idlelib|lib2to3|msilib|msvcrt|nis|nt\w*"
+    r"|ossaudiodev|popen_\w+|posix\w*|pty|pwd|pydoc_data|readline|resource|site|spwd|syslog|termios|this|tkinter|tty"
+    r"|turtle\w*|unix_\w+|venv|windows_\w+|winreg|winsound)$"
+)
 
-# A description that makes sense only on the page where it stands: "Equivalent method.", "like this
-# function, but faster", and a bare cross-reference.
+
+def _modules(pattern: str) -> Iterator[ModuleType]:
+    # A module, and those below where the pattern ends in a star; what cannot be imported is left out.
+    name = pattern.removesuffix(".*")
+    if name != pattern and _SKIPPED.match(name.rpartition(".")[2]):
+        return
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            module = importlib.import_module(name)
+    except (Exception, SystemExit):  # an absent optional dependency can fail in any way
+        return
+    yield module
+    for child in pkgutil.iter_modules(getattr(module, "__path__", ())) if name != pattern else ():
+        yield from _modules(f"{name}.{child.name}.*")
+
+
+def _home(thing: object) -> str:
+    return str(getattr(thing, "__module__", None) or "").partition(".")[0]
+
+
+def _walk(path: str, thing: object, roots: Container[str], inherited: bool = False, imported: bool = False) -> Iterator:
+    # Path, object, whether a base class defines it, and whether another module does, of a module or class and of all
+    # that it offers: a module what is in `__all__`, else what it defines, and a package what its own modules define.
+    yield path, thing, inherited, imported
+    if isinstance(thing, ModuleType):
+        listed = getattr(thing, "__all__", None)
+        for name in vars(thing) if listed is None else listed:
+            member = vars(thing).get(name)
+            elsewhere = getattr(member, "__module__", None) != thing.__name__
+            is_offered = listed is not None or hasattr(thing, "__path__") or not elsewhere
+            is_own = not isinstance(member, ModuleType) and (not _home(member) or _home(member) in roots)
+            if is_offered and is_own and not name.startswith("_"):
+                yield from _walk(f"{path}.{name}", member, roots, False, elsewhere)
+    elif isinstance(thing, type) and not inherited:
+        bases = [base for base in reversed(thing.__mro__) if _home(base) in roots]
+        members = {name: (base is not thing, raw) for base in bases for name, raw in vars(base).items()}
+        for name, (is_inherited, raw) in members.items():  # an accessor (`pandas.Series.str`) is its class
+            member = raw.__func__ if isinstance(raw, staticmethod | classmethod) else getattr(raw, "_accessor", raw)
+            is_other = isinstance(member, type) and (_home(member) not in roots or member in thing.__mro__)
+            if not name.startswith("_") and not is_other:
+                yield from _walk(f"{path}.{name}", member, roots, is_inherited, imported)
+
+
+_SIGNATURES = re.compile(r"\A(?:(?:class |static )?[A-Za-z_][\w.]* ?\([^\n]*\) *(?:(?:-+|=+)>[^\n]*)?(?:\n+|\Z))+")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+@cache
+def _clean(doc: str) -> str:
+    # Without signatures; what pybind11 writes where a person has written nothing is no docstring.
+    return "" if "\nOverloaded function." in doc else _ADDRESS.sub("", _SIGNATURES.sub("", inspect.cleandoc(doc)))
+
+
+def documented(packages: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return every public path with its docstring, and with its page.
+
+    Objects with the same docstring are one page, under the shortest path of its own.
+    """
+    docs, best = {}, {}
+    for package, patterns in packages.items():
+        modules = [module for pattern in patterns.split() for module in _modules(pattern)]
+        names = {module.__name__.partition(".")[0] for module in modules}
+        roots = sys.stdlib_module_names if package == "python" else names
+        for path, thing, inherited, imported in (row for each in modules for row in _walk(each.__name__, each, roots)):
+            doc = getattr(thing, "__doc__", None)
+            is_of_type = not isinstance(thing, type | ModuleType) and doc == type(thing).__doc__
+            if isinstance(doc, str) and not is_of_type and (doc := _clean(doc)):
+                rank = (inherited, path.count("."), imported, len(path), path)
+                best[doc] = min(rank, best.get(doc, rank))
+                docs.setdefault(path, doc)
+        print(package, flush=True)
+    return docs, {path: best[doc][-1] for path, doc in docs.items()}
+
+
+def resolve(name: str, page: str, page_of: Mapping[str, str]) -> str | None:
+    """Return the other page that a dotted name on a page refers to: below it, below what is above it, or as it is."""
+    name, above = name.strip("~."), [page.rsplit(".", cut)[0] for cut in range(page.count(".") + 1)]
+    targets = (page_of.get(path) for path in (*(f"{scope}.{name}" for scope in above), name))
+    return next((target for target in targets if target not in (None, page)), None)
+
+
+class _Docstring(NumpyDocString):
+    # numpydoc's parser, which keeps sections of any title here.
+    def __setitem__(self, section: str, content: object) -> None:
+        self._parsed_data[section] = content
+
+
+_UNREAD = {"Signature", "Summary", "Extended Summary", "See Also", "References", "References:", "index"}
+_GOOGLE = re.compile(r"(?m)^([A-Z][A-Za-z ]+::?)\n+(?= +\S)")  # "Args:", whose colon makes it none of numpydoc's titles
+_ARGUMENT = re.compile(r"(?m)^ +(\w+)(?: ?\([^)\n]*\))?: ")
+_NAME = r"~?\.?([A-Za-z_][\w.]*)"
+_REFERENCE = re.compile(rf":[\w:+-]+:`[^`<]*<{_NAME}>`|(?::[\w:+-]+:|(?<![`\w:]))`!?{_NAME}(?:\(\))?`(?![`_])")
+_LISTED = re.compile(r"(?m)^ *(?:[-*] )?(?::\w+:)?`?~?([\w.]+)`?(?:\([^()\n]*\))?(?: +-+ +| *: +|  +)(\w.* .*)$")
+
+_WORD = re.compile(r"[^\W\d_]{2}")
+_BLOCK = r"(?:\n(?:\1 +\S.*| *$))*"  # what is blank or deeper than the line above
+_MARKUP = {
+    r"(?m)^( *)\.\. (?:note|warning|important|tip|hint|attention|caution|admonition|topic):: *": r"\1",
+    rf"(?m)^( *)\.\. .*{_BLOCK}": "\n",  # other directives, comments and footnotes
+    rf"(?m)^( *)(\S.*):: *${_BLOCK}": "\\1\\2:\n",  # literal blocks
+    r"(?m)^ *(?:>>>|In \[|\$ |[+|]|[=-]{2,} +[=-]{2,}).*(?:\n *\S.*)*": "",  # examples and tables
+    r"(?m)^ *[-=~^*\"'#+]{3,} *$": "",  # underlines
+    r"(?m)^ *(?:[-*+•]|\(?\d+[.)]) +": "\n",  # items of lists
+    r":[\w:+-]+:`[~!]?([^`<]*?)\s*(?:<[^`>]*>)?`": r"\1",  # roles
+    r"``?[~!]?([^`]+?)(?:\s*<[^`>]*>)?``?_{0,2}": r"\1",  # names, code and hyperlinks
+    r"\s*\[[#\w]+\]_": "",  # footnotes
+    r"(?<![\w*])\*{1,2}(\w(?:[^*]*[\w.!?)])?)\*{1,2}(?![\w*])": r"\1",  # emphasis
+}
+
+
+def paragraphs(lines: Iterable[str]) -> list[str]:
+    """Return the paragraphs of lines of reStructuredText, each in one line, without code and without marks."""
+    text = "\n".join(lines)
+    for pattern, by in _MARKUP.items():
+        text = re.sub(pattern, by, text)
+    blocks = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+    return [block for block in blocks if _WORD.search(block)]
+
+
+def _short(lines: Iterable[str]) -> str:
+    text = " ".join(paragraphs(lines))
+    first = quick_sentences(text)[0].split()[:MAX_SHORT_WORDS]
+    return text if text.count(" ") < MAX_SHORT_WORDS else " ".join(first)
+
+
+def read(path: str, doc: str, pages: Container[str]) -> tuple[str, list[str], list[str], list[tuple[str, str]]]:
+    """Return summary, paragraphs of the opening and of the rest, and each name on a page with what is said of it.
+
+    What is said of other pages is not in the paragraphs: under "See Also", and of `pages` below the path, which a
+    module may list anywhere and a class under the titles Attributes and Methods.
+    """
+    names = []
+
+    def take(match: re.Match) -> str:
+        member = f"{path}.{match[1]}"
+        names.extend([(member, _short([match[2]]))] if member in pages else [])
+        return "\n" if member in pages else match[0]
+
+    parameters = set(_ARGUMENT.findall(doc))
+    doc = _GOOGLE.sub(f"\n\\1\n{40 * '-'}\n", _LISTED.sub(take, doc) if path in sys.modules else doc)
+    try:
+        parsed = _Docstring(doc)
+    except ValueError:  # of 22,000 some 20 have a "See Also" that is none
+        parsed = _Docstring(re.split(r"(?m)^.*\n *[-=]{3,} *$", doc)[0])
+    for also, lines in parsed["See Also"]:
+        names += [(name, _short(lines) if len(also) == 1 else "") for name, _ in also]
+    rest = []
+    for title in [title for title, content in parsed.items() if content and title not in _UNREAD]:
+        if isinstance(parsed[title][0], str):
+            rest += paragraphs(parsed[title])
+            continue
+        for entry in parsed[title]:
+            name = entry.name.partition("(")[0]
+            parameters.update(name.replace("*", "").split(", "))
+            if title in ("Attributes", "Methods") and f"{path}.{name}" in pages:
+                names.append((f"{path}.{name}", _short(entry.desc)))
+            elif ": " in (described := " ".join(paragraphs([f"{name or entry.type}:", *entry.desc]))):
+                rest.append(described)
+    names += [(name, "") for name in sorted({"".join(found) for found in _REFERENCE.findall(doc)} - parameters)]
+    opening = [*paragraphs(parsed["Summary"]), *paragraphs(parsed["Extended Summary"])]
+    return _short(parsed["Summary"]), opening, rest, names
+
+
+# What makes sense only on the page where it stands: "Equivalent method.", "like this function, but faster".
 _CONTEXTUAL = re.compile(
     r"(?i)(?:(?:an?|the) )?(?:equivalent|similar|same|related|corresponding|identical|analogous|opposite|alias|inverse"
-    r"|reciprocal|counterpart|alternative|another|see)\b(?:\W+\w+){0,6}\W*$"
-    r"|.*\b(?:this|above) (?:function|method|class|routine|module|property|attribute|one|kernel|index|object)\b|[.`:]"
+    r"|reciprocal|counterpart|alternative|another|see)\b(?:\W+\w+){0,6}\W*$|[.`:]"
+    r"|.*\b(?:this|above) (?:function|method|class|routine|module|property|attribute|one|kernel|index|object)\b"
 )
-_EQUIVALENT = re.compile(r"(?i)(?:(?:an?|the) )?(?:equivalent|corresponding|same|identical)\b(?:\W+\w+){0,6}\W*$")
-_REFERENCE = re.compile(r":[\w:+-]+:`[^`]+`|(?<![`\w])`~?\.?[A-Za-z_][\w.]*`(?![`_])")
-_DELEGATION = re.compile(rf"(?i)(?:refer to|see|alias (?:of|for)|same as)\s+({_REFERENCE.pattern})")
-_PARAMETERS = re.compile(r"^\s*\*{0,2}(\w+(?:, ?\*{0,2}\w+)*) ?(?:\([^)]*\))?:(?:\s|$)", re.MULTILINE)
-# A page that only points to another one, or says that it is no longer to be used.
-_POINTER = re.compile(r"(?i)(?:see|refer to|alias|(?:in-place|out-of-place) version of)\b(?:\W+\w+){0,8}\W*$")
-_DEPRECATED = re.compile(r"(?i)(?:deprecated|this \w+ (?:is|has been) (?:now )?deprecated)\b")
 
 
-def build(packages: Mapping[str, Iterable[str]], report: Report = lambda step: None) -> dict[str, pd.DataFrame]:
-    """Read the docstrings of some packages (names to modules, as `site.PACKAGES`).
+def build(packages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """Return the tables of some packages (names to modules, as `PACKAGES`), sorted by path; print each that is read.
 
-    ``pages`` (article, package, summary, cluster), ``passages`` (article, position, section, text), ``prose`` (article,
-    text: a paragraph a row), ``descriptions`` (target, text, source, origin) and ``links`` (source, target) are sorted
-    by path, then by place. `report` is told every package, and `STEPS` more.
+    ``pages`` (by path: summary, cluster, split, opening), ``passages`` (by id: text, title, article, position),
+    ``questions`` (by id: text, cluster, origin, source, rest, split), ``links`` (source, target). `opening` counts
+    passages; `rest` is the opening passage without the summary that asks for it.
 
-    Pages with the same text are one page, under the shortest path. Pages are of one *cluster* when their summaries are
-    the same, or when one of the same name refers to the other for what it does (`numpy.ndarray.sum` to `numpy.sum`): to
-    a reader they answer the same question, so a split must not part them.
+    Pages are of one *cluster* when their summaries are the same, or when one links to another of its name
+    (`numpy.ndarray.sum` to `numpy.sum`): to a reader they answer the same question, so a split must not part them.
     """
-    library = _Library(Site(packages, report))
-    report("docstrings")
-    descriptions = sorted(set(library.descriptions()))
-    kept = library.kept({target for target, *_ in descriptions})
-    pages = pd.DataFrame(
-        [(page.path, page.package, reading.summary) for page, reading in kept.items()],
-        columns=["article", "package", "summary"],
-    )
-    paths = set(pages["article"])
-    pages["cluster"] = _clusters(pages, _within(library.equivalents(), paths))
-    links = _within(library.links(), paths)
-    report("links")
-
-    def table(columns: list[str], rows: Callable[[Reading], Iterable[tuple]]) -> pd.DataFrame:
-        filled = [(page.path, *row) for page, reading in kept.items() for row in rows(reading)]
-        return pd.DataFrame(filled, columns=["article", *columns])
-
-    def numbered(reading: Reading) -> Iterator[tuple[int, str, str]]:
-        return ((position, *passage) for position, passage in enumerate(passages(reading.paragraphs)))
-
-    tables = {
-        "pages": pages,
-        "passages": table(["position", "section", "text"], numbered),
-        "prose": table(["text"], lambda reading: [(part.prose,) for part in reading.paragraphs if part.prose]),
-        "descriptions": pd.DataFrame(descriptions, columns=["target", "text", "source", "origin"]),
-        "links": pd.DataFrame(links, columns=["source", "target"]),
-    }
-    report("passages")
-    return tables
+    docs, page_of = documented(packages)
+    readings = {page: read(page, docs[page], docs) for page in sorted(set(page_of.values()))}
+    names = ((page, name, said) for page, (*_, named) in readings.items() for name, said in named)
+    links = sorted({(page, target, said) for page, name, said in names if (target := resolve(name, page, page_of))})
+    links = pd.DataFrame(links, columns=["source", "target", "text"])
+    is_said = links["text"].map(key).str.contains(" ") & ~links["text"].str.match(_CONTEXTUAL)
+    pages = pd.DataFrame.from_dict(readings, orient="index", columns=["summary", "opening", "rest", "names"])
+    whole = (pages.pop("opening") + pages.pop("rest")).map(" ".join)
+    is_full = (whole.str.split().str.len() >= MIN_WORDS) | pages.index.isin(links["target"][is_said])
+    pages = pages[["summary"]][(whole != "") & is_full]
+    is_inside = links[["source", "target"]].isin(pages.index).all(axis=1)
+    mentions = links[is_said & is_inside].set_axis(["origin", "cluster", "text"], axis=1)
+    links = links[is_inside].drop(columns="text").drop_duplicates(ignore_index=True)
+    pages["cluster"] = _clusters(pages["summary"].map(key), links)
+    pages["split"] = split_by_cluster(pages.index, pages["cluster"], SHARES)
+    documents = _passages({page: readings[page][1:3] for page in pages.index})
+    pages["opening"] = documents.pop("is_opening").groupby(documents["article"]).sum().clip(lower=1)
+    questions = _questions(pages, mentions, documents)
+    return {"pages": pages, "passages": documents, "questions": questions, "links": links}
 
 
-class _Library:
-    """The pages of a site, read.
-
-    `canonical` gives for every page with text the page that stands for all with the same text: that with the
-    shortest path.
-    """
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._readings = {page: self._read(page) for page in site.pages}
-        by_text: dict[str, list[Page]] = {}
-        for page, reading in self._readings.items():
-            if reading.paragraphs:
-                by_text.setdefault(key(reading.text), []).append(page)
-        shortest = {page: min(pages, key=lambda p: p.length) for pages in by_text.values() for page in pages}
-        self.canonical: dict[Page, Page] = shortest
-
-    def _read(self, page: Page) -> Reading:
-        return read(
-            page.doc,
-            resolves=lambda name: self._site.resolve(name, page) is not None,
-            lists=lambda name: self._site.listed(name, page) is not None,
-            is_module=page.is_module,
-        )
-
-    def kept(self, described: set[str]) -> dict[Page, Reading]:
-        """The pages that stand for themselves, and say enough or are described by another."""
-        return {
-            page: reading
-            for page, reading in self._readings.items()
-            if self.canonical.get(page) is page and (page.path in described or not _says_little(reading.text))
-        }
-
-    def descriptions(self) -> Iterator[tuple[str, str, str, str]]:
-        """(target, text, source, origin) of every description of one other page that stands for itself."""
-        for page, origin in self.canonical.items():
-            for mention in self._readings[page].mentions:
-                find = self._site.resolve if mention.source == "see_also" else self._site.listed
-                target = self.canonical.get(find(mention.names[0], page)) if len(mention.names) == 1 else None
-                text = short(mention.description)
-                is_usable = len(key(text).split()) > 1 and not _CONTEXTUAL.match(text)
-                if target not in (None, origin) and is_usable:
-                    yield target.path, text, mention.source, origin.path
-
-    def links(self) -> Iterator[tuple[str, str]]:
-        """Hyperlinks: names under "See Also" and in listings, and cross-references in the text."""
-        for page, origin in self.canonical.items():
-            parameters = {name.strip("* ") for names in _PARAMETERS.findall(page.doc) for name in names.split(",")}
-            # A plain name in backticks is often one of the parameters.
-            references = (r for r in _REFERENCE.findall(page.doc) if r[0] == ":" or r.strip("`") not in parameters)
-            names = {bare_name(reference) for reference in references}
-            names.update(name for mention in self._readings[page].mentions for name in mention.names)
-            for name in names:
-                target = self.canonical.get(self._site.resolve(name, page))
-                if target not in (None, origin):
-                    yield origin.path, target.path
-
-    def equivalents(self) -> Iterator[tuple[str, str]]:
-        """Pages of the same name of which one refers to the other for what it does."""
-        for page, origin in self.canonical.items():
-            mentions = self._readings[page].mentions
-            names = [m.names[0] for m in mentions if len(m.names) == 1 and _EQUIVALENT.match(m.description)]
-            names += [bare_name(reference) for reference in _DELEGATION.findall(" ".join(page.doc.split()))]
-            for name in names:
-                found = self._site.resolve(name, page)
-                if found in self.canonical and last_name(page.path) == last_name(found.path):
-                    yield origin.path, self.canonical[found].path
+def _clusters(keys: pd.Series, links: pd.DataFrame) -> list[str]:
+    # The smallest path among the pages that are one with each; `AvgPool3d` and `avg_pool3d` are one name.
+    first = keys.index.to_series().groupby(keys).transform("min")[keys != ""]
+    names = links.apply(lambda pages: pages.str.rpartition(".")[2].str.replace("_", "").str.lower())
+    same = links[names["source"] == names["target"]]
+    edges = {"left": [*first.index, *same["source"]], "right": [*first, *same["target"]], "label": 1}
+    component = closure(pd.DataFrame(edges))
+    return [component.get(page, page) for page in keys.index]
 
 
-def _says_little(text: str) -> bool:
-    return bool(len(text.split()) < MIN_WORDS or _POINTER.match(text) or _DEPRECATED.match(text))
+def _passages(readings: Mapping[str, tuple[list[str], list[str]]]) -> pd.DataFrame:
+    # Text, title, article, position and is_opening of every passage; none runs over the end of the opening.
+    parts = ((page, number, part) for page, parts in readings.items() for number, part in enumerate(parts))
+    found = passages(Article(f"{page} {number}", page, tuple(part), min(1, len(part))) for page, number, part in parts)
+    found["is_opening"] = found["article"].str.endswith(" 0")
+    found["article"] = found["title"]
+    found["position"] = found.groupby("article").cumcount()
+    return found.set_index(found["article"] + "#" + found["position"].astype(str)).rename_axis("doc_id")
 
 
-def _within(rows: Iterable[tuple[str, str]], paths: set[str]) -> list[tuple[str, str]]:
-    """The distinct rows of which both ends are among the pages, sorted."""
-    return sorted({row for row in rows if paths.issuperset(row)})
+def _questions(pages: pd.DataFrame, mentions: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:
+    # Mentions of one page only, whose opening no other page has; of training pages without mentions, the summaries that
+    # say which page is meant, if enough of the opening is left without them.
+    texts = documents["text"].groupby(documents["article"]).agg(list)
+    keys, summaries = mentions["text"].map(key), pages["summary"].map(key)
+    is_lone = (mentions.groupby(keys)["cluster"].transform("nunique") == 1) & ~keys.duplicated()
+    is_lone &= ~mentions["cluster"].map(texts.str[0].duplicated(keep=False))
+    mentions = mentions[is_lone].sort_values(["cluster", "text"])
+    mentions.index = mentions["cluster"] + "?" + mentions.groupby("cluster").cumcount().astype(str)
+    is_taken = summaries.duplicated(keep=False) | summaries.isin(keys) | ~summaries.str.contains(" ")
+    asked = pages[["summary"]][(pages["split"] == "train") & ~is_taken & ~pages.index.isin(mentions["cluster"])]
+    asked["rest"] = list(map(_rest, asked["summary"], texts[asked.index]))
+    is_copy = asked["rest"].duplicated(keep=False) | asked["rest"].isin(documents["text"])
+    asked = asked[(asked["rest"] != "") & ~is_copy].rename(columns={"summary": "text"})
+    asked = asked.assign(cluster=asked.index, origin="", source="summary").add_suffix("?summary", axis=0)
+    questions = pd.concat([mentions.assign(source="mention", rest=""), asked]).rename_axis("query_id")
+    return questions.assign(split=pages["split"][questions["cluster"]].array)
 
 
-def last_name(path: str) -> str:
-    """The last part of a path, such that `AvgPool3d` and `avg_pool3d` are the same."""
-    return path.rpartition(".")[2].replace("_", "").lower()
-
-
-def _clusters(pages: pd.DataFrame, equivalents: list[tuple[str, str]]) -> list[str]:
-    """The cluster of each page: the smallest path among the pages that are one with it."""
-    same = pages.assign(key=pages["summary"].map(key)).query("key != ''")
-    first = same.groupby("key")["article"].transform("min")
-    edges = [*equivalents, *zip(same["article"], first, strict=True)]
-    component = closure(pd.DataFrame(edges, columns=["left", "right"]).assign(label=1))
-    return [component.get(article, article) for article in pages["article"]]
+def _rest(summary: str, texts: list[str]) -> str:
+    rest = texts[0].removeprefix(summary).strip()
+    is_repeated = f" {key(summary)} " in f" {key(' '.join([rest, *texts[1:]]))} "
+    return rest if len(rest.split()) >= MIN_WORDS and not is_repeated else ""
 
 
 def main(folder: str, slice_name: str) -> None:
-    """Build the tables of one of `SLICES` and write them as Parquet, one file a table; prints its steps."""
+    """Build the tables of one of `SLICES` and write them as Parquet, one file a table."""
     warnings.simplefilter("ignore")
-    for name, table in build(SLICES[slice_name], report=lambda step: print(step, flush=True)).items():
-        table.to_parquet(f"{folder}/{name}.parquet", index=False)
+    for name, table in build(SLICES[slice_name]).items():
+        table.to_parquet(f"{folder}/{name}.parquet")
