@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
-from retlib.data.text import Segment, TokenTable, Vocabulary, WordPiece, concatenate, constant, sentences, words
+from retlib.data.text import Segment, TokenTable, Vocabulary, WordPiece, concatenate, constant, words
 
 tables = st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=8)
 
@@ -37,17 +37,6 @@ def test_words_are_lowercase_without_space_or_punctuation(text):
     for word in words(text):
         assert word and not any(character.isspace() for character in word)
         assert words(word) == [word]
-
-
-def test_sentences_are_exact():
-    text = "I can't see Dr. Smith. Is well-known foo_bar 3.5 percent? See numpy.array.\n\nA new paragraph"
-    assert sentences(text) == [
-        "I can't see Dr. Smith.",
-        "Is well-known foo_bar 3.5 percent?",
-        "See numpy.array.",
-        "A new paragraph",
-    ]
-    assert sentences("") == []
 
 
 @given(tables)

@@ -118,10 +118,10 @@ def described(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",
     is only the passage that opens the target article: it holds the summary. `cluster` is the target article, `source`
     says what the question is: a mention on another page, or a summary.
     """
-    documents, questions, links = (tables(slice_name)[table] for table in ("passages", "questions", "links"))
+    documents, questions = (tables(slice_name)[table] for table in ("passages", "questions"))
     queries = questions[questions["source"].isin(sources)].drop(columns="rest")
     qrels = pd.DataFrame({"query_id": queries.index, "doc_id": (queries["cluster"] + "#0").array, "relevance": 1})
-    return Collection(name, documents, queries, qrels, links=links, provenance=provenance(slice_name))
+    return Collection(name, documents, queries, qrels, provenance=provenance(slice_name))
 
 
 def with_summaries(name: str, slice_name: str) -> Collection:
@@ -149,8 +149,7 @@ def _domain(whole: Collection, slice_name: str, is_target: bool) -> Collection:
     clusters = tables(slice_name)["pages"]["cluster"]
     inside = clusters[clusters.index.str.match(TARGETS[slice_name]) == is_target]
     asked = inside if is_target else inside[~inside.isin(clusters.drop(inside.index))]
-    part = whole.part(whole.documents["article"].isin(inside.index), whole.queries["cluster"].isin(asked.index))
-    return replace(part, links=whole.links[whole.links.isin(inside.index).all(axis=1)].reset_index(drop=True))
+    return whole.part(whole.documents["article"].isin(inside.index), whole.queries["cluster"].isin(asked.index))
 
 
 def reqa(name: str, slice_name: str) -> Collection:
