@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
+from retlib.data.collection import Collection
+from retlib.data.text import words
 
 RUN_COLUMNS = ["query_id", "doc_id", "score"]
+# Results of a list, however few are shown or fused.
+DEPTH = 1000
+# From questions, a frame, and a number k, to scores and rows of the k best documents of each.
+Search = Callable[[pd.DataFrame, int], tuple[np.ndarray, np.ndarray]]
+# What answers any question: from its text and k to the scores and rows of the k best documents, best first; row -1 for
+# none.
+Answer = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
 
 def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
@@ -31,6 +41,48 @@ def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarra
     order = np.lexsort((alphabetic, -score, query))
     columns = queries.take(query[order]), documents.take(row[order]), score[order]
     return pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
+
+
+def ranked(collection: Collection, queries: pd.DataFrame, depth: int, search: Search) -> pd.DataFrame:
+    """Return the run of some questions of a collection, or of others, without their own documents.
+
+    Every list takes this way; see `retlib.data.collection.Collection.own_documents`.
+    """
+    own = collection.own_rows(queries.index)[:, None]
+    scores, rows = search(queries, depth + bool((own >= 0).any()))
+    run = make_run(queries.index, collection.documents.index, scores, np.where(rows == own, -1, rows))
+    return run if rows.shape[1] <= depth else run[places(run) < depth].reset_index(drop=True)
+
+
+def check_question(question: str) -> None:
+    """Raise `SettingError` for a question that has no word."""
+    require(words(question) != [], f"a question needs a word; {question!r} has none")
+
+
+def listed(collection: Collection, question: str, depth: int, answer: Answer) -> pd.DataFrame:
+    """Return the first `depth` documents of the run of one question, ranked from 1, with title ("" of none) and text.
+
+    Which are `relevant` is known of the collection's own questions.
+    """
+    check_question(question := normalize("NFC", question))
+    require(depth >= 1, f"depth = {depth}: at least 1 is needed")
+    same = collection.queries[collection.queries["text"].str.normalize("NFC") == question][["text"]]
+    own = same[same.index.isin(collection.own_documents)]
+    asked = pd.DataFrame({"text": [*own["text"], *same["text"], question]}, [*own.index, *same.index, ""])[:1]
+
+    def search(_: pd.DataFrame, k: int) -> tuple[np.ndarray, ...]:
+        return tuple(part[None] for part in answer(asked["text"].iloc[0], k))
+
+    run, relevant = ranked(collection, asked, max(depth, DEPTH), search)[:depth], collection.relevant()
+    found = collection.documents.reindex(run["doc_id"])
+    found = found.reindex(columns=["title", "text"], fill_value="").rename_axis("doc_id").reset_index()
+    ticked = relevant["doc_id"][relevant["query_id"].isin(same.index)]
+    return found.assign(rank=found.index + 1, relevant=found["doc_id"].isin(ticked))
+
+
+def first_row(found: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores and rows of the first question of a search for several."""
+    return found[0][0], found[1][0]
 
 
 def digest(run: pd.DataFrame) -> str:
@@ -151,11 +203,7 @@ def _scaled(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def fuse(
-    several: Sequence[pd.DataFrame],
-    query_ids: pd.Index,
-    doc_ids: pd.Index,
-    weights: Sequence[float],
-    depth: int = 1000,
+    several: Sequence[pd.DataFrame], query_ids: pd.Index, doc_ids: pd.Index, weights: Sequence[float], depth: int
 ) -> pd.DataFrame:
     """The run that `combined` makes of several, cut at `depth` results a query."""
     scores, rows = combined([lists(run, query_ids, doc_ids) for run in several], weights)

@@ -30,9 +30,8 @@ from retlib.models.skipthought import SkipThought
 from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
-from retlib.retrieval.runs import make_run
+from retlib.retrieval.runs import Answer, first_row, ranked
 from retlib.systems.compose import Ranks
-from retlib.systems.ranking import Answer, one_by_one
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
 from retlib.systems.training_data import LabelledPairs
@@ -143,8 +142,9 @@ class AveragedWords(Ranks):
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         queries, _ = measures.held_out(target.test, split)
         model, index = self._index(target, seed)
-        found = index.search(model.encode(queries["text"].tolist()), depth)
-        return make_run(queries.index, target.test.documents.index, *found)
+        return ranked(
+            target.test, queries, depth, lambda asked, k: index.search(model.encode(asked["text"].tolist()), k)
+        )
 
     def cost(self, target: Target, seed: int) -> Cost:
         """See `Ranks`; its steps are word2vec's passes over the text, of which no time is kept."""
@@ -152,7 +152,7 @@ class AveragedWords(Ranks):
 
     def answer(self, target: Target, seed: int) -> Answer:
         model, index = self._index(target, seed)
-        return one_by_one(lambda text, k: index.search(model.encode([text]), k))
+        return lambda text, k: first_row(index.search(model.encode([text]), k))
 
     def _index(self, target: Target, seed: int) -> tuple[AveragedVectors, Index]:
         text = target.trains if self.text is None else self.text

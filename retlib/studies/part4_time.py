@@ -150,7 +150,7 @@ def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) ->
         counted = {"encodings": searched.encodings, "searches": searched.searches}
         seen.append({**task.parts, ENCODING: searched.owed, **counted})
         rows = searched.index.search(student.encode_queries(labelled.queries.take(chosen)), CUT)[1]
-        return reciprocal_rank(labelled.hits(chosen, rows))
+        return reciprocal_rank(labelled.hits(chosen, labelled.candidates(chosen, rows)))
 
     label = f"{stage}, {len(searched)} documents, seed {seed}"
     # Without checkpoints: what is timed whole is trained in one go.

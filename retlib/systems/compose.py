@@ -21,11 +21,9 @@ from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
-from retlib.systems.ranking import Answer, encode_corpus, one_by_one
+from retlib.retrieval.runs import DEPTH, Answer
+from retlib.systems.ranking import encode_corpus
 from retlib.systems.system import System, Target, fit
-
-# Results of each list that are fused, however few are asked for.
-DEPTH = 1000
 
 
 class Ranks(Protocol):
@@ -80,13 +78,14 @@ class Lexical(Ranks):
 
     def answer(self, target: Target, seed: int = 0) -> Answer:
         fitted = replace(self.system).fit(self._seeded(seed).read(target.test).tolist())
-        return one_by_one(lambda text, k: fitted.search([text], k))
+        return lambda text, k: runs.first_row(fitted.search([text], k))
 
 
 @lru_cache(maxsize=16)  # every seed of a system that is fused with it asks for it
 def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: int) -> pd.DataFrame:
     queries, _ = measures.held_out(collection, split)
-    return lexical.system.rank(lexical.read(collection), queries["text"], depth)
+    fitted = replace(lexical.system).fit(lexical.read(collection).tolist())
+    return runs.ranked(collection, queries, depth, lambda asked, k: fitted.search(asked["text"].tolist(), k))
 
 
 @dataclass(frozen=True, eq=False)

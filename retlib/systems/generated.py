@@ -19,6 +19,7 @@ from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection
+from retlib.data.datasets._beir import with_copies
 from retlib.data.splits import hash_position
 from retlib.data.tokenized import texts
 from retlib.models.decoding import Decoding
@@ -103,6 +104,7 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test:
         index=(generated["passage_id"] + "?" + number.astype(str)).to_numpy(),
     ).rename_axis("query_id")
     qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
+    qrels = with_copies(qrels, documents) if test else qrels  # where they judge
     columns = [column for column in ("text", "title") if column in documents]
     return Collection(name, documents[columns].rename_axis("doc_id"), queries, qrels)
 

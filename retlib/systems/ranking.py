@@ -19,13 +19,10 @@ from retlib.retrieval import runs
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 
-VECTORS, INDEX, RUN, LISTS = 3, 4, 1, 1  # versions of what is made here
+VECTORS, INDEX, RUN, LISTS = 3, 4, 2, 1  # versions of what is made here
 # Documents that are tokenized and encoded at once: what a kill can cost. In batches with others a Transformer rounds
 # otherwise, by 1e-5 of a number, and what collections in this book train on is encoded in one.
 BLOCK = 32_768
-# What answers any question: from its text and k to the scores and rows of the k best documents, best first; row -1 for
-# none.
-Answer = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
@@ -106,22 +103,13 @@ def rank(
     } | ({} if index == EXACT else {"index version": INDEX})  # fmt: skip
 
     def make(folder: Path) -> None:
-        ids = measures.held_out(collection, split)[0].index
-        encoded = retriever.encode_queries(tokenized.query_rows(ids))
-        scores, rows = indexed(retriever, tokenized, index, search).search(encoded, depth)
-        runs.make_run(ids, collection.documents.index, scores, rows).to_parquet(folder / "run.parquet")
+        queries, _ = measures.held_out(collection, split)
+        encoded = retriever.encode_queries(tokenized.query_rows(queries.index))
+        found = indexed(retriever, tokenized, index, search)
+        run = runs.ranked(collection, queries, depth, lambda _, k: found.search(encoded, k))
+        run.to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")
-
-
-def one_by_one(search: Answer) -> Answer:
-    """What answers one question, of a search for several: its scores and rows are (1, k)."""
-
-    def answer(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, rows = search(text, k)
-        return scores[0], rows[0]
-
-    return answer
 
 
 def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.ndarray:

@@ -20,21 +20,21 @@ from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.core.history import Cost
 from retlib.data.collection import Collection
-from retlib.data.text import TokenTable
 from retlib.evaluation import measures
 from retlib.models.pair_models import PAIR_MODELS, PairModel
 from retlib.models.retriever import Retriever
 from retlib.retrieval import runs
 from retlib.retrieval.late_index import TokenIndex
+from retlib.retrieval.runs import Answer
 from retlib.systems.compose import Ranks
-from retlib.systems.ranking import Answer, bm25_lists, one_by_one
+from retlib.systems.ranking import bm25_lists
 from retlib.systems.stages import Stage, Training, Validate, making_seconds
 from retlib.systems.system import System, Target, fit, stage_seed, train_stage
 from retlib.training.inputs import Inputs
 from retlib.training.tasks import PairTask
 
 VERSION = 2  # of what trains models of pairs: who changes a loss curve raises it (tests/systems/test_reranking.py)
-RUN, TOKENS = 1, 1  # versions of what is made with them
+RUN, TOKENS = 2, 1  # versions of what is made with them
 KIND = "pair-model"
 # Validation queries, BM25's lists that they are validated on, and how much of each list: reading is slow.
 QUERIES, LISTED, CANDIDATES = 100, 50, 10
@@ -117,7 +117,7 @@ class PairTraining(Training):
         tokenized, most = self.student.reads(collection), self.stage.seen or QUERIES
         labelled, lists = tokenized.labelled("dev"), bm25_lists(tokenized, "dev", LISTED)
         chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[: min(QUERIES, most)])
-        lists = lists[chosen, :CANDIDATES]
+        lists = labelled.candidates(chosen, lists[chosen])[:, :CANDIDATES]
         place, column = np.nonzero(lists >= 0)
         queries, documents = labelled.queries.take(chosen[place]), labelled.documents.take(lists[place, column])
         hits = labelled.hits(chosen, lists)
@@ -223,10 +223,10 @@ class MaxSimSearch(Ranks):
         index = token_index(model, target.test)
 
         def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-            table: TokenTable = model.tokenize([text])
-            return index.search(model.encode_tokens(table), table.offsets, k)
+            table = model.tokenize([text])
+            return runs.first_row(index.search(model.encode_tokens(table), table.offsets, k))
 
-        return one_by_one(find)
+        return find
 
 
 def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:
@@ -264,9 +264,10 @@ def _search(model: PairModel, collection: Collection, split: str, depth: int) ->
     }  # fmt: skip
 
     def make(folder: Path) -> None:
-        ids = measures.held_out(collection, split)[0].index
-        table = model.reads(collection).query_rows(ids)
-        scores, rows = token_index(model, collection).search(model.encode_tokens(table), table.offsets, depth)
-        runs.make_run(ids, collection.documents.index, scores, rows).to_parquet(folder / "run.parquet")
+        queries, _ = measures.held_out(collection, split)
+        table, index = model.reads(collection).query_rows(queries.index), token_index(model, collection)
+        encoded = model.encode_tokens(table)
+        run = runs.ranked(collection, queries, depth, lambda _, k: index.search(encoded, table.offsets, k))
+        run.to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")

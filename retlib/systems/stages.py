@@ -75,46 +75,24 @@ class TrainingData(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(Schedule):
-    """One training of a chain.
+    """One training of a chain: a `Schedule`, on what, against what and of what.
 
-    Parameters
-    ----------
-    data : TrainingData, or sequence of it
-        Each of several has its own scale. A step takes a batch of each; losses and validation scores are averaged
-        (Gillick 2018, section 2).
-    negatives, loss : str
-        Names in `retlib.training.negatives.NEGATIVES` and `retlib.training.losses.LOSSES`.
-    options : mapping
-        Of the negatives.
-    trains : {"both", "query"}
-        Both encoders, or the query encoder alone, over the documents as the start encodes them.
-    index, search : str, mapping
-        Of the index that is searched in training; see `retlib.retrieval.index.build`.
-    layers : int, optional
-        That a Transformer lacks and gets on top; see `retlib.models.transformer.Transformer.grow`.
-    token_dropout : float
-        Share of a text's tokens that an encoder does not see while it trains; it always sees the first.
-    scale : float, optional
-        Where the learned scale starts, its shift at 0; by default as the start ended, or as
-        `retlib.models.encoders.SIMILARITIES` has it. An `absolute` loss has its shift centred in any case.
-    others
-        See `retlib.training.trainer.Schedule`.
-
-    Raises
-    ------
-    SettingError
-        Without data, for an unknown name or option, or for negatives or a loss that do not fit.
+    Each of several data has its own scale; a step takes a batch of each, and losses and validation scores are averaged
+    (Gillick 2018, section 2). It raises `SettingError` without data, for an unknown name or option, or for negatives or
+    a loss that do not fit.
     """
 
     data: TrainingData | Sequence[TrainingData]
-    negatives: str = "in-batch"
+    negatives: str = "in-batch"  # a name in `NEGATIVES`, and its options
     options: Mapping[str, Any] = field(default_factory=dict)
-    loss: str = "softmax"
-    trains: str = "both"
-    index: str = EXACT
+    loss: str = "softmax"  # a name in `retlib.training.losses.LOSSES`
+    trains: str = "both"  # encoders; or "query" alone, over the documents as the start encodes them
+    index: str = EXACT  # what is searched in training, as in `retlib.retrieval.index.build`
     search: Mapping[str, float] = field(default_factory=dict)
-    layers: int | None = None
-    token_dropout: float = 0.0
+    layers: int | None = None  # that a Transformer gets on top; see `retlib.models.transformer.Transformer.grow`
+    token_dropout: float = 0.0  # share of tokens that an encoder does not see in training; it always sees the first
+    # Where the learned scale starts, its shift at 0; else as the start ended, or as in `models.encoders.SIMILARITIES`.
+    # An `absolute` loss has its shift centred in any case.
     scale: float | None = None
 
     def __post_init__(self) -> None:
@@ -260,12 +238,13 @@ class Training:
         others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(labelled.documents)), own))
         rows = np.concatenate([own, others[:POOL]])
         queries, pool = labelled.queries.take(chosen), take(labelled.documents, rows)
-        hits = labelled.hits(chosen, np.broadcast_to(rows, (len(chosen), len(rows))))  # (B, P)
+        rows = np.broadcast_to(rows, (len(chosen), len(rows)))
+        hits, spared = labelled.hits(chosen, rows), labelled.spared(chosen, rows)  # (B, P)
 
         def validate() -> float:
             encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
             scores = [indexes.inner_products(encoded, query) for query in student.encode_queries(queries)]
-            return measures.rows_reciprocal_rank(np.array(scores), hits)
+            return measures.rows_reciprocal_rank(np.where(spared & ~hits, -np.inf, scores), hits)
 
         return validate
 

@@ -32,7 +32,8 @@ from retlib.models import checkpoints
 from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
 from retlib.retrieval.index import EXACT
-from retlib.systems.ranking import Answer, indexed, one_by_one, rank
+from retlib.retrieval.runs import Answer, first_row
+from retlib.systems.ranking import indexed, rank
 from retlib.systems.stages import Stage, Training, making_seconds
 from retlib.training import trainer
 from retlib.training.dynamics import Watching
@@ -128,7 +129,7 @@ class System:
         """What answers any question."""
         retriever = fit(self, target.trains, seed)
         found = indexed(retriever, retriever.reads(target.test), self.index, self.search)
-        return one_by_one(lambda text, k: found.search(retriever.encode_queries(retriever.tokenize([text])), k))
+        return lambda text, k: first_row(found.search(retriever.encode_queries(retriever.tokenize([text])), k))
 
 
 @lru_cache(maxsize=8)

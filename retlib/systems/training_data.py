@@ -158,7 +158,10 @@ class CollectionQueries(TrainingData):
         return [self.collection(target)]
 
     def address(self, target: Collection) -> dict[str, Any]:
-        return {"labels": self.collection(target).fingerprint}
+        collection = self.collection(target)
+        spares = len(collection.own_documents) or len({*collection.text_numbers}) < len(collection.documents)
+        # What is no negative came later than the addresses of other labels.
+        return {"labels": collection.fingerprint, **({"spared": "copies and own"} if spares else {})}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         collection = self.collection(training.target)
@@ -253,4 +256,6 @@ def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pai
     # An item outside every cluster (in negative pairs only) is a cluster of its own.
     clusters = collection.queries["cluster"].reindex(chosen["left"]).fillna(chosen["left"].set_axis(chosen["left"]))
     shares = chosen["right"].map(chosen["right"].value_counts(normalize=True)).to_numpy(np.float32)
-    return Pairs(*tables, chosen["label"].to_numpy(np.int8), pd.factorize(clusters)[0], np.log(shares))
+    texts = collection.text_numbers[collection.documents.index.get_indexer(chosen["right"])]
+    groups = pd.factorize(clusters)[0]
+    return Pairs(*tables, chosen["label"].to_numpy(np.int8), groups, np.log(shares), texts=texts)

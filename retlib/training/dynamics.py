@@ -25,17 +25,12 @@ VERSION = 1  # of what is seen: who changes it raises it
 
 @dataclass(frozen=True)
 class Watching:
-    """What to look at in a training of the query encoder, and how often; see `Dynamics`.
+    """What to look at in a training of the query encoder, and how often, in steps; see `Dynamics`."""
 
-    There are `every` steps between two looks, and `interval` steps between two refreshes of the lists that `overlap
-    stale` compares with. `depth` is that of recall and overlaps; 200 in the paper. `followed` are ids of queries whose
-    encodings are kept every `pace` steps, for maps of how they move.
-    """
-
-    every: int = 1
-    interval: int = 200
-    depth: int = 200
-    followed: tuple[str, ...] = ()
+    every: int = 1  # between two looks
+    interval: int = 200  # between two refreshes of the lists that `overlap stale` compares with
+    depth: int = 200  # of recall and overlaps; the paper's
+    followed: tuple[str, ...] = ()  # ids of queries whose encodings are kept every `pace` steps, for maps
     pace: int = 20
 
     def __post_init__(self) -> None:
@@ -105,13 +100,14 @@ class Dynamics:
         if step % self.watching.every:
             return None
         # Fetched first: at a refresh both lists have the same weights.
-        stale = self._stale.at(step)
-        rows = self.index.search(self.encode(batch.queries), self.watching.depth)[1]
+        stale, bm25 = self._stale.at(step), self.bm25[batch.rows]
+        found = self.index.search(self.encode(batch.queries), self.watching.depth)[1]
+        rows, bm25, stale = (self.labelled.candidates(batch.rows, each) for each in (found, bm25, stale))
         hits = self.labelled.hits(batch.rows, rows)
         return {
             f"RR@{CUT}": reciprocal_rank(hits[:, :CUT]),
             f"R@{self.watching.depth}": float((hits.sum(axis=1) / self.labelled.relevant.lengths[batch.rows]).mean()),
-            "overlap BM25": overlap(rows, self.bm25[batch.rows]),
+            "overlap BM25": overlap(rows, bm25),
             "overlap stale": overlap(rows, stale),
         }
 

@@ -86,8 +86,9 @@ class Sampler(ABC):
         return self.labelled.one_relevant(queries, self._random(step, RELEVANT))
 
     def _batch(self, queries: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> Batch:
-        # With documents of (B, n) rows.
+        # With documents of (B, n) rows, of which some are no negatives.
         documents = _tensor(take(self.labelled.documents, rows.ravel()))
+        targets = np.where((targets == NEGATIVE) & self.labelled.spared(queries, rows), IGNORE, targets)
         kinds = torch.from_numpy(targets.astype(np.int8))
         return Batch(self.labelled.queries.take(queries), documents, kinds, shared=False, rows=queries, exact=True)
 
@@ -100,10 +101,10 @@ def _tensor(documents: TokenTable | np.ndarray) -> TokenTable | Tensor:
 class InBatch(Sampler):
     """Each query sees the documents of the whole batch; its own is the positive (Gillick 2018, section 2.1).
 
-    All pairs of the source are positive. With `mask_known`, documents of other pairs that are known to be relevant are
-    no negatives; in Gillick 2018 they are. With `corrected`, the loss subtracts the `log_shares` of the pairs from
-    their scores, for documents that are drawn more often than others: the batch then stands for all documents (Bengio
-    and Senécal 2008; Chang 2020, section 2).
+    All pairs of the source are positive. With `mask_known`, documents of other pairs that are known to be relevant, or
+    have the text of one that is, are no negatives; in Gillick 2018 they are. With `corrected`, the loss subtracts the
+    `log_shares` of the pairs from their scores, for documents that are drawn more often than others: the batch then
+    stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
     """
 
     def __init__(self, inputs: Inputs, mask_known: bool = True, corrected: bool = False) -> None:
@@ -130,7 +131,8 @@ def _known(drawn: Pairs) -> np.ndarray:
     if drawn.known is not None:
         return drawn.known
     require(drawn.groups is not None, "mask_known needs pairs with groups")
-    return drawn.groups[:, None] == drawn.groups[None, :]
+    known = drawn.groups[:, None] == drawn.groups[None, :]
+    return known if drawn.texts is None else known | (drawn.texts[:, None] == drawn.texts[None, :])
 
 
 @register("hardest-in-batch")
@@ -163,7 +165,7 @@ class Labelled(Sampler):
 class HardNegatives(Sampler):
     """Each query sees one relevant document, drawn anew at every step, and n negatives of its own.
 
-    A negative is never a document that is known to be relevant.
+    A negative is never a document that is known to be relevant, a copy of one, or the query itself.
     """
 
     def __init__(self, inputs: Inputs, n: int) -> None:
@@ -188,7 +190,7 @@ class HardNegatives(Sampler):
         # As `negatives`, drawn from all documents.
         rng, count = self._random(step, purpose), len(self.labelled.documents)
         rows = rng.integers(0, count, (len(queries), self.n))
-        while (wrong := self.labelled.hits(queries, rows)).any():
+        while (wrong := self.labelled.spared(queries, rows)).any():
             rows[wrong] = rng.integers(0, count, wrong.sum())
         return rows
 
@@ -218,7 +220,7 @@ class FromLists(HardNegatives):
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
         lists = self.lists(queries, step)
         check_rows(f"{type(self).__name__}.lists", lists, (len(queries), None), -1, len(self.labelled.documents))
-        usable = (lists >= 0) & ~self.labelled.hits(queries, lists)
+        usable = (lists >= 0) & ~self.labelled.spared(queries, lists)
         # The first n of a random order in which what cannot be used comes last.
         order = np.where(usable, self._random(step, LISTED).random(lists.shape), 1).argsort(axis=1)[:, : self.n]
         usable = np.take_along_axis(usable, order, axis=1)

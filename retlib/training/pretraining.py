@@ -21,6 +21,7 @@ from retlib.core.registry import Registry
 from retlib.data.corpus import Corpus, Structure
 from retlib.data.pairs import Pairs, pairs_in_batch
 from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
+from retlib.data.tokenized import WHOLE
 from retlib.training.batches import check_rows
 
 KEPT = -1  # in place of a sentence's row: none was removed
@@ -181,14 +182,11 @@ def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Pairs as rows of sentences and passages of a `Structure`: three int64 arrays of shape (pairs,).
-
-    `removed` are the rows of the sentences that the documents lack, or `KEPT`.
-    """
+    """Pairs as rows of sentences and passages of a `Structure`: three int64 arrays of shape (pairs,)."""
 
     query: np.ndarray
     passage: np.ndarray
-    removed: np.ndarray
+    removed: np.ndarray  # rows of the sentences that the documents lack, or `KEPT`
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,19 +254,21 @@ class PretrainingPairs:
         """Return the pairs of a training step, which depend on the arguments alone.
 
         Pairs are drawn with replacement, and never more of them than there are queries. `Pairs.groups` are the rows of
-        the passages, so that two queries of one passage can be told; `Pairs.log_shares` are the logarithms of the
-        passages' chances to be drawn.
+        the passages, of copies that of the first, so that two queries of one passage can be told; `Pairs.log_shares`
+        are the logarithms of the passages' chances to be drawn.
         """
         drawn, sentences = self.draw_rows(step, batch_size, seed), self.corpus.sentences
         queries = _run(sentences, drawn.query, drawn.query + 1)
+        first, whole = {}, self._documents(Drawn(drawn.query, drawn.passage, KEPT), WHOLE)
+        groups = [first.setdefault(whole.row(i).tobytes(), passage) for i, passage in enumerate(drawn.passage)]
         return Pairs(
             concatenate([queries], self.query_length),
-            self._documents(drawn),
-            groups=drawn.passage,
+            self._documents(drawn, self.document_length),
+            groups=np.array(groups),
             log_shares=self._log_shares[drawn.passage],
         )
 
-    def _documents(self, drawn: Drawn) -> TokenTable:
+    def _documents(self, drawn: Drawn, limit: int) -> TokenTable:
         corpus, article = self.corpus, self.corpus.article_of(drawn.passage)
         start, stop = corpus.passages[drawn.passage], corpus.passages[drawn.passage + 1]
         # A passage is one run of ids, or two: before and after the sentence that is removed.
@@ -279,7 +279,7 @@ class PretrainingPairs:
             _run(corpus.sentences, start, gap),
             _run(corpus.sentences, np.minimum(gap + 1, stop), stop),
         ]
-        return concatenate(segments, self.document_length)
+        return concatenate(segments, limit)
 
 
 def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Segment:
@@ -288,15 +288,11 @@ def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Segment:
 
 
 class Masked(NamedTuple):
-    """Passages with hidden tokens.
-
-    `inputs` is the TokenTable, `positions` an int64 array (M,) of places in its ids, in
-    ascending order, and `originals` an int64 array (M,) of the ids that belong there.
-    """
+    """Passages with hidden tokens."""
 
     inputs: TokenTable
-    positions: np.ndarray
-    originals: np.ndarray
+    positions: np.ndarray  # int64, (M,): places in the inputs' ids, ascending
+    originals: np.ndarray  # int64, (M,): the ids that belong there
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,13 +109,32 @@ def test_judgments_that_would_give_a_wrong_number_are_refused(tmp_path, lines, w
         datasets.load(f"beir:{put(tmp_path, BEIR | {'qrels/test.tsv': HEAD + QRELS + lines})}")
 
 
-def test_copies_and_questions_that_are_documents_are_counted(tmp_path):
+def test_copies_of_a_relevant_text_are_relevant_and_counted(tmp_path, monkeypatch):
     copies = "".join(CORPUS.splitlines(True)[0].replace('"chain"', f'"copy-{n}"') for n in range(12))
-    facts = datasets.load(f"beir:{put(tmp_path, BEIR | {'corpus.jsonl': CORPUS + copies})}").facts
+    files = BEIR | {"corpus.jsonl": CORPUS + copies, "qrels/test.tsv": f"{HEAD}{QRELS}q-chain\tcopy-3\t0\n"}
+    found = datasets.load(f"beir:{put(tmp_path / 'a', files)}")
+    facts = found.facts
     assert (facts["documents"], facts["copies of a text"], facts["questions that are documents"]) == (16, 13, 0)
     assert (facts["shortest text (words)"], facts["longest text (words)"]) == (6, 8)
+    # Of four questions, each has the chain's text for a relevant one; the grade that is given stays.
+    assert (facts["judgments"], facts["judgments of copies"]) == (14, 11 + 3 * 12)
+    assert len(found.qrels) == 14 + 47 and found.qrels.query("doc_id == 'copy-3'")["relevance"].tolist() == [0, 1, 1, 1]
+    # A release stays as it is, and says how much a mean could move; so does what would be judged too often.
+    monkeypatch.setattr("retlib.data.datasets._beir.MOST_COPIES", 46)
+    bound = datasets.load(f"beir:{put(tmp_path / 'b', files)}")
+    assert len(bound.qrels) == 14 and bound.facts["points that unjudged copies can move a mean by"] == 100.0
+    assert bound.statistics().iloc[0]["copies move a mean by at most"] == 100.0
+
+
+def test_questions_that_are_documents_are_counted(tmp_path):
     asked = {each: content.replace("q-", "") for each, content in BEIR.items()}
-    assert datasets.load(f"beir:{put(tmp_path, asked)}").facts["questions that are documents"] == 4
+    queries = "".join(json.dumps({"_id": each, "text": f"{b[0]} {b[1]}"}) + "\n" for each, b in BIKES.items())
+    itself = "".join(
+        f"{each}\t{other}\t1\n" for each, other in (("chain", "brake"), ("tyre", "tyre"), ("brake", "tyre"))
+    )
+    files = asked | {"queries.jsonl": queries, "qrels/test.tsv": HEAD + itself}
+    found = datasets.load(f"beir:{put(tmp_path, files)}")
+    assert found.facts["questions that are documents"] == 2 and [*found.own_documents] == ["chain", "brake"]
 
 
 @pytest.mark.parametrize(

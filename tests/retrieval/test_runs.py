@@ -5,17 +5,20 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from letters import listed
+from letters import listed as written
 
 from retlib.core.errors import DataError, SettingError
+from retlib.data.collection import Collection
 from retlib.evaluation import measures
 from retlib.retrieval.runs import (
     combined,
     digest,
     fuse,
+    listed,
     lists,
     make_run,
     places,
+    ranked,
     reordered,
     write_qrels,
     write_trec,
@@ -29,6 +32,56 @@ def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
     assert run["query_id"].tolist() == ["q1"] * 4 + ["q0"] * 2
     assert run["doc_id"].tolist() == ["a", "b", "c", "q1", "b", "q1"]
     assert run["score"].tolist() == pytest.approx([0.5, 0.5, 0.5, 0.2, 0.9, 0.1])
+
+
+def documents(*rows):
+    return pd.DataFrame(rows, columns=["id", "title", "text"]).set_index("id")
+
+
+# Questions under an id and with the text of a document: as it is, behind its title, decomposed; judged relevant to
+# itself; and two by accident, of which one has the other's text.
+PAIRS = [
+    ("a", "", "one"),
+    ("b", "B", "two"),
+    ("c", "", "caf\u00e9 "),
+    ("d", "", "four"),
+    ("e", "", "five"),
+    ("f", "", "x"),
+]
+ASKED = {"a": "one", "b": "B two", "c": "cafe\u0301", "d": "four", "e": "x", "g": "one"}
+QUESTIONS = pd.DataFrame({"text": ASKED, "split": "test"})
+QRELS = pd.DataFrame([("d", "d", 1), ("a", "a", 0), ("b", "a", 1)], columns=["query_id", "doc_id", "relevance"])
+
+
+def test_a_question_s_own_document_leaves_its_list_unless_it_is_judged_relevant(capsys):
+    collection = Collection("mine", documents(*PAIRS), QUESTIONS, QRELS)
+    assert collection.own_documents.tolist() == ["a", "b", "c"]
+    assert "3 questions of mine are documents of it" in capsys.readouterr().err
+    orders = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 3], [3, 1, 0], [4, 5, 0], [0, 1, 2]])
+    run = ranked(collection, QUESTIONS, 2, lambda asked, k: (np.tile([3.0, 2.0, 1.0], (6, 1))[:, :k], orders[:, :k]))
+    found = run.groupby("query_id", sort=False)["doc_id"].agg("".join).to_dict()
+    assert found == {"a": "bc", "b": "ac", "c": "ba", "d": "db", "e": "ef", "g": "ab"}
+    judged = Collection("judged", documents(*PAIRS), QUESTIONS[3:], QRELS[:1])
+    run = ranked(judged, judged.queries, 2, lambda asked, k: (np.ones((3, k)), orders[3:, :k]))
+    assert run.groupby("query_id")["doc_id"].agg("".join).to_dict() == {"d": "bd", "e": "ef", "g": "ab"}
+
+
+def test_a_list_on_screen_is_the_head_of_the_run():
+    """Of equal scores the first by id come first, however the search has them; other forms of letters are one."""
+    names = [f"d{number:02}" for number in range(12)][::-1]
+    collection = Collection("mine", documents(*((name, "", "one") for name in [*names, "a"])), QUESTIONS, QRELS[2:])
+    asked = []
+
+    def answer(text, k):
+        asked.append(text)
+        return np.array([*[1.0] * 12, 0.5])[:k], np.arange(13)[:k]
+
+    shown = listed(collection, "cafe\u0301", 3, answer)
+    assert shown["doc_id"].tolist() == ["d00", "d01", "d02"] and shown["rank"].tolist() == [1, 2, 3]
+    assert listed(collection, "B two", 99, answer).query("relevant")["doc_id"].tolist() == ["a"]
+    assert listed(collection, "one", 99, answer)["doc_id"].tolist() == [*names[::-1]]  # the question is document a
+    assert listed(collection, "e\u0301", 1, answer)["title"].tolist() == [""]
+    assert asked == ["cafe\u0301", "B two", "one", "\u00e9"]  # a question of the collection as it stands there
 
 
 # --- files -----------------------------------------------------------------------------------------
@@ -66,7 +119,7 @@ def test_others_measure_the_files_as_the_run_is_measured_here(tmp_path_factory, 
 
 
 def test_a_run_in_a_file_by_hand(tmp_path):
-    run = listed({"q1": "ba"}).assign(score=[0.5, 0.5])
+    run = written({"q1": "ba"}).assign(score=[0.5, 0.5])
     write_trec(run, tmp_path / "a.run", "mine")
     assert (tmp_path / "a.run").read_text() == "q1 Q0 b 1 0.5 mine\nq1 Q0 a 2 0.49999997 mine\n"
 
@@ -74,16 +127,16 @@ def test_a_run_in_a_file_by_hand(tmp_path):
 @pytest.mark.parametrize("changes", [{"query_id": "q 1"}, {"doc_id": ""}, {"doc_id": "a\u2003b"}])
 def test_ids_that_a_file_would_part_are_refused(tmp_path, changes):
     with pytest.raises(DataError, match=f"{next(iter(changes))} .* cannot be written to .*a.run: empty, or with"):
-        write_trec(listed({"q1": "b"}).assign(**changes), tmp_path / "a.run", "mine")
+        write_trec(written({"q1": "b"}).assign(**changes), tmp_path / "a.run", "mine")
     with pytest.raises(DataError, match="tag .'my tag'."):
-        write_trec(listed({"q1": "b"}), tmp_path / "a.run", "my tag")
+        write_trec(written({"q1": "b"}), tmp_path / "a.run", "my tag")
 
 
 # --- lists -----------------------------------------------------------------------------------------
 
 
 def test_places_and_lists_by_hand():
-    run = listed({"q3": "dab", "q9": "a", "q0": "c"})
+    run = written({"q3": "dab", "q9": "a", "q0": "c"})
     assert places(run).tolist() == [0, 1, 2, 0, 0]
     scores, found = lists(run, pd.Index(["q0", "q1", "q3"]), pd.Index(list("abcd")))
     assert found.tolist() == [[2, -1, -1], [-1, -1, -1], [3, 0, 1]]
@@ -94,19 +147,19 @@ def test_places_and_lists_by_hand():
 
 
 def test_queries_of_a_run_may_stand_between_one_another():
-    run = listed({"p": "ab", "q": "cab"}).iloc[[2, 0, 3, 1, 4]]
+    run = written({"p": "ab", "q": "cab"}).iloc[[2, 0, 3, 1, 4]]
     assert places(run).tolist() == [0, 0, 1, 1, 2]
     assert lists(run, pd.Index(["p", "q"]), pd.Index(list("abc")))[1].tolist() == [[0, 1, -1], [2, 0, 1]]
 
 
 def test_a_document_that_is_not_there_is_named():
-    run = listed({"q3": "dx", "q4": "y"})
+    run = written({"q3": "dx", "q4": "y"})
     with pytest.raises(DataError, match=r"document \['x'\], which is not in"):
         lists(run, pd.Index(["q3"]), pd.Index(list("abcd")))
 
 
 def test_a_digest_is_of_content_and_order():
-    run = listed({"p": "ab", "q": "c"})
+    run = written({"p": "ab", "q": "c"})
     assert digest(run) == digest(run.set_axis([5, 6, 7]).assign(more=1))
     others = run.iloc[[1, 0, 2]], run.assign(score=0.0), run.iloc[:2], run.assign(doc_id=list("abd"))
     assert len({digest(run), *map(digest, others)}) == 5
@@ -116,7 +169,7 @@ def test_a_digest_is_of_content_and_order():
 
 
 def test_reordered_by_hand():
-    run = listed({"p": "abcd", "o": "xy", "q": "z"})
+    run = written({"p": "abcd", "o": "xy", "q": "z"})
     # The first three of each: a, b, c; x, y; z.
     found = reordered(run, 3, np.array([1.0, 5.0, 5.0, -2.0, 7.0, 0.5]))
     assert found["query_id"].tolist() == list("ppppooq")
@@ -137,7 +190,7 @@ def test_the_first_are_re_ordered_and_the_rest_is_not(sizes, depth, seed):
     rng = np.random.default_rng(seed)
     chosen = {f"q{9 - i}": [f"d{j}" for j in rng.permutation(9)[:size]] for i, size in enumerate(sizes)}
     new = {query: rng.integers(0, 4, min(size, depth)) for query, size in zip(chosen, sizes, strict=True)}
-    found = reordered(listed(chosen), depth, np.concatenate(list(new.values())).astype(float))
+    found = reordered(written(chosen), depth, np.concatenate(list(new.values())).astype(float))
     assert found["query_id"].drop_duplicates().tolist() == list(chosen)
     for query, docs in chosen.items():
         own = found[found["query_id"] == query]
@@ -148,7 +201,7 @@ def test_the_first_are_re_ordered_and_the_rest_is_not(sizes, depth, seed):
 
 def test_a_depth_below_one_is_named():
     with pytest.raises(SettingError, match="depth = 0"):
-        reordered(listed({"p": "ab"}), 0, np.array([]))
+        reordered(written({"p": "ab"}), 0, np.array([]))
 
 
 # --- fusion by reciprocal rank ---------------------------------------------------------------------
@@ -232,4 +285,4 @@ def test_fused_runs():
 def test_fusing_a_run_of_unknown_documents_is_refused():
     run = pd.DataFrame({"query_id": ["q"], "doc_id": ["z"], "score": [1.0]})
     with pytest.raises(DataError, match=r"\['z'\]"):
-        fuse([run], pd.Index(["q"]), pd.Index(["a"]), [1.0])
+        fuse([run], pd.Index(["q"]), pd.Index(["a"]), [1.0], 1)

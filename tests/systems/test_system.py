@@ -12,9 +12,11 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.core.history import History
 from retlib.data.articles import Articles
+from retlib.data.collection import Collection
 from retlib.data.text import TokenTable
 from retlib.models.retriever import Architecture, Retriever
 from retlib.retrieval.lexical import BM25
+from retlib.studies import part1  # noqa: F401 - which registers skip-thought
 from retlib.systems import ranking as rankings
 from retlib.systems import system as systems
 from retlib.systems import training_data
@@ -235,7 +237,7 @@ def test_validation_is_the_reciprocal_rank_of_the_first_relevant_document(collec
 def test_other_pre_training_than_pairs(own_build):
     pages = Articles("pydocs-smoke", 300)
     small = Architecture(layers=1, width=64, dimension=16, query_length=12, document_length=24, towers="two")
-    masked = System(small, pages) + Stage(data=MaskedTokens(pages), **SHORT)
+    masked = System(small, pages) + Stage(data=MaskedTokens(pages), **SHORT | {"learning_rate": 0.003})
     found = fit(masked, make_collection(), 0)
     left, right = found.model.query_encoder, found.model.document_encoder
     assert all(torch.equal(a, b) for a, b in zip(left.parameters(), right.parameters(), strict=True))
@@ -340,6 +342,27 @@ def test_lists_of_bm25_are_those_of_its_run_and_made_once(collection, ranking, o
         assert sorted(found) == sorted(run[run["query_id"] == name]["doc_id"])
     monkeypatch.setattr(BM25, "fit", lambda *_: pytest.fail("made twice"))
     np.testing.assert_array_equal(bm25_lists(ranking, "train", 4), lists)
+
+
+def test_a_question_that_is_a_document_is_in_no_list_of_its_own(collection, own_build):
+    """As in ArguAna: each document is a question, and the next one is relevant to it."""
+    documents = collection.documents.assign(title="")
+    queries = pd.DataFrame({"text": documents["text"], "split": ["train", "dev", "test", "test"] * 10})
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": np.roll(queries.index, -1), "relevance": 1})
+    asked = Collection("asked", documents, queries.rename_axis("query_id"), qrels)
+    bm25, target = Lexical(BM25()), Target(asked)
+    for system in (bm25, WARM, Fused((WARM, bm25), (0.5, 0.5)), Reordered(bm25, WARM)):
+        run = system.run(target, 0, depth=3)
+        assert not (run["query_id"] == run["doc_id"]).any()
+        assert run.groupby("query_id").size().isin((2, 3)).all()  # at the ends BM25 has no more
+    training = Training(LABELS, fit(BARE, asked, 0), asked, 0)
+    ranks = BARE.run(target, 0, "dev").groupby("query_id", sort=False)["doc_id"].agg(list)
+    expected = [1 / (1 + found.index(f"d{(int(name[1:]) + 1) % 40}")) for name, found in ranks.items()]
+    assert training.validation(asked)() == pytest.approx(np.mean(expected))
+    judged = replace(asked, qrels=pd.concat([qrels, qrels.assign(doc_id=qrels["query_id"])]))
+    run = bm25.run(Target(judged))
+    assert (run.groupby("query_id", sort=False)["doc_id"].first() == run["query_id"].unique()).all()
+    assert LABELS.address(judged) != LABELS.address(asked) and "spared" in str(LABELS.address(asked))
 
 
 # --- made of others --------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ LISTS = np.array(
 COMMON = BATCH, SEED
 
 
-def judged(texts=False, relevant=RELEVANT):
+def judged(texts=False, relevant=RELEVANT, *others):
     """With documents whose only unit is their row, or whose encodings are `VECTORS`."""
     documents = TokenTable.from_rows([[row] for row in range(DOCUMENTS)]) if texts else VECTORS
-    return LabelledQueries(QUERIES, TokenTable.from_rows(relevant), documents)
+    return LabelledQueries(QUERIES, TokenTable.from_rows(relevant), documents, *others)
 
 
 def encode(table):
@@ -63,9 +63,15 @@ def documents_of(batch):
     return np.broadcast_to(rows, batch.targets.shape) if batch.shared else rows.reshape(batch.targets.shape)
 
 
+# Queries 0 and 4 are document 3, query 5 is 1; documents 2 and 8, and 7 and 0 have one text.
+OWN, NUMBERS = np.array([3, -1, -1, -1, 3, 1, -1]), np.array([0, 1, 2, 3, 4, 5, 6, 0, 2])
+SPARED = [{0, 7, 3}, {1, 2, 8}, {3}, {4, 5, 6}, {0, 7, 3}, {8, 2, 1}, {7, 0}]
+
+
+@pytest.mark.parametrize("given", [(), (OWN, NUMBERS)])
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
-def test_positives_are_relevant_and_negatives_are_not(make):
-    sampler = make(judged(texts=True))
+def test_positives_are_relevant_and_negatives_are_neither_that_nor_copies_nor_the_query(make, given):
+    sampler, spared = make(judged(True, RELEVANT, *given)), SPARED if given else [*map(set, RELEVANT)]
     for step in range(20):
         batch = closed(sampler, step)
         assert batch.rows.tolist() == rows_of_step(len(RELEVANT), BATCH, SEED, step).tolist()
@@ -74,9 +80,8 @@ def test_positives_are_relevant_and_negatives_are_not(make):
         for query, row, target in zip(batch.rows, rows, targets, strict=True):
             assert POSITIVE in target
             assert set(row[target == POSITIVE]) <= set(RELEVANT[query])
-            assert not set(row[target == NEGATIVE]) & set(RELEVANT[query])
-            if batch.shared:
-                assert set(row[target == IGNORE]) <= set(RELEVANT[query])
+            assert not set(row[target == NEGATIVE]) & spared[query]
+            assert set(row[target == IGNORE]) <= spared[query]
 
 
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
@@ -383,7 +388,7 @@ def test_what_cannot_be_is_an_error(make, match):
     ("relevant", "match"),
     [
         ([[0], [], *RELEVANT[2:]], "query 1 has no relevant"),
-        ([[0], list(range(9)), *RELEVANT[2:]], "query 1 has every document"),
+        ([[0], list(range(9)), *RELEVANT[2:]], "query 1 has no negative"),
         ([[9], *RELEVANT[1:]], "rows from 0 to 8"),
         (RELEVANT[1:], "7 queries, and relevant documents of 6"),
         ([], "no query"),
@@ -398,12 +403,26 @@ ROWS = st.lists(st.integers(-1, 7), min_size=3, max_size=3)
 RELEVANTS = st.lists(st.integers(0, 7), min_size=1, max_size=7, unique=True)
 
 
-@given(st.lists(RELEVANTS, min_size=6, max_size=6), st.lists(st.tuples(st.integers(0, 5), ROWS), min_size=1))
-def test_hits_are_those_of_a_look_at_every_pair(relevant, looks):
-    queries = TokenTable.from_rows([[0]] * 6)
-    task = LabelledQueries(queries, TokenTable.from_rows(relevant), np.zeros((8, 1), dtype=np.float32))
-    found = task.hits(np.array([query for query, _ in looks]), np.array([rows for _, rows in looks]))
-    assert found.tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]
+@given(
+    st.lists(RELEVANTS, min_size=6, max_size=6), st.lists(st.tuples(st.integers(0, 5), ROWS), min_size=1),
+    st.lists(st.integers(-1, 7), min_size=6, max_size=6), st.lists(st.integers(0, 7), min_size=8, max_size=8),
+)  # fmt: skip
+def test_hits_and_what_is_no_negative_are_those_of_a_look_at_every_pair(relevant, looks, own, texts):
+    def spares(query, row):
+        return row >= 0 and texts[row] in {texts[other] for other in (*relevant[query], own[query]) if other >= 0}
+
+    given = TokenTable.from_rows([[0]] * 6), TokenTable.from_rows(relevant), np.zeros((8, 1), dtype=np.float32)
+    if any(all(spares(query, row) for row in range(8)) for query in range(6)):
+        with pytest.raises(DataError, match="has no negative"):
+            LabelledQueries(*given, np.array(own), np.array(texts))
+        return
+    task = LabelledQueries(*given, np.array(own), np.array(texts))
+    queries, rows = np.array([query for query, _ in looks]), np.array([rows for _, rows in looks])
+    assert task.hits(queries, rows).tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]
+    assert task.spared(queries, rows).tolist() == [[spares(query, row) for row in rows] for query, rows in looks]
+    for (query, given), listed in zip(looks, task.candidates(queries, rows).tolist(), strict=True):
+        kept = [row for row in given if row in relevant[query] or not spares(query, row)]
+        assert listed == kept + [-1] * (3 - len(kept))
 
 
 def test_options_have_defaults_and_are_checked():

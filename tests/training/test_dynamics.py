@@ -33,10 +33,10 @@ class Turning:
         return 2 * VECTORS[first] + VECTORS[(first + 1) % 6]
 
 
-def make(encode, watching=WATCHING, followed=()):
+def make(encode, watching=WATCHING, followed=(), judged=JUDGED):
     rows = TokenTable.from_rows([[row] for row in followed])
     found = index.build("Exact", VECTORS)
-    inputs = Inputs(JUDGED, 4, 0, encode, lambda: found, lambda depth: BM25[:, :depth])
+    inputs = Inputs(judged, 4, 0, encode, lambda: found, lambda depth: BM25[:, :depth])
     return Dynamics(inputs, watching, rows)
 
 
@@ -50,6 +50,9 @@ def test_the_four_measures_by_hand():
     # BM25's first two: 0 1, 4 5, none, 3 0.
     seen = make(Turning())(0, batch(0))
     assert seen == {"RR@10": 1.5 / 4, "R@2": 1.5 / 4, "overlap BM25": (1 + 0 + 0 + 0.5) / 4, "overlap stale": 1.0}
+    # Query 1 is document 1, and leaves its list: its relevant document, 2, is first.
+    own = LabelledQueries(QUERIES, RELEVANT, VECTORS, np.array([-1, 1, -1, -1]))
+    assert make(Turning(), judged=own)(0, batch(0)) == {**seen, "RR@10": 2 / 4}
 
 
 def test_overlap_with_lists_that_have_grown_stale():

@@ -286,6 +286,17 @@ def test_documents_are_title_separator_and_passage_without_the_query():
             assert passage.split() == [w for w in texts[drawn.passage[i]] if not inside or w not in query]
 
 
+def test_copies_of_a_passage_are_one_group():
+    copy = Article("copy", "Apple", ("b1. b2 b2", "a1 a1. a2 a2 a2. a4"), 2)
+    corpus, tokenizer = build((*ARTICLES, copy))
+    source = PretrainingPairs(corpus, ["ict"], tokenizer.sep)
+    drawn = [(source.draw_rows(step, 9, 0).passage, source.draw(step, 9, 0).groups) for step in range(9)]
+    for rows, groups in drawn:
+        first = next((row for row in rows if row in (1, 7)), None)  # the copy of passage 1 is passage 7
+        assert groups.tolist() == [first if row in (1, 7) else row for row in rows]
+    assert any({1, 7} <= {*rows} for rows, _ in drawn)
+
+
 @given(articles=encyclopedias(), seed=st.integers(0, 99), query=st.integers(1, 4), document=st.integers(1, 12))
 def test_long_texts_are_cut_at_their_end(articles, seed, query, document):
     corpus, tokenizer = build(articles)
@@ -451,11 +462,9 @@ def runs(text, n):
 TEXTS = st.lists(st.text("abcd ", max_size=25).map(" ".join), max_size=6)
 
 
-@given(texts=TEXTS, passages=TEXTS, n=st.integers(1, 4), chunk=st.integers(1, 3))
-def test_overlap_is_the_share_of_runs_that_stand_in_a_text(texts, passages, n, chunk):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("retlib.data.passages.CHUNK", chunk)
-        shares = overlap(iter(texts), iter(passages), n)
+@given(texts=TEXTS, passages=TEXTS, n=st.integers(1, 4))
+def test_overlap_is_the_share_of_runs_that_stand_in_a_text(texts, passages, n):
+    shares = overlap(iter(texts), iter(passages), n)
     known = {run for text in texts for run in runs(text, n)}
     assert len(shares) == len(passages)
     for passage, share in zip(passages, shares, strict=True):
