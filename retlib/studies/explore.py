@@ -6,30 +6,26 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import require
 from retlib.core.rules import POSITIVE, Rule, name_or_none, one_of, some_of, text
-from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
 from retlib.data.text import WORD, TokenTable, content_words, words
 from retlib.data.tokenized import texts
-from retlib.models import checkpoints
 from retlib.models.encoders import encode
-from retlib.models.retriever import Architecture, Retriever
+from retlib.models.retriever import Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
-from retlib.retrieval.lexical import BM25, STEMMED
+from retlib.retrieval.runs import Answer, check_question, listed
 from retlib.studies.study import some_names
-from retlib.systems.compose import Fused, Lexical, Ranks
-from retlib.systems.ranking import Answer
+from retlib.systems.compose import Fused, Ranks
 from retlib.systems.system import System, Target, fit
 
 if TYPE_CHECKING:
@@ -97,22 +93,10 @@ class SearchDemo:
         return texts[sorted(texts.index, key=hash_position)[:count]].tolist()
 
     def lists(self, question: str, depth: int, systems: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return `depth` documents of each system, or fewer, ranked from 1, with their title ("" of none) and text.
-
-        Which are `relevant` is known of the collection's own questions.
-        """
-        check_question(question)
-        require(depth >= 1, f"depth = {depth}: at least 1 is needed")
-        documents, relevant = self.collection.documents, self._relevant(question)
-        parts = []
-        for system in systems or self.systems:
-            _, rows = self._answering(self.systems[system])(question, depth)
-            found = documents.iloc[rows[rows >= 0]]
-            titles = found["title"] if "title" in found else pd.Series("", found.index)
-            parts.append(pd.DataFrame({
-                "system": system, "rank": np.arange(1, len(found) + 1), "doc_id": found.index,
-                "title": titles.to_numpy(), "text": found["text"].to_numpy(), "relevant": found.index.isin(relevant),
-            }))  # fmt: skip
+        """Return the documents of each `system`; see `retlib.retrieval.runs.listed`."""
+        check_question(question)  # before a system is trained
+        answers = {name: self._answering(self.systems[name]) for name in systems or self.systems}
+        parts = [listed(self.collection, question, depth, each).assign(system=name) for name, each in answers.items()]
         return pd.concat(parts, ignore_index=True)
 
     def why(self, system: str, question: str, doc_id: str) -> Why:
@@ -121,6 +105,7 @@ class SearchDemo:
         A dual encoder is asked again without each token that it reads, of the question and of the document. Another
         system is asked without each word of the question; a word of the document counts as the question's.
         """
+        question = normalize("NFC", question)
         ranks, row = self.systems[system], self.collection.documents.index.get_loc(doc_id)
         if isinstance(ranks, System):
             return _encoded_why(fit(ranks, self.target.trains, self.seed), self.collection, question, row)
@@ -156,26 +141,6 @@ class SearchDemo:
                     "document as it is read": shaded(why.document),
                 })  # fmt: skip
         return pd.DataFrame(rows, columns=[*FIRST])
-
-    def _relevant(self, question: str) -> set[str]:
-        queries, relevant = self.collection.queries, self.collection.relevant()
-        return set(relevant["doc_id"][relevant["query_id"].isin(queries.index[queries["text"] == question])])
-
-
-def check_question(question: str) -> None:
-    """Raise `SettingError` for a question that has no word."""
-    require(words(question) != [], f"a question needs a word; {question!r} has none")
-
-
-def demo_of(corpus: str, system: str = "") -> SearchDemo:
-    """Return BM25 over a corpus; and a saved retriever or public encoder beside it, and both lists as one."""
-    datasets.COLLECTIONS.check("CORPUS", corpus)
-    systems: dict[str, Ranks] = {"BM25": Lexical(BM25(**STEMMED))}
-    if system:
-        systems[Path(system).name] = System(Architecture.of_checkpoint(system))
-        checkpoints.digest(system)  # that its weights are there, before a corpus is read
-        systems["both"] = Fused(tuple(systems.values()), (0.5, 0.5))
-    return SearchDemo(systems, Target(datasets.load(corpus)))
 
 
 def disputed(demo: SearchDemo, systems: Sequence[str], count: int) -> list[str]:

@@ -124,11 +124,6 @@ def test_settings_are_json(system):
     assert recorded.get("stemmer", "english") == "english"
 
 
-def test_settings_stay_the_same_after_fitting():
-    before = BM25().settings
-    assert BM25().fit(DOCUMENTS).settings == before
-
-
 @pytest.mark.parametrize("system", [Identity(), TfIdf(), BM25()])
 def test_no_queries(system):
     scores, rows = system.fit(DOCUMENTS).search([], 4)

@@ -133,6 +133,18 @@ def test_a_corpus_is_asked_by_its_place(tmp_path):
     assert found.exit_code == 0 and found.output.splitlines()[1] == "BM25"
     assert "sorting.md#0: Sorting A list is sorted" in found.output and "trees" not in found.output
     assert "BM25: no match" in call("search", f"folder:{tmp_path}", "zzzz").output
+    # The same with letters and marks apart, by itself, without what trains or draws.
+    (tmp_path / "cafe.txt").write_text("Cafe\u0301 riders meet.\n")
+    asked = f"""if True:
+        import sys
+        from click.testing import CliRunner
+        from retlib.workflow.cli import main
+        print(CliRunner().invoke(main, ["search", "folder:{tmp_path}", "cafe\u0301"]).output)
+        print(sorted({{"torch", "transformers", "matplotlib", "IPython", "sklearn"}} & {{*sys.modules}}))"""
+    lines = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "cafe.txt#0: cafe Café riders meet." in lines[2] and lines[-1] == "[]"
     for corpus, question, wrong in ((f"folder:{tmp_path}", "?!", "needs a word"), ("nowhere", "x", "folder:<path>")):
         refused = call("search", corpus, question)
         assert refused.exit_code == 2 and wrong in refused.output
