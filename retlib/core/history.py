@@ -25,7 +25,7 @@ class History:
     """What the training loop saw.
 
     `evaluations` have `step`, `loss` (mean since the last), `score` (on validation data) and `seconds` (of training
-    alone). The module has the weights of `best_step`, unless the settings keep the last. `watched` is what a `Callback`
+    alone). The module has the weights of `best_step`, unless the settings keep the last. `watched` is what a callback
     returned, with its `step`; `parts` the seconds of the parts that the task tells apart: the rest is the optimizer's.
     """
 

@@ -88,27 +88,15 @@ def is_score(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two systems over the same queries and seeds, in the measure's unit.
+    """The difference of two systems over the same queries and seeds, in the measure's unit."""
 
-    Parameters
-    ----------
-    effect, error : float
-        Mean of A - B, and its standard error.
-    freedom : float
-        Degrees of freedom of the t distribution that `error` is used with.
-    by_query : (float, float), optional
-        The queries' part of the squared error, and its degrees of freedom; None if that is all of it.
-    by_seed : mapping of int to float
-        Seed to the mean of A - B; empty if there is one seed.
-    """
-
-    effect: float
-    error: float
-    freedom: float
+    effect: float  # mean of A - B
+    error: float  # its standard error
+    freedom: float  # degrees of freedom of the t distribution that the error is used with
     queries: int
     seeds: int
-    by_query: tuple[float, float] | None = None
-    by_seed: Mapping[int, float] = field(default_factory=dict)
+    by_query: tuple[float, float] | None = None  # squared error of the queries, and its freedom; None if that is all
+    by_seed: Mapping[int, float] = field(default_factory=dict)  # seed to mean of A - B; empty with one seed
 
     def interval(self) -> tuple[float, float]:
         """The two-sided 95 % confidence interval of the effect."""

@@ -20,16 +20,11 @@ from retlib.retrieval.runs import make_run
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """A task's queries and a growing set of candidates.
-
-    `queries` and `vectors` are encodings, of the test queries in the order of ``task.split("test")``. The first
-    `doc_ids` are the task's test candidates, so that each pool has all relevant documents; its others and the
-    distractors follow.
-    """
+    """A task's queries and a growing set of candidates."""
 
     task: Collection
-    queries: np.ndarray
-    doc_ids: np.ndarray
+    queries: np.ndarray  # encodings of its test queries, in their order
+    doc_ids: np.ndarray  # its test candidates first, so that each pool has all relevant documents; then all others
     vectors: np.ndarray
 
 

@@ -52,30 +52,18 @@ BATCH, PART = 32, 512
 
 @dataclass(frozen=True)
 class QueryGenerator:
-    """How a generator is made, from which labels it learns, and how it writes.
-
-    Parameters
-    ----------
-    articles : Articles
-        Whose vocabulary it has, if it starts from no checkpoint.
-    training : Schedule
-        The paper's, for BART-large: 5 epochs, batches of 96, a learning rate of 3e-5 (section 4).
-    learns_from : Collection, optional
-        Without it the generator cannot be used. Where its documents are sentences (column `sentence`), the generator
-        reads a passage sentence by sentence, too; see `retlib.data.passages.sentences`.
-    embeddings : System, optional
-        A retriever of the same vocabulary and width, from whose token embeddings it starts.
-    seed : int
-        Not that of a retriever that trains on its queries; in the paper one generator serves all.
-    """
+    """How a generator is made, from which labels it learns, and how it writes."""
 
     architecture: GeneratorArchitecture
-    articles: Articles
-    training: Schedule
+    articles: Articles  # whose vocabulary it has, if it starts from no checkpoint
+    training: Schedule  # for BART-large 5 epochs, batches of 96, a learning rate of 3e-5 (Liang 2020, section 4)
     decoding: Decoding = Nucleus()
+    # Without it the generator cannot be used. Where its documents are sentences, the generator reads a passage sentence
+    # by sentence, too; see `retlib.data.passages.sentences`.
     learns_from: Collection | None = None
-    embeddings: System | None = field(default=None, hash=False)  # stages hold what has no hash
-    seed: int = 0
+    # A retriever of the same vocabulary and width, from whose token embeddings it starts. Stages hold what has no hash.
+    embeddings: System | None = field(default=None, hash=False)
+    seed: int = 0  # not that of a retriever that trains on its queries; in the paper one generator serves all
 
     def __post_init__(self) -> None:
         wrong = "a checkpoint is pre-trained already: leave embeddings out"

@@ -29,28 +29,17 @@ def check_rows(label: str, rows: Any, shape: tuple[int | None, ...], low: int, c
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What one training step sees: B queries and their documents.
-
-    Documents are N rows that all queries share, or B * n rows, n to each query; a float32 tensor holds their encodings.
-    `targets`, int8, are (B, N) or (B, n); see `retlib.training.losses`. `log_shares`, float32 of shape (N,), are what a
-    sampled softmax subtracts from the score of each document. `rows` (B,) are those of the queries in
-    `retlib.data.pairs.LabelledQueries`, where they come from there.
-
-    With `hardest`, of the negatives of a query only the highest-scoring one takes part. With `exact`, products are in
-    float32 whatever the precision of training: documents that rank side by side differ by less than bfloat16 tells
-    apart. `vectors`, float32 of shape (M, d), encode M more documents behind the shared ones (a memory bank); `targets`
-    then has N + M columns.
-    """
+    """What one training step sees: B queries and their documents."""
 
     queries: TokenTable
-    documents: TokenTable | Tensor
-    targets: Tensor
+    documents: TokenTable | Tensor  # N that all queries share, or B * n, n to each query; a tensor holds encodings
+    targets: Tensor  # int8, (B, N) or (B, n); see `retlib.training.losses`
     shared: bool
-    log_shares: Tensor | None = None
-    rows: np.ndarray | None = None
-    hardest: bool = False
-    exact: bool = False
-    vectors: Tensor | None = None
+    log_shares: Tensor | None = None  # float32, (N,): what a sampled softmax subtracts from a document's scores
+    rows: np.ndarray | None = None  # (B,): the queries' in `retlib.data.pairs.LabelledQueries`, if they come from there
+    hardest: bool = False  # of the negatives of a query only the highest-scoring one takes part
+    exact: bool = False  # products in float32: what ranks side by side differs by less than bfloat16 tells apart
+    vectors: Tensor | None = None  # float32, (M, d): a memory bank behind the shared documents; N + M targets then
 
     def __post_init__(self) -> None:
         require(self.vectors is None or self.shared, "further vectors stand behind documents that all queries share")

@@ -22,21 +22,16 @@ Encode = Callable[[TokenTable], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a sampler is made of: the pairs of a step, and how queries are encoded and searched.
+    """What a sampler is made of: the pairs of a step, and how queries are encoded and searched."""
 
-    Samplers that choose among all documents need `retlib.data.pairs.LabelledQueries` as their source. A batch is never
-    larger than the number of queries. `seed` is that of the order of the queries and of what is drawn for them.
-    `encode` encodes queries with the current weights. `index` gives that of the documents; where these are trained too,
-    it is made anew with the current weights. `bm25` makes a depth into BM25's lists of the queries: rows, shape (Q,
-    depth), -1 where a list is shorter.
-    """
-
-    source: PairSource
-    batch_size: int
-    seed: int
-    encode: Encode | None = None
-    index: Callable[[], Index] | None = None
-    bm25: Callable[[int], np.ndarray] | None = None
+    source: PairSource  # `retlib.data.pairs.LabelledQueries` for samplers that choose among all documents
+    batch_size: int  # at most; there are never more than queries
+    seed: int  # of the order of the queries, and of what is drawn for them
+    encode: Encode | None = None  # queries, with the current weights
+    index: Callable[[], Index] | None = None  # of the documents; made anew where these are trained, too
+    bm25: Callable[[int], np.ndarray] | None = (
+        None  # from a depth to BM25's lists of the queries: rows, -1 at their end
+    )
 
 
 class StaleLists:

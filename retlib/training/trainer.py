@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -85,19 +85,6 @@ class Schedule:
         return self.learning_rate * ((steps - step) / (steps - rising) if self.decay else 1.0)
 
 
-class Callback(Protocol):
-    """Looks at a training before each of its steps. It must leave the module as it is, and draw no random number."""
-
-    def __call__(self, step: int, batch: Any) -> dict | None:
-        """What is seen at a step, before its batch is trained on; JSON values."""
-
-    def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold of the callback, for `set_state`."""
-
-    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
-
-
 def train(
     task: Task,
     schedule: Schedule,
@@ -105,14 +92,15 @@ def train(
     seed: int,
     folder: Path | None = None,
     label: str = "training",
-    callback: Callback | None = None,
+    callback: Any = None,
     pairs: int = 1,
 ) -> History:
     """Train a task's module in place, and leave it with its best weights, or its last.
 
     `validate` gives the score of the module on validation data; higher is better. It is called before the first step,
     and as often as the schedule says. `seed` is that of whatever the module itself draws (dropout); batches have their
-    own. `callback` is called before each step; its time is left out of that of training. An epoch has `pairs` pairs.
+    own. `callback` (such as `retlib.training.dynamics.Dynamics`) looks at each step before it is taken, leaves the
+    module as it is and draws no random number; its time is left out of that of training. An epoch has `pairs` pairs.
 
     Checkpoints go to `folder`. A call that finds one resumes from it and ends with the same weights as an uninterrupted
     call. It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones,
@@ -155,7 +143,7 @@ def _set_weights(module: nn.Module, saved: dict[str, Tensor]) -> None:
 class _Loop:
     """The state of a training: module, optimizers, step, history and the best weights so far."""
 
-    def __init__(self, task: Task, schedule: Schedule, seed: int, callback: Callback | None, pairs: int) -> None:
+    def __init__(self, task: Task, schedule: Schedule, seed: int, callback: Any, pairs: int) -> None:
         self.task, self.schedule, self.seed, self.callback = task, schedule, seed, callback
         self.steps, self.every = schedule.length(pairs)
         self.optimizers = OPTIMIZERS[schedule.optimizer](task.module, schedule.learning_rate)
@@ -214,9 +202,8 @@ class _Loop:
         with torch.no_grad():
             score = validate()
         better = not self.history.evaluations or score > self.history.best_score
-        self.history.evaluations.append(
-            {"step": self.step, "loss": loss, "score": score, "seconds": round(self.seconds, 3)}
-        )
+        seen = {"step": self.step, "loss": loss, "score": score, "seconds": round(self.seconds, 3)}
+        self.history.evaluations.append(seen)
         if better:
             self.history.best_step = self.step
             self.best = {name: tensor.clone() for name, tensor in _weights(self.task.module).items()}
