@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype
 
+from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 
 SPLITS = ("train", "dev", "test")
@@ -28,85 +29,38 @@ COLUMNS = {
     "queries": ("text", "split"),
     "qrels": ("query_id", "doc_id", "relevance"),
     "pairs": ("left", "right", "label", "split"),
-    "links": ("source", "target"),
 }
 
 
 @dataclass(frozen=True)
 class Article:
-    """A page of an encyclopedia or manual: passages in order, and the pages that it links to.
+    """A page of an encyclopedia or manual: paragraphs of running text in order, and the pages that it links to."""
 
-    Parameters
-    ----------
-    name : str
-        Unique among the articles of its source; what links name.
-    title : str
-        What a reader sees above the page.
-    passages : tuple of str
-        Paragraphs of running text, in order.
-    opening : int
-        How many of them make up the first section that has any; 0 without passages.
-    links : tuple of str
-        Names of other pages; some of these may be no article of the source.
-
-    Raises
-    ------
-    DataError
-        If `opening` is not a number of passages at the beginning.
-    """
-
-    name: str
+    name: str  # unique among the articles of its source
     title: str
     passages: tuple[str, ...]
-    opening: int
-    links: tuple[str, ...] = ()
+    opening: int  # how many of them make up the first section that has any
+    links: tuple[str, ...] = ()  # names; some may be no article of the source
 
     def __post_init__(self) -> None:
-        is_possible = min(1, len(self.passages)) <= self.opening <= len(self.passages)
-        require(
-            is_possible,
-            f"article {self.name!r}: an opening of {self.opening} of {len(self.passages)} passages",
-            DataError,
-        )
+        count = len(self.passages)
+        is_possible = min(1, count) <= self.opening <= count
+        require(is_possible, f"article {self.name!r}: an opening of {self.opening} of {count} passages", DataError)
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
     """An immutable test collection, checked when it is made.
 
-    Parameters
-    ----------
-    name : str
-        The name under which results are recorded.
-    documents : DataFrame
-        Index `doc_id` (str, unique); column `text`; where the source has them `title`,
-        `article`, `section`, `position`, `split`.
-    queries : DataFrame
-        Index `query_id` (str, unique); columns `text` and `split` (train, dev or test);
-        `cluster` where queries of one cluster share their relevant documents.
-    qrels : DataFrame
-        Columns `query_id`, `doc_id`, `relevance` (int; 0 is judged and not relevant).
-    pairs : DataFrame, optional
-        Labelled pairs of documents: `left`, `right` (document ids), `label` (1 for
-        duplicates, 0 for near-misses), `split`.
-    links : DataFrame, optional
-        Hyperlinks between articles: `source`, `target`.
-    provenance : mapping of str to str
-        Where the content came from: file name or package to checksum or version.
-    facts : mapping of str to int or str
-        What its reader counted, above all what was left out: no content, and no part of the fingerprint. They are of
-        the files that were read, and a part of a collection keeps them.
+    `documents` are by `doc_id`: `text`, and where the source has them `title`, `article`, `section`, `position`,
+    `split`. `queries` are by `query_id`: `text` and `split`; `cluster` where queries of one cluster share their
+    relevant documents. `qrels` are `query_id`, `doc_id`, `relevance` (0 is judged and not relevant); `pairs` labelled
+    pairs of documents, `left`, `right`, `label` (1 for duplicates, 0 for near-misses) and `split`.
+    `provenance` says where the content came from, file or package to checksum or version; `facts` what the reader of
+    the files counted, above all what it left out: no part of the fingerprint.
 
-    Raises
-    ------
-    DataError
-        If an id is repeated, a frame names an id, split or column that is not there, an id or text is no str, or a
-        relevance no int.
-
-    Notes
-    -----
-    In a similar-item task (`retrieval_task`) a query *is* a document and has its id, so
-    that a system can be asked to leave the query itself out of its list, or not.
+    Raises `DataError` if an id is repeated, a frame names an id, split or column that is not there, an id or text is no
+    str, or a relevance no int.
     """
 
     name: str
@@ -114,7 +68,6 @@ class Collection:
     queries: pd.DataFrame
     qrels: pd.DataFrame
     pairs: pd.DataFrame | None = None
-    links: pd.DataFrame | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, int | str] = field(default_factory=dict)
 
@@ -167,7 +120,7 @@ class Collection:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the whole content; equal content gives an equal fingerprint."""
+        """The sha256 of the whole content."""
         digest = hashlib.sha256()
         for frame_name in COLUMNS:
             frame = getattr(self, frame_name)
@@ -181,24 +134,61 @@ class Collection:
                     digest.update(("\x1f" * (start > 0) + joined).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
+    @cached_property
+    def own_documents(self) -> pd.Index:
+        """Return the ids of questions that are documents, with the id and the text of one, or its title and text.
+
+        Those whose document is judged relevant to them are not among them: Gillick 2018 counts it.
+        """
+        judged = self.qrels["query_id"][
+            (self.qrels["query_id"] == self.qrels["doc_id"]) & (self.qrels["relevance"] > 0)
+        ]
+        ids = self.queries.index.intersection(self.documents.index).difference(judged, sort=False)
+        asked, documents = self.queries["text"][ids], self.documents.loc[ids]
+        titled = documents["title"] + " " + documents["text"] if "title" in documents else documents["text"]
+        asked, text, titled = (each.str.normalize("NFC").str.strip() for each in (asked, documents["text"], titled))
+        own = ids[(asked == text) | (asked == titled)]
+        if len(own):
+            why = "Their own document leaves their lists and is no negative, as no judgment names it relevant"
+            runtime.note(f"{len(own)} questions of {self.name} are documents of it. {why}.")
+        return own
+
+    def own_rows(self, query_ids: pd.Index) -> np.ndarray:
+        """Return the row of the one of `own_documents` that each question is, or -1: (Q,)."""
+        return np.where(query_ids.isin(self.own_documents), self.documents.index.get_indexer(query_ids), -1)
+
+    @cached_property
+    def text_numbers(self) -> np.ndarray:
+        """Return a number for each document, (D,), which is that of its copies: documents of one title and text."""
+        columns = self.documents.columns.intersection(["title", "text", "sentence", "context"])
+        return self.documents.groupby([*columns], sort=False, dropna=False).ngroup().to_numpy()
+
+    def moved_by_copies(self, split: str = "test") -> float:
+        """Return by how many points of 100, at most, a mean over a split moves if copies of relevant texts count."""
+        relevant = self.relevant(split)
+        numbers = self.text_numbers[self.documents.index.get_indexer(relevant["doc_id"])]
+        judged = pd.DataFrame({"query": relevant["query_id"].to_numpy(), "text": numbers})
+        copies = judged.drop_duplicates().assign(count=lambda each: np.bincount(self.text_numbers)[each["text"]])
+        moves = copies.groupby("query")["count"].sum() > judged.groupby("query").size()
+        return 100 * float(moves.sum()) / max(1, len(self.split(split)))
+
     def split(self, name: str) -> pd.DataFrame:
-        """The queries of one split: train, dev or test."""
+        """Return the queries of one split: train, dev or test."""
         require_one_of("split", name, SPLITS)
         return self.queries[self.queries["split"] == name]
 
     def judgments(self, split: str) -> pd.DataFrame:
-        """The qrels of one split's queries."""
+        """Return the qrels of one split's queries."""
         return self.qrels[self.qrels["query_id"].isin(self.split(split).index)]
 
     def relevant(self, split: str | None = None) -> pd.DataFrame:
-        """The qrels that say relevant, of one split's queries or of all."""
+        """Return the qrels that say relevant, of one split's queries or of all."""
         judged = self.qrels if split is None else self.judgments(split)
         return judged[judged["relevance"] > 0]
 
     def labelled(self, split: str, label: int | None = 1) -> pd.DataFrame:
-        """The labelled pairs of one split; `label` None gives both kinds."""
-        if self.pairs is None:
-            raise DataError(f"collection {self.name!r} has no labelled pairs; see `pairs` and `retrieval_task`")
+        """Return the labelled pairs of one split; `label` None gives both kinds."""
+        self._check(self.pairs is not None, "it has no labelled pairs; see `pairs` and `retrieval_task`")
         chosen = self.pairs["split"] == split
         if label is not None:
             chosen &= self.pairs["label"] == label
@@ -207,13 +197,7 @@ class Collection:
     def part(
         self, documents: pd.Series | np.ndarray | None = None, queries: pd.Series | np.ndarray | None = None
     ) -> Collection:
-        """The same task with some of its documents and queries; judgments and pairs that name others are dropped.
-
-        Parameters
-        ----------
-        documents, queries : bool array or Series, optional
-            Which to keep, one value for each. All by default.
-        """
+        """Return the same task with the documents and queries that are chosen (bool), and what names no others."""
         kept = self.documents if documents is None else self.documents[documents]
         asked = self.queries if queries is None else self.queries[queries]
         qrels, pairs = self.qrels, self.pairs
@@ -223,22 +207,22 @@ class Collection:
         return replace(self, documents=kept, queries=asked, qrels=qrels, pairs=pairs)
 
     def candidates(self, split: str) -> Collection:
-        """The same task with only the documents of one split as candidates, and its queries alone."""
+        """Return the same task with the documents of one split as candidates, and its queries alone."""
         part = self.part(self.documents["split"] == split, self.queries["split"] == split)
         return replace(part, name=f"{self.name}-{split}")
 
     def statistics(self, split: str = "test") -> pd.DataFrame:
-        """Sizes of the task as Gillick 2018, Table 1 gives them, in one row."""
+        """Return the sizes of the task as Gillick 2018, Table 1 gives them, in one row."""
         relevant = self.relevant(split).groupby("query_id").size()
-        count = {"collection": self.name}
-        if self.pairs is not None:
-            count["positive training pairs"] = len(self.labelled("train"))
-            count["negative training pairs"] = len(self.labelled("train", 0))
-        count |= {
+        kinds = {} if self.pairs is None else {"positive": 1, "negative": 0}
+        sizes = {
+            "collection": self.name,
+            **{f"{kind} training pairs": len(self.labelled("train", label)) for kind, label in kinds.items()},
             f"{split} queries": len(self.split(split)),
             "candidates": len(self.documents),
             "relevant candidates/query": round(float(relevant.mean()), 2),
             "words/candidate": round(float(self.documents["text"].str.split().str.len().mean()), 1),
+            "copies move a mean by at most": round(self.moved_by_copies(split), 2),
             "fingerprint": self.fingerprint[:12],
         }
-        return pd.DataFrame([count])
+        return pd.DataFrame([sizes])

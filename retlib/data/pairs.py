@@ -31,40 +31,28 @@ class PairSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Training pairs, tokenized: row i of `queries` belongs to row i of `documents`.
-
-    Parameters
-    ----------
-    labels : int8 array, shape (pairs,), optional
-        1 for a positive pair, 0 for a labelled negative; all positive without it.
-    groups : int array, shape (pairs,), optional
-        Pairs of one group have documents that are relevant to each other's queries.
-    log_shares : float32 array, shape (pairs,), optional
-        Logarithm of each document's share of the pairs from which it is drawn.
-    known : bool array, shape (pairs, pairs), optional
-        Which documents of the others are relevant to each query, where `groups` do not say it.
-    rows : int array, shape (pairs,), optional
-        Of the queries, where they come from `LabelledQueries`.
-    """
+    """Training pairs, tokenized: row i of `queries` belongs to row i of `documents`; arrays of shape (pairs,)."""
 
     queries: TokenTable
     documents: TokenTable | np.ndarray
-    labels: np.ndarray | None = None
-    groups: np.ndarray | None = None
-    log_shares: np.ndarray | None = None
-    known: np.ndarray | None = None
-    rows: np.ndarray | None = None
+    labels: np.ndarray | None = None  # 1 for a positive pair, 0 for a labelled negative; all positive without it
+    groups: np.ndarray | None = None  # pairs of one have documents that are relevant to each other's queries
+    log_shares: np.ndarray | None = None  # logarithm of a document's share of the pairs from which it is drawn
+    known: np.ndarray | None = None  # (pairs, pairs): which are no negatives, where groups do not say it
+    rows: np.ndarray | None = None  # of the queries in `LabelledQueries`
+    texts: np.ndarray | None = None  # a number for each document, which copies of a text share
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def take(self, rows: np.ndarray) -> Pairs:
-        """The given pairs, in the given order."""
-        others = (None if values is None else values[rows] for values in (self.labels, self.groups, self.log_shares))
-        return Pairs(self.queries.take(rows), self.documents.take(rows), *others)
+        """Return the given pairs, in the given order."""
+        given = {name: getattr(self, name) for name in ("labels", "groups", "log_shares", "texts")}
+        others = {name: None if values is None else values[rows] for name, values in given.items()}
+        return Pairs(self.queries.take(rows), self.documents.take(rows), **others)
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """The pairs of a training step: shuffled epochs, see `rows_of_step`."""
+        """Return the pairs of a training step: shuffled epochs, see `rows_of_step`."""
         return self.take(rows_of_step(len(self), batch_size, seed, step))
 
 
@@ -72,13 +60,19 @@ class Pairs:
 class LabelledQueries:
     """Queries, the documents that are relevant to each, and all documents: texts, or encodings of shape (D, d).
 
-    Row i of `relevant` has the rows of the documents that are relevant to query i. Raises `DataError` if a row is not
-    there, or if none or all documents are relevant to a query, which leaves nothing to learn or no negative.
+    Row i of `relevant` has the rows of the documents that are relevant to query i, `own` (Q,) that of the document that
+    the query is, or -1, and `texts` (D,) a number for each document, which copies of a text share. Neither a query's
+    own document nor a copy of it or of a relevant one is a negative.
+
+    Raises `DataError` if a row is not there, or if a query has no relevant document, which leaves nothing to learn, or
+    no negative.
     """
 
     queries: TokenTable
     relevant: TokenTable
     documents: TokenTable | np.ndarray
+    own: np.ndarray | None = None
+    texts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         counts, rows = self.relevant.lengths, self.relevant.ids
@@ -88,17 +82,19 @@ class LabelledQueries:
         inside = len(rows) == 0 or (rows.min() >= 0 and rows.max() < len(self.documents))
         require(inside, f"relevant documents are rows from 0 to {len(self.documents) - 1}", DataError)
         require(counts.min() > 0, f"query {counts.argmin()} has no relevant document", DataError)
-        wrong = f"query {counts.argmax()} has every document for a relevant one: there is no negative"
+        copies = np.bincount(self._texts)[self._spared % len(self.documents)]
+        counts = np.bincount(self._spared // len(self.documents), copies)
+        wrong = f"query {counts.argmax()} has no negative: each document is relevant to it, or a copy"
         require(counts.max() < len(self.documents), wrong, DataError)
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """The queries of a training step, see `rows_of_step`, each with one of its relevant documents."""
+        """Return the queries of a training step, each with one of its relevant documents; see `rows_of_step`."""
         rows = rows_of_step(len(self), batch_size, seed, step)
         chosen = self.one_relevant(rows, np.random.default_rng((seed, step, RELEVANT)))
-        known = self.hits(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
+        known = self.spared(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
         return Pairs(
             self.queries.take(rows),
             take(self.documents, chosen),
@@ -109,31 +105,54 @@ class LabelledQueries:
 
     @cached_property
     def _log_shares(self) -> np.ndarray:
-        """Of each document, the logarithm of its chance to be the one of a query that is drawn."""
+        # Of each document, the logarithm of its chance to be the one of a query that is drawn.
         each = np.repeat(1 / self.relevant.lengths, self.relevant.lengths)
         shares = np.bincount(self.relevant.ids, each, minlength=len(self.documents)) / len(self)
         return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
 
     @cached_property
     def _keys(self) -> np.ndarray:
-        """One number for each pair of a query and a document that is relevant to it, sorted."""
+        # One number for each pair of a query and a document that is relevant to it, sorted.
         queries = np.repeat(np.arange(len(self)), self.relevant.lengths)
         return np.sort(queries * len(self.documents) + self.relevant.ids)
 
     def hits(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Which documents are relevant: bool, shape (B, n), of `queries` (B,) and `rows` (B, n); row -1 is not."""
-        keys = queries[:, None] * len(self.documents) + rows
-        places = np.searchsorted(self._keys, keys)
-        return (self._keys[np.minimum(places, len(self._keys) - 1)] == keys) & (rows >= 0)
+        """Return which documents are relevant: bool, (B, n), of `queries` (B,) and `rows` (B, n); row -1 is not."""
+        return self._among(self._keys, queries, rows) & (rows >= 0)
+
+    def spared(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return which documents are no negatives: relevant ones, the query's own, and copies of these; as `hits`."""
+        return self._among(self._spared, queries, self._texts[rows]) & (rows >= 0)
+
+    def candidates(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return lists, (B, n), without what is `spared` and not relevant; -1 fills them at the end."""
+        out = self.spared(queries, rows) & ~self.hits(queries, rows)
+        order = np.argsort(out, axis=1, kind="stable")
+        return np.take_along_axis(np.where(out, -1, rows), order, axis=1)
+
+    def _among(self, keys: np.ndarray, queries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        looked = queries[:, None] * len(self.documents) + numbers
+        return keys[np.minimum(np.searchsorted(keys, looked), len(keys) - 1)] == looked
+
+    @cached_property
+    def _texts(self) -> np.ndarray:
+        return np.arange(len(self.documents)) if self.texts is None else self.texts
+
+    @cached_property
+    def _spared(self) -> np.ndarray:
+        # One number for each pair of a query and a text that is no negative of it, sorted.
+        own = np.full(len(self), -1) if self.own is None else self.own
+        queries = np.append(np.repeat(np.arange(len(self)), self.relevant.lengths), np.flatnonzero(own >= 0))
+        return np.unique(queries * len(self.documents) + self._texts[np.append(self.relevant.ids, own[own >= 0])])
 
     def one_relevant(self, queries: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A relevant document of each query, drawn uniformly: rows, shape (B,)."""
+        """Return a relevant document of each query, drawn uniformly: rows, shape (B,)."""
         drawn = rng.random(len(queries)) * self.relevant.lengths[queries]
         return self.relevant.ids[self.relevant.offsets[queries] + drawn.astype(np.int64)].astype(np.int64)
 
 
 def take(documents: TokenTable | np.ndarray, rows: np.ndarray) -> TokenTable | np.ndarray:
-    """Some rows of texts, or of their encodings."""
+    """Return some rows of texts, or of their encodings."""
     return documents.take(rows) if isinstance(documents, TokenTable) else documents[rows]
 
 
@@ -145,7 +164,7 @@ def _order(count: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def pairs_in_batch(count: int, batch_size: int) -> int:
-    """Pairs in a batch: never more than there are."""
+    """Return the number of pairs in a batch: never more than there are."""
     require(batch_size >= 1, f"batch_size = {batch_size} must be at least 1")
     require(count >= 1, "there are no training pairs", DataError)
     return min(batch_size, count)

@@ -27,7 +27,7 @@ KEPT = 100_000
 
 
 def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.Series:
-    """What a lexical system reads of some documents: title and text, or text where there is no title."""
+    """Return what a lexical system reads of some documents: title and text, or text where there is no title."""
     documents = collection.documents.iloc[rows]
     if "title" not in documents or "sentence" in documents:
         return documents["text"]
@@ -35,8 +35,8 @@ def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.
 
 
 def tokens_key(tokenizer: Tokenizer) -> str:
-    """What a vocabulary makes different, in short."""
-    return cache.key([type(tokenizer).__name__, *tokenizer.tokens])
+    """Return what a vocabulary makes different, in short."""
+    return cache.key([type(tokenizer).__name__, *tokenizer.tokens, *tokenizer.rules])
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class TokenizedCollection:
     def of(
         cls, collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
     ) -> TokenizedCollection:
-        """A collection as so many tokens of its queries and documents; the last few are kept."""
+        """Return a collection as so many tokens of its queries and documents; the last few are kept."""
         return cls(collection, tokenizer, query_length, document_length)
 
     @cached_property
@@ -78,12 +78,12 @@ class TokenizedCollection:
         return TokenTable(**load_file(cache.artefact("token-rows", VERSION, settings, make) / "rows.safetensors"))
 
     def block(self, rows: slice | np.ndarray) -> TokenTable:
-        """Token rows of some documents; those of all are kept, unless there are more than `KEPT`."""
+        """Return token rows of some documents; those of all are kept, unless there are more than `KEPT`."""
         count = len(self.collection.documents)
         return self.documents.take(np.arange(count)[rows]) if count <= KEPT else self.fresh(rows)
 
     def fresh(self, rows: slice | np.ndarray) -> TokenTable:
-        """Token rows of some documents, from their texts."""
+        """Return token rows of some documents, from their texts."""
         frame = self.collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         if parts and isinstance(self.tokenizer, WordPiece):
@@ -106,7 +106,7 @@ class TokenizedCollection:
         return {"collection": self.collection.fingerprint, "tokens": self.tokens}
 
     def relevant(self, split: str) -> tuple[pd.Index, TokenTable]:
-        """The ids of a split's queries, and rows of their relevant documents; queries without any are left out."""
+        """Return the ids of a split's queries with relevant documents, and the rows of these."""
         queries, qrels = self.collection.split(split).index, self.collection.relevant(split)
         query = queries.get_indexer(qrels["query_id"])
         row = self.collection.documents.index.get_indexer(qrels["doc_id"])
@@ -122,14 +122,15 @@ class TokenizedCollection:
         ids, relevant = self.relevant(split)
         wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"
         require(len(ids) > 0, wrong, DataError)
-        return LabelledQueries(self.query_rows(ids), relevant, self.documents if documents is None else documents)
+        documents, whole = self.documents if documents is None else documents, self.collection
+        return LabelledQueries(self.query_rows(ids), relevant, documents, whole.own_rows(ids), whole.text_numbers)
 
     def query_rows(self, ids: Sequence[str]) -> TokenTable:
-        """Token rows of queries; `DataError` names an id that is not there."""
+        """Return token rows of queries; `DataError` names an id that is not there."""
         return self._rows("queries", ids)
 
     def document_rows(self, ids: Sequence[str]) -> TokenTable:
-        """Token rows of documents; `DataError` names an id that is not there."""
+        """Return token rows of documents; `DataError` names an id that is not there."""
         return self._rows("documents", ids)
 
     def _rows(self, kind: str, ids: Sequence[str]) -> TokenTable:
@@ -141,6 +142,6 @@ class TokenizedCollection:
 
 
 def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> TokenTable:
-    """Texts as token rows, cut at a length."""
+    """Return texts as token rows, cut at a length."""
     table = tokenizer.encode(texts)
     return table if length is None else concatenate([table.segment], length)

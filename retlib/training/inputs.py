@@ -29,9 +29,7 @@ class Inputs:
     seed: int  # of the order of the queries, and of what is drawn for them
     encode: Encode | None = None  # queries, with the current weights
     index: Callable[[], Index] | None = None  # of the documents; made anew where these are trained, too
-    bm25: Callable[[int], np.ndarray] | None = (
-        None  # from a depth to BM25's lists of the queries: rows, -1 at their end
-    )
+    bm25: Callable[[int], np.ndarray] | None = None  # from a depth to BM25's lists of the queries, -1 at their end
 
 
 class StaleLists:

@@ -10,7 +10,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
-from unicodedata import normalize
 
 import click
 
@@ -185,18 +184,63 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
 
     With a system what it finds, too, and both lists as one; it encodes the corpus once.
     """
-    from retlib.studies.explore import check_question, demo_of
+    # What BM25 alone needs: no torch.
+    from retlib.data import datasets
+    from retlib.data.tokenized import texts
+    from retlib.retrieval.lexical import BM25, STEMMED
+    from retlib.retrieval.runs import check_question, first_row, listed
 
-    check_question(question := normalize("NFC", question))  # before a corpus is read
-    demo = demo_of(corpus, system)
-    lists = demo.lists(question, depth)
-    for name in demo.systems:
-        found = lists[lists["system"] == name]
+    check_question(question)  # before a corpus is read, as are the weights
+    datasets.COLLECTIONS.check("CORPUS", corpus)
+    if system:
+        from retlib.models import checkpoints
+        from retlib.models.retriever import Architecture
+        from retlib.systems.compose import Fused, Lexical, System, Target
+
+        checkpoints.digest(system)
+        encoder = System(Architecture.of_checkpoint(system))
+        both = Fused((Lexical(BM25(**STEMMED)), encoder), (0.5, 0.5))
+    collection = datasets.load(corpus)
+    bm25 = BM25(**STEMMED).fit(texts(collection).tolist())
+    answers = {"BM25": lambda text, k: first_row(bm25.search([text], k))}
+    if system:
+        answers[Path(system).name] = encoder.answer(Target(collection), 0)
+        answers["both"] = both.of(answers.values())
+    for name, answer in answers.items():
+        found = listed(collection, question, depth, answer)
         click.echo(f"\n{name}" + ("" if len(found) else ": no match"))
         for row in found.itertuples():
             text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
             click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
-    click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in demo.collection.facts.items() if value))
+    click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in collection.facts.items() if value))
+
+
+@main.command()
+@click.argument("place")
+@click.option("--minutes", type=click.IntRange(0), default=10, show_default=True, help="buy steps: 2, 10, 60 or 600")
+def advise(place: str, minutes: int) -> None:
+    """Try BM25, public encoders and trainings on PLACE, and print what pays there, and where the retriever lies.
+
+    PLACE is folder:, beir:, csv: or irds: and a path or id, or the name of a collection. Minutes are those of two cores
+    and some ten thousand documents. This runs the cells of the chapter on your own documents.
+    """
+    from retlib.data import datasets
+    from retlib.report import own_corpus
+    from retlib.workflow import execute as one
+
+    form = "folder" if Path(place).is_dir() else "csv"
+    require(":" in place or not Path(place).exists(), f"PLACE = {place!r} needs a form before it: {form}:{place}")
+    datasets.COLLECTIONS.check("PLACE", place)
+    page = one.run_cells(own_corpus.NAME, corpora=[place], minutes=minutes)
+    data, ((name, table),) = page["data"], page["advice"].items()
+    facts = data.iloc[0].dropna().drop(["corpus", "questions", "judges"])
+    click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in facts.items()))
+    by = "its own labels" if page["judging"].get(name) == "own" else "the labels of other corpora"
+    by = "generated questions, which advise nothing" if set(table["advice"]) == {own_corpus.UNKNOWN} else by
+    click.echo(f"\n{own_corpus.CHOSEN_BY} above BM25 by {by}, and the 95 % interval, low to high, against the best:")
+    _show(table.drop(columns="value").round(1).reset_index(names="system"), "text")
+    if name in page["saved"]:
+        click.echo("\nThe retriever, {}, lies in {}".format(*page["saved"][name]))
 
 
 @main.command()
