@@ -116,8 +116,8 @@ class Nucleus(Decoding):
 class Beam(Decoding):
     """Beam search: the queries that are found likeliest when only `width` beginnings are followed at a time.
 
-    Likelihoods are those of whole queries, without a correction for their length. The search ends when no beginning is
-    likelier than the least likely of `width` whole queries; 5 in Liang 2020, section 6.
+    Likelihoods are not corrected for length. The search ends when no beginning is likelier than the least likely of
+    `width` whole queries; 5 in Liang 2020, section 6.
     """
 
     width: int = 5
@@ -162,12 +162,10 @@ def _one_by_one(
 def nucleus_sample(log_p: Tensor, p: float, keys: np.ndarray, place: int) -> Tensor:
     """Return one token of each row, drawn from its nucleus: int64, shape (rows,).
 
-    A token is drawn from all and taken if it is in the nucleus: if the probabilities of all tokens that come before it,
-    by probability and then by id, add up to less than `p`. Else another is drawn. That gives the distribution of the
-    nucleus without sorting the vocabulary, which would take most of the time.
-
-    Log-probabilities, (rows, V), need not add up to 1: tokens at minus infinity are never drawn. The random numbers
-    come from `keys`, uint64 of shape (rows,), and from `place`.
+    A token is drawn from all and taken if the probabilities of those before it, by probability and then by id, add up
+    to less than `p`; else another is drawn. That spares sorting the vocabulary, which would take most of the time.
+    Log-probabilities, (rows, V), need not add up to 1. The random numbers come from `keys`, uint64, (rows,), and
+    `place`.
     """
     chosen = torch.empty(len(log_p), dtype=torch.int64, device=log_p.device)
     waiting = torch.arange(len(log_p), device=log_p.device)

@@ -2,7 +2,7 @@
 
 What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint`::
 
-    export(retriever, Path("mine"), Card("Mine", system.settings, ["squad"], scores))
+    export(retriever, Path("mine"), "Mine", {"trained on": ["squad"], **system.settings})
     SentenceTransformer("mine").encode_query("where is the city?")
 """
 
@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -36,30 +34,40 @@ NOTHING = "\ue000"
 EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 
-@dataclass(frozen=True)
-class Card:
-    """What a reader of the folder should know of a retriever beside what it is made of.
+README = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, sentence-similarity, dense-retrieval]
+---
 
-    `settings` are `retlib.systems.system.System.settings`, stage by stage. `data` names the collections and articles
-    that it was trained on. `results`, a table of scores, is shown with its index.
-    """
+# {name}
 
-    name: str
-    settings: Mapping[str, Any]
-    data: Sequence[str]
-    results: pd.DataFrame | None = None
+A dual encoder for dense retrieval: {made.dimension} numbers a text, compared by {made.similarity}. {reading} An empty
+string has no token at all: where there is no title, or no text, write a blank.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(".")  # this folder
+queries = model.encode_query(["a question"])
+documents = model.encode_document({documents})
+scores = model.similarity(queries, documents)
+```
+
+```json
+{about}
+```
+"""
 
 
-def export(retriever: Retriever, folder: Path, card: Card) -> None:
-    """Write a retriever for sentence-transformers (6.2 or later), and a card, ``README.md``.
+def export(retriever: Retriever, folder: Path, name: str, about: Mapping[str, Any]) -> None:
+    """Write a retriever for sentence-transformers (6.2 or later), and a card, ``README.md``, with what is known of it.
 
     Texts have there the encodings that `Retriever.encode_queries` and `Retriever.encode_documents` give in float32; but
     for an empty string, which has no token there. Documents with a title are pairs of title and text, or of static
     embeddings both with a blank between. Of two towers each has a folder of its own, ``query`` and ``document``, and
-    sentence-transformers takes both as one.
-
-    It raises `SettingError` if the retriever is neither of Transformers, with or without layers, over WordPiece, nor of
-    static embeddings.
+    sentence-transformers takes both as one. It raises `SettingError` if the retriever is neither of Transformers, with
+    or without layers, over WordPiece, nor of static embeddings.
     """
     model, made = retriever.model, retriever.architecture
     is_static = made.encoder == "static"
@@ -81,7 +89,14 @@ def export(retriever: Retriever, folder: Path, card: Card) -> None:
         _write_router(partial, model.similarity)
     else:
         write(model.query_encoder, retriever.tokenizer, model.similarity, partial, cuts, cuts["document"])
-    (partial / "README.md").write_text(_readme(retriever, card, cuts), encoding="utf-8")
+    reading, documents = "Texts are read whole.", '["a title a text", "a text without one"]'
+    if not is_static:
+        documents = '[("a title", "a text"), (" ", "a text without one")]'
+        reading = f"Text is lowercased. A query is cut at {cuts['query'] - 2} tokens, a document at "
+        reading += f"{cuts['document'] - 2}, those that are put around it not counted."
+    about = json.dumps(about, indent=1, default=str, ensure_ascii=False)
+    readme = README.format(name=name, made=made, reading=reading, documents=documents, about=about)
+    (partial / "README.md").write_text(readme, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)  # nothing of a retriever that was there before stays
     cache.publish(partial, folder)
     checkpoints.digest.cache_clear()
@@ -196,58 +211,3 @@ def _write_router(folder: Path, similarity: str) -> None:
     told = {"types": types, "structure": paths, "parameters": {"default_route": "document"}}
     _json(folder / "router_config.json", told)
     _write_modules(folder, {"": "Router"}, similarity)
-
-
-README = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags: [sentence-transformers, feature-extraction, sentence-similarity, dense-retrieval]
----
-
-# {name}
-
-A dual encoder for dense retrieval of {parameters:,} weights: {dimension} numbers a text, compared by {similarity}.
-{reading} An empty string has no token at all: where there is no title, or no text, write a blank.
-
-## How to load it
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer(".")  # this folder
-queries = model.encode_query(["a question"])
-documents = model.encode_document({documents})
-scores = model.similarity(queries, documents)
-```
-
-## What it was trained on
-
-{data}
-
-```json
-{settings}
-```
-{results}"""
-
-
-def _readme(retriever: Retriever, card: Card, cuts: Mapping[str, int]) -> str:
-    made = retriever.architecture
-    documents, reading = '["a title a text", "a text without one"]', "Texts are read whole."
-    if made.encoder != "static":
-        documents = '[("a title", "a text"), (" ", "a text without one")]'
-        reading = f"Text is lowercased. A query is cut at {cuts['query'] - 2} tokens, a document at "
-        reading += f"{cuts['document'] - 2}, those that are put around it not counted."
-    return README.format(
-        name=card.name, parameters=retriever.parameters, dimension=made.dimension, reading=reading, documents=documents,
-        similarity="the cosine" if made.similarity == "cosine" else "the inner product",
-        data="\n".join(f"- {name}" for name in card.data) or "Nothing: it is as it began.",
-        settings=json.dumps(card.settings, indent=1, default=str, ensure_ascii=False),
-        results="" if card.results is None else f"\n## Results\n\n{_table(card.results)}\n",
-    )  # fmt: skip
-
-
-def _table(frame: pd.DataFrame) -> str:
-    # In Markdown.
-    whole = frame.reset_index()
-    rows = [whole.columns, ["---"] * whole.shape[1], *whole.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows)

@@ -36,9 +36,8 @@ class TokenVectors(nn.Module):
     """What models of pairs have in common: a Transformer that gives each token a vector.
 
     The encoder is a retriever's, trained in place under its own head: the mean of a text's vectors is what the
-    retriever makes of the text. In ColBERT vectors are of unit length. Here they keep the length that the retriever
-    gave them, which is what a token counts in its mean: short for words that say little. All are divided by one learned
-    number, which begins as their root mean square.
+    retriever makes of the text. In ColBERT vectors are of unit length; here they keep the length that a token has in
+    that mean, and all are divided by one learned number, which begins as their root mean square.
     """
 
     def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
@@ -58,10 +57,9 @@ class TokenVectors(nn.Module):
 class CrossEncoder(TokenVectors):
     """BERT over query, [SEP] and document (Nogueira and Cho 2019), whose tokens are then compared by `maxsim`.
 
-    The paper's BERT, pre-trained on billions of words, reads a logit off [CLS]. Similarities of jointly read tokens are
-    what MacAvaney, Yates, Cohan and Goharian (2019) rank by; here, as in ColBERT, the best of each token of the query
-    counts. There are no embeddings of the two parts: the separator alone tells them apart. What is longer than the
-    model takes is cut off at the end of the document.
+    The paper reads a logit off [CLS]. MacAvaney et al. (2019) rank by similarities of jointly read tokens; here, as in
+    ColBERT, the best of each token of the query counts. The separator alone tells the two parts apart. What is longer
+    than the model takes is cut off at the end of the document.
     """
 
     def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
@@ -88,10 +86,8 @@ class CrossEncoder(TokenVectors):
 class LateInteraction(TokenVectors):
     """ColBERT: the tokens of query and document, read apart, are compared by `maxsim` (Khattab and Zaharia 2020).
 
-    Slower than one vector a text and faster than reading query and document together: documents can be encoded
-    beforehand. Query and document share the encoder, as in the paper. Of its smaller parts there are none: no marker
-    before queries and documents, no queries filled up with [MASK], no punctuation left out. [CLS] and [SEP] have no
-    vector.
+    Query and document share the encoder, as in the paper. Of its smaller parts there are none: no marker before queries
+    and documents, no queries filled up with [MASK], no punctuation left out. [CLS] and [SEP] have no vector.
     """
 
     def vectors(self, table: TokenTable) -> Tensor:

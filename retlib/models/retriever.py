@@ -39,14 +39,13 @@ ENCODERS = Registry("encoder", takes=lambda _: ("architecture", "tokenizer", "fo
 class Architecture:
     """What a retriever is made of; `encoder` is a name in `ENCODERS`.
 
-    `layers`, `pooling` and `head` are those of a `retlib.models.transformer.Transformer`. Without layers it is the mean
-    of layer-normed embeddings. The papers pool by "cls"; Liang 2020 has tanh behind the linear head. `width` is that of
-    hidden states, or of the word embeddings of a BoW-MLP; `dimension` is that of an encoding, 512 in Chang 2020.
-
-    `towers` is "siamese", where both sides share one encoder, or "two", which begin alike, as two copies of one BERT do
-    (Liang 2020, section 4). `similarity` is "dot" or "cosine". Tokens beyond `query_length` and `document_length` are
-    cut off; 64 and 288 in Chang 2020. `checkpoint` is a pre-trained BERT or a table of static embeddings to start
-    from, as `retlib.models.checkpoints.folder` finds it; layers and width are then its own. See `of_checkpoint`.
+    `layers`, `pooling` and `head` are those of a `retlib.models.transformer.Transformer`. The papers pool by "cls";
+    Liang 2020 has tanh behind the linear head. `width` is that of hidden states, or of the word embeddings of a
+    BoW-MLP; `dimension` is that of an encoding, 512 in Chang 2020. `towers` is "siamese", where both sides share one
+    encoder, or "two", which begin alike (Liang 2020, section 4). `similarity` is "dot" or "cosine". Tokens beyond
+    `query_length` and `document_length` are cut off; 64 and 288 in Chang 2020. `checkpoint` is a pre-trained BERT or a
+    table of static embeddings to start from, as `retlib.models.checkpoints.folder` finds it; layers and width are then
+    its own. See `of_checkpoint`.
     """
 
     encoder: str = "transformer"

@@ -261,11 +261,10 @@ class PointerGenerator(Seq2Seq):
               a &= \mathrm{softmax}_i \left( h_i^\top W s / \sqrt{d} \right), \qquad
               g = \sigma \left( v^\top [s; \textstyle\sum_i a_i h_i; x] + b \right)
 
-    with the decoder's state :math:`s`, the embedding :math:`x` of the token before, and the encoder's
-    states :math:`h_i` of the passage's tokens :math:`w_i`; d is the width. The paper's attention is
-    additive and is that of its decoder; here it is a bilinear one beside the decoder's own heads.
-
-    Trained from scratch in minutes, BART itself does not learn to copy; with the pointer it does.
+    with the decoder's state :math:`s`, the embedding :math:`x` of the token before, and the encoder's states
+    :math:`h_i` of the passage's tokens :math:`w_i`; d is the width. The paper's attention is additive and is that of
+    its decoder; here it is bilinear, beside the decoder's own heads. Trained in minutes, BART itself does not learn to
+    copy.
     """
 
     def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:

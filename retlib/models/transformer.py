@@ -29,18 +29,12 @@ GROUP = 32
 
 
 class Transformer(nn.Module):
-    """BERT, a pooling and a linear head (Chang 2020, section 4.1).
+    """BERT, a pooling and a linear head (Chang 2020, section 4.1); a row is encoded as [CLS] tokens [SEP].
 
-    `bert` comes without its pooler; `wordpiece`, that of the token tables, gives the special tokens. `pooling` takes
-    the "mean" of the hidden states of a row's tokens; that of "all", [CLS] and [SEP] too, as sentence-transformers has
-    it; or "cls", the state of [CLS], as in the paper. From scratch the mean learns several times faster. With the head
-    "none", in place of "linear", hidden states are encodings.
-
-    A row is encoded as [CLS] tokens [SEP]. Rows are encoded in groups of like length, each padded to its own longest
-    row: the result is that of one padded batch, for about half of the work.
-
-    Without layers it is a bag of words: the mean of layer-normed embeddings, and many times as fast. `grow` puts layers
-    on it that change nothing until they are trained.
+    `bert` comes without its pooler. `pooling` takes the "mean" of the hidden states of a row's tokens; that of "all",
+    [CLS] and [SEP] too, as sentence-transformers has it; or "cls", the state of [CLS], as in the paper. From scratch
+    the mean learns several times faster. With the head "none", in place of "linear", hidden states are encodings.
+    Without layers it is a bag of words: the mean of layer-normed embeddings, on which `grow` puts layers.
     """
 
     def __init__(
@@ -155,11 +149,10 @@ class Transformer(nn.Module):
         return self.bert.config.num_hidden_layers
 
     def grow(self, layers: int) -> None:
-        """Put further layers on top, up to so many; what they add begins at zero (stacking: Gong et al. 2019).
+        """Put layers on top, up to so many, that change nothing until they train (stacking: Gong et al. 2019).
 
         Both products that end in the stream of states begin at zero, and the last norm has the gain and shift that the
-        one before had, so that the encodings stay as they were. It raises `SettingError` if there are more layers
-        already.
+        one before had. It raises `SettingError` if there are more layers already.
         """
         from transformers.models.bert.modeling_bert import BertLayer
 
@@ -240,9 +233,8 @@ class Transformer(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """A Transformer, trained in place, with BERT's head for masked tokens (Devlin 2019).
 
-    Its output weights begin as the embeddings. They are no longer the same once it trains: every step moves the outputs
-    of all tokens, and Adam moves those of rare tokens, which are never asked for, as far as all others and in one
-    direction, until their embeddings are one (Gao et al. 2019 describe it).
+    Its output weights begin as the embeddings and are others once it trains: Adam would move those of rare tokens,
+    which are never asked for, in one direction, until their embeddings are one (Gao et al. 2019).
     """
 
     def __init__(self, encoder: Transformer) -> None:

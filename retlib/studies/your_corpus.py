@@ -23,7 +23,7 @@ from retlib.data.collection import Collection
 from retlib.data.datasets import _beir
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.models import checkpoints
-from retlib.models.exporting import Card, export
+from retlib.models.exporting import export
 from retlib.models.retriever import Architecture
 from retlib.report.own_corpus import CHOSEN_BY, question_set
 from retlib.retrieval import index
@@ -193,24 +193,24 @@ def fused(system: Ranks, words: Ranks, corpus: Corpus, seed: int) -> Fused:
     return best({"": trials}, tune({"": trials}, corpus.targets[0], seed, CHOSEN_BY))[""]
 
 
-def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], results: pd.DataFrame) -> Path:
+def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], value: float) -> Path:
     """Save a retriever for other tools under the build folder, with all that was made for it, and return its path.
 
     Beside the encoder lie its index (``index``), and the generated questions as a corpus in BEIR's form (``questions``)
-    unless they are noise. The card shows `results`, and `others`: collections and articles that it was trained on, too.
-    The path is as `--system` takes it: from the project's folder, if it is in there.
+    unless they are noise. The card shows its value, its settings, and what it was trained on: `others`, too. The path
+    is as `--system` takes it: from the project's folder, if it is in there.
     """
     whole = corpus.whole.name
     # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
     names = {each: each for each in sorted([whole, *others], key=len, reverse=True)}
     names |= {each: Path(each).name for each in names if ":" in each and not each.startswith("irds:")}
-    shown, settings = names[whole], json.dumps(system.settings, default=str, ensure_ascii=False)
+    about = {CHOSEN_BY: value, "trained on": [whole, *others] if system.stages else [], **system.settings}
+    text = json.dumps(about, default=str, ensure_ascii=False)
     for each, plain in names.items():
-        settings = settings.replace(each, plain)
-    slug = f"{re.sub(r'[^a-z0-9]+', '-', shown.lower()).strip('-')}-{key(whole)[:6]}"
+        text = text.replace(each, plain)
+    slug = f"{re.sub(r'[^a-z0-9]+', '-', names[whole].lower()).strip('-')}-{key(whole)[:6]}"
     folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
-    data = [shown, *(names[each] for each in others)] if system.stages else []
-    export(retriever, folder, Card(f"{name}, {shown}", json.loads(settings), data, results))
+    export(retriever, folder, f"{name}, {names[whole]}", json.loads(text))
     documents = indexed(retriever, retriever.reads(corpus.whole), system.index, system.search)
     index.export(documents, folder / "index", corpus.whole.documents.index)
     if "generated" in corpus.sets:

@@ -22,7 +22,7 @@ from retlib.data.collection import Collection
 from retlib.data.datasets._beir import unasked
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.models import checkpoints
-from retlib.models.exporting import Card, export
+from retlib.models.exporting import export
 from retlib.models.retriever import Architecture, Retriever
 from retlib.systems.system import System
 
@@ -76,9 +76,7 @@ def trained(architecture, folder):
 def exported(request, tmp_path, exact):
     """A retriever, and its folder."""
     made = trained(KINDS[request.param], tmp_path)
-    scores = pd.DataFrame({"RR@10": ["64.2 | 1"]}, index=pd.Index(["Mine"], name="system"))
-    card = Card("Mine", System(made.architecture).settings, ["squad-passages", "beir:notes"], scores)
-    export(made, tmp_path / "mine", card)
+    export(made, tmp_path / "mine", "Mine", {"trained on": ["squad"], **System(made.architecture).settings})
     return made, tmp_path / "mine"
 
 
@@ -118,7 +116,7 @@ def test_it_is_read_back(exported):
         close(found.encode_queries(found.tokenize(texts)), made.encode_queries(made.tokenize(texts)))
     close(documents(found), documents(made))
     assert not system.trained
-    export(found, folder.with_name("again"), Card("Again", {}, []))
+    export(found, folder.with_name("again"), "Again", {})
     again = Retriever.fresh(Architecture.of_checkpoint(str(folder.with_name("again"))), found.tokenizer, seed=6)
     close(again.encode_texts(TEXTS), made.encode_texts(TEXTS))
     assert not [path for path in folder.with_name("again").rglob("*.json") if str(folder) in path.read_text()]
@@ -126,7 +124,7 @@ def test_it_is_read_back(exported):
 
 @pytest.fixture
 def towers(tmp_path):
-    export(trained(KINDS["embeddings, two towers, cosine"], tmp_path), tmp_path, Card("Two", {}, []))
+    export(trained(KINDS["embeddings, two towers, cosine"], tmp_path), tmp_path, "Two", {})
     return tmp_path
 
 
@@ -162,8 +160,9 @@ def test_the_card_says_how_and_its_code_runs(exported, monkeypatch):
     made, folder = exported
     text = (folder / "README.md").read_text()
     assert text.startswith("---\nlibrary_name: sentence-transformers\n")
-    assert "- squad-passages\n- beir:notes\n" in text
-    assert "| system | RR@10 |\n| --- | --- |\n| Mine | 64.2 \\| 1 |" in text
+    assert "# Mine\n" in text and json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])["trained on"] == [
+        "squad"
+    ]
     assert ("A query is cut at 5 tokens, a document at 9" in text) == (made.architecture.encoder != "static")
     monkeypatch.chdir(folder)
     (peer,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
@@ -178,7 +177,7 @@ LETTERS = WordPiece((*WordPiece.SPECIAL, *"abé中", "##a", "##b"))
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("letters")
-    export(Retriever.fresh(MADE, LETTERS, 0), folder, Card("Letters", {}, []))
+    export(Retriever.fresh(MADE, LETTERS, 0), folder, "Letters", {})
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -193,4 +192,4 @@ def test_any_text_has_the_same_tokens(tokenizer, text):
 def test_another_kind_is_refused(tmp_path, tokens):
     made = Retriever.fresh(Architecture(encoder="bag-of-words"), tokens, 0)
     with pytest.raises(SettingError, match=f"here is 'bag-of-words' over {type(tokens).__name__}"):
-        export(made, tmp_path, Card("", {}, []))
+        export(made, tmp_path, "", {})

@@ -123,28 +123,28 @@ def test_a_start_of_one_s_own_is_trained_on_labels_and_saved(own_build, tmp_path
     assert not advice.index.str.contains("generated").any()
     table = names["experiment"].results.tables["systems"].set_index("name")
     assert table.loc[f"{start}, labels + BM25"].tolist() == [start, "labels + BM25"]
-    corpus, chains, results = names["corpus"], names["dense"][name], pd.DataFrame()
+    corpus, chains, value = names["corpus"], names["dense"][name], 7.5
     others = [linked(tmp_path / "dépôt" / "corpus-notes")]
-    outside = your_corpus.save(corpus, "mine", chains[f"{start}, labels"], 0, others, results)
+    outside = your_corpus.save(corpus, "mine", chains[f"{start}, labels"], 0, others, value)
     (tmp_path / "data").symlink_to(runtime.root() / "data")
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
     monkeypatch.chdir("/")
-    folder = your_corpus.save(corpus, "mine", chains[f"{start}, labels"], 0, others, results)
+    folder = your_corpus.save(corpus, "mine", chains[f"{start}, labels"], 0, others, value)
     assert folder.parent.as_posix() == "build/retrievers" and outside == tmp_path / folder
     assert checkpoints.at_hand(str(folder)) == tmp_path / folder
     card = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
-    assert "- corpus\n" in card and "- corpus-notes\n" in card and "dépôt" not in card
+    assert '"nDCG@10": 7.5' in card and '"corpus",\n  "corpus-notes"\n' in card and "dépôt" not in card
 
 
 @pytest.mark.slow
 def test_where_no_question_judges_the_labels_of_others_advise(tmp_path, monkeypatch):
-    made = [(f"public encoder{end}", start) for end in ("", " + BM25") for start in ("mine",)]
-    rows = [("mine", corpus, name, 0.0, gain, 0.0) for corpus, gain in (("a", 3.0), ("b", 5.0)) for name, _ in made]
-    columns = ["start", "corpus", "system", "by generated questions", "by labels", "error"]
-    others = pd.DataFrame(rows, columns=columns)
+    names, columns = ("public encoder", "public encoder + BM25"), ["corpus", "system", "by labels"]
+    others = pd.DataFrame(
+        [(each, name, gain) for each, gain in (("a", 3), ("b", 5)) for name in names], columns=columns
+    )
     monkeypatch.setattr(your_corpus, "FLOOR", 1.1)
     start = static(tmp_path / "start")
-    monkeypatch.setattr(own_corpus, "_references", lambda: [])
+    monkeypatch.setattr(own_corpus, "without_labels", pd.DataFrame)
     monkeypatch.setattr(own_corpus, "all_judgements", lambda own: others.assign(start=start))
     names = ran(corpora=[pages(tmp_path / "few", {f"{n}.txt": sentence(n) for n in range(6)})], starts=[start], **SMALL)
     (advice,) = names["advice"].values()
