@@ -79,17 +79,6 @@ def test_a_wide_beam_is_an_exhaustive_search(kind):
     assert {query for query, _ in found[:20]} == {query for query, _ in expected[:20]}
 
 
-def test_a_beam_of_all_beginnings_may_stop_before_the_greatest_length(monkeypatch):
-    """When no beginning is likelier than what is whole, nothing better can come."""
-    model, steps = make_model(seed=2), []
-    model.bart.final_logits_bias[0, FOUR.sep] = 30.0  # every query ends as soon as it may
-    real = type(model)._next
-    monkeypatch.setattr(type(model), "_next", lambda self, *given: steps.append(1) or real(self, *given))
-    (found,) = decoded(Beam(width=4), model, ["b a"], longest=9)
-    assert sorted(query for query, _ in found) == [(FOUR.ids[letter],) for letter in "abcd"]
-    assert len(steps) == 2  # the four letters, and their ends
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_greedy_is_that_of_transformers(seed):
     model = make_model(seed=seed, noise=0.3)
@@ -164,9 +153,6 @@ def test_samples_change_with_the_seed_and_with_nothing_else():
     assert decoded(how, model, ["a b", "a b"])[0] != decoded(how, model, ["a b", "a b"])[1]
 
 
-# --- the nucleus -----------------------------------------------------------------------------------
-
-
 def reference(probabilities, p):
     """The nucleus by sorting."""
     order = np.argsort(-probabilities, kind="stable")
@@ -215,18 +201,12 @@ def test_random_numbers_are_uniform_and_independent():
     assert abs(correlations - np.eye(4)).max() < 0.03
 
 
-def test_splitmix_by_its_published_numbers():
+def test_keys_are_of_the_id_and_the_seed_by_splitmix():
     # The first outputs of SplitMix64 seeded with 1234567 (Vigna's reference implementation).
     steps = np.uint64(1234567) + np.arange(3, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     assert mixed(steps).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
-
-
-def test_keys_are_of_the_id_and_the_seed():
     first, second = passage_keys(pd.Index(["a", "b"]), 0), passage_keys(pd.Index(["b", "c"]), 0)
     assert first[1] == second[0] and len({*first, *second, *passage_keys(pd.Index(["a", "b"]), 1)}) == 5
-
-
-# --- settings ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

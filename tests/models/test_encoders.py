@@ -1,14 +1,22 @@
-"""Encoders and the dual encoder against plain numpy."""
+"""Encoders, the dual encoder and a retriever's towers against plain numpy."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from words import SMALL, UNITS, make_collection
 
 from retlib.core.errors import SettingError
+from retlib.data.pairs import Pairs
 from retlib.data.text import TokenTable
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
+from retlib.models.retriever import Retriever
+from retlib.training.inputs import Inputs
+from retlib.training.negatives import InBatch
+from retlib.training.tasks import RetrievalTask
 
 ROWS = [[3, 1, 1, 4], [0], [5, 5], [2, 6, 3]]
 TABLE = TokenTable.from_rows(ROWS)
@@ -64,7 +72,7 @@ def test_a_bag_without_words_or_dimensions_is_refused(size):
             kind(*size, *more)
 
 
-def test_scores_are_cosines_with_the_affine_scale():
+def test_scores_are_cosines_with_the_affine_scale_or_dot_products_that_keep_the_lengths():
     model = DualEncoder(bag(), scale=3.0)
     model.beta.data.fill_(-0.5)
     vectors = unit(means(model.query_encoder.weight.detach().numpy(), ROWS))
@@ -72,9 +80,6 @@ def test_scores_are_cosines_with_the_affine_scale():
     np.testing.assert_allclose(cosines.detach(), vectors @ vectors.T, atol=1e-6)
     np.testing.assert_allclose(logits.detach(), 3 * (vectors @ vectors.T) - 0.5, atol=1e-5)
     assert cosines.detach().abs().max() <= 1 + 1e-6
-
-
-def test_dot_products_keep_the_lengths():
     model = DualEncoder(bag(), similarity="dot", scale=2.0)
     vectors = means(model.query_encoder.weight.detach().numpy(), ROWS)
     np.testing.assert_allclose(scores(model, TABLE, TABLE).detach(), 2 * vectors @ vectors.T, atol=1e-5)
@@ -100,9 +105,6 @@ def test_encoding_in_batches_equals_one_batch(size):
     assert encode(model.queries, TokenTable.from_rows([]), batch_size=size).shape == (0, 5)
 
 
-# --- BoW-MLP ---------------------------------------------------------------------------------------
-
-
 def layers_by_hand(model, means):
     """Two layers with tanh over means that are brought to mean 0 and variance 1."""
     first, _, second, _ = model.layers
@@ -118,3 +120,20 @@ def test_a_bow_mlp_is_two_layers_over_the_mean(texts):
     model = BagOfWordsMLP(7, 4, 3)
     expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), texts))
     np.testing.assert_allclose(model(TokenTable.from_rows(texts)).detach(), expected, atol=1e-5)
+
+
+WORD_TABLE = UNITS.encode(make_collection().documents["text"][:12])
+TRANSFORMER = replace(SMALL, encoder="transformer", layers=1, width=64)
+
+
+@pytest.mark.parametrize(("towers", "apart"), [("siamese", False), ("two", True)])
+def test_two_towers_begin_alike_and_are_trained_apart(towers, apart):
+    retriever = Retriever.fresh(replace(TRANSFORMER, towers=towers), UNITS, seed=0)
+    sides = retriever.model.query_encoder, retriever.model.document_encoder
+    assert (sides[0] is not sides[1]) is apart
+    np.testing.assert_array_equal(retriever.encode_queries(WORD_TABLE), retriever.encode_documents(WORD_TABLE))
+    pairs = Pairs(WORD_TABLE, WORD_TABLE.take(np.arange(12)[::-1]), groups=np.arange(12))
+    task = RetrievalTask(retriever.model, InBatch(Inputs(pairs, 12, 0)), "softmax")
+    task.loss(task.batch(0)).backward()
+    torch.optim.SGD(retriever.model.parameters(), lr=1.0).step()
+    assert np.allclose(retriever.encode_queries(WORD_TABLE), retriever.encode_documents(WORD_TABLE)) is not apart

@@ -52,11 +52,8 @@ def test_texts_are_cut_at_the_lengths(fresh):
 def test_architectures_that_cannot_be_are_named(changes):
     with pytest.raises(SettingError, match=next(iter(changes))):
         replace(SMALL, **changes)
-
-
-def test_a_generator_has_one_vocabulary():
     for architecture, wordpiece in ((SMALL, None), (replace(SMALL, checkpoint="somewhere"), LETTERS)):
-        with pytest.raises(SettingError):
+        with pytest.raises(SettingError):  # a generator has one vocabulary
             Generator.fresh(architecture, wordpiece, 0)
 
 

@@ -19,18 +19,6 @@ from retlib.training.batches import Batch
 from retlib.training.losses import NEGATIVE, POSITIVE
 from retlib.training.tasks import PairTask
 
-ACROSS, UP = [1.0, 0.0], [0.0, 1.0]
-
-
-def score(queries, asked, documents, found):
-    return maxsim(torch.tensor(queries), np.array(asked), torch.tensor(documents), np.array(found))
-
-
-def test_the_best_of_each_token_of_the_query_counts():
-    # The first two tokens are one document, the third another: 1 + 0.8 with the first, 0 - 0.8 with the second.
-    found = score([ACROSS, [0.6, 0.8]], [2], [UP, ACROSS, [0.0, -1.0]], [2, 1])
-    assert found.tolist() == [[pytest.approx(1.8), pytest.approx(-0.8)]]
-
 
 @given(
     st.integers(1, 3).flatmap(
@@ -113,9 +101,6 @@ def test_all_is_exact_where_the_layers_are_not(late):
     torch.testing.assert_close(scores, (exact[:2] @ exact[2:5].T).amax(dim=1).sum()[None, None])
 
 
-# --- the cross-encoder -----------------------------------------------------------------------------
-
-
 def test_a_cross_encoder_reads_query_separator_and_document_of_each_pair(cross):
     """And sums, over the query's tokens, the largest inner product with a token of the document."""
     queries = table("a b", "c")
@@ -137,15 +122,8 @@ def test_what_is_too_long_is_cut_at_the_end_of_the_document(cross, monkeypatch):
     with torch.no_grad():
         assert cross(table("a b"), table("c d e f")).item() == cross(table("a b"), table("c d")).item()
         assert cross(table("a b"), table("c d e f")).item() != cross(table("a b"), table("c e")).item()
-
-
-def test_a_document_that_is_cut_away_has_the_score_0(cross, monkeypatch):
-    monkeypatch.setattr(type(cross.encoder), "longest", 3)
-    with torch.no_grad():  # the separator of the second is cut away, too
+        monkeypatch.setattr(type(cross.encoder), "longest", 3)  # the separator of the second is cut away, too
         assert cross(table("a b", "a b c"), table("c d", "e")).tolist() == [[0], [0]]
-
-
-# --- late interaction ------------------------------------------------------------------------------
 
 
 def test_query_and_document_are_read_apart(late):
@@ -159,9 +137,6 @@ def test_query_and_document_are_read_apart(late):
     np.testing.assert_allclose(found.ravel(), expected, atol=1e-5)
     with pytest.raises(DataError):
         late(TokenTable.from_rows([[]]), table("a"))
-
-
-# --- with vocabulary and history -------------------------------------------------------------------
 
 
 class Scripted(torch.nn.Module):
@@ -221,9 +196,6 @@ def test_a_model_starts_from_a_copy_of_the_query_encoder():
     for name, weight in made.model.encoder.bert.named_parameters():
         assert torch.equal(weight, bert.get_parameter(name)) and weight is not bert.get_parameter(name), name
     assert torch.equal(made.model.encoder.head.weight, start.model.query_encoder.head.weight)
-
-
-# --- the loss --------------------------------------------------------------------------------------
 
 
 def test_the_loss_is_over_the_documents_of_a_query():

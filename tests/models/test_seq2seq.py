@@ -58,20 +58,6 @@ def test_the_probabilities_of_a_token_add_up_to_one(model, monkeypatch):
 
 
 @torch.no_grad()
-def test_bart_is_that_of_transformers():
-    model = make_model(Bart)
-    for i in range(4):
-        passage = torch.tensor([[LETTERS.cls, *PASSAGES.row(i), LETTERS.sep]])
-        labels = torch.tensor([[*QUERIES.row(i), LETTERS.sep]])
-        inputs = torch.tensor([[LETTERS.cls, *QUERIES.row(i)]])
-        logits = model.bart(input_ids=passage, decoder_input_ids=inputs).logits.log_softmax(dim=-1)
-        expected = logits.gather(2, labels[:, :, None]).sum()
-        torch.testing.assert_close(
-            model.log_likelihoods(PASSAGES.take([i]), QUERIES.take([i]))[0], expected, rtol=1e-4, atol=1e-4
-        )
-
-
-@torch.no_grad()
 def test_the_pointer_by_hand():
     """The mixture of the vocabulary and of the attention on each place, summed over the places of a token."""
     model = make_model(PointerGenerator)

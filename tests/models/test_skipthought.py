@@ -1,11 +1,9 @@
 """Skip-Thought: what is read of a sentence, and what its neighbours cost."""
 
-import numpy as np
 import pytest
 import torch
 
-from retlib.data.text import TokenTable, Vocabulary
-from retlib.models.retriever import Architecture, Retriever
+from retlib.data.text import TokenTable
 from retlib.models.skipthought import SkipThought, SkipThoughtEncoder
 
 ROWS = [[3, 1, 4], [2], [5, 5, 1, 2, 3]]
@@ -40,13 +38,3 @@ def test_the_loss_is_that_of_the_words_of_both_neighbours(encoder):
     expected = (by_hand(model.before, ROWS[1]) + by_hand(model.after, ROWS[2])) / 2
     torch.testing.assert_close(model(sentence, previous, following), expected)
     assert model(sentence, following, previous) != expected
-
-
-def test_it_is_an_encoder_of_a_retriever(tmp_path):
-    made = Architecture(encoder="skip-thought", dimension=8, similarity="cosine", query_length=2, document_length=2)
-    retriever = Retriever.fresh(made, Vocabulary.of(["a", "b", "c"]), 0)
-    found = retriever.encode_texts(["a b c", "a b a", "b", ""])
-    np.testing.assert_array_equal(found[0], found[1])  # what is beyond the length is not read
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-3)
-    retriever.save(tmp_path)
-    np.testing.assert_array_equal(Retriever.load(tmp_path).encode_texts(["a b c", "a b a", "b", ""]), found)

