@@ -49,9 +49,6 @@ def half(found):
     return (high - low) / 2
 
 
-# What is added and subtracted
-
-
 def test_sums_differences_and_multiples_of_contrasts():
     a, b = of("a"), of("b")
     both = 2 * (a - 0.5 * b - 3) - (b - 1)
@@ -59,9 +56,6 @@ def test_sums_differences_and_multiples_of_contrasts():
     assert both.constant == 2 * -3 + 1
     assert (a.printed(2.1) - b).paper == 2.1 and (a - b).above(-1).margin == -1 and not (a - b).ungated().gated
     assert (a - b).called("words").label == "words" and (a * 3).terms == (3 * a).terms
-
-
-# One collection, one seed
 
 
 @settings(max_examples=30)
@@ -87,18 +81,6 @@ def test_a_value_beside_a_printed_number_is_their_difference():
     found, error = judge(of("A") - 25, made), (500 / 3 / 4) ** 0.5
     assert found.comparison.effect == pytest.approx(10, abs=1e-4) and found.means == pytest.approx([35])
     assert found.p_for == t_tail(10 / error, 3) and found.p_none == 1
-
-
-def test_questions_of_a_cluster_count_as_one():
-    made = Results()
-    for name, values in (("A", [30, 30, 50, 50]), ("B", [20, 20, 20, 20])):
-        put(made, name, {0: values}, clusters=["c", "c", "d", "d"])
-    # Sums over two clusters: 20 below the mean and 20 above it.
-    error = (2 / 1 * (20**2 + 20**2) / 4**2) ** 0.5
-    assert judge(of("A") - of("B"), made).p_for == t_tail(20 / error, 1)
-
-
-# Seeds
 
 
 @settings(max_examples=20)
@@ -188,9 +170,6 @@ def test_what_a_seed_changes_in_all_systems_goes_out_of_their_difference():
         assert half(judge(contrast, made).comparison) == pytest.approx(expected, rel=1e-3)
 
 
-# Several collections
-
-
 def test_a_mean_over_collections_adds_what_is_independent_and_each_collection_counts_once():
     made = recorded(A=level(54, 1), B=level(50))
     put(put(made, "A", level(48, 1), "e"), "B", level(50), "e")
@@ -248,9 +227,6 @@ def test_what_a_seed_adds_here_and_takes_away_there_is_not_in_the_mean():
     assert alone.error**2 == pytest.approx(1 + 1 / 3, rel=1e-3)
 
 
-# Margins
-
-
 @pytest.mark.parametrize(("margin", "least"), [(None, 0), (15.0, 15), (0.5, 0.5), (-40.0, -40)])
 def test_an_effect_must_be_above_the_margin(margin, least):
     found = judge((of("A") - of("B")).above(margin), recorded(A=[20, 30, 40, 50], B=[10, 20, 10, 40]))
@@ -288,9 +264,6 @@ def test_no_effect_is_within_a_point_or_the_papers_effect_and_never_beside_an_in
         assert judge(contrast.above(0.0), recorded(A=level(50 + effect, error), B=level(50))).p_none == 1
 
 
-# Lines
-
-
 @settings(max_examples=20)
 @given(st.lists(POINTS, min_size=2, max_size=5))
 def test_a_line_is_that_of_least_squares(values):
@@ -315,9 +288,6 @@ def test_a_line_is_that_of_least_squares(values):
 def test_what_speaks_against_a_rise_is_paid_for(systems, expected):
     made = recorded(**{f"s{i}": by_seed for i, by_seed in enumerate(systems())})
     assert judge(line([of("s0"), of("s1"), of("s2")]), made).p_against == pytest.approx(expected, abs=1e-3)
-
-
-# Ratios
 
 
 def timed(kind=LOG_VALUE, **systems):
@@ -364,9 +334,6 @@ def test_a_ratio_needs_two_seeds_that_differ_and_have_logarithms(systems):
     with pytest.raises(DataError):
         judge(cost["A"] - cost["B"], timed(**systems))
     assert judge(cost["A"] - cost["B"], timed(A=[8, 8, 9, 99], B=[1, 1, 1.1])).comparison.seeds == 3
-
-
-# What is no comparison
 
 
 @pytest.mark.parametrize(("a", "b", "closed"), [(99.5, 99.2, True), (100, 99, True), (99.5, 98.9, False)])

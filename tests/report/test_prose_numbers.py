@@ -66,12 +66,16 @@ def mean(chapter, system, collection, measure):
     return 100 * rows[(rows["measure"] == measure) & (rows["split"] == "test")]["value"].mean()
 
 
+def worth(rows):
+    """What stands in each place: by how much one mean is above another, or a mean alone."""
+    points = [(mean(*one, *on), other and mean(*other, *on)) for *on, one, other in rows]
+    return [f"{a:.1f}" if b is None else f"{a - b:+.1f}" for a, b in points]
+
+
 @pytest.mark.parametrize("beginning", TYPED)
 def test_points_at_a_glance_are_those_of_the_published_rows(beginning):
     (part,) = (part for part in re.split(r"\n(?=\|)|\n\n", PAGE) if part.startswith(beginning))
-    rows = TYPED[beginning]
-    worth = [mean(*one, where, by) - mean(*other, where, by) for where, by, one, other in rows]
-    assert re.findall(r"[+-]\d+\.\d", part) == [f"{each:+.1f}" for each in worth]
+    assert re.findall(r"[+-]\d+\.\d", part) == worth(TYPED[beginning])
 
 
 def test_no_points_at_a_glance_stand_elsewhere():
@@ -82,30 +86,21 @@ def test_no_points_at_a_glance_stand_elsewhere():
 NOTES = {
     "Is LTRe worth its seconds?": (
         "42_first_stage",
-        [
-            mean("42_first_stage", "LTRe (In-batch)", name, "RR@10")
-            - mean("42_first_stage", "In-batch, longer", name, "RR@10")
-            for name in (*PASSAGES, "nfcorpus", "trec-dl-2019")
-        ],
+        over("42_first_stage", "RR@10", "LTRe (In-batch)", "In-batch, longer", *PASSAGES, "nfcorpus", "trec-dl-2019"),
         r"[+-]\d\.\d",
-        "{:+.1f}",
     ),
     "Two papers, two BM25s": (
         "22_reqa",
-        [mean("22_reqa", name, "squad-0.8-all", "R@1") for name in ("BM25", "BM25, stemmed")],
+        [("squad-0.8-all", "R@1", ("22_reqa", name), None) for name in ("BM25", "BM25, stemmed")],
         r"(?<=has )\d+\.\d|\d+\.\d(?= by stems)",
-        "{:.1f}",
     ),
 }
 
 
 @pytest.mark.parametrize("title", NOTES)
 def test_numbers_of_a_side_note_are_those_of_the_published_rows(title):
-    notebook, values, pattern, text = NOTES[title]
-    note = next(part for part in json_text(notebook).split(":::{admonition}") if part.strip().startswith(title))
-    assert re.findall(pattern, note.split(":::")[0]) == [text.format(value) for value in values]
-
-
-def json_text(notebook):
+    notebook, rows, pattern = NOTES[title]
     cells = notebook_files.cells(runtime.root() / "notebooks" / f"{notebook}.ipynb")
-    return "\n".join("".join(cell["source"]) for cell in cells)
+    notes = "\n".join(map(notebook_files.source, cells)).split(":::{admonition}")
+    (note,) = (part.split(":::")[0] for part in notes if part.strip().startswith(title))
+    assert re.findall(pattern, note) == worth(rows)

@@ -1,14 +1,15 @@
-"""Tables of claims from contrasts that are made by hand."""
+"""Tables, forests and tiles of claims from contrasts that are made by hand."""
 
 import math
 
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from recorded import claims_table, outcome, write_claims
 
 from retlib.core import runtime
 from retlib.evaluation import results
-from retlib.report import ledger, verdict_tables
+from retlib.report import forest, ledger, verdict_tables
 
 RATIO = {"unit": "ratio", "rows": "", "effect": math.log(2), "low": math.log(1.5), "high": math.log(3), "paper": 4.0,
          "label": "B / A", "margin": math.log(1.25)}  # fmt: skip
@@ -26,13 +27,33 @@ LINES = [
 
 
 @pytest.fixture
-def book(tmp_path, monkeypatch):
+def judged(tmp_path, monkeypatch):
+    """A function of lines that gives the verdicts on them."""
     write_claims(tmp_path, {name: {"statement": f"It is <{name}>"} for name in "abcdef"}, "b,quick,scale,too small\n")
     path = tmp_path / "data" / "papers" / "papers.yaml"
     path.write_text(path.read_text().replace("pages: {}", "pages: {verdicts: 15_verdicts}"))
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
-    monkeypatch.setattr(results, "load_table", lambda *_: claims_table(*LINES))
-    return ledger.verdicts("paper", "quick")
+
+    def judge(*lines):
+        monkeypatch.setattr(results, "load_table", lambda *_: claims_table(*lines))
+        return ledger.verdicts("paper", "quick")
+
+    return judge
+
+
+@pytest.fixture
+def book(judged):
+    return judged(*LINES)
+
+
+@pytest.fixture
+def points(judged):
+    """Of a holds, b goes against, c is open, d is a ratio, e is not tested, and f on a stand-in has two contrasts."""
+    against = outcome("b", 0.9, 0.0001, effect=-4.0, low=-5.0, high=-3.0)
+    ratio, untested = outcome("d", 0.0001, unit="ratio", rows=""), {"claim": "e", "role": "test", "reason": "no data"}
+    two = outcome("f", 0.0001, effect=9.0), outcome("f", 0.002, data_sets='["E"]')
+    found = judged(outcome("a", 0.0001, paper=3.5), against, outcome("c"), ratio, untested, *two)
+    return found.set_index("id", drop=False).rename_axis(None)
 
 
 def cells(html):
@@ -65,21 +86,19 @@ def test_a_papers_table_has_a_row_for_each_claim_with_what_decides_it(book):
     assert page.select_one("a")["href"].startswith("11_a.html#")
 
 
-def test_the_data_that_an_open_claim_needs_is_told_where_it_can_be_had(book):
-    def told(effect):
-        lines = [outcome("a", 0.3, effect=effect, low=effect - 2, high=effect + 2)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(results, "load_table", lambda *_: claims_table(*lines))
-            verdicts = ledger.verdicts("paper", "quick")
-        return "times as much data" in cells(verdict_tables.by_claim(verdicts))[0][0][2]
-
-    assert [told(effect) for effect in (1.0, 0.1, -1.0)] == [True, False, False]
+@pytest.mark.parametrize(("effect", "told"), [(1.0, True), (0.1, False), (-1.0, False)])
+def test_the_data_that_an_open_claim_needs_is_told_where_it_can_be_had(judged, effect, told):
+    verdicts = judged(outcome("a", 0.3, effect=effect, low=effect - 2, high=effect + 2))
+    assert ("times as much data" in cells(verdict_tables.by_claim(verdicts))[0][0][2]) == told
 
 
 def test_every_claim_leads_to_its_row_among_the_verdicts(book):
     rows, page = cells(verdict_tables.every_claim(book))
     assert [link["href"] for link in page.select("a")] == [f"15_verdicts.html#{name}" for name in "abcdef"]
     assert len(rows) == 6 and rows[5][-1] == "no <data>"
+    signs = BeautifulSoup(verdict_tables.strips(book)["paper"], "html.parser").select("a")
+    assert [sign["href"] for sign in signs] == [f"15_verdicts.html#{name}" for name in "abcdef"]
+    assert [sign.text for sign in signs] == [ledger.SIGNS[verdict] for verdict in book["verdict"]]
 
 
 def test_claims_are_counted_by_paper_and_verdict(book):
@@ -99,7 +118,42 @@ def test_a_ledger_is_printed_with_a_line_for_each_contrast(book):
     assert "closed: still learning" in told["e"] and told["f"].splitlines()[-1].strip() == "no <data>"
 
 
-def test_strips_lead_to_each_claim(book):
-    page = BeautifulSoup(verdict_tables.strips(book)["paper"], "html.parser")
-    assert [link.text for link in page.select("a")] == [ledger.SIGNS[verdict] for verdict in book["verdict"]]
-    assert page.select("a")[2]["href"] == "15_verdicts.html#c"
+def texts(artist):
+    return [text.get_text() for text in artist.texts]
+
+
+def test_a_forest_has_a_line_for_each_claim_that_is_tested_in_points(points):
+    figure = forest.forest(points)
+    (axis,) = figure.axes
+    verdicts = points["verdict"][list("abcf")]
+    assert texts(axis) == [f"{ledger.SIGNS[verdict]}  It is <{name}>" for name, verdict in verdicts.items()]
+    lines = [tuple(line.get_xdata()) for line in axis.get_lines()]
+    half = 2 - points["tests"].iloc[0][0].low
+    # An interval, our effect and the paper's; of several contrasts the one that the verdict hangs on.
+    assert lines[:3] == [pytest.approx((2 - half, 2 + half)), (2.0,), (3.5,)]
+    assert lines[3:5] == [(-5.0, -3.0), (-4.0,)]
+    assert [line[0] for line in lines if len(line) == 1] == [2.0, 3.5, -4.0, 2.0, 2.0]  # not f's 9, which is clearer
+    tops = [text.xy[1] for text in axis.texts]
+    assert tops == sorted(tops, reverse=True)
+    heights = [line.get_ydata()[0] for line in axis.get_lines() if len(line.get_xdata()) == 2][:4]
+    assert all(top > height for top, height in zip(tops, heights, strict=True))  # each above its own bar
+    colours = {line.get_color() for line in axis.get_lines()[:2]}
+    assert colours == {forest.COLOURS[ledger.HOLDS]}
+    legend = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {f"{ledger.SIGNS[verdict]} {verdict}" for verdict in verdicts} < legend and "· not tested" not in legend
+
+
+def test_a_forest_of_some_claims_is_in_their_order_with_words_of_its_own(points):
+    (axis,) = forest.forest(points, {"c": "first " * 30, "a": "second", "e": "none"}).axes
+    first, second = texts(axis)
+    assert "\n" in first and second == "✓  second"
+
+
+def test_tiles_have_a_sign_for_each_claim_hatched_on_a_stand_in(points):
+    many = pd.concat([points] * 4, ignore_index=True)
+    (axis,) = forest.tiles(many).axes
+    signs = [text for text in texts(axis) if text in ledger.SIGNS.values()]
+    assert signs == [ledger.SIGNS[verdict] for verdict in many["verdict"]]
+    assert [bool(patch.get_hatch()) for patch in axis.patches] == (many["fidelity"] == "stand-in").tolist()
+    columns, rows = zip(*((patch.get_x(), patch.get_y()) for patch in axis.patches), strict=True)
+    assert len({*columns}) == forest.ABREAST and len({*rows}) == 2

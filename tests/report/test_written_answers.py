@@ -23,11 +23,6 @@ def here(monkeypatch):
     return Answer(CHAPTER)
 
 
-def test_a_sentence_stands_while_verdicts_and_rows_bear_it_out(here):
-    assert here.says("So it is.") == "So it is."
-    assert here.says("So it is.", {CLAIM: "holds"}, {"it is ahead": True}) == "So it is."
-
-
 @pytest.mark.parametrize(
     ("verdicts", "relies"),
     [
@@ -38,6 +33,7 @@ def test_a_sentence_stands_while_verdicts_and_rows_bear_it_out(here):
     ],
 )
 def test_a_sentence_is_refused_where_a_verdict_or_a_row_is_another(here, verdicts, relies):
+    assert here.says("So it is.") == here.says("So it is.", {CLAIM: "holds"}, {"it is ahead": True}) == "So it is."
     with pytest.raises(RetlibError):
         here.says("So it is.", verdicts, relies)
 
