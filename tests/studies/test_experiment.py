@@ -1,6 +1,7 @@
 """A notebook's desk: parameters checked before any work, results recorded, records read."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,51 +50,46 @@ def check(**changes):
     return check_parameters({**GOOD, **changes}, ALL)
 
 
-def test_good_parameters_come_back_and_nothing_else_of_the_notebook_does():
+def test_all_parameters_come_back_and_nothing_else_of_the_notebook_does():
     more = {"_hidden": 1, "np": np, "function": check, "__name__": "__main__", "MARGIN": 0.5, "BEST_OF": ["a"]}
     assert check(**more) == GOOD
+    with pytest.raises(SettingError, match="batch_size, loss"):
+        check_parameters({k: v for k, v in GOOD.items() if k not in ("loss", "batch_size")}, ALL)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "names"),
     [
-        ({"los": "softmax"}, "parameter 'los' is not known. Did you mean 'loss'.*Valid: batch_size, collections"),
-        ({"loss": "nope"}, "loss = 'nope' is not known.*Valid: softmax, triplet"),
-        ({"loss": "sofmax"}, "Did you mean 'softmax'"),
-        ({"batch_size": -1}, "batch_size = -1 must be a whole number of at least 1"),
-        ({"batch_size": 10.5}, "batch_size = 10.5 must be a whole number"),
-        ({"batch_size": True}, "batch_size = True must be a whole number"),
-        ({"margin": float("nan")}, "margin = nan must be a number"),
-        ({"margin": 1.5}, "margin = 1.5 must be a number of at least 0 and at most 1"),
-        ({"collections": ["quroa"]}, "collections = 'quroa' is not known. Did you mean 'quora'.*Valid: .*pydocs"),
-        ({"collections": "quora"}, "collections = 'quora' must be a list"),
-        ({"collections": []}, r"collections = \[\] must be a list with at least one"),
-        ({"collections": ["quora", "quora"]}, "names a value twice"),
-        ({"tasks": {"P": "quora"}}, "tasks = .* must be a mapping with the keys P, Q"),
-        ({"tasks": {"P": "quora", "Q": "quroa"}}, "'quroa' is not known. Did you mean 'quora'"),
-        ({"files": {"GloVe": 5}}, "= 5 must be a string"),
-        ({"other": "quora"}, "'quora' is not known.*Valid: .*wikipedia-2015"),
-        ({"seeds": [-1]}, "seeds = -1 must be a whole number of at least 0"),
-        ({"seeds": [2**31]}, "seeds = 2147483648 must be a whole number of at least 0 and at most 2147483647"),
-        ({"source": "paper"}, "source = 'paper' is not known.*reference, run"),
-        ({"profile": "laptpo"}, "profile = 'laptpo' is not known"),
+        ({"los": "softmax"}, "'los'.* 'loss'.*batch_size, collections"),
+        ({"loss": "sofmax"}, "loss = 'sofmax'.*'softmax'.*softmax, triplet"),
+        ({"batch_size": -1}, "batch_size = -1"),
+        ({"batch_size": 10.5}, "batch_size = 10.5"),
+        ({"margin": float("nan")}, "margin = nan"),
+        ({"margin": 1.5}, "margin = 1.5 .*0 .*1"),
+        ({"collections": ["quroa"]}, "collections = 'quroa'.* 'quora'.*pydocs"),
+        ({"collections": "quora"}, "collections = 'quora'"),
+        ({"collections": ["quora", "quora"]}, "collections"),
+        ({"tasks": {"P": "quora"}}, "tasks = .* P, Q"),
+        ({"files": {"GloVe": 5}}, "= 5"),
+        ({"other": "quora"}, "'quora'.*wikipedia-2015"),
+        ({"seeds": [2**31]}, "seeds = 2147483648"),
+        ({"source": "paper"}, "source = 'paper'.*reference, run"),
+        ({"profile": "laptpo"}, "profile = 'laptpo'"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_what_is_valid(changes, message):
-    with pytest.raises(SettingError, match=message):
+def test_a_wrong_parameter_is_named_with_what_is_valid(places, changes, names):
+    with pytest.raises(SettingError, match=names):
         check(**changes)
+    with pytest.raises(SettingError):
+        Experiment("12", {**GOOD, **changes}, **RULES)
+    assert not (places / "build").exists()
 
 
 def test_a_width_is_one_of_whole_heads():
     experiment.ENCODER["width"]("width", 128)
     for wrong in (100, 0, -64, 64.5):
-        with pytest.raises(SettingError, match=f"width = {wrong} must be a"):
+        with pytest.raises(SettingError, match=f"width = {wrong}"):
             experiment.ENCODER["width"]("width", wrong)
-
-
-def test_a_parameter_that_the_cell_lacks_is_named():
-    with pytest.raises(SettingError, match="lacks batch_size, loss"):
-        check_parameters({k: v for k, v in GOOD.items() if k not in ("loss", "batch_size")}, ALL)
 
 
 def test_a_rerun_of_the_cell_is_not_disturbed_by_the_notebooks_own_names(toy):
@@ -105,15 +101,6 @@ def test_a_rerun_of_the_cell_is_not_disturbed_by_the_notebooks_own_names(toy):
     namespace["loss"] = "nope"
     with pytest.raises(SettingError, match="softmax, triplet"):
         Experiment("12", namespace, **RULES)
-
-
-def test_wrong_parameters_leave_nothing_behind(places):
-    with pytest.raises(SettingError):
-        Experiment("12", {**GOOD, "loss": "nope"}, **RULES)
-    assert not (places / "build").exists()
-
-
-# Recording
 
 
 def desk(name="12", **changes):
@@ -169,10 +156,7 @@ def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):
     given.measure("S", toy, 3, perfect(toy), measures=("P@1", "AP@100"))
     made.measure("S", toy, 3, lambda: perfect(toy), measures=("P@1", "AP@100"))
     own = ["wall", "recorded", "peak_memory", "load"]  # of each recording
-    rows = [each.results.rows.drop(columns=own, errors="ignore") for each in (given, made)]
-    pd.testing.assert_frame_equal(*rows)
-    assert rows[0]["value"].tolist() == pytest.approx([1.0, 0.25]) and rows[0]["seconds"].tolist() == [1.5, 1.5]
-    assert given.results.rows["wall"].isna().all() and made.results.rows["wall"].notna().all()
+    pd.testing.assert_frame_equal(*(each.results.rows.drop(columns=own, errors="ignore") for each in (given, made)))
     for key, frame in made.results.queries.items():
         pd.testing.assert_frame_equal(given.results.queries[key], frame)
     given.measure("T", toy, 3, lambda: perfect(toy), measures=("P@1",))
@@ -188,20 +172,15 @@ def test_provenance_is_recorded_with_every_result(toy, part):
     made.measure("S", task, 0, lambda: perfect(task))
     recorded = json.loads(made.results.rows["data"][0])
     assert recorded == {"fingerprint": task.fingerprint, "toy.txt": "written for the tests"}
-
-
-def test_a_collection_without_clusters_has_queries_of_their_own(toy):
-    from dataclasses import replace
-
-    plain = replace(toy, queries=toy.queries.drop(columns="cluster"))
-    made = desk()
-    made.measure("S", plain, 0, lambda: perfect(plain))
-    clusters = made.results.clusters("toy", "test", "AP@100")
+    plain = replace(task, queries=task.queries.drop(columns="cluster"))  # queries are clusters of their own
+    other = desk()
+    other.measure("S", plain, 0, lambda: perfect(plain))
+    clusters = other.results.clusters(plain.name, "test", "AP@100")
     assert (clusters == clusters.index).all()
 
 
 def test_a_split_without_queries_fails_before_the_work(toy):
-    with pytest.raises(DataError, match="no test queries"):
+    with pytest.raises(DataError, match="test"):
         desk().measure("S", toy.candidates("dev"), 0, lambda: pytest.fail("worked"))
 
 
@@ -220,14 +199,6 @@ def saved(profile, system, toy, seed=0, shift=0):
     return results.load("12", profile, "run")
 
 
-def test_a_batch_run_replaces_what_was_there(toy):
-    saved("quick", "S", toy)
-    found = saved("quick", "T", toy)
-    assert found.rows["system"].tolist() == ["T"]
-    assert found.systems("toy", "test", "AP@100") == ["T"]
-    assert found.tables["curve"].to_dict("list") == {"system": ["T"]}
-
-
 def test_explorations_with_other_parameters_stand_side_by_side(toy):
     saved("explore", "S", toy)
     assert saved("explore", "S", toy, seed=1).rows["seed"].tolist() == [1]  # the latest
@@ -238,9 +209,6 @@ def test_explorations_with_other_parameters_stand_side_by_side(toy):
     seeds = [json.loads(given)["seeds"] for given in listed["given"]]
     assert dict(zip(listed["seed"], seeds, strict=True)) == {0: [0], 1: [1]}
     assert (listed["value"] < 0.25).tolist() == (listed["seed"] == 0).tolist()
-
-
-# The reference
 
 
 def publish(toy, seeds=(0, 1)):
@@ -266,23 +234,22 @@ def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy, place
     assert not (places / "build").exists()
 
 
-def test_a_reference_page_does_not_show_the_readers_own_run(toy):
+def test_neither_a_reference_page_shows_an_own_run_nor_a_run_what_was_before(toy):
     publish(toy)
+    assert desk().results.rows.empty
     saved("quick", "own", toy)
     assert desk(source="reference").results.rows["system"].unique().tolist() == ["S"]
+    found = saved("quick", "T", toy)
+    assert found.rows["system"].tolist() == found.systems("toy", "test", "AP@100") == ["T"]
+    assert found.tables["curve"].to_dict("list") == {"system": ["T"]}
 
 
 def test_what_the_reference_lacks_is_named(toy):
-    with pytest.raises(DataError, match="no reference results of 12 at profile 'quick'"):
+    with pytest.raises(DataError, match="12.*'quick'"):
         desk(source="reference")
     publish(toy)
-    with pytest.raises(DataError, match="lack the table 'map'"):
+    with pytest.raises(DataError, match="'map'"):
         desk(source="reference").table("map", lambda: None)
-
-
-def test_a_run_does_not_look_at_the_reference(toy):
-    publish(toy)
-    assert desk().results.rows.empty
 
 
 def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from recorded import put
 from words import SMALL, UNITS
 
 from retlib.core.errors import DataError, SettingError
@@ -22,33 +23,21 @@ from retlib.systems.training_data import LabelledPairs, Labels
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("bm25_trials", [[1.2]], "must be a list of 2"),
-        ("bm25_trials", [[1.2, 1.5]], "= 1.5 must be a number"),
-        ("query_loss", "softmax", "query_loss = 'softmax'"),
-        ("label_rates", [2], "label_rates"),
-    ],
+    ("name", "value"), [("bm25_trials", [[1.2]]), ("bm25_trials", [[1.2, 1.5]]), ("label_rates", [2])]
 )
-def test_an_impossible_parameter_is_refused(name, value, message):
-    with pytest.raises(SettingError, match=message):
+def test_an_impossible_parameter_is_refused(name, value):
+    with pytest.raises(SettingError, match=name):
         {**COMMON, **leaderboard.RULES}[name](name, value)
-
-
-def test_no_method_may_try_more_than_another():
     leaderboard.equal_budgets(bm25=[(1, 1)], labels=[0.1])
-    with pytest.raises(SettingError, match="'labels': 2"):
+    with pytest.raises(SettingError, match="labels"):
         leaderboard.equal_budgets(bm25=[(1, 1)], labels=[0.1, 0.2])
 
 
 def test_a_collection_without_labels_is_refused(collection):
     assert leaderboard.check(collection) is collection
     queries = collection.queries.assign(split="test")
-    with pytest.raises(DataError, match="no train questions"):
+    with pytest.raises(DataError, match="train"):
         leaderboard.check(replace(collection, queries=queries))
-
-
-# --- systems ---------------------------------------------------------------------------------------
 
 
 def test_the_chains_are_a_grid_of_starts_and_ends():
@@ -98,18 +87,11 @@ def test_settings_are_chosen_on_validation_questions_one_method_after_the_other(
 
 # --- tables ----------------------------------------------------------------------------------------
 
-COUNT = 20
 
-
-def made(values, seconds=None):
+def made(values):
     found = Results()
-    ids = [f"q{i}" for i in range(COUNT)]
     for system, value in values.items():
-        each = np.broadcast_to(np.asarray(value, dtype=float), COUNT)
-        frame = pd.DataFrame({"query_id": ids, "measure": "RR@10", "value": each})
-        found.add_queries("c", "test", system, 0, frame, pd.Series(ids, ids))
-        row = {"experiment": "x", "system": system, "collection": "c", "measure": "RR@10", "seed": 0, "split": "test"}
-        found.add_row(**row, value=each.mean(), seconds=(seconds or {}).get(system))
+        put(found, system, {0: np.full(20, 100 * value)}, "c", "RR@10")
     return found
 
 

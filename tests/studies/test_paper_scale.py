@@ -103,10 +103,8 @@ def test_layers_that_grow_count_and_a_bag_of_words_has_none(recorded):
 
 def test_kinds_predict_one_another():
     told = dict.fromkeys(paper_scale.KIND, "x")
-    rows = [
-        {**told, "layers": layers, "FLOPs": 100.0, "seconds": s}
-        for layers, s in ((1, 1.0), (1, 1.0), (2, 4.0), (0, 50.0))
-    ]
+    taken = ((1, 1.0), (1, 1.0), (2, 4.0), (0, 50.0))
+    rows = [{**told, "layers": layers, "FLOPs": 100.0, "seconds": seconds} for layers, seconds in taken]
     found = paper_scale.kinds(pd.DataFrame(rows)).set_index("layers")
     assert found["rate"].to_dict() == {0: 2.0, 1: 100.0, 2: 25.0} and found["trainings"].to_dict() == {0: 1, 1: 2, 2: 1}
     # A training of 4 seconds is predicted from one at four times its rate to take one.
@@ -134,18 +132,12 @@ def test_costs_by_hand():
     assert chapters["trainings"].to_dict() == {"1": 4, "2": 1}
     assert chapters["hours on a GPU"].fillna(0).tolist() == pytest.approx([4 * SMALL.flops / 3.6e6, 0])
     assert chapters["its dearest line (trainings)"].tolist() == ["z (3)", ""]
-    axis = paper_scale.figure(found).axes[0]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["1", "2"] and axis.get_xscale() == "log"
+    assert [label.get_text() for label in paper_scale.figure(found).axes[0].get_yticklabels()] == ["1", "2"]
 
 
 def test_sizes_are_in_ones():
     assert paper_scale.size("liang2020", "table-2", "MSMARCO", "# Passages") == 8.8e6
     assert paper_scale.size("liang2020", "table-2", "MSMARCO", "# Train queries") == 532761
-
-
-def test_parameters_are_complete():
-    found = paper_scale.parameters()
-    assert found["42_first_stage"]["query_steps"] == 60000 and found["42_first_stage"]["vocabulary"] > 0
 
 
 def test_numbers_are_told_in_two_digits():

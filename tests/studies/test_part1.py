@@ -12,16 +12,7 @@ from retlib.data.text import words as words_of
 from retlib.evaluation.measures import evaluate
 from retlib.models import wordvectors
 from retlib.studies import part1
-from retlib.studies.part1 import (
-    AveragedWords,
-    Neighbours,
-    Sentences,
-    bag_of_words,
-    grid,
-    pairs,
-    pools,
-    word2vec,
-)
+from retlib.studies.part1 import AveragedWords, Neighbours, Sentences, bag_of_words, grid, pairs, pools, word2vec
 from retlib.systems.system import System, Target, fit
 from retlib.training import losses
 from retlib.training.losses import LOSSES, NEGATIVE
@@ -52,32 +43,18 @@ def of_mine():
         LOSSES._things.pop(name, None)
 
 
-# --- the dual encoder ------------------------------------------------------------------------------
-
-
-def test_all_chapters_train_in_one_way():
-    stage = pairs()
-    assert (stage.batch_size, stage.epochs, stage.scale, stage.optimizer) == (1000, 15, 20, "sparse_adam")
-    assert stage.options == {"mask_known": False, "corrected": False}
+def test_a_stage_of_pairs_has_the_options_of_its_negatives():
+    assert pairs().options == {"mask_known": False, "corrected": False}
     assert pairs(options={"corrected": True}).options == {"mask_known": False, "corrected": True}
     assert pairs(negatives="labelled", loss="cross_entropy").options == {}
-    assert (pairs(steps=3).steps, pairs(steps=3).epochs) == (3, 0)
-    with pytest.raises(SettingError, match="loss = 'sofmax' is not known. Did you mean 'softmax'"):
-        pairs(loss="sofmax")
+    assert (pairs(steps=3).steps, pairs(steps=3).epochs, pairs().steps > 0) == (3, 0, False)
 
 
-@pytest.mark.parametrize(
-    ("loss", "wrong"),
-    [
-        (lambda scores, targets: scores.mean(dim=1), r"loss 'mine' must .* of shape \(\); it returned shape \(\d+,\)"),
-        (lambda scores, targets: 1.0, r"loss 'mine' must .*; it returned a value of type float"),
-    ],
-)
-def test_a_loss_of_another_shape_is_told_so(of_mine, toy, loss, wrong):
+@pytest.mark.parametrize("loss", [lambda scores, targets: scores.mean(dim=1), lambda scores, targets: 1.0])
+def test_a_loss_of_another_shape_is_told_so(of_mine, toy, loss):
     of_mine("mine", loss)
-    system = START + pairs(loss="mine", batch_size=4, steps=1)
-    with pytest.raises(SettingError, match=wrong):
-        fit(system, toy, 0)
+    with pytest.raises(SettingError, match="'mine'"):
+        fit(START + pairs(loss="mine", batch_size=4, steps=1), toy, 0)
 
 
 def test_every_system_may_try_as_many_settings():
@@ -96,14 +73,6 @@ def test_pools_are_all_candidates_and_those_of_the_test(toy):
     assert whole.test is whole.trains is narrow.trains is toy
     assert narrow.test.name == "toy-test" and set(narrow.test.documents["split"]) == {"test"}
     assert pools(None) == []
-
-
-def test_queries_are_counted_by_their_relevant_documents(toy):
-    found = part1.cluster_sizes(toy)
-    assert found.to_dict("records") == [{"collection": "toy", "relevant": 4, "queries": len(toy.split("test"))}]
-
-
-# --- losses of one's own ---------------------------------------------------------------------------
 
 
 def make_margin(margin):
@@ -142,9 +111,6 @@ def test_a_loss_over_encodings_sees_those_of_both_sides(toy, of_mine):
     of_mine("spread", spread, encodings=True, one_positive=True)
     fit(START + pairs(loss="spread", batch_size=12, steps=2), toy, 0)
     assert set(seen) == {((12, 12), (12, 16), (12, 16))}
-
-
-# --- sentences and word vectors --------------------------------------------------------------------
 
 
 def test_sentences_are_the_first_of_a_text():
@@ -197,10 +163,6 @@ def test_averaged_words_rank_by_the_cosine_of_weighted_means(toy, idf):
     assert system.settings == {"system": "AveragedWords", "text": "the task's", "epochs": 2, "idf": idf}
 
 
-
-# --- Skip-Thought ----------------------------------------------------------------------------------
-
-
 def test_skip_thought_learns_a_text_in_its_own_words(toy):
     text = Sentences("cats", 60)
     system = part1.skip_thought(text, dimension=16, steps=40, batch_size=8, words=5)
@@ -213,8 +175,5 @@ def test_skip_thought_learns_a_text_in_its_own_words(toy):
     assert fit(system, make_toy("other", slice(0, 6)), 0).name == found.name  # whatever it is tested on
     more = replace(system.stages[0], data=Neighbours(Sentences("cats", 61, words=5)))
     assert fit(replace(system, stages=(more,)), toy, 0).name != found.name
-
-
-def test_too_few_sentences_are_an_error(toy):
-    with pytest.raises(DataError, match="at least three neighbouring sentences"):
+    with pytest.raises(DataError, match="sentences"):  # which have no neighbours
         fit(part1.skip_thought(Sentences("cats", 4), 16, 2, 2, words=5), toy, 0)

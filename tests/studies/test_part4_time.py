@@ -14,18 +14,7 @@ from retlib.data.collection import Article
 from retlib.evaluation.measures import evaluate
 from retlib.studies import part4_time
 from retlib.studies.experiment import Experiment
-from retlib.studies.part4_time import (
-    ANCE,
-    BEST,
-    LTRE,
-    NEVER,
-    NO_GAIN,
-    OURS,
-    PAPERS,
-    REACHED,
-    SECONDS,
-    Searched,
-)
+from retlib.studies.part4_time import ANCE, BEST, LTRE, NEVER, NO_GAIN, OURS, PAPERS, REACHED, SECONDS, Searched
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, fit, stage_seed
@@ -63,9 +52,6 @@ def test_a_corpus_that_cannot_grow_so_is_an_error(pages):
         part4_time.grown(make_collection(), ["first", "second"], [7, PAGES + 1])
 
 
-# --- measuring -------------------------------------------------------------------------------------
-
-
 def test_a_refresh_pays_for_what_an_evaluation_encoded():
     found = Searched(lambda: "index of b", "index of a", seconds=2.0)
     first = found.seconds
@@ -78,20 +64,9 @@ def test_a_refresh_pays_for_what_an_evaluation_encoded():
 
 LEARNT = {"data": Labels(), "learning_rate": 0.02, "batch_size": 16, "precision": "float32", "keep": "last"}
 START = System(SMALL, UNITS) + Stage(data=Labels(), steps=2, batch_size=16)
-SYSTEMS = {
-    ANCE: START
-    + Stage(negatives="ann", options={"interval": 4, "depth": 10}, loss="ranknet", steps=12, evaluations=3, **LEARNT),
-    LTRE: START
-    + Stage(
-        negatives="retrieved",
-        options={"n": 8},
-        loss="lambdarank-mrr",
-        trains="query",
-        steps=12,
-        evaluations=4,
-        **LEARNT,
-    ),
-}
+ANN = {"negatives": "ann", "options": {"interval": 4, "depth": 10}, "loss": "ranknet", "evaluations": 3}
+TOP = {"negatives": "retrieved", "options": {"n": 8}, "loss": "lambdarank-mrr", "evaluations": 4, "trains": "query"}
+SYSTEMS = {name: START + Stage(**own, **LEARNT, steps=12) for name, own in ((ANCE, ANN), (LTRE, TOP))}
 
 
 @pytest.fixture(scope="module")
@@ -111,20 +86,17 @@ def test_a_training_is_seen_at_its_evaluations(trained):
     assert trained[ANCE]["score"][0] == trained[LTRE]["score"][0]
     assert trained[ANCE]["seconds"][0] == 0 and trained[LTRE]["seconds"][0] == trained[LTRE]["encoding corpus"][0] > 0
     assert trained[ANCE]["encoding corpus"][1] == pytest.approx(trained[LTRE]["encoding corpus"][1], abs=0.05)
+    for moments in trained.values():
+        assert moments["seconds"].is_monotonic_increasing
+        names = moments.columns.difference(["step", "score", "seconds", "queries", "encodings", "searches"])
+        assert (moments[names].sum(axis=1) <= moments["seconds"] + 0.002).all()  # seconds are rounded to thousandths
+        assert (moments[names].diff().iloc[1:] >= 0).all().all()
 
 
 def test_an_interval_longer_than_an_epoch_searches_each_query_once(collection):
     stage = replace(SYSTEMS[ANCE].stages[-1], options={"interval": 12, "depth": 10}, evaluations=1)
     found = part4_time.measured(fit(START, collection, 0), stage, collection, seed=0)
     assert found["searches"].tolist() == [0, 79]
-
-
-def test_time_rises_and_holds_its_parts(trained):
-    for moments in trained.values():
-        assert moments["seconds"].is_monotonic_increasing
-        names = moments.columns.difference(["step", "score", "seconds", "queries", "encodings", "searches"])
-        assert (moments[names].sum(axis=1) <= moments["seconds"] + 0.002).all()  # seconds are rounded to thousandths
-        assert (moments[names].diff().iloc[1:] >= 0).all().all()
 
 
 def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
@@ -150,9 +122,6 @@ def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(pa
     assert set(alone["seed"]) == {0, 1}
 
 
-# --- the time to one quality -----------------------------------------------------------------------
-
-
 def history(system, scores, seconds, documents=100, seed=0, **columns):
     """Moments every ten steps."""
     frame = pd.DataFrame({"score": scores, "seconds": np.asarray(seconds, dtype=float), **columns})
@@ -160,28 +129,25 @@ def history(system, scores, seconds, documents=100, seed=0, **columns):
     return frame.assign(system=system, documents=documents, seed=seed)
 
 
-def compared(ance, ltre):
-    return part4_time.to_best(pd.concat([history(ANCE, *ance), history(LTRE, *ltre)])).iloc[0]
-
-
-def test_the_time_to_anc_es_best_is_that_of_the_first_moments_that_have_it():
-    row = compared(([0.1, 0.3, 0.4, 0.4, 0.2], [0, 30, 60, 90, 120]), ([0.1, 0.2, 0.5, 0.4], [5, 8, 12, 15]))
-    assert (row["outcome"], row["target"], row[ANCE], row[LTRE], row["ratio"]) == (REACHED, 0.4, 60, 12, 5)
-    assert (row["ANCE steps"], row["LTRe steps"]) == (20, 20)
-
-
-def test_an_equal_score_is_as_good():
-    assert compared(([0.1, 0.4], [0, 30]), ([0.1, 0.4, 0.5], [5, 10, 15]))[LTRE] == 10
-
-
-def test_where_ltre_never_is_as_good_its_whole_training_bounds_the_ratio():
-    row = compared(([0.1, 0.4], [0, 30]), ([0.1, 0.3, 0.2], [5, 10, 15]))
-    assert (row["outcome"], row[LTRE], row["ratio"], row["LTRe steps"]) == (NEVER, 15, 2, 20)
-
-
-def test_without_a_gain_there_is_no_ratio():
-    row = compared(([0.4, 0.4, 0.3], [0, 30, 60]), ([0.4, 0.5], [5, 10]))
-    assert row["outcome"] == NO_GAIN and np.isnan(row["ratio"])
+@pytest.mark.parametrize(
+    ("ance", "ltre", "outcome", "times", "steps"),
+    [
+        # The first moments that have ANCE's best score, as good or better.
+        ([0.1, 0.3, 0.4, 0.4, 0.2], [0.1, 0.2, 0.5, 0.4], REACHED, (60, 15), (20, 20)),
+        ([0.1, 0.4], [0.1, 0.4, 0.5], REACHED, (30, 10), (10, 10)),
+        ([0.1, 0.4], [0.1, 0.3, 0.2], NEVER, (30, 15), (10, 20)),  # its whole training bounds the ratio
+        ([0.4, 0.4, 0.3], [0.4, 0.5], NO_GAIN, None, None),
+    ],
+)
+def test_the_time_to_anc_es_best(ance, ltre, outcome, times, steps):
+    moments = [history(ANCE, ance, 30 * np.arange(len(ance))), history(LTRE, ltre, 5 + 5 * np.arange(len(ltre)))]
+    (row,) = part4_time.to_best(pd.concat(moments)).to_dict("records")
+    assert (row["outcome"], row["target"]) == (outcome, 0.4)
+    if times is None:
+        assert np.isnan(row["ratio"])
+    else:
+        assert (row[ANCE], row[LTRE], row["ratio"]) == (*times, times[0] / times[1])
+        assert (row["ANCE steps"], row["LTRe steps"]) == steps
 
 
 def test_each_size_and_seed_has_its_own_target():
@@ -203,9 +169,6 @@ def test_parts_are_those_of_the_compared_moments_means_over_seeds():
         "sampling, optimizer": 7.5,
     }  # fmt: skip
     assert found["sampling, optimizer"][LTRE] == 5 and found["encoding the corpus"][LTRE] == 5
-
-
-# --- beyond what is measured -----------------------------------------------------------------------
 
 
 def written(outcome=REACHED):
@@ -242,19 +205,11 @@ def test_a_bound_stays_a_bound_beyond_what_is_measured(monkeypatch):
     assert found[LTRE][OURS] == pytest.approx(3.4)  # its whole training
 
 
-def test_where_ance_never_improves_nothing_is_extrapolated():
+def test_the_largest_corpus_on_which_ance_improves_tells_the_rates():
     flat = written().assign(score=0.2)
     assert part4_time.extrapolated(flat).empty and part4_time.projected(flat).empty
-
-
-def test_the_largest_corpus_with_a_gain_tells_the_rates():
-    larger = written().assign(documents=5000, score=0.2)
-    pd.testing.assert_frame_equal(
-        part4_time.extrapolated(pd.concat([written(), larger])), part4_time.extrapolated(written())
-    )
-
-
-# --- what is recorded ------------------------------------------------------------------------------
+    both = pd.concat([written(), flat.assign(documents=5000)])
+    pd.testing.assert_frame_equal(part4_time.extrapolated(both), part4_time.extrapolated(written()))
 
 
 def desk():
@@ -272,14 +227,8 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
     assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200}
     assert set(rows.loc[rows["measure"] == SECONDS, "seed"]) == {0} and set(rows["seed"]) == {0, 1}
     told = {key: set(part["value"]) for key, part in rows.groupby(["measure", "system", "seed"])}
-    assert told == {
-        (SECONDS, ANCE, 0): {200},
-        (SECONDS, LTRE, 0): {4},
-        (BEST, ANCE, 0): {0.4},
-        (BEST, LTRE, 0): {0.5},
-        (BEST, ANCE, 1): {0.1},
-        (BEST, LTRE, 1): {0.5},
-    }
+    bests = {(BEST, ANCE, 0): {0.4}, (BEST, LTRE, 0): {0.5}, (BEST, ANCE, 1): {0.1}, (BEST, LTRE, 1): {0.5}}
+    assert told == {(SECONDS, ANCE, 0): {200}, (SECONDS, LTRE, 0): {4}} | bests
     assert set(rows["collection"]) == {"here, there"}
 
 
@@ -305,15 +254,10 @@ def test_tables_are_in_points_and_hours():
 def test_ratios_are_spread_over_seeds():
     first = [history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])]
     second = [history(ANCE, [0.1, 0.4], [0, 60], seed=1), history(LTRE, [0.1, 0.3, 0.4], [5, 8, 10], seed=1)]
-    assert part4_time.spread(pd.concat(first + second)).iloc[0].tolist() == [
-        "4.5 (3.0 to 6.0)",
-        "0.8 (0.5 to 1.0)",
-        "0 of 2",
-    ]
+    shown = part4_time.spread(pd.concat(first + second)).iloc[0].tolist()
+    assert shown == ["4.5 (3.0 to 6.0)", "0.8 (0.5 to 1.0)", "0 of 2"]
     found = part4_time.ratios(pd.concat(first + second))
-    assert dict(zip(found["counted"], found["times"], strict=True)) == dict(
-        zip(part4_time.RATIOS, (18**0.5, 0.5**0.5), strict=True)
-    )
+    assert found["counted"].tolist() == list(part4_time.RATIOS) and found["times"].tolist() == [18**0.5, 0.5**0.5]
     assert part4_time.spread(pd.concat(first)).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
     nothing = [history(ANCE, [0.4, 0.1], [0, 30]), history(LTRE, [0.4, 0.4], [5, 10])]
     assert part4_time.spread(pd.concat(nothing)).empty

@@ -44,9 +44,11 @@ def test_every_trial_is_validated_and_the_best_of_each_system_is_chosen(toy, tri
     for _, part in table.groupby("system"):
         assert part["chosen"].sum() == 1 and part["AP@100"][part["chosen"]].item() == part["AP@100"].max()
     assert table["AP@100"].nunique() > 3
-
-
-def test_the_table_tells_settings_and_cost(toy, trials, table):
+    equal = [Lexical(BM25()), Lexical(BM25(k1=1.2))]
+    assert tune({"a": equal}, Target(toy))["chosen"].tolist() == [True, False]
+    without = toy.part(queries=toy.queries["split"] != "test")  # no test query takes part
+    found = tune({"words": trials["words"]}, Target(without))
+    assert found["AP@100"].tolist() == table["AP@100"][:3].tolist()
     words, bag = (part.reset_index() for _, part in table.groupby("system", sort=False))
     assert words["b"][:2].tolist() == [1, 0] and words["steps"].isna().all()
     assert bag["learning_rate"].tolist() == [1e-6, 0.01, 0.01] and bag["scale"].tolist() == [20, 10, 20]
@@ -68,17 +70,6 @@ def test_what_is_chosen_is_the_trial_itself(toy, trials, table, monkeypatch):
     assert list(best({"bag": trials["bag"]}, table)) == ["bag"]
 
 
-def test_the_first_of_equal_trials_is_chosen(toy):
-    equal = [Lexical(BM25()), Lexical(BM25(k1=1.2))]
-    assert tune({"a": equal}, Target(toy))["chosen"].tolist() == [True, False]
-
-
-def test_no_test_query_takes_part(toy, trials, table):
-    without = toy.part(queries=toy.queries["split"] != "test")
-    found = tune({"words": trials["words"]}, Target(without))
-    assert found["AP@100"].tolist() == table["AP@100"][:3].tolist()
-
-
 def test_learning_curves_are_those_of_the_trainings(toy):
     systems = {"slow": BAG.with_last(learning_rate=1e-4), "fast": BAG}
     found = learning_curves(systems, toy, [0, 1])
@@ -91,7 +82,7 @@ def test_a_change_of_the_last_stage_leaves_the_others():
     chain = BAG + replace(BAG.stages[0], loss="triplet")
     changed = chain.with_last(learning_rate=0.5)
     assert changed.stages == (chain.stages[0], replace(chain.stages[1], learning_rate=0.5))
-    with pytest.raises(SettingError, match="'nope' is not known"):
+    with pytest.raises(SettingError, match="'nope'"):
         chain.with_last(loss="nope")
 
 
@@ -109,10 +100,10 @@ def test_a_parameter_names_all_one_or_several(names, expected):
 
 @pytest.mark.parametrize("names", ["LTR", ["BM25", "LTR"], [], 3, None])
 def test_an_unknown_name_is_named(names):
-    with pytest.raises(SettingError, match=r"system = .* is not known.*Valid: BM25, LTRe, Rand Neg, all"):
+    with pytest.raises(SettingError, match="system = .*BM25, LTRe, Rand Neg, all"):
         names_of(SYSTEMS)("system", names)
     if names != [] and not isinstance(names, str | list):
-        with pytest.raises(SettingError, match="must be a name, or a list of names"):
+        with pytest.raises(SettingError, match="system"):
             some_names("system", names)
 
 
@@ -151,9 +142,6 @@ def test_some_systems_are_recorded_with_further_seeds(toy):
     assert seen == [("bag", 0), ("BM25", 0), ("bag", 1)]
 
 
-# --- times, by a clock that the tests move -----------------------------------------------------------
-
-
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds that pass only when a test adds them."""
@@ -174,8 +162,5 @@ def test_each_query_is_timed_alone_and_the_first_ones_are_answered_before(clock,
     times = study.milliseconds(answer, [0.25, 0.5, 0.125])
     assert answered == [0.25, 0.5, 0.25, 0.5, 0.125]
     assert times.dtype == np.float64 and times.tolist() == [250, 500, 125]
-
-
-def test_no_query_is_an_error():
-    with pytest.raises(DataError, match="no query"):
+    with pytest.raises(DataError):
         study.milliseconds(len, [])
