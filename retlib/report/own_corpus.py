@@ -38,27 +38,21 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
 
 
 def judgements(results: Results, corpora: Iterable[str]) -> pd.DataFrame:
-    """Return every system's gain over BM25 by generated questions and by labels, and the error of the first.
-
-    Of corpora that have both; a system is told by its `start` and, as `system`, what was done from there (`chains`).
-    """
+    """Return every system's gain over BM25 by generated questions and by labels, where both are, and the difference."""
     parts = {}
     for corpus in corpora:
-        generated, labels = (gains(results, question_set(corpus, each))["gain"] for each in (True, False))
-        both = pd.DataFrame({f"by {GENERATED}": generated, "by labels": labels}, dtype=float).dropna()
+        both = [gains(results, question_set(corpus, each))["gain"] for each in (True, False)]
+        both = pd.concat(both, axis=1, join="inner", keys=[f"by {GENERATED}", "by labels"])
         parts[corpus] = both.drop(RIVAL, errors="ignore").assign(error=both.iloc[:, 0] - both.iloc[:, 1])
     found = pd.concat(parts, names=["corpus", "name"]).reset_index().join(chains(results), on="name")
     return found[["start", "corpus", "system", *found.columns[2:-2]]]
 
 
 def chains(results: Results) -> pd.DataFrame:
-    """Return the `start` of each system and, as `system`, what was done from there; index their names.
-
-    Published rows of before have one start, and name a system by what was done.
-    """
+    """Return the `start` of each system and, as `system`, what was done from there; index their names."""
     if "systems" in results.tables:
         return results.tables["systems"].set_index("name")
-    table = results.tables["judgements"][["start", "system"]].drop_duplicates()
+    table = results.tables["judgements"][["start", "system"]].drop_duplicates()  # earlier rows have one start
     return table.set_index(table["system"].rename("name"))
 
 
@@ -76,6 +70,7 @@ def _references() -> list[Results]:
 def without_labels() -> pd.DataFrame:
     """Return what others' labels advise on published corpora whose labels are hidden, beside what their own say."""
     gain, rows = f"{CHOSEN_BY} above {RIVAL}, by the labels of others", []
+    columns = ["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
     for results in _references():
         data, judged = results.tables["data"], all_judgements(results.tables["judgements"])
         for corpus in data["corpus"][data["judges"] & (data["questions"] == "generated")]:
@@ -83,9 +78,7 @@ def without_labels() -> pd.DataFrame:
             advice = recommendation(results, question_set(corpus, True), others)["gain"]
             own, first = gains(results, corpus)["gain"], advice.index[0]
             rows.append((corpus, first, advice[first], own[first], own.idxmax(), own.max()))
-    return pd.DataFrame(
-        rows, columns=["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
-    )
+    return pd.DataFrame(rows, columns=columns)
 
 
 def elsewhere(judged: pd.DataFrame, without: str, named: pd.DataFrame) -> pd.DataFrame:
@@ -104,18 +97,15 @@ def recommendation(results: Results, collection: str, others: pd.DataFrame | Non
     its mean there, and the intervals are a further corpus's. Without any, nothing is recommended.
     """
     table = gains(results, collection)
-    if table.empty and others is not None and len(others):  # no question judges
-        table = table.reindex(others.columns)
+    if others is not None and len(others):
+        table = (table if len(table) else table.reindex(others.columns)).assign(gain=others.mean())
     if table.empty:
         return table.assign(advice="")
-    if others is not None and len(others):
-        table["gain"] = others.mean()
     table = table.sort_values("gain", ascending=False, kind="stable")
     first = table.index[0]
     if others is None:
         ends = gains(results, collection, first)
-    elif len(others):
-        # On one more corpus; endless where no two tell it.
+    elif len(others):  # on one more corpus; endless where no two tell it
         behind, count = others.sub(others[first], axis=0), len(others)
         half = (special.stdtrit(count - 1, 0.975) * np.sqrt(1 + 1 / count) * behind.std()).fillna(np.inf)
         ends = pd.DataFrame({"low": behind.mean() - half, "high": behind.mean() + half})

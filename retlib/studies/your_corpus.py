@@ -37,7 +37,7 @@ from retlib.systems.system import System, Target, fit
 from retlib.training.pretraining import TASKS, allowed
 
 MEASURES = ["nDCG@10", "RR@10", "R@100"]
-JUDGE = 0.4  # of the documents that a generator asks about, the share whose questions judge
+JUDGE = 0.4  # the share of the documents that a generator asks about whose questions judge
 # The least `Corpus.share` of questions that say something. Of people's it is 0.69 on NFCorpus, 0.85 on pydocs-target,
 # 0.91 on Natural Questions and SQuAD passages.
 FLOOR = 0.6
@@ -50,8 +50,7 @@ SEEN = {
     "minilm": "all-MiniLM-L6-v2, Apache-2.0: questions of Natural Questions, MS MARCO, Quora, Stack Exchange and more",
     RANDOM: "nothing but the pages that pre-train it here",
 }
-# How each kind of start trains on questions: chosen on validation questions of Natural Questions and SQuAD passages
-# (static), and of other chapters' collections.
+# How each kind of start trains on questions; static was chosen on validation questions of Natural Questions and SQuAD.
 KINDS: dict[str, dict[str, Any]] = {
     "static": {"batch_size": 256, "learning_rate": 1e-2, "token_dropout": 0.1, "scale": 20.0},
     "transformer": {"batch_size": 32, "learning_rate": 3e-5, "optimizer": "adamw", "trains": "query"},
@@ -183,10 +182,8 @@ def described(corpora: Sequence[Corpus]) -> pd.DataFrame:
 
 
 def fused(system: Ranks, words: Ranks, corpus: Corpus, seed: int) -> Fused:
-    """Return a system's list with BM25's; its share is chosen on labelled validation questions, else it is half.
-
-    Generated questions would choose too small a share: they are made of the words of their document.
-    """
+    """Return a system's list with BM25's; its share is chosen on labelled validation questions, else it is half."""
+    # Generated questions would choose too small a share: they are made of the words of their document.
     if not corpus.labelled or not len(corpus.whole.judgments("dev")):
         return Fused((system, words), (0.5, 0.5))
     trials = [Fused((system, words), (share, 1 - share)) for share in SHARES]
@@ -196,9 +193,8 @@ def fused(system: Ranks, words: Ranks, corpus: Corpus, seed: int) -> Fused:
 def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], value: float) -> Path:
     """Save a retriever for other tools under the build folder, with all that was made for it, and return its path.
 
-    Beside the encoder lie its index (``index``), and the generated questions as a corpus in BEIR's form (``questions``)
-    unless they are noise. The card shows its value, its settings, and what it was trained on: `others`, too. The path
-    is as `--system` takes it: from the project's folder, if it is in there.
+    Beside the encoder lie its index (``index``), and the generated questions in BEIR's form (``questions``) unless they
+    are noise. The card shows value, settings, and what it was trained on: `others`, too.
     """
     whole = corpus.whole.name
     # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
