@@ -71,16 +71,12 @@ def test_the_first_run_made_everything(book):
     assert f"{A}: 100%" in log  # papermill's progress bar
 
 
-def test_nothing_changed_nothing_is_run(book):
+def test_what_a_notebook_does_not_use_reruns_nothing(book):
+    """Nothing, then a touched file, a changed module, a reader that it does not name, a new one."""
     before, page = toybook.copies(book), index(book).stat()
     code, said = toybook.build(book)
-    assert code == 0 and toybook.copies(book) == before
-    assert "0 notebooks ran, 3 were up to date" in said and str(index(book)) in said
-    assert index(book).stat().st_mtime_ns == page.st_mtime_ns
-
-
-def test_what_a_notebook_does_not_use_reruns_nothing(book):
-    """A touched file, a changed module, a reader that it does not name, a new one."""
+    assert code == 0 and "0 notebooks ran, 3 were up to date" in said and str(index(book)) in said
+    assert toybook.copies(book) == before and index(book).stat().st_mtime_ns == page.st_mtime_ns
     os.utime(book / "notebooks" / f"{A}.ipynb")
     (book / "retlib" / "unused.py").write_text("VALUE = 2\n")
     readers = book / "retlib" / "data" / "datasets"
@@ -89,22 +85,14 @@ def test_what_a_notebook_does_not_use_reruns_nothing(book):
     assert run(book)[0] == set()
 
 
-def test_a_module_reruns_what_imports_it_and_a_reader_what_names_its_data_set(book):
+def test_a_change_reruns_what_depends_on_it(book):
+    """On a module what imports it, on a reader what names its data set, on a parameter what comes after, too."""
     (book / "retlib" / "only_b.py").write_text("VALUE = 2\n")
     assert run(book)[0] == {B}
     add_a_line(book / "retlib" / "data" / "datasets" / "quora.py")
     assert run(book)[0] == {C}
-
-
-def test_a_parameter_reruns_what_depends_on_it(book):
     toybook.set_profile(book, "toy", {A: {"parameters": {"wait": 0.1}}, B: {"after": [A]}})
     assert run(book)[0] == {A, B}
-
-
-def test_a_plug_in_is_looked_for_in_the_project_s_folder(book, monkeypatch):
-    (book / "mine.py").write_text("")
-    monkeypatch.setenv("RETLIB_PLUGINS", "mine.py")
-    assert run(book, "--dry-run")[0] == set()
 
 
 def test_lost_copies_are_made_again_some_of_them_if_asked_for_with_those_that_they_need(book):
@@ -142,15 +130,14 @@ def test_a_page_whose_rows_another_run_has_replaced_is_made_again(book):
 
 def test_a_corpus_of_one_s_own_reruns_what_names_it(book):
     """Braces in a name, which are wildcards elsewhere, are like other letters."""
-    mine = book / "mine"
-    mine.mkdir()
-    first, second = mine / "{name}.md", mine / "more.md"
-    first.write_text("first")
+    (book / "mine").mkdir()
+    document = book / "mine" / "{name}.md"
     toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"data": "folder:mine"}}})
-    assert C in run(book)[0]
-    for change_it in (lambda: first.write_text("second"), lambda: second.write_text("new"), second.unlink):
-        change_it()
-        assert run(book)[0] == {C}
+    for text in ("first", "second"):
+        document.write_text(text)
+        assert C in run(book)[0]
+    (book / "mine" / "more.md").write_text("new")
+    assert run(book)[0] == {C}
     assert run(book)[0] == set()
 
 
@@ -182,45 +169,30 @@ def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
     assert "Now see" in first(book).read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--profile", "quik"], "'quik' is not 'toy'"),
-        (["--jobs", "many"], "'many' is not a valid integer range"),
-        (["--seeds", "1,2"], "'1,2' must be whole numbers with spaces between"),
-        (["--seeds", "0 -1"], "'0 -1' must be whole numbers of at least 0"),
-    ],
-)
-def test_wrong_settings_are_refused(book, arguments, message):
+@pytest.mark.parametrize("arguments", [["--profile", "quik"], ["--seeds", "1,2"], ["--seeds", "0 -1"]])
+def test_wrong_settings_are_refused(book, arguments):
     code, said = toybook.build(book, *arguments)
-    assert code == 2 and message in said and "Traceback" not in said
-
-
-def test_what_stops_snakemake_is_said(book, monkeypatch):
-    monkeypatch.setenv("RETLIB_THREADS", "none")
-    code, said = toybook.build(book)
-    assert code == 1 and "RETLIB_THREADS = 'none' is not a positive whole number" in said
+    assert code == 2 and repr(arguments[1]) in said and "Traceback" not in said
 
 
 def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for folder in ("logs", "running", "notebooks", "failed"):
         (tmp_path / folder).mkdir()
-    progress = Progress(tmp_path)
-    for name in ("12_x", "13_y", "14_z"):
+    progress, names = Progress(tmp_path), {"12_x": "notebooks", "13_y": "failed"}
+    for name in names:
         (tmp_path / "running" / f"{name}.ipynb").touch()
     (tmp_path / "logs" / "12_x.log").write_text("12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]")
     progress.show()
-    assert progress.bar.postfix == "12_x 22%, 13_y starting, 14_z starting"
+    assert progress.bar.postfix.startswith("12_x 22%, 13_y")
     (tmp_path / "logs" / "snakemake.log").write_text("1 of 7 steps (14%) done\n...\n2 of 7 steps (29%) done\n")
-    (tmp_path / "running" / "12_x.ipynb").rename(tmp_path / "notebooks" / "12_x.ipynb")
-    (tmp_path / "running" / "13_y.ipynb").rename(tmp_path / "failed" / "13_y.ipynb")
-    (tmp_path / "running" / "14_z.ipynb").unlink()
+    for name, folder in names.items():
+        (tmp_path / "running" / f"{name}.ipynb").rename(tmp_path / folder / f"{name}.ipynb")
     progress.show()
     progress.bar.close()
     assert (progress.bar.n, progress.bar.total, progress.bar.postfix) == (2, 7, "")
     said = capsys.readouterr().out
-    assert "12_x: done after 0 s" in said and "13_y: FAILED after 0 s" in said and "14_z: stopped after 0 s" in said
+    assert "12_x: done" in said and "13_y: FAILED" in said
 
 
 def running(root):
@@ -254,36 +226,24 @@ def command(process):
         return []
 
 
-def test_a_killed_papermill_takes_its_kernel_along(book):
+@pytest.mark.parametrize("victim", ["papermill", "driver", "snakemake", "everything"])
+def test_a_kill_leaves_no_process_and_the_next_run_needs_no_help(book, victim):
+    """Whichever process is killed, those that it started go too: of papermill its kernel."""
     process = start_long(book)
-    kernel = kernels(book).pop()
-    kernel.parent().kill()
+    driver, kernel = psutil.Process(process.pid), kernels(book).pop()
+    snakemake = next(p for p in running(book) if p.ppid() == process.pid)
+    victims = {"papermill": [kernel.parent()], "driver": [driver], "snakemake": [snakemake]}
+    for one in victims.get(victim, [driver, *running(book)]):
+        with suppress(psutil.NoSuchProcess):  # it may have gone with the one before
+            one.kill()
     assert psutil.wait_procs([kernel], timeout=20)[1] == []
     process.kill()
     process.communicate(timeout=300)
     wait_for(lambda: not running(book), 20)
-
-
-@pytest.mark.parametrize("victim", ["driver", "snakemake", "everything"])
-def test_a_kill_leaves_no_process(book, victim):
-    """Whichever process is killed, those that it started go too."""
-    process = start_long(book)
-    driver = psutil.Process(process.pid)
-    snakemake = next(p for p in running(book) if p.ppid() == process.pid)
-    victims = {"driver": [driver], "snakemake": [snakemake], "everything": [driver, *running(book)]}
-    for one in victims[victim]:
-        with suppress(psutil.NoSuchProcess):  # it may have gone with the one before
-            one.kill()
-    process.communicate(timeout=300)
-    wait_for(lambda: not running(book), 20)
-
-
-def test_after_a_kill_the_next_run_needs_no_help(book):
-    """The last test left a half-run notebook."""
-    toybook.set_profile(book, "toy", {B: {"after": [A]}})
-    assert C in run(book)[0]
-    assert set(toybook.copies(book)) == {A, B, C}
-    assert toybook.copies(book, "running") == {}
+    if victim == "everything":  # a half-run notebook is left
+        toybook.set_profile(book, "toy", {B: {"after": [A]}})
+        assert C in run(book)[0]
+        assert set(toybook.copies(book)) == {A, B, C} and toybook.copies(book, "running") == {}
 
 
 def test_an_interrupted_run_says_how_to_go_on(book):

@@ -1,9 +1,9 @@
 """The benchmarks' harness: turns, agreement, refusal and resumption; no second is asserted."""
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -11,7 +11,7 @@ from retlib.core import runtime
 from retlib.evaluation import results
 
 sys.path.append(str(runtime.root()))
-from benchmarks import harness, inputs, search  # noqa: E402
+from benchmarks import harness  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.harness import CASES, OURS, Busy, Duel, Line, Others  # noqa: E402
 
@@ -58,11 +58,6 @@ def test_a_ratio_is_of_the_seconds_that_count():
     assert (row["ratio"], row["low"], row["high"], row["ours"], row["value"]) == (3.0, 3.0, 3.0, 6.0, 2.0)
 
 
-def test_long_duels_have_fewer_rounds(monkeypatch):
-    monkeypatch.setattr(harness, "LONG", -1.0)
-    assert next(harness.fight(duel([])))["rounds"] == harness.FEWEST
-
-
 def test_outputs_that_differ_are_reported(case):
     case(lambda scale: iter([duel([], peer=1.5)]))
     made = harness.measure("99-mine", quick=True)
@@ -75,10 +70,7 @@ def test_a_busy_machine_is_refused(monkeypatch, busy, threads, refused):
     monkeypatch.setattr(harness.os, "cpu_count", lambda: 2)
     monkeypatch.setenv("RETLIB_THREADS", str(threads))
     harness.require_room(busy, anyway=True)
-    if refused:
-        with pytest.raises(Busy, match="1.0 of 2 cores busy"):
-            harness.require_room(busy, anyway=False)
-    else:
+    with pytest.raises(Busy) if refused else nullcontext():
         harness.require_room(busy, anyway=False)
 
 
@@ -91,13 +83,6 @@ def test_nothing_is_kept_of_a_case_that_others_disturbed(case, monkeypatch):
     made = harness.keep("99-mine", quick=True, anyway=True)
     assert made.rows["anyway"].all() and (made.rows["others"] == 1e6).all()
     assert results.load("99-mine", harness.profile()).rows["agree"].all()
-
-
-def test_other_processes_are_seen_and_our_own_are_not():
-    counted = Others()
-    counted._before = counted._now() - np.array([10.0, 25.0, 5.0])
-    assert 1.9 < counted.busy() < 2.1
-    assert counted.busy() == counted._last
 
 
 def test_what_is_measured_is_found_again_with_as_many_threads_and_at_its_scale(case, monkeypatch):
@@ -117,30 +102,8 @@ def test_a_case_at_its_smallest(own_build, idle, name):
     assert made.rows["agree"].all() and made.rows["quick"].all() and (made.rows["value"] > 0).all()
 
 
-def test_each_search_finds_the_same():
-    documents = inputs.vectors(300)
-    queries = inputs.asked(documents, 5)[0]
-    true = np.argsort(-(queries @ documents.T), axis=1)[:, :7]
-    for found in (search.numpy_search(documents, queries, 7), search.faiss_search(documents)(queries, 7)):
-        assert search.lost(true, found) == 0
-    assert search.lost(true, true + 300) == 1
-
-
-def test_a_peer_that_is_absent_is_named():
-    with pytest.raises(harness.Missing, match="no_such_peer: not installed"):
-        harness.installed("json", "no_such_peer")
-
-
-@pytest.mark.parametrize(
-    ("given", "code", "said"),
-    [
-        (["--help"], 0, "--anyway"),
-        (["05-bm52"], 1, "Did you mean '05-bm25'"),
-        (["--record", "--quick"], 2, "what is published is measured at rest"),
-    ],
-)
-def test_the_command(own_build, monkeypatch, given, code, said):
+@pytest.mark.parametrize(("given", "code"), [(["--help"], 0), (["05-bm52"], 1), (["--record", "--quick"], 2)])
+def test_the_command(own_build, monkeypatch, given, code):
     for name in ("RETLIB_THREADS", "RAYON_NUM_THREADS", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")
-    done = CliRunner().invoke(main, given)
-    assert done.exit_code == code and said in done.output
+    assert CliRunner().invoke(main, given).exit_code == code

@@ -43,6 +43,7 @@ def imported_by(root: Path, *cells: str) -> set[str]:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
+        ("import os, retlibrary", set()),
         ("import retlib.plain", {"plain.py"}),
         ("import retlib.plain as p, json", {"plain.py"}),
         ("from retlib import plain", {"plain.py"}),
@@ -58,34 +59,13 @@ def imported_by(root: Path, *cells: str) -> set[str]:
     ],
 )
 def test_forms_of_import(root, code, expected):
-    """An `__init__` without code is nothing to depend on."""
-    assert imported_by(root, code) == expected
-
-
-def test_cells_are_joined_and_markdown_is_not_code(root):
-    assert imported_by(root, "x = 1", "import retlib.circle_b") == {"circle_a.py", "circle_b.py"}
-
-
-def test_a_notebook_without_the_package(root):
-    assert imported_by(root, "import os, retlibrary") == set()
+    """An `__init__` without code is nothing to depend on, and Markdown is no code."""
+    assert imported_by(root, "x = 1", code) == expected
 
 
 def test_a_syntax_error_names_notebook_cell_and_line(root):
     with pytest.raises(DataError, match=r"n\.ipynb, cell 3, line 2"):
         imported_by(root, "x = 1", "y = 2\nz = = 3")
-
-
-def test_a_file_that_is_no_notebook(root):
-    (root / "x.ipynb").write_text("[1, 2")
-    with pytest.raises(DataError, match="not a notebook"):
-        closure(root / "x.ipynb", root)
-
-
-def test_the_real_package():
-    """Against what Python itself loads, in the module that everything must be able to import."""
-    root = runtime.root()
-    found = {path.name for path in closure(root / "retlib" / "data" / "collection.py", root)}
-    assert found == {"errors.py"}
 
 
 @pytest.mark.parametrize(

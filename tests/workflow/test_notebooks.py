@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import toybook
 import yaml
+from recorded import number
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
@@ -65,50 +66,40 @@ def test_a_paper_s_pages_are_made_of_templates(toy, tmp_path):
     assert "".join(cells(copy)[0]["source"]) == '# Part I\n\nWell. {doc}`4_p`, some2020: "T"'
 
 
-def test_a_paper_that_asks_for_no_template_is_refused(toy):
-    toybook.add_paper(toy)
-    (toy / "notebooks" / "page.ipynb").unlink()
-    with pytest.raises(DataError, match="some2020 has a page made of 'page', which is no notebook"):
-        notebooks.plan(toy, "toy")
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "name"),
     [
-        ({"part": None}, "papers.yaml\\['some2020'\\]\\['part'\\] = None must be a string"),
-        ({"chapters": "1_a"}, r"\['chapters'\] = '1_a' must be a list"),
-        ({"chapters": ["1_b"]}, "a chapter of some2020 in papers.yaml = '1_b' is not known"),
-        ({"pages": {"page": 3}}, "pages.* = 3 must be a string"),
-        ({"year": 2020}, r"a key of papers.yaml\['some2020'\] = 'year'"),
-        (None, "must be a mapping with the keys part, "),
+        ({"part": None}, "'part'"), ({"chapters": "1_a"}, "'chapters'"), ({"chapters": ["1_b"]}, "'1_b'"),
+        ({"pages": {"page": 3}}, "pages"), ({"pages": {"none": "4_p"}}, "'none'"), ({"year": 2020}, "'year'"),
+        (None, "part"),
     ],
-)
-def test_a_paper_of_another_form_is_refused(toy, changes, message):
+)  # fmt: skip
+def test_a_paper_of_another_form_is_refused(toy, changes, name):
     toybook.add_paper(toy)
     path = toy / "data" / "papers" / "papers.yaml"
     paper = yaml.safe_load(path.read_text())["some2020"]
     path.write_text(yaml.safe_dump({"some2020": changes and paper | changes}))
-    with pytest.raises((SettingError, DataError), match=message):
+    with pytest.raises((SettingError, DataError), match=name):
         notebooks.plan(toy, "toy")
 
 
 @pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
-def test_a_profile_can_be_planned(profile):
-    plans = notebooks.plan(ROOT, profile).values()
-    assert any(plan.parameters["profile"] == profile for plan in plans)
-    for plan in plans:
-        drawn = plan.parameters["source"] == "reference"
+def test_a_profile_can_be_planned_and_its_first_pages_come_after_all_verdicts(profile):
+    plans = notebooks.plan(ROOT, profile)
+    assert any(plan.parameters["profile"] == profile for plan in plans.values())
+    for plan in plans.values():
         name = plan.parameters["profile"]
-        assert drawn or name == profile or not (ROOT / "data" / "reference" / name / plan.page.notebook.stem).is_dir()
+        recorded = (ROOT / "data" / "reference" / name / plan.page.notebook.stem).is_dir()
+        assert plan.parameters["source"] == "reference" or name == profile or not recorded
+    verdicts = {name for name in plans if plans[name].page.notebook.stem == "verdicts"}
+    assert all(verdicts <= set(plans[name].after) for name in ("01_ledger", "03_claims"))
 
 
 def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
     toybook.set_profile(toy, "toy", {"2_b": {"parameters": {"wait": 2.0}}})
     plan = notebooks.plan(toy, "toy", seeds=[3, 4])
-    assert plan["2_b"].parameters == {
-        "profile": "toy", "seeds": [3, 4], "source": "run", "wait": 2.0, "fail": False,
-    }  # fmt: skip
-    assert list(plan["2_b"].parameters) == ["profile", "seeds", "source", "wait", "fail"]
+    complete = {"profile": "toy", "seeds": [3, 4], "source": "run", "wait": 2.0, "fail": False}
+    assert list(plan["2_b"].parameters.items()) == list(complete.items())
     assert plan["1_a"].parameters["wait"] == 0.0
 
 
@@ -128,69 +119,54 @@ def test_what_a_long_chain_waits_for_comes_first(toy):
     after = {"last": ("middle", "short"), "middle": ("first",), "first": (), "short": (), "alone": ()}
     chains = notebooks.chains({name: notebooks.Plan(page, {}, others) for name, others in after.items()})
     assert chains == {"first": 3, "middle": 2, "short": 2, "last": 1, "alone": 1}
-    with pytest.raises(SettingError, match="in a circle: .*, .*"):
+    with pytest.raises(SettingError):
         notebooks.chains({name: notebooks.Plan(page, {}, other) for name, other in (("a", ("b",)), ("b", ("a",)))})
 
 
 @pytest.mark.parametrize(
-    ("entries", "message"),
+    ("entries", "names"),
     [
-        ({"others": "tyo"}, "others in toy.yaml = 'tyo'"),
-        ({"others": "circle"}, "others in toy.yaml = 'circle', a profile with `others` of its own"),
-        ({"9_z": {}}, "9_z.*Valid: 1_a, 2_b, 3_c"),
-        ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*Did you mean 'wait'"),
-        ({"2_b": {"parametres": {}}}, "parametres.*Valid: after, needs, parameters"),
+        ({"others": "tyo"}, "'tyo'"),
+        ({"others": "circle"}, "'circle'"),  # which has others of its own
+        ({"9_z": {}}, "9_z.*1_a, 2_b, 3_c"),
+        ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*'wait'"),
+        ({"2_b": {"parametres": {}}}, "parametres.*after, needs, parameters"),
         ({"2_b": {"after": ["nobody"]}}, "nobody"),
         ({"2_b": {"needs": ["nothing-of-the-kind"]}}, "nothing-of-the-kind.*quora"),
-        ({"2_b": 0}, "2_b in toy.yaml = 0 must be a mapping"),
-        ({"2_b": {"after": "1_a"}}, r"2_b in toy.yaml\['after'\] = '1_a' must be a list"),
-        ({"2_b": {"parameters": ["wait"]}}, r"2_b in toy.yaml\['parameters'\] = .* must be a mapping"),
+        ({"2_b": 0}, "2_b in toy.yaml = 0"),
+        ({"2_b": {"after": "1_a"}}, r"2_b in toy.yaml\['after'\] = '1_a'"),
+        ({"2_b": {"parameters": ["wait"]}}, r"2_b in toy.yaml\['parameters'\]"),
     ],
 )
-def test_a_wrong_profile_is_refused(toy, entries, message):
+def test_a_wrong_profile_is_refused(toy, entries, names):
     toybook.set_profile(toy, "toy", entries)
     toybook.set_profile(toy, "circle", {"others": "toy"})
-    with pytest.raises((SettingError, DataError), match=message):
+    with pytest.raises((SettingError, DataError), match=names):
         notebooks.plan(toy, "toy")
-
-
-def test_an_unknown_profile_is_refused_with_the_known_ones(toy):
-    with pytest.raises(SettingError, match="PROFILE = 'tyo'.*Did you mean 'toy'"):
+    with pytest.raises(SettingError, match="tyo.*'toy'"):
         notebooks.plan(toy, "tyo")
 
 
-@pytest.mark.parametrize("text", ["a: [", "[" * 3000, "a: !!bool x", "a: !!timestamp x", "1_a: {}\n1_a: {}"])
-def test_a_profile_that_is_not_yaml(toy, text):
+NOT_YAML = ["a: [", "[" * 3000, "a: !!bool x", "a: !!timestamp x", "1_a: {}\n1_a: {}"]
+NOT_JSON = ["1_a: 2026-01-01", "1_a: {parameters: {1: 2, b: 3}}", "1_a: &x [*x]", "1_a: .nan", r'1_a: "\ud83d"']
+
+
+@pytest.mark.parametrize("text", [*NOT_YAML, *NOT_JSON])
+def test_a_profile_is_yaml_and_holds_what_json_does(toy, text):
     (toy / "notebooks" / "profiles" / "toy.yaml").write_text(text)
-    with pytest.raises(DataError, match="toy.yaml cannot be read as YAML"):
+    with pytest.raises(DataError, match="toy.yaml"):
         notebooks.plan(toy, "toy")
 
 
-@pytest.mark.parametrize(
-    "text", ["1_a: 2026-01-01", "1_a: {parameters: {1: 2, b: 3}}", "1_a: &x [*x]", "1_a: .nan", r'1_a: "\ud83d"']
-)
-def test_a_profile_holds_what_json_does(toy, text):
-    (toy / "notebooks" / "profiles" / "toy.yaml").write_text(text)
-    with pytest.raises(DataError, match="toy.yaml holds what JSON does not"):
-        notebooks.plan(toy, "toy")
-
-
-@pytest.mark.parametrize("line", ["seeds = list(range(3))", "import os", "a, b = 1, 2"])
-def test_parameters_must_be_literals(toy, line):
+@pytest.mark.parametrize("text", ["seeds = list(range(3))", "import os", "a, b = 1, 2", "{", "[]", "{}", "[" * 9999])
+def test_a_notebook_has_parameters_and_they_are_literals(toy, text):
     notebook = toy / "notebooks" / "1_a.ipynb"
-    notebook.write_text(notebook.read_text().replace("wait = 0.0", line))
-    with pytest.raises(DataError, match="parameters cell of .*1_a"):
+    notebook.write_text(notebook.read_text().replace("wait = 0.0", text) if " " in text else text)
+    with pytest.raises(DataError, match="1_a"):
         notebooks.declared(notebook)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", "[" * 9999])
-def test_what_is_no_notebook_is_named(tmp_path, text):
-    (tmp_path / "1_a.ipynb").write_text(text)
-    with pytest.raises(DataError, match="1_a.ipynb is not a notebook"):
-        notebooks.declared(tmp_path / "1_a.ipynb")
-
-
-def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, monkeypatch):
+def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, tmp_path, monkeypatch):
     monkeypatch.delenv("RETLIB_DATA", raising=False)
     entries = {"1_a": {"needs": ["quora"]}, "2_b": {"needs": ["pydocs"]}, "3_c": {"needs": ["quora"]}}
     toybook.set_profile(toy, "toy", entries)
@@ -199,15 +175,10 @@ def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, monkeypa
     sources = {name: plan.parameters["source"] for name, plan in notebooks.plan(toy, "toy").items()}
     # pydocs is always here; nothing is recorded for 3_c, whose own error will say what to fetch.
     assert sources == {"1_a": "reference", "2_b": "run", "3_c": "run"}
-
-
-def test_data_that_are_here_are_used(toy, tmp_path, monkeypatch):
     file = tmp_path / "own" / "quora" / "quora_duplicate_questions.tsv"
     file.parent.mkdir(parents=True)
     file.write_text("anything")
     monkeypatch.setenv("RETLIB_DATA", str(tmp_path / "own"))
-    toybook.set_profile(toy, "toy", {"1_a": {"needs": ["quora"]}})
-    (toy / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
     assert notebooks.plan(toy, "toy")["1_a"].parameters["source"] == "run"
 
 
@@ -220,19 +191,15 @@ def test_the_most_telling_recorded_results_are_shown(toy):
     assert notebooks.reference_plan(toy, "2_b") is None
 
 
-def test_a_run_moves_its_copy_into_place(toy, tmp_path):
-    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {"seeds": [7]})
-    assert copy == tmp_path / "out" / "notebooks" / "1_a.ipynb"
-    assert toybook.printed(copy) == "explore [7] run\n"
-    assert not list((tmp_path / "out" / "running").iterdir())
-
-
-def test_figures_go_into_the_copy_whatever_the_environment_says(toy, tmp_path, monkeypatch):
+def test_a_run_moves_its_copy_into_place_with_its_figures_whatever_the_environment_says(toy, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", "import os\nprint(os.environ['MPLBACKEND'])")
-    copy = execute(toy / "notebooks" / "1_a.ipynb", tmp_path / "out", {})
-    assert "inline" in toybook.printed(copy)
-    assert os.environ["MPLBACKEND"] == "Agg"
+    notebook = toy / "notebooks" / "1_a.ipynb"
+    toybook.write_notebook(notebook, "import os\nprint(profile, seeds, source, os.environ['MPLBACKEND'])")
+    copy = execute(notebook, tmp_path / "out", {"seeds": [7]})
+    assert copy == tmp_path / "out" / "notebooks" / "1_a.ipynb"
+    printed = toybook.printed(copy)
+    assert printed.startswith("explore [7] run ") and "inline" in printed and os.environ["MPLBACKEND"] == "Agg"
+    assert not list((tmp_path / "out" / "running").iterdir())
 
 
 @pytest.mark.parametrize(("fail", "message"), [(True, "ValueError: told to fail"), ("die", "DeadKernelError")])
@@ -302,26 +269,13 @@ def test_a_recording_that_is_out_of_time_stops_and_publishes_nothing(toy, record
     assert published_seeds() == [8]
 
 
-@pytest.mark.parametrize("minutes", ["nan", "inf"])
-def test_minutes_that_never_end_or_never_begin_are_refused(recording, minutes):
-    code, said = recording("1_a", "--minutes", minutes)
-    assert code == 2 and f"--minutes is {minutes}" in said
-
-
 def test_nothing_is_recorded_of_a_chapter_that_is_unknown_or_without_its_data(toy, recording, monkeypatch):
     monkeypatch.setenv("RETLIB_DATA", "")  # which may hold them
     toybook.set_profile(toy, "toy", {"1_a": {"needs": ["quora"]}})
-    for name, message in (("1_b", "CHAPTER = '1_b' is not known"), ("1_a", "its data are not here")):
-        code, said = recording(name)
-        assert code == 2 and message in said
+    for asked, name in ((["1_b"], "'1_b'"), (["1_a"], "its data"), (["1_a", "--minutes", "nan"], "nan")):
+        code, said = recording(*asked)
+        assert code == 2 and name in said
     assert published_seeds() == [8]
-
-
-@pytest.mark.parametrize("profile", notebooks.profiles(ROOT))
-def test_the_first_pages_come_after_all_verdicts(profile):
-    plans = notebooks.plan(ROOT, profile)
-    verdicts = {name for name in plans if plans[name].page.notebook.stem == "verdicts"}
-    assert all(verdicts <= set(plans[name].after) for name in ("01_ledger", "03_claims"))
 
 
 def test_the_published_book_needs_no_data():
@@ -335,8 +289,7 @@ def test_a_scheduler_gives_a_notebook_what_its_published_rows_took_and_half_as_m
     made = results.Results()
     for system, seed, seconds, memory in (("A", 0, 3600.0, 4e9), ("A", 1, 1200.0, 8e9), ("BM25", 0, None, 1e9)):
         for measure in ("R@1", "R@10"):  # one training, two rows
-            made.add_row(experiment="x", system=system, collection="c", split="test", measure=measure, value=0.5,
-                         seed=seed, seconds=seconds, peak_memory=memory)  # fmt: skip
+            number(made, system, {seed: 0.5}, measure=measure, seconds=seconds, peak_memory=memory)
     monkeypatch.setattr(results, "reference_folder", lambda profile, name: tmp_path / profile / name)
     made.save(tmp_path / "laptop" / "x")
     taken = {"mem_mb": 12_000, "runtime": 120, "seconds": 4800}
