@@ -221,8 +221,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
 def advise(place: str, minutes: int) -> None:
     """Try BM25, public encoders and trainings on PLACE, and print what pays there, and where the retriever lies.
 
-    PLACE is folder:, beir:, csv: or irds: and a path or id, or the name of a collection. Minutes are those of two cores
-    and some ten thousand documents. This runs the cells of the chapter on your own documents.
+    PLACE is folder:, beir:, csv: or irds: and a path or id. Minutes are those of two cores and ten thousand documents.
     """
     from retlib.data import datasets
     from retlib.report import own_corpus
@@ -232,8 +231,7 @@ def advise(place: str, minutes: int) -> None:
     require(":" in place or not Path(place).exists(), f"PLACE = {place!r} needs a form before it: {form}:{place}")
     datasets.COLLECTIONS.check("PLACE", place)
     page = one.run_cells(own_corpus.NAME, corpora=[place], minutes=minutes)
-    data, ((name, table),) = page["data"], page["advice"].items()
-    facts = data.iloc[0].dropna().drop(["corpus", "questions", "judges"])
+    ((name, table),), facts = page["advice"].items(), page["data"].iloc[0].dropna()
     click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in facts.items()))
     by = "its own labels" if page["judging"].get(name) == "own" else "the labels of other corpora"
     by = "generated questions, which advise nothing" if set(table["advice"]) == {own_corpus.UNKNOWN} else by
