@@ -212,7 +212,8 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
         for row in found.itertuples():
             text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
             click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
-    click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in collection.facts.items() if value))
+    if collection.facts:
+        click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in collection.facts.items() if value))
 
 
 @main.command()
