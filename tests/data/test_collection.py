@@ -375,7 +375,6 @@ def test_equal_content_has_an_equal_fingerprint(monkeypatch):
         lambda c: replace(c, qrels=c.qrels.iloc[1:]),
         lambda c: replace(c, qrels=c.qrels.assign(relevance=0)),
         lambda c: replace(c, pairs=None),
-        lambda c: replace(c, links=pd.DataFrame({"source": ["a"], "target": ["b"]})),
     ],
 )
 def test_other_content_has_another_fingerprint(change):
