@@ -13,7 +13,7 @@ from benchmarks.harness import CASES, Duel, Scale, installed, precisions
 from retlib.core import runtime
 from retlib.data.text import WordPiece
 from retlib.data.tokenized import texts
-from retlib.models.exporting import Card, export
+from retlib.models.exporting import export
 from retlib.models.retriever import Architecture, Retriever
 
 # Layers and widths: those of the book's chapters, and those of all-MiniLM-L6-v2, here with random weights.
@@ -47,7 +47,7 @@ def encoding(scale: Scale) -> Iterator[Duel]:
         made = Architecture(layers=layers, width=width, dimension=width, pooling="all", document_length=LENGTH)
         mine = Retriever.fresh(made, words, seed=0)
         with tempfile.TemporaryDirectory() as folder:
-            export(mine, Path(folder), Card("random weights", {}, []))
+            export(mine, Path(folder), "random weights", {})
             other = encoder(folder, precisions()[-1])
             peers = {
                 f"SentenceTransformer.encode, batches of {batch}": lambda other=other, some=some, batch=batch: other(
