@@ -148,9 +148,6 @@ def test_quick_sentences(text, count):
     assert len(found) == count and " ".join(found) == text.strip()  # nothing is lost
 
 
-# --- pydocs ----------------------------------------------------------------------------------------
-
-
 def test_pydocs_articles_link_to_each_other_and_are_its_documents():
     articles = {article.name: article for article in datasets.articles("pydocs-smoke")}
     links = [link for article in articles.values() for link in article.links]

@@ -71,13 +71,6 @@ def test_training_learns_which_words_are_alike(monkeypatch):
     assert red @ blue > red @ runs + 0.1
 
 
-def test_settings_change_what_is_learned():
-    base = wordvectors.train(SENTENCES).matrix
-    for change in ({"seed": 1}, {"epochs": 6}):
-        other = wordvectors.train(SENTENCES, **change).matrix
-        assert other.shape == base.shape and not np.array_equal(other, base), change
-
-
 def test_training_is_the_same_bit_for_bit_in_every_process():
     code = f"""
 import hashlib
@@ -96,15 +89,12 @@ print(hashlib.sha256(vectors.matrix.tobytes()).hexdigest(), *vectors.vocabulary.
     assert len(seen) == 1
 
 
-def test_passes_must_be_positive():
-    with pytest.raises(SettingError, match="epochs = 0"):
-        wordvectors.train(SENTENCES, epochs=0)
-
-
 @pytest.mark.parametrize("texts", [[], ["", "..."], ["every word once"]])
 def test_training_needs_words(texts):
     with pytest.raises(DataError, match="no word occurs 2 times"):
         wordvectors.train(texts)
+    with pytest.raises(SettingError, match="epochs = 0"):
+        wordvectors.train(SENTENCES, epochs=0)
 
 
 def test_saved_vectors_come_back(tmp_path):
