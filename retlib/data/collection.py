@@ -140,9 +140,7 @@ class Collection:
 
         Those whose document is judged relevant to them are not among them: Gillick 2018 counts it.
         """
-        judged = self.qrels["query_id"][
-            (self.qrels["query_id"] == self.qrels["doc_id"]) & (self.qrels["relevance"] > 0)
-        ]
+        judged = self.qrels.query("query_id == doc_id and relevance > 0")["query_id"]
         ids = self.queries.index.intersection(self.documents.index).difference(judged, sort=False)
         asked, documents = self.queries["text"][ids], self.documents.loc[ids]
         titled = documents["title"] + " " + documents["text"] if "title" in documents else documents["text"]
@@ -160,10 +158,9 @@ class Collection:
     @cached_property
     def text_numbers(self) -> np.ndarray:
         """Return a number for each document, (D,), which is that of its copies: documents of one title and text."""
-        columns = self.documents.columns.intersection(["title", "text", "sentence", "context"])
-        return self.documents.groupby([*columns], sort=False, dropna=False).ngroup().to_numpy()
+        return text_numbers(self.documents).to_numpy()
 
-    def moved_by_copies(self, split: str = "test") -> float:
+    def copy_bound(self, split: str = "test") -> float:
         """Return by how many points of 100, at most, a mean over a split moves if copies of relevant texts count."""
         relevant = self.relevant(split)
         numbers = self.text_numbers[self.documents.index.get_indexer(relevant["doc_id"])]
@@ -222,7 +219,13 @@ class Collection:
             "candidates": len(self.documents),
             "relevant candidates/query": round(float(relevant.mean()), 2),
             "words/candidate": round(float(self.documents["text"].str.split().str.len().mean()), 1),
-            "copies move a mean by at most": round(self.moved_by_copies(split), 2),
+            "copies move a mean by at most": round(self.copy_bound(split), 2),
             "fingerprint": self.fingerprint[:12],
         }
         return pd.DataFrame([sizes])
+
+
+def text_numbers(documents: pd.DataFrame) -> pd.Series:
+    """Return a number for each document, which copies of its title and text share."""
+    columns = documents.columns.intersection(["title", "text", "sentence", "context"])
+    return documents.groupby([*columns], sort=False, dropna=False).ngroup()

@@ -82,8 +82,8 @@ class LabelledQueries:
         inside = len(rows) == 0 or (rows.min() >= 0 and rows.max() < len(self.documents))
         require(inside, f"relevant documents are rows from 0 to {len(self.documents) - 1}", DataError)
         require(counts.min() > 0, f"query {counts.argmin()} has no relevant document", DataError)
-        copies = np.bincount(self._texts)[self._spared % len(self.documents)]
-        counts = np.bincount(self._spared // len(self.documents), copies)
+        copies = np.bincount(self._texts)[self._non_negatives % len(self.documents)]
+        counts = np.bincount(self._non_negatives // len(self.documents), copies)
         wrong = f"query {counts.argmax()} has no negative: each document is relevant to it, or a copy"
         require(counts.max() < len(self.documents), wrong, DataError)
 
@@ -94,7 +94,7 @@ class LabelledQueries:
         """Return the queries of a training step, each with one of its relevant documents; see `rows_of_step`."""
         rows = rows_of_step(len(self), batch_size, seed, step)
         chosen = self.one_relevant(rows, np.random.default_rng((seed, step, RELEVANT)))
-        known = self.spared(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
+        known = self.non_negatives(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
         return Pairs(
             self.queries.take(rows),
             take(self.documents, chosen),
@@ -120,13 +120,13 @@ class LabelledQueries:
         """Return which documents are relevant: bool, (B, n), of `queries` (B,) and `rows` (B, n); row -1 is not."""
         return self._among(self._keys, queries, rows) & (rows >= 0)
 
-    def spared(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def non_negatives(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return which documents are no negatives: relevant ones, the query's own, and copies of these; as `hits`."""
-        return self._among(self._spared, queries, self._texts[rows]) & (rows >= 0)
+        return self._among(self._non_negatives, queries, self._texts[rows]) & (rows >= 0)
 
     def candidates(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return lists, (B, n), without what is `spared` and not relevant; -1 fills them at the end."""
-        out = self.spared(queries, rows) & ~self.hits(queries, rows)
+        """Return lists, (B, n), without what is `non_negatives` and not relevant; -1 fills them at the end."""
+        out = self.non_negatives(queries, rows) & ~self.hits(queries, rows)
         order = np.argsort(out, axis=1, kind="stable")
         return np.take_along_axis(np.where(out, -1, rows), order, axis=1)
 
@@ -139,7 +139,7 @@ class LabelledQueries:
         return np.arange(len(self.documents)) if self.texts is None else self.texts
 
     @cached_property
-    def _spared(self) -> np.ndarray:
+    def _non_negatives(self) -> np.ndarray:
         # One number for each pair of a query and a text that is no negative of it, sorted.
         own = np.full(len(self), -1) if self.own is None else self.own
         queries = np.append(np.repeat(np.arange(len(self)), self.relevant.lengths), np.flatnonzero(own >= 0))

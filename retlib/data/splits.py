@@ -12,10 +12,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from retlib.core.errors import DataError, require
-from retlib.data.collection import SPLITS, Collection
+from retlib.data.collection import SPLITS, Collection, text_numbers
 
 # The part of the training queries that `low_resource` holds out as dev (Chang 2020, section 4.1).
 HELD_OUT = 0.1
+MOST_COPIES = 2_000_000  # judgments; where copies would have more, they have none, and the facts show the bound
 
 
 def closure(pairs: pd.DataFrame) -> pd.Series:
@@ -166,6 +167,18 @@ def retrieval_task(
     documents = pd.DataFrame({"text": texts, "split": split}).rename_axis("doc_id")
     columns = ["left", "right", "label", "split"]
     return Collection(name, documents, queries, qrels, pairs=pairs[columns], provenance=provenance or {})
+
+
+def with_copies(qrels: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:
+    """Return judgments and, with their grades, those of other documents that have a relevant one's title and text."""
+    numbers = text_numbers(documents)
+    copies = numbers[numbers.duplicated(keep=False)].rename("text").rename_axis("copy").reset_index()
+    relevant = qrels[qrels["relevance"] > 0].assign(text=lambda rows: numbers[rows["doc_id"]].to_numpy())
+    if relevant["text"].map(copies["text"].value_counts()).sum() > MOST_COPIES:
+        return qrels
+    more = relevant.merge(copies, on="text").sort_values("relevance", ascending=False, kind="stable")
+    more = more[["query_id", "copy", "relevance"]].set_axis(["query_id", "doc_id", "relevance"], axis=1)
+    return pd.concat([qrels, more], ignore_index=True).drop_duplicates(["query_id", "doc_id"], ignore_index=True)
 
 
 def union(collections: Sequence[Collection]) -> Collection:

@@ -43,7 +43,7 @@ def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarra
     return pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
 
 
-def ranked(collection: Collection, queries: pd.DataFrame, depth: int, search: Search) -> pd.DataFrame:
+def search_run(collection: Collection, queries: pd.DataFrame, depth: int, search: Search) -> pd.DataFrame:
     """Return the run of some questions of a collection, or of others, without their own documents.
 
     Every list takes this way; see `retlib.data.collection.Collection.own_documents`.
@@ -59,7 +59,7 @@ def check_question(question: str) -> None:
     require(words(question) != [], f"a question needs a word; {question!r} has none")
 
 
-def listed(collection: Collection, question: str, depth: int, answer: Answer) -> pd.DataFrame:
+def result_list(collection: Collection, question: str, depth: int, answer: Answer) -> pd.DataFrame:
     """Return the first `depth` documents of the run of one question, ranked from 1, with title ("" of none) and text.
 
     Which are `relevant` is known of the collection's own questions.
@@ -73,7 +73,7 @@ def listed(collection: Collection, question: str, depth: int, answer: Answer) ->
     def search(_: pd.DataFrame, k: int) -> tuple[np.ndarray, ...]:
         return tuple(part[None] for part in answer(asked["text"].iloc[0], k))
 
-    run, relevant = ranked(collection, asked, max(depth, DEPTH), search)[:depth], collection.relevant()
+    run, relevant = search_run(collection, asked, max(depth, DEPTH), search)[:depth], collection.relevant()
     found = collection.documents.reindex(run["doc_id"])
     found = found.reindex(columns=["title", "text"], fill_value="").rename_axis("doc_id").reset_index()
     ticked = relevant["doc_id"][relevant["query_id"].isin(same.index)]

@@ -23,7 +23,7 @@ from retlib.models.encoders import encode
 from retlib.models.retriever import Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
-from retlib.retrieval.runs import Answer, check_question, listed
+from retlib.retrieval.runs import Answer, check_question, result_list
 from retlib.studies.study import some_names
 from retlib.systems.compose import Fused, Ranks
 from retlib.systems.system import System, Target, fit
@@ -93,11 +93,11 @@ class SearchDemo:
         return texts[sorted(texts.index, key=hash_position)[:count]].tolist()
 
     def lists(self, question: str, depth: int, systems: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the documents of each `system`; see `retlib.retrieval.runs.listed`."""
+        """Return the documents of each `system`; see `retlib.retrieval.runs.result_list`."""
         check_question(question)  # before a system is trained
         answers = {name: self._answering(self.systems[name]) for name in systems or self.systems}
-        parts = [listed(self.collection, question, depth, each).assign(system=name) for name, each in answers.items()]
-        return pd.concat(parts, ignore_index=True)
+        parts = {name: result_list(self.collection, question, depth, each) for name, each in answers.items()}
+        return pd.concat([part.assign(system=name) for name, part in parts.items()], ignore_index=True)
 
     def why(self, system: str, question: str, doc_id: str) -> Why:
         """What makes a document's score.

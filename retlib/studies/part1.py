@@ -30,7 +30,7 @@ from retlib.models.skipthought import SkipThought
 from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
-from retlib.retrieval.runs import Answer, first_row, ranked
+from retlib.retrieval.runs import Answer, first_row, search_run
 from retlib.systems.compose import Ranks
 from retlib.systems.stages import Stage, Training, TrainingData, Validate
 from retlib.systems.system import System, Target
@@ -142,7 +142,7 @@ class AveragedWords(Ranks):
     def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
         queries, _ = measures.held_out(target.test, split)
         model, index = self._index(target, seed)
-        return ranked(
+        return search_run(
             target.test, queries, depth, lambda asked, k: index.search(model.encode(asked["text"].tolist()), k)
         )
 

@@ -26,7 +26,7 @@ from retlib.models import checkpoints
 from retlib.models.exporting import export
 from retlib.models.retriever import Architecture
 from retlib.report.own_corpus import CHOSEN_BY, question_set
-from retlib.retrieval import index
+from retlib.retrieval import index, runs
 from retlib.studies.experiment import articles_name, collection_name
 from retlib.studies.study import best, tune
 from retlib.systems.compose import Fused, Ranks
@@ -193,8 +193,8 @@ def fused(system: Ranks, words: Ranks, corpus: Corpus, seed: int) -> Fused:
 def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], value: float) -> Path:
     """Save a retriever for other tools under the build folder, with all that was made for it, and return its path.
 
-    Beside the encoder lie its index (``index``), and the generated questions in BEIR's form (``questions``) unless they
-    are noise. The card shows value, settings, and what it was trained on: `others`, too.
+    Beside the encoder lie its index (``index``), its run and the judgments in TREC's form, and the generated questions
+    in BEIR's (``questions``) unless they are noise. The card shows value, settings, and what it was trained on.
     """
     whole = corpus.whole.name
     # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
@@ -209,6 +209,9 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     export(retriever, folder, f"{name}, {names[whole]}", json.loads(text))
     documents = indexed(retriever, retriever.reads(corpus.whole), system.index, system.search)
     index.export(documents, folder / "index", corpus.whole.documents.index)
+    for target in corpus.targets[:1]:
+        runs.write_trec(system.run(target, seed), folder / "run.txt", "retlib")
+        runs.write_qrels(target.test.judgments("test"), folder / "qrels.txt")
     if "generated" in corpus.sets:
         _beir.write(corpus.asked, folder / "questions")
     return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder

@@ -85,7 +85,7 @@ class Lexical(Ranks):
 def _lexical_run(lexical: Lexical, collection: Collection, split: str, depth: int) -> pd.DataFrame:
     queries, _ = measures.held_out(collection, split)
     fitted = replace(lexical.system).fit(lexical.read(collection).tolist())
-    return runs.ranked(collection, queries, depth, lambda asked, k: fitted.search(asked["text"].tolist(), k))
+    return runs.search_run(collection, queries, depth, lambda asked, k: fitted.search(asked["text"].tolist(), k))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection
-from retlib.data.datasets._beir import with_copies
-from retlib.data.splits import hash_position
+from retlib.data.splits import hash_position, with_copies
 from retlib.data.tokenized import texts
 from retlib.models.decoding import Decoding
 from retlib.systems.query_generation import QueryGenerator

@@ -106,7 +106,7 @@ def rank(
         queries, _ = measures.held_out(collection, split)
         encoded = retriever.encode_queries(tokenized.query_rows(queries.index))
         found = indexed(retriever, tokenized, index, search)
-        run = runs.ranked(collection, queries, depth, lambda _, k: found.search(encoded, k))
+        run = runs.search_run(collection, queries, depth, lambda _, k: found.search(encoded, k))
         run.to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")

@@ -267,7 +267,7 @@ def _search(model: PairModel, collection: Collection, split: str, depth: int) ->
         queries, _ = measures.held_out(collection, split)
         table, index = model.reads(collection).query_rows(queries.index), token_index(model, collection)
         encoded = model.encode_tokens(table)
-        run = runs.ranked(collection, queries, depth, lambda _, k: index.search(encoded, table.offsets, k))
+        run = runs.search_run(collection, queries, depth, lambda _, k: index.search(encoded, table.offsets, k))
         run.to_parquet(folder / "run.parquet")
 
     return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")

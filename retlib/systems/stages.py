@@ -239,12 +239,12 @@ class Training:
         rows = np.concatenate([own, others[:POOL]])
         queries, pool = labelled.queries.take(chosen), take(labelled.documents, rows)
         rows = np.broadcast_to(rows, (len(chosen), len(rows)))
-        hits, spared = labelled.hits(chosen, rows), labelled.spared(chosen, rows)  # (B, P)
+        hits, non_negatives = labelled.hits(chosen, rows), labelled.non_negatives(chosen, rows)  # (B, P)
 
         def validate() -> float:
             encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
             scores = [indexes.inner_products(encoded, query) for query in student.encode_queries(queries)]
-            return measures.rows_reciprocal_rank(np.where(spared & ~hits, -np.inf, scores), hits)
+            return measures.rows_reciprocal_rank(np.where(non_negatives & ~hits, -np.inf, scores), hits)
 
         return validate
 

@@ -161,7 +161,7 @@ class CollectionQueries(TrainingData):
         collection = self.collection(target)
         spares = len(collection.own_documents) or len({*collection.text_numbers}) < len(collection.documents)
         # What is no negative came later than the addresses of other labels.
-        return {"labels": collection.fingerprint, **({"spared": "copies and own"} if spares else {})}
+        return {"labels": collection.fingerprint, **({"non-negatives": "copies and own"} if spares else {})}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         collection = self.collection(training.target)

@@ -88,7 +88,7 @@ class Sampler(ABC):
     def _batch(self, queries: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> Batch:
         # With documents of (B, n) rows, of which some are no negatives.
         documents = _tensor(take(self.labelled.documents, rows.ravel()))
-        targets = np.where((targets == NEGATIVE) & self.labelled.spared(queries, rows), IGNORE, targets)
+        targets = np.where((targets == NEGATIVE) & self.labelled.non_negatives(queries, rows), IGNORE, targets)
         kinds = torch.from_numpy(targets.astype(np.int8))
         return Batch(self.labelled.queries.take(queries), documents, kinds, shared=False, rows=queries, exact=True)
 
@@ -190,7 +190,7 @@ class HardNegatives(Sampler):
         # As `negatives`, drawn from all documents.
         rng, count = self._random(step, purpose), len(self.labelled.documents)
         rows = rng.integers(0, count, (len(queries), self.n))
-        while (wrong := self.labelled.spared(queries, rows)).any():
+        while (wrong := self.labelled.non_negatives(queries, rows)).any():
             rows[wrong] = rng.integers(0, count, wrong.sum())
         return rows
 
@@ -220,7 +220,7 @@ class FromLists(HardNegatives):
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
         lists = self.lists(queries, step)
         check_rows(f"{type(self).__name__}.lists", lists, (len(queries), None), -1, len(self.labelled.documents))
-        usable = (lists >= 0) & ~self.labelled.spared(queries, lists)
+        usable = (lists >= 0) & ~self.labelled.non_negatives(queries, lists)
         # The first n of a random order in which what cannot be used comes last.
         order = np.where(usable, self._random(step, LISTED).random(lists.shape), 1).argsort(axis=1)[:, : self.n]
         usable = np.take_along_axis(usable, order, axis=1)

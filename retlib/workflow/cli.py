@@ -188,7 +188,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
     from retlib.data import datasets
     from retlib.data.tokenized import texts
     from retlib.retrieval.lexical import BM25, STEMMED
-    from retlib.retrieval.runs import check_question, first_row, listed
+    from retlib.retrieval.runs import check_question, first_row, result_list
 
     check_question(question)  # before a corpus is read, as are the weights
     datasets.COLLECTIONS.check("CORPUS", corpus)
@@ -207,7 +207,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
         answers[Path(system).name] = encoder.answer(Target(collection), 0)
         answers["both"] = both.of(answers.values())
     for name, answer in answers.items():
-        found = listed(collection, question, depth, answer)
+        found = result_list(collection, question, depth, answer)
         click.echo(f"\n{name}" + ("" if len(found) else ": no match"))
         for row in found.itertuples():
             text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")

@@ -14,12 +14,12 @@ from retlib.retrieval.runs import (
     combined,
     digest,
     fuse,
-    listed,
     lists,
     make_run,
     places,
-    ranked,
     reordered,
+    result_list,
+    search_run,
     write_qrels,
     write_trec,
 )
@@ -58,11 +58,11 @@ def test_a_question_s_own_document_leaves_its_list_unless_it_is_judged_relevant(
     assert collection.own_documents.tolist() == ["a", "b", "c"]
     assert "3 questions of mine are documents of it" in capsys.readouterr().err
     orders = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 3], [3, 1, 0], [4, 5, 0], [0, 1, 2]])
-    run = ranked(collection, QUESTIONS, 2, lambda asked, k: (np.tile([3.0, 2.0, 1.0], (6, 1))[:, :k], orders[:, :k]))
+    run = search_run(collection, QUESTIONS, 2, lambda asked, k: (np.tile([3.0, 2, 1][:k], (6, 1)), orders[:, :k]))
     found = run.groupby("query_id", sort=False)["doc_id"].agg("".join).to_dict()
     assert found == {"a": "bc", "b": "ac", "c": "ba", "d": "db", "e": "ef", "g": "ab"}
     judged = Collection("judged", documents(*PAIRS), QUESTIONS[3:], QRELS[:1])
-    run = ranked(judged, judged.queries, 2, lambda asked, k: (np.ones((3, k)), orders[3:, :k]))
+    run = search_run(judged, judged.queries, 2, lambda asked, k: (np.ones((3, k)), orders[3:, :k]))
     assert run.groupby("query_id")["doc_id"].agg("".join).to_dict() == {"d": "bd", "e": "ef", "g": "ab"}
 
 
@@ -76,11 +76,11 @@ def test_a_list_on_screen_is_the_head_of_the_run():
         asked.append(text)
         return np.array([*[1.0] * 12, 0.5])[:k], np.arange(13)[:k]
 
-    shown = listed(collection, "cafe\u0301", 3, answer)
+    shown = result_list(collection, "cafe\u0301", 3, answer)
     assert shown["doc_id"].tolist() == ["d00", "d01", "d02"] and shown["rank"].tolist() == [1, 2, 3]
-    assert listed(collection, "B two", 99, answer).query("relevant")["doc_id"].tolist() == ["a"]
-    assert listed(collection, "one", 99, answer)["doc_id"].tolist() == [*names[::-1]]  # the question is document a
-    assert listed(collection, "e\u0301", 1, answer)["title"].tolist() == [""]
+    assert result_list(collection, "B two", 99, answer).query("relevant")["doc_id"].tolist() == ["a"]
+    assert result_list(collection, "one", 99, answer)["doc_id"].tolist() == [*names[::-1]]  # the question is document a
+    assert result_list(collection, "e\u0301", 1, answer)["title"].tolist() == [""]
     assert asked == ["cafe\u0301", "B two", "one", "\u00e9"]  # a question of the collection as it stands there
 
 

@@ -419,7 +419,7 @@ def test_hits_and_what_is_no_negative_are_those_of_a_look_at_every_pair(relevant
     task = LabelledQueries(*given, np.array(own), np.array(texts))
     queries, rows = np.array([query for query, _ in looks]), np.array([rows for _, rows in looks])
     assert task.hits(queries, rows).tolist() == [[row in relevant[query] for row in rows] for query, rows in looks]
-    assert task.spared(queries, rows).tolist() == [[spares(query, row) for row in rows] for query, rows in looks]
+    assert task.non_negatives(queries, rows).tolist() == [[spares(query, row) for row in rows] for query, rows in looks]
     for (query, given), listed in zip(looks, task.candidates(queries, rows).tolist(), strict=True):
         kept = [row for row in given if row in relevant[query] or not spares(query, row)]
         assert listed == kept + [-1] * (3 - len(kept))

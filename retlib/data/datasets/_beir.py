@@ -19,11 +19,10 @@ from retlib.core.errors import DataError, require
 from retlib.data.collection import SPLITS, Collection
 from retlib.data.datasets._tasks import SHARE, guarded
 from retlib.data.datasets.catalogue import MOST
-from retlib.data.splits import HELD_OUT, hash_position
+from retlib.data.splits import HELD_OUT, hash_position, with_copies
 
 Frame = pd.DataFrame
 QRELS, HEAD = ["query_id", "doc_id", "relevance"], ["query-id", "corpus-id", "score"]
-MOST_COPIES = 2_000_000  # judgments; where copies would have more, they have none, and the facts show the bound
 DANGLING = 0.1  # of a split's judgments; where more name nothing, what is left measures something else
 BLANK, REPEATED, NOTHING = "blanks left out", "repeated lines", "judgments that name nothing"
 
@@ -86,13 +85,7 @@ def beir(
 
 
 def complete_collection(
-    name: str,
-    documents: Frame,
-    asked: Frame,
-    judged: Frame,
-    made_of: Mapping,
-    counts: Counter[str],
-    files: Mapping | None,
+    name: str, documents: Frame, asked: Frame, judged: Frame, made_of: Mapping, counts: Counter, files: Mapping | None
 ) -> Collection:
     """Return a collection with facts about its texts, its files and what is left out; missing splits are made.
 
@@ -127,21 +120,9 @@ def complete_collection(
     facts |= {**left_out, **made, **(files or {})}
     collection = Collection(name, documents.rename_axis("doc_id"), queries, qrels, provenance=made_of, facts=facts)
     facts["questions that are documents"] = len(collection.own_documents)
-    if move := collection.moved_by_copies():
+    if move := collection.copy_bound():
         facts["points that unjudged copies can move a mean by"] = round(move, 1)
     return collection
-
-
-def with_copies(qrels: Frame, documents: Frame) -> Frame:
-    """Return judgments and, with their grades, those of other documents that have a relevant one's title and text."""
-    numbers = documents.groupby([*documents.columns.intersection(["title", "text"])], sort=False).ngroup()
-    copies = numbers[numbers.duplicated(keep=False)].rename("text").rename_axis("copy").reset_index()
-    relevant = qrels[qrels["relevance"] > 0].assign(text=lambda rows: numbers[rows["doc_id"]].to_numpy())
-    if relevant["text"].map(copies["text"].value_counts()).sum() > MOST_COPIES:
-        return qrels
-    more = relevant.merge(copies, on="text").sort_values("relevance", ascending=False, kind="stable")
-    more = more[["query_id", "copy", "relevance"]].set_axis(QRELS, axis=1)
-    return pd.concat([qrels, more], ignore_index=True).drop_duplicates(QRELS[:2], ignore_index=True)
 
 
 def write(collection: Collection, folder: Path) -> None:
