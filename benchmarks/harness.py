@@ -179,10 +179,9 @@ def fight(duel: Duel) -> Iterator[dict[str, Any]]:
     contenders = {OURS: duel.ours, **duel.peers}
     outputs = {name: timed(call).output for name, call in contenders.items()}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    with runtime.Stopwatch() as watch:
-        while (done := len(seconds[OURS])) < (FEWEST if watch.seconds > LONG else ROUNDS):
-            for name, call in contenders.items():
-                seconds[name].append(timed(call).seconds)
+    while (done := len(seconds[OURS])) < (FEWEST if sum(map(sum, seconds.values())) > LONG else ROUNDS):
+        for name, call in contenders.items():
+            seconds[name].append(timed(call).seconds)
     for name in duel.peers:
         ratios = [theirs / mine for theirs, mine in zip(seconds[name], seconds[OURS], strict=True)]
         apart, tolerance = float(duel.apart(outputs[OURS], outputs[name])), duel.rule("tolerance", name)

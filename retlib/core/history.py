@@ -1,4 +1,4 @@
-"""What a training saw."""
+"""What a training saw, and what it cost."""
 
 from __future__ import annotations
 
@@ -36,25 +36,23 @@ class History:
 
     @property
     def best_score(self) -> float:
-        """The best score on validation data."""
         return max(row["score"] for row in self.evaluations)
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, evaluation and callback left out."""
         return self.evaluations[-1]["seconds"]
-
-    def cost(self, keep: str, before: float = 0.0) -> Cost:
-        """What the training took that keeps its `best` weights, or its `last`; and so many seconds before it."""
-        kept = self.best_step if keep == "best" else self.evaluations[-1]["step"]
-        return Cost(kept, before + self.seconds, tuple((row["step"], row["score"]) for row in self.evaluations))
 
     @property
     def timed(self) -> pd.Series:
-        """Seconds of training in its parts; the last is what the others leave: the optimizer's step."""
-        rest = self.seconds - sum(self.parts.values())
-        return pd.Series({**self.parts, "optimizer": rest}, name="seconds")
+        """Seconds by part, the optimizer's among them."""
+        optimizer = self.seconds - sum(self.parts.values())
+        return pd.Series({**self.parts, "optimizer": optimizer}, name="seconds")
+
+    def cost(self, keep: str, before: float = 0.0) -> Cost:
+        """Return the cost of a training that keeps its `best` weights, or its `last`, after so many seconds."""
+        step = self.best_step if keep == "best" else self.evaluations[-1]["step"]
+        return Cost(step, before + self.seconds, tuple((row["step"], row["score"]) for row in self.evaluations))
 
     def frame(self) -> pd.DataFrame:
-        """The evaluations as a table."""
+        """Return the evaluations as a table."""
         return pd.DataFrame(self.evaluations)

@@ -21,11 +21,9 @@ import numpy as np
 
 from retlib.core.errors import require, require_one_of
 
-# Packages whose versions can change a number; they stand in every environment fingerprint.
-TRACKED = (
-    "torch", "transformers", "tokenizers", "faiss-cpu", "bm25s", "gensim", "scikit-learn",
-    "ir-measures", "numpy", "scipy", "pandas", "matplotlib",
-)  # fmt: skip
+# Packages whose versions can change what is trained; with the others, a number.
+TRAINING = ("torch", "transformers", "tokenizers", "faiss-cpu", "bm25s", "gensim", "numpy")
+TRACKED = (*TRAINING, "scikit-learn", "ir-measures", "scipy", "pandas", "matplotlib")
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -34,18 +32,18 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def root() -> Path:
-    """The project's folder: the one above the package if it holds the notebooks, else the current one."""
+    """Return the project's folder: the one above the package if it holds the notebooks, else the current one."""
     above = Path(__file__).resolve().parents[2]
     return above if (above / "notebooks").is_dir() else Path.cwd()
 
 
 def build_dir() -> Path:
-    """Where everything that is made goes: `$RETLIB_BUILD`, or `_build` in the project's folder."""
+    """Return where everything that is made goes: `$RETLIB_BUILD`, or `_build` in the project's folder."""
     return Path(os.environ.get("RETLIB_BUILD") or root() / "_build").resolve()
 
 
 def cache_dir() -> Path:
-    """Where artefacts that several profiles share are kept: data sets, trained models, indexes."""
+    """Return where artefacts that several profiles share are kept: data sets, trained models, indexes."""
     return build_dir() / "cache"
 
 
@@ -61,17 +59,15 @@ def threads() -> int:
 
 def set_threads() -> None:
     """Give every numerical library of this process as many threads as `threads` says."""
-    count = threads()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ[name] = str(count)
-    # Tokenizers fork warnings and their threads are of no use beside ours.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from threadpoolctl import threadpool_limits
 
-    threadpool_limits(count)
+    for name in ("OMP", "MKL", "OPENBLAS", "NUMBA"):
+        os.environ[f"{name}_NUM_THREADS"] = str(threads())
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # their threads are of no use beside ours
+    threadpool_limits(threads())
     for module, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
         if module in sys.modules:
-            getattr(sys.modules[module], setter)(count)
+            getattr(sys.modules[module], setter)(threads())
 
 
 def set_seeds(seed: int) -> None:
@@ -100,12 +96,10 @@ def device():
     """Return the torch device: `$RETLIB_DEVICE`, or CUDA where there is one, or the CPU."""
     import torch
 
-    name = os.environ.get("RETLIB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
-    require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda"))
-    if name.startswith("cuda"):
-        wrong = "RETLIB_DEVICE asks for CUDA, but torch finds no CUDA device here. Valid here: cpu."
-        require(torch.cuda.is_available(), wrong)
-        # float32 is that, whatever the environment says of shorter kinds.
+    has_cuda = torch.cuda.is_available()
+    name = os.environ.get("RETLIB_DEVICE") or ("cuda" if has_cuda else "cpu")
+    require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda") if has_cuda else ("cpu",))
+    if name != "cpu":  # float32 is that, whatever the environment says of shorter kinds
         torch.set_float32_matmul_precision("highest")
     return torch.device(name)
 
@@ -119,9 +113,8 @@ def autocast(precision: str):
 
     require_one_of("precision", precision, PRECISIONS)
     kind = device().type
-    if precision == "float32" or (kind == "cpu" and not has_bfloat16()):
-        return contextlib.nullcontext()
-    return torch.autocast(kind, dtype=torch.bfloat16)
+    in_bfloat16 = precision == "bfloat16" and (kind == "cuda" or has_bfloat16())
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=in_bfloat16)
 
 
 @cache
@@ -130,21 +123,20 @@ def has_bfloat16() -> bool:
 
     Intel's since AVX-512 FP16 do so in AMX alone: where that is hidden, bfloat16 takes 1.7 times as long.
     """
-    has = {word for told in _cpuinfo("flags", "Features", "vendor_id") for word in told.split()}
+    has = {word for name in ("flags", "Features", "vendor_id") for word in _processor().get(name, "").split()}
     by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has
     return bool(has & ({"amx_bf16"} if by_amx_alone else {"avx512_bf16", "amx_bf16", "bf16"}))
 
 
-def _cpuinfo(*names: str) -> list[str]:
-    """What Linux says of the processor under these names; nothing on another system."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return [line.partition(":")[2].strip() for line in lines if line.startswith(names)]
-    return []
+def _processor() -> dict[str, str]:
+    # What Linux says of the first processor; nothing on another system.
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().partition("\n\n")[0].splitlines() if file.exists() else []
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def progress(iterable: Iterable | None = None, **options):
-    """A tqdm progress bar for a terminal or a notebook; it leaves no trace when it is done."""
+    """Return a tqdm progress bar for a terminal or a notebook; it leaves no trace when it is done."""
     from tqdm.auto import tqdm
 
     return tqdm(iterable, **{"leave": False, "mininterval": 0.5, **options})
@@ -162,15 +154,12 @@ def note(text: str) -> None:
 
 
 @cache
-def revision() -> str:
-    """The source revision: git's short hash, with `+` where files differ from it; "unknown" outside git."""
-    git = ["git", "-C", str(root())]
-    try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+def _revision() -> str:
+    # git's short hash, with `+` where files differ from it.
+    git = ["git", "-C", str(root()), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    return "unknown"
 
 
 @cache
@@ -185,18 +174,18 @@ def _on_cuda() -> bool:
     return "torch" in sys.modules and device().type == "cuda"
 
 
-def arithmetic(packages: Iterable[str]) -> dict[str, str | bool | None]:
-    """What the last bits of a result depend on, beside settings and threads: the kind of device, and versions."""
+def arithmetic() -> dict[str, str | bool | None]:
+    """Return what the last bits of a result depend on, beside settings and threads: kind of device, and versions."""
     kind = "cuda" if _on_cuda() else "cpu"
-    return {"device": kind, "bfloat16": has_bfloat16(), **{package: _version(package) for package in packages}}
+    return {"device": kind, "bfloat16": has_bfloat16(), **{package: _version(package) for package in TRAINING}}
 
 
 def environment() -> dict[str, str | int | float]:
-    """What a result depends on besides its settings: machine, versions, threads, load, revision."""
+    """Return what a result depends on besides its settings, as columns of recorded rows."""
     if _on_cuda():
         name = f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}"
     else:
-        name = f"cpu: {next(iter(_cpuinfo('model name')), '') or platform.processor() or platform.machine()}"
+        name = f"cpu: {_processor().get('model name') or platform.processor() or platform.machine()}"
     return {
         "device": name,
         "cores": os.cpu_count() or 1,
@@ -204,15 +193,26 @@ def environment() -> dict[str, str | int | float]:
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "platform": platform.system(),
-        "packages": json.dumps({package: known for package in TRACKED if (known := _version(package))}),
-        "revision": revision(),
+        "packages": json.dumps({package: version for package in TRACKED if (version := _version(package))}),
+        "revision": _revision(),
     }
 
 
 def peak_memory() -> int:
-    """The largest resident memory of this process so far, in bytes."""
+    """Return the largest resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kilobytes
+
+
+class Stopwatch:
+    """Wall-clock `seconds` of a `with` block."""
+
+    def __enter__(self) -> Stopwatch:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start
 
 
 class Clock:
@@ -224,28 +224,8 @@ class Clock:
 
     @contextlib.contextmanager
     def __call__(self, part: str) -> Iterator[None]:
-        """Count what runs inside for a part."""
-        start = time.perf_counter()
-        self._inner.append(0.0)
-        try:
+        with Stopwatch() as watch:
+            self._inner.append(0.0)
             yield
-        finally:
-            taken = time.perf_counter() - start
-            self.seconds[part] = self.seconds.get(part, 0.0) + taken - self._inner.pop()
-            self._inner[-1] += taken
-
-
-class Stopwatch:
-    """Wall-clock seconds of a `with` block, in `.seconds` (readable while it runs)."""
-
-    def __enter__(self) -> Stopwatch:
-        self._start, self._stop = time.perf_counter(), None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the block was entered, up to its end."""
-        return (self._stop or time.perf_counter()) - self._start
+        self.seconds[part] = self.seconds.get(part, 0.0) + watch.seconds - self._inner.pop()
+        self._inner[-1] += watch.seconds

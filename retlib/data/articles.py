@@ -27,7 +27,7 @@ class Articles:
     vocabulary: int
 
     def __post_init__(self) -> None:
-        datasets.ARTICLES.check("articles", self.name)
+        datasets.ARTICLES.get(self.name, "articles")
         require_positive(self, "vocabulary")
 
     @property
@@ -71,7 +71,7 @@ class OutOfTarget:
     most: int
 
     def __post_init__(self) -> None:
-        datasets.ARTICLES.check("articles", self.articles)
+        datasets.ARTICLES.get(self.articles, "articles")
         require_positive(self, "most")
 
     @property

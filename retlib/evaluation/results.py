@@ -237,18 +237,18 @@ class Results:
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with cache.room(folder), _alone(folder.parent):
+        with cache.explain_disk_full(folder), _alone(folder.parent):
             for left in folder.parent.glob(f".{folder.name}.*"):  # by a kill
                 shutil.rmtree(left)
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
                 fresh, old = Path(aside, "fresh"), Path(aside, "old")
                 fresh.mkdir()
                 self._write(fresh)
-                cache.seal(fresh)
+                cache.write_checksums(fresh)
                 # A full folder cannot be replaced in one step, only renamed out of the way.
                 if folder.exists():
                     os.replace(folder, old)
-                cache.publish(fresh, folder)
+                os.replace(fresh, folder)
 
     def _write(self, fresh: Path) -> None:
         self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
@@ -364,7 +364,7 @@ def load_table(experiment: str, profile: str, name: str, source: str | None = No
     if file is None or not file.is_file():
         return None
     with _readable(folder):
-        if str(file.relative_to(folder)) in cache.damaged(folder, [file]):
+        if str(file.relative_to(folder)) in cache.damaged(folder):
             raise ValueError(f"changed since it was written: {file.name}")
         return pd.read_parquet(file)
 
@@ -383,7 +383,7 @@ def publish_table(profile: str, experiment: str, name: str, table: pd.DataFrame)
     folder = reference_folder(profile, experiment)
     (folder / "tables").mkdir(exist_ok=True)
     table.to_parquet(folder / "tables" / _file_name(name), compression="zstd")
-    cache.seal(folder)
+    cache.write_checksums(folder)
 
 
 def experiments(profile: str) -> list[str]:

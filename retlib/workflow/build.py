@@ -92,7 +92,7 @@ def _clear(folder: Path, plans: Mapping[str, notebooks.Plan]) -> None:
         if copy.exists() and known.exists() and known.read_text() != cache.checksum(copy):
             print(f"{copy} changed since it was run; {name} is run again.")
             copy.unlink()
-        rows = own_folder(plan.parameters["profile"], name) / cache.SUMS
+        rows = own_folder(plan.parameters["profile"], name) / cache.CHECKSUMS
         # Of a page of another profile, which `others` names, that profile's own copy goes with the rows.
         own = (plan.parameters["profile"], plan.parameters["source"]) == (folder.name, "run")
         if own and copy.exists() and rows.exists() and rows.stat().st_mtime > copy.stat().st_mtime:
@@ -170,7 +170,7 @@ def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start:
         said = f"{ran} notebook{'s' * (ran != 1)} ran, {len(plans) - ran} were up to date"
         said += f" ({time.time() - start:.0f} s)."
         return said + (f"\nThe book is at {folder / 'html' / 'index.html'}" if pages else "")
-    lines = [f"The disk is full: {folder} has no room left."] if cache.full(folder) else []
+    lines = [f"The disk is full: {folder} has no room left."] if cache.is_full(folder) else []
     failed = {path.stem for path in (folder / "failed").glob("*.ipynb")} & plans.keys()
     for name in plans:
         copy, causes = folder / "failed" / f"{name}.ipynb", failed & notebooks.needed(plans, [name]).keys()

@@ -191,7 +191,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
     from retlib.retrieval.runs import check_question, first_row, result_list
 
     check_question(question)  # before a corpus is read, as are the weights
-    datasets.COLLECTIONS.check("CORPUS", corpus)
+    datasets.COLLECTIONS.get(corpus, "CORPUS")
     if system:
         from retlib.models import checkpoints
         from retlib.models.retriever import Architecture
@@ -230,7 +230,7 @@ def advise(place: str, minutes: int) -> None:
 
     form = "folder" if Path(place).is_dir() else "csv"
     require(":" in place or not Path(place).exists(), f"PLACE = {place!r} needs a form before it: {form}:{place}")
-    datasets.COLLECTIONS.check("PLACE", place)
+    datasets.COLLECTIONS.get(place, "PLACE")
     page = one.run_cells(own_corpus.NAME, corpora=[place], minutes=minutes)
     ((name, table),), facts = page["advice"].items(), page["data"].iloc[0].dropna()
     click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in facts.items()))

@@ -55,7 +55,7 @@ def execute(
         running.unlink(missing_ok=True)
         raise
     done.with_suffix(".sha256").write_text(cache.checksum(running))
-    cache.publish(running, done)
+    running.replace(done)
     return done
 
 

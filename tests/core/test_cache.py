@@ -3,7 +3,6 @@
 import json
 import shutil
 import threading
-import time
 
 import pytest
 
@@ -40,51 +39,41 @@ def test_an_artefact_is_made_once_and_keeps_its_settings(own_build):
     assert len({key({"a": 1}), key({"a": "1"}), key({"a": [1, 2]}), key({"a": [2, 1]})}) == 4
 
 
-def test_other_settings_kinds_and_versions_are_other_artefacts():
+def test_other_settings_kinds_versions_and_arithmetic_are_other_artefacts(monkeypatch):
     calls, make = counting()
     asked = (("model", 1, 1), ("model", 1, 2), ("index", 1, 1), ("model", 2, 1))
-    assert len({artefact(kind, version, {"seed": seed}, make) for kind, version, seed in asked}) == len(calls) == 4
-
-
-def test_other_arithmetic_is_another_address(monkeypatch):
-    calls, make = counting()
-    first = artefact("model", 1, {"seed": 1}, make)
-    for name, value in (("has_bfloat16", not runtime.has_bfloat16()), ("_on_cuda", True)):
+    folders = [artefact(kind, version, {"seed": seed}, make) for kind, version, seed in asked]
+    for name, value in (("has_bfloat16", not runtime.has_bfloat16()), ("_on_cuda", True), ("_version", "another")):
         with monkeypatch.context() as changed:
-            changed.setattr(runtime, name, lambda value=value: value)
-            assert artefact("model", 1, {"seed": 1}, make) != first
-    monkeypatch.setattr(runtime, "_version", lambda package: "another")
-    assert artefact("model", 1, {"seed": 1}, make) != first
-    assert len(calls) == 4
+            changed.setattr(runtime, name, lambda *_, value=value: value)
+            folders.append(artefact("model", 1, {"seed": 1}, make))
+    assert len({*folders}) == len(calls) == 7
 
 
 def test_an_interrupted_making_leaves_nothing_under_the_name_and_is_taken_up_again():
-    found = []
-
     def interrupted(folder):
         (folder / "half.txt").write_text("half")
         raise KeyboardInterrupt
 
-    def resuming(folder):
-        found.append((folder / "half.txt").read_text())
-
     with pytest.raises(KeyboardInterrupt):
         artefact("model", 1, {"seed": 1}, interrupted)
-    assert not [path for path in (cache.runtime.cache_dir() / "model").iterdir() if path.suffix == ""]
-    folder = artefact("model", 1, {"seed": 1}, resuming)
+    assert not [path for path in (runtime.cache_dir() / "model").iterdir() if path.suffix == ""]
+    found = []
+    folder = artefact("model", 1, {"seed": 1}, lambda folder: found.append((folder / "half.txt").read_text()))
     assert found == ["half"] and (folder / "half.txt").exists()
 
 
 def test_two_that_ask_at_once_wait_for_one_making():
-    calls, make = counting()
+    (calls, make), all_ask = counting(), threading.Event()
 
     def slowly(folder):
-        time.sleep(0.2)
+        all_ask.wait()
         make(folder)
 
     threads = [threading.Thread(target=artefact, args=("model", 1, {"seed": 1}, slowly)) for _ in range(3)]
     for thread in threads:
         thread.start()
+    all_ask.set()
     for thread in threads:
         thread.join()
     assert len(calls) == 1
@@ -104,26 +93,26 @@ def flip(path, bit):
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("victim", ["made.txt", "settings.json", cache.SUMS])
-@pytest.mark.parametrize("damage", [lambda path: flip(path, 3), lambda path: path.write_bytes(path.read_bytes()[:-1])])
+@pytest.mark.parametrize("victim", ["made.txt", "settings.json", cache.CHECKSUMS])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda path: flip(path, 3), lambda path: path.write_bytes(path.read_bytes()[:-1]), lambda path: path.unlink()],
+)
 def test_a_damaged_artefact_is_named_and_made_again(victim, damage, capsys):
     calls, make = counting()
     folder = artefact("model", 1, {"seed": 1}, make)
     damage(folder / victim)
     runtime.note.cache_clear()
-    assert artefact("model", 1, {"seed": 1}, make) == folder and (folder / "made.txt").read_text() == "2"
+    for _ in range(2):
+        assert artefact("model", 1, {"seed": 1}, make) == folder and (folder / "made.txt").read_text() == "2"
     assert victim in capsys.readouterr().err and cache.damaged(folder) == []
-    assert artefact("model", 1, {"seed": 1}, make) == folder and len(calls) == 2
-    (folder / "made.txt").unlink()
-    assert artefact("model", 1, {"seed": 1}, make) == folder and len(calls) == 3
-    (folder / cache.SUMS).unlink()  # as before sums were kept
-    assert artefact("model", 1, {"seed": 1}, make) == folder and len(calls) == 3
 
 
-def test_a_folder_may_be_sealed_again(tmp_path):
+def test_checksums_may_be_written_again(tmp_path):
+    assert cache.damaged(tmp_path) == [cache.CHECKSUMS]
     for text in ("before", "after"):
         (tmp_path / "file").write_text(text)
-        cache.seal(tmp_path)
+        cache.write_checksums(tmp_path)
         assert cache.damaged(tmp_path) == []
     (tmp_path / "file").write_text("later")
     assert cache.damaged(tmp_path) == ["file"]
@@ -138,7 +127,7 @@ def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
         artefact("model", 1, {"seed": 1}, full)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
-        with pytest.raises(DataError, match=r"cache/model/\w+.partial"):
+        with pytest.raises(DataError, match=r"cache/model/\w+"):
             artefact("model", 1, {"seed": 1}, full)
     assert (artefact("model", 1, {"seed": 1}, counting()[1]) / "half.txt").exists()
 
@@ -146,12 +135,23 @@ def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
 def test_of_files_put_at_a_path_the_last_whole_one_is_found(tmp_path):
     path = tmp_path / "state.txt"
     assert cache.last(path) is None
-    for text in ("one", "two"):
+    for text in ("one", "two", "two"):
         found = cache.put(path, lambda partial, text=text: partial.write_text(text))
         assert cache.last(path) == found and found.read_text() == text and list(tmp_path.iterdir()) == [found]
-    cache.put(path, lambda partial: partial.write_text("two"))  # the same again
-    assert cache.last(path) == found
     flip(found, 0)
     assert cache.last(path) is None
     assert cache.put(path, lambda partial: partial.write_text("three")) == cache.last(path)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_of_what_is_made_in_parts_those_that_are_whole_are_not_made_again(tmp_path):
+    made = []
+
+    def make(rows):
+        made.append((rows.start, rows.stop))
+        return lambda path: path.write_text(f"{rows.start}")
+
+    first = list(cache.parts(tmp_path, 5, 2, "rows.txt", make))
+    assert made == [(0, 2), (2, 4), (4, 5)] and [path.read_text() for path in first] == ["0", "2", "4"]
+    flip(first[1], 0)
+    assert list(cache.parts(tmp_path, 5, 2, "rows.txt", make)) == first == sorted(first) and made[3:] == [(2, 4)]

@@ -122,7 +122,7 @@ def test_a_damaged_copy_is_made_again(book):
 def test_a_page_whose_rows_another_run_has_replaced_is_made_again(book):
     rows = book / "_build" / "toy" / "results" / C
     rows.mkdir(parents=True)
-    cache.seal(rows)
+    cache.write_checksums(rows)
     ran, said = run(book)
     assert ran == {C} and f"The rows of {C} were recorded by another run" in said
     assert run(book)[0] == set()
