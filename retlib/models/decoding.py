@@ -1,8 +1,7 @@
-"""How queries are read off a sequence-to-sequence model: greedily, by beam search, or by nucleus sampling.
+"""How a model writes queries, in Part III: greedily, by beam search, or by nucleus sampling.
 
-All passages of a batch are decoded together, by transformers' ``generate``. A passage's queries do not depend on
-what else is in its batch, but for the rounding of floating-point sums: random numbers come from a key of the
-passage, so that the same seed gives the same queries in parts and batches of any size.
+Passages of a batch are decoded together, by transformers' ``generate``. Random numbers come from a key of the passage:
+its queries do not depend on what else is in the batch, but for the rounding of sums.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -20,23 +20,18 @@ from torch import Tensor
 
 from retlib.core.errors import require
 from retlib.data.text import TokenTable
-from retlib.models.seq2seq import Passages, Seq2Seq
+from retlib.models.generator import Bart, Passages
 
 # What transformers gives beams that there are none of scores less.
 IMPOSSIBLE = -1e8
 
 
 class Found(NamedTuple):
-    """Queries of several passages.
+    """Queries of several passages; of one passage the likeliest comes first."""
 
-    `passages` (N,) are rows of the passages; `queries` is a TokenTable of N rows, without the token that
-    ends them; `log_likelihoods` (N,), float64, are those of the whole queries, their ends included. A
-    query that was cut at the greatest length has no end. Of one passage the likeliest comes first.
-    """
-
-    passages: np.ndarray
-    queries: TokenTable
-    log_likelihoods: np.ndarray
+    passages: np.ndarray  # (N,), rows
+    queries: TokenTable  # N rows, without the token that ends them; a query of the greatest length has none
+    log_likelihoods: np.ndarray  # (N,), float64, of the whole queries, their ends included
 
 
 @dataclass(frozen=True)
@@ -50,28 +45,26 @@ class Decoding(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Name and value of every setting, as recorded beside results."""
+        """Its name and settings, as recorded beside results."""
         return {"decoding": self.name, **asdict(self)}
 
     @torch.inference_mode()
-    def decode(self, model: Seq2Seq, passages: TokenTable, keys: np.ndarray, longest: int) -> Found:
+    def decode(self, model: Bart, passages: TokenTable, keys: np.ndarray, longest: int) -> Found:
         """Write queries for passages, with a model in evaluation mode.
 
         The random numbers of each passage come from `keys`, uint64 of shape (B,); see `passage_keys`. A query is cut at
         `longest` tokens; none is empty.
         """
         require(longest >= 1, f"queries of at most {longest} tokens: at least 1 is needed")
-        tokens, scores = self._write(model, model.encode(passages), keys, longest)
-        tokens, scores = tokens.cpu().numpy(), scores.double().cpu().numpy()
+        tokens, scores = (part.cpu().numpy() for part in self._write(model, model.encode(passages), keys, longest))
         rows, places = np.nonzero(scores > IMPOSSIBLE)
         order = np.lexsort((-scores[rows, places], rows))
         rows, places = rows[order], places[order]
-        special = model.end, model.pad
-        queries = TokenTable.from_rows(row[~np.isin(row, special)] for row in tokens[rows, places])
-        return Found(rows, queries, scores[rows, places])
+        queries = TokenTable.from_rows(row[~np.isin(row, (model.end, model.pad))] for row in tokens[rows, places])
+        return Found(rows, queries, scores[rows, places].astype(np.float64))
 
     @abstractmethod
-    def _write(self, model: Seq2Seq, encoded: Passages, keys: np.ndarray, longest: int) -> tuple[Tensor, Tensor]:
+    def _write(self, model: Bart, encoded: Passages, keys: np.ndarray, longest: int) -> tuple[Tensor, Tensor]:
         """Tokens (B, k, t) and log-likelihoods (B, k) of k queries to a passage."""
 
 
@@ -101,12 +94,8 @@ class Nucleus(Decoding):
         require(1 <= self.keep <= self.samples, f"keep = {self.keep} must be from 1 to samples = {self.samples}")
 
     def _write(self, model, encoded, keys, longest):
-        with np.errstate(over="ignore"):
-            keys = mixed(keys[:, None] + np.arange(1, self.samples + 1, dtype=np.uint64))  # (B, samples)
-
-        def choose(log_p: Tensor, keys: np.ndarray, place: int) -> Tensor:
-            return nucleus_sample(log_p, self.p, keys, place)
-
+        keys = mixed(keys[:, None] + np.arange(1, self.samples + 1, dtype=np.uint64))  # (B, samples)
+        choose = partial(nucleus_sample, self.p)
         tokens, scores = _one_by_one(model, encoded, keys, longest, choose)
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.keep]
         return tokens.take_along_dim(best[:, :, None], dim=1), scores.take_along_dim(best, dim=1)
@@ -136,11 +125,7 @@ class Beam(Decoding):
 
 
 def _one_by_one(
-    model: Seq2Seq,
-    encoded: Passages,
-    keys: np.ndarray,
-    longest: int,
-    choose: Callable[[Tensor, np.ndarray, int], Tensor],
+    model: Bart, encoded: Passages, keys: np.ndarray, longest: int, choose: Callable[[Tensor, np.ndarray, int], Tensor]
 ) -> tuple[Tensor, Tensor]:
     # Queries that know nothing of each other: tokens (B, n, t) and log-likelihoods (B, n). `keys` are (B, n).
     # `choose` takes log-probabilities (rows, V), the rows' keys and the place.
@@ -159,7 +144,7 @@ def _one_by_one(
     return tokens.view(*shape, -1), total.view(shape)
 
 
-def nucleus_sample(log_p: Tensor, p: float, keys: np.ndarray, place: int) -> Tensor:
+def nucleus_sample(p: float, log_p: Tensor, keys: np.ndarray, place: int) -> Tensor:
     """Return one token of each row, drawn from its nucleus: int64, shape (rows,).
 
     A token is drawn from all and taken if the probabilities of those before it, by probability and then by id, add up
@@ -168,10 +153,9 @@ def nucleus_sample(log_p: Tensor, p: float, keys: np.ndarray, place: int) -> Ten
     `place`.
     """
     chosen = torch.empty(len(log_p), dtype=torch.int64, device=log_p.device)
-    waiting = torch.arange(len(log_p), device=log_p.device)
+    waiting, attempt = torch.arange(len(log_p), device=log_p.device), 0
     probabilities = log_p.exp()
     sums = probabilities.cumsum(dim=1)
-    attempt = 0
     while len(waiting):
         drawn = torch.from_numpy(uniforms(keys, place, attempt)).to(log_p.device, log_p.dtype)[:, None]
         total = sums[:, -1:]
@@ -181,30 +165,26 @@ def nucleus_sample(log_p: Tensor, p: float, keys: np.ndarray, place: int) -> Ten
         before = (probabilities > own) | ((probabilities == own) & first)
         inside = (probabilities * before).sum(dim=1) < p * total[:, 0]
         chosen[waiting[inside]] = token[inside, 0]
-        outside = ~inside
-        waiting, keys = waiting[outside], keys[outside.cpu().numpy()]
-        probabilities, sums = probabilities[outside], sums[outside]
-        attempt += 1
+        waiting, keys = waiting[~inside], keys[(~inside).cpu().numpy()]
+        probabilities, sums, attempt = probabilities[~inside], sums[~inside], attempt + 1
     return chosen
 
 
 def passage_keys(ids: pd.Index, seed: int) -> np.ndarray:
-    """A key of each passage, from its id and the seed: uint64, shape (passages,)."""
+    """Return a key of each passage, from its id and the seed: uint64, shape (passages,)."""
     hashed = (blake2b(f"{seed}\x1f{name}".encode(), digest_size=8).digest() for name in ids)
     return np.frombuffer(b"".join(hashed), dtype=np.uint64)
 
 
 def uniforms(keys: np.ndarray, place: int, attempt: int) -> np.ndarray:
-    """Random numbers in [0, 1) that depend on the arguments alone: float64, in the shape of the keys."""
-    with np.errstate(over="ignore"):
-        counted = mixed(keys + np.uint64(place + 1) * np.uint64(0xD1B54A32D192ED03) + np.uint64(attempt))
-    return (counted >> np.uint64(11)) * 2.0**-53
+    """Return random numbers in [0, 1) that depend on the arguments alone: float64, in the shape of the keys."""
+    step = np.uint64((place + 1) * 0xD1B54A32D192ED03 % 2**64)
+    return (mixed(keys + step + np.uint64(attempt)) >> np.uint64(11)) * 2.0**-53
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014): uint64 to uint64, one to one."""
-    with np.errstate(over="ignore"):
-        values = values + np.uint64(0x9E3779B97F4A7C15)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return values ^ (values >> np.uint64(31))
+    """Return SplitMix64's finalizer of values (Steele, Lea and Flood 2014): uint64 to uint64, one to one."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

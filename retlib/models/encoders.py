@@ -1,7 +1,6 @@
-"""Encoders, and the dual encoder that scores a query against documents.
+"""Encoders, and the dual encoder that scores a query against documents, in all chapters that train.
 
-An encoder is a module that takes a `TokenTable` of B rows and returns (B, d). A new one is a
-class here; the Transformer is in `retlib.models.transformer`.
+An encoder is a module that takes a `TokenTable` of B rows and returns (B, d).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from retlib.core.errors import require, require_one_of
+from retlib.core.errors import require_one_of
 from retlib.data.text import TokenTable
 
 # Of encodings, with where the learned scale starts: cosines are at most 1, which leaves a softmax nearly flat.
@@ -22,21 +21,20 @@ SIMILARITIES = {"cosine": 20.0, "dot": 1.0}
 
 
 def mean_of_tokens(table: TokenTable, vectors: Callable[[Tensor], Tensor], on: torch.device) -> Tensor:
-    """The mean of each text's token vectors, shape (rows, d); `vectors` looks up ids, (n,) to (n, d).
+    """Return the mean of each text's token vectors, shape (rows, d); `vectors` looks up ids, (n,) to (n, d).
 
     Each distinct token of the batch is looked up once: its gradient is summed in a small dense table, not in the
     optimizer, which makes a step about twice as fast.
     """
     unique, inverse = np.unique(table.ids, return_inverse=True)
-    offsets = torch.from_numpy(table.offsets[:-1]).to(on)
-    found = vectors(torch.from_numpy(unique).to(on))
-    return F.embedding_bag(torch.from_numpy(inverse).to(on), found, offsets, mode="mean")
+    unique, inverse, offsets = (torch.from_numpy(part).to(on) for part in (unique, inverse, table.offsets[:-1]))
+    return F.embedding_bag(inverse, vectors(unique), offsets, mode="mean")
 
 
 def padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Each text's ids or vectors of tokens, filled up with zeros: (rows, longest, ...); and where it has tokens.
+    """Return ids or vectors of tokens, one text after the other, as (rows, longest, ...), filled up with zeros.
 
-    `tokens` has those of all texts, one after the other. The second tensor is bool, (rows, longest).
+    And where the texts have tokens: bool, (rows, longest).
     """
     places = torch.arange(max(1, int(lengths.max(initial=0))), device=tokens.device)
     mask = places < torch.from_numpy(lengths).to(tokens.device)[:, None]
@@ -46,7 +44,7 @@ def padded(tokens: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
 
 
 def thinned(encoder: nn.Module, table: TokenTable) -> TokenTable:
-    """A table less the share of tokens that an encoder leaves out while it trains, its `token_dropout`."""
+    """Return a table less the share of tokens that an encoder leaves out while it trains, its `token_dropout`."""
     if encoder.training and encoder.token_dropout:
         return table.where(torch.rand(len(table.ids)).numpy() >= encoder.token_dropout)
     return table
@@ -60,7 +58,6 @@ class BagOfWords(nn.Module):
 
     def __init__(self, vocabulary_size: int, dimension: int = 300, sparse: bool = False) -> None:
         super().__init__()
-        require(vocabulary_size > 0 and dimension > 0, "vocabulary size and dimension must be positive")
         # Of unit length in expectation, so that one step of the optimizer means the same at every dimension.
         self.weight = nn.Parameter(torch.randn(vocabulary_size, dimension) / dimension**0.5)
         self.sparse = sparse
@@ -121,11 +118,11 @@ class DualEncoder(nn.Module):
         return F.normalize(encoded, dim=-1) if self.similarity == "cosine" else encoded
 
     def queries(self, table: TokenTable) -> Tensor:
-        """Query encodings, shape (rows, d); of unit length under cosine."""
+        """Return query encodings, shape (rows, d); of unit length under cosine."""
         return self._encode(self.query_encoder, table)
 
     def documents(self, table: TokenTable) -> Tensor:
-        """Document encodings, shape (rows, d); of unit length under cosine."""
+        """Return document encodings, shape (rows, d); of unit length under cosine."""
         return self._encode(self.document_encoder, table)
 
     def score(
@@ -147,11 +144,8 @@ class DualEncoder(nn.Module):
 
 
 @torch.no_grad()
-def encode(encode_rows, table: TokenTable, batch_size: int = 4096) -> np.ndarray:
-    """Return the encodings of a whole token table, for indexing or search: float32, shape (rows, d).
-
-    `encode_rows` is `DualEncoder.queries`, `DualEncoder.documents` or an encoder.
-    """
+def encode(encode_rows: Callable[[TokenTable], Tensor], table: TokenTable, batch_size: int = 512) -> np.ndarray:
+    """Return the encodings of a whole token table, for indexing or search: float32, shape (rows, d)."""
     parts = [
         encode_rows(table.take(np.arange(start, min(start + batch_size, len(table))))).float().cpu().numpy()
         for start in range(0, max(1, len(table)), batch_size)

@@ -1,31 +1,254 @@
-"""Generators: a sequence-to-sequence model with its vocabulary, which writes queries (Liang 2020, section 2.1)."""
+"""Models that write a query for a passage (Liang 2020), in Part III: BART, and BART with a pointer over the passage.
+
+Training asks for `log_likelihoods`, `retlib.models.decoding` for queries, which transformers' ``generate`` writes.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
 from retlib.core import runtime
-from retlib.core.errors import require, require_one_of, require_positive
-from retlib.core.history import History
+from retlib.core.errors import DataError, require, require_one_of, require_positive
 from retlib.data.text import TokenTable, WordPiece
 from retlib.data.tokenized import tokenize, tokens_key
-from retlib.models.retriever import Retriever, Trained
-from retlib.models.seq2seq import HEADS, BartTokenizer, Seq2Seq
+from retlib.models import checkpoints
+from retlib.models.checkpoints import BartTokenizer
+from retlib.models.retriever import CONFIG, Retriever, Trained
+from retlib.models.transformer import Framed, by_length, frame
 
-CONFIG = "bart.json"
+# A probability below which a token counts as not in the passage: keeps the logarithm's gradient finite.
+TINY = 1e-20
+
+# From log-probabilities of the next token (rows, V) and the tokens so far (rows, t) to other ones (rows, V).
+Choice = Callable[[Tensor, Tensor], Tensor]
+
+
+class Passages(NamedTuple):
+    """Encoded passages: their tokens, and hidden states, float, shape (B, S, width)."""
+
+    text: Framed
+    states: Tensor
+
+
+class Bart(nn.Module):
+    """BART (Lewis et al. 2019): the next token comes from the vocabulary.
+
+    The tokenizer is that of the token tables. It raises `DataError` if the model has fewer tokens than its vocabulary.
+    """
+
+    def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:
+        from transformers import GenerationConfig
+
+        super().__init__()
+        size = bart.config.vocab_size
+        wrong = f"the model has {size} tokens, its vocabulary {len(tokenizer)}: they do not belong together"
+        require(size >= len(tokenizer), wrong, DataError)
+        self.bart = bart
+        self.end, self.pad, self._open = tokenizer.sep, tokenizer.pad, tokenizer.cls
+        # A released BART starts its decoder with the token that ends texts, and then with the one that opens them.
+        start = bart.config.decoder_start_token_id
+        self.begin = (start,) if start == tokenizer.cls else (start, tokenizer.cls)
+        # No query holds a special token but the one that ends it, nor what stands for no token at all.
+        special = {tokenizer.ids[token] for token in tokenizer.SPECIAL} - {self.end}
+        self.never = [*sorted(special), *range(len(tokenizer), size)]
+        # A checkpoint's own asks for four beams, no repeated trigrams and more.
+        bart.generation_config = GenerationConfig(
+            eos_token_id=self.end, pad_token_id=self.pad, decoder_start_token_id=start
+        )
+
+    @classmethod
+    def from_scratch(cls, tokenizer: WordPiece | BartTokenizer, layers: int, width: int, longest: int) -> Self:
+        """Return a randomly initialized model whose encoder and decoder have `layers` each.
+
+        Heads have 64 dimensions, feed-forward layers four times the width, and there is no dropout. `longest` is the
+        most tokens of a passage or query.
+        """
+        from transformers import BartConfig
+
+        require(width > 0 and width % 64 == 0, f"width = {width} must be a multiple of 64, the size of a head")
+        sizes = {"layers": layers, "attention_heads": width // 64, "ffn_dim": 4 * width}
+        special = {"pad": tokenizer.pad, "bos": tokenizer.cls, "eos": tokenizer.sep, "decoder_start": tokenizer.cls}
+        config = BartConfig(
+            vocab_size=len(tokenizer),
+            d_model=width,
+            dropout=0.0,
+            max_position_embeddings=longest + 2,
+            forced_eos_token_id=None,
+            **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()},
+            **{f"{name}_token_id": value for name, value in special.items()},
+        )
+        return cls.from_config(config, tokenizer)
+
+    @classmethod
+    def from_config(cls, config: Any, tokenizer: WordPiece | BartTokenizer) -> Self:
+        """Return a randomly initialized BART as its configuration describes it."""
+        from transformers import BartForConditionalGeneration
+
+        config._attn_implementation = "eager"  # faster than the fused products on a processor, for small models
+        return cls(BartForConditionalGeneration(config), tokenizer)
+
+    @classmethod
+    def from_checkpoint(cls, name: str, tokenizer: WordPiece | BartTokenizer) -> Self:
+        """Return a pre-trained BART from a folder or by its hub name; `DataError` if there is none that fits."""
+        from transformers import BartForConditionalGeneration
+
+        try:
+            bart = BartForConditionalGeneration.from_pretrained(name, attn_implementation="eager", use_safetensors=True)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise DataError(f"no BART checkpoint {name!r}: no folder and no hub name of one ({error})") from error
+        return cls(bart, tokenizer)
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a passage or query, without those that open and end it."""
+        return self.bart.config.max_position_embeddings - 2
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its weights."""
+        return self.bart.model.shared.weight.device
+
+    def encode(self, passages: TokenTable) -> Passages:
+        """Encode passages; `DataError` if one is longer than the model takes."""
+        longest = int(passages.lengths.max(initial=0))
+        require(longest <= self.longest, f"a passage of {longest} tokens; the model takes {self.longest}", DataError)
+        text = frame(passages, self.pad, self._open, self.end, self.device)
+        encoded = self.bart.model.encoder(input_ids=text.tokens, attention_mask=text.mask.long())
+        return Passages(text, encoded.last_hidden_state)
+
+    def log_likelihoods(self, passages: TokenTable, queries: TokenTable) -> Tensor:
+        r"""Return each query's log-likelihood, :math:`\sum_t \log p(w_t \mid w_{<t}, passage)`, its end included.
+
+        Its shape is (B,). It is computed in groups of like length, each padded to its own longest row.
+        """
+        groups, back = by_length(passages)
+        return torch.cat([self._group(passages.take(rows), queries.take(rows)) for rows in groups])[back]
+
+    def _group(self, passages: TokenTable, queries: TokenTable) -> Tensor:
+        encoded, written = self.encode(passages), frame(queries, self.pad, self._open, self.end, self.device)
+        targets, mask = written.tokens[:, 1:], written.mask[:, 1:]  # (B, T)
+        first = torch.tensor(self.begin[:-1], dtype=torch.int64, device=self.device).expand(len(targets), -1)
+        embedded = self.bart.model.decoder.embed_tokens(torch.cat([first, written.tokens[:, :-1]], dim=1))
+        hidden = self.bart.model.decoder(
+            inputs_embeds=embedded,
+            encoder_hidden_states=encoded.states,
+            encoder_attention_mask=encoded.text.mask.long(),
+            use_cache=False,
+        ).last_hidden_state
+        own = slice(len(self.begin) - 1, None)  # from the token on after which the query begins
+        # The vocabulary is the dearest part: padding has none of it.
+        each = self._log_likelihoods(hidden[:, own], embedded[:, own], encoded, mask, targets[mask])  # (tokens,)
+        return each.new_zeros(len(targets)).index_add(0, mask.nonzero()[:, 0], each)
+
+    def _log_likelihoods(
+        self, hidden: Tensor, inputs: Tensor, encoded: Passages, wanted: Tensor, targets: Tensor
+    ) -> Tensor:
+        # Of each target, (n,), at the n `wanted` places (B, T), after hidden states and input embeddings (B, T, width).
+        return -F.cross_entropy(self._logits(hidden[wanted]), targets, reduction="none")
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return (self.bart.lm_head(hidden) + self.bart.final_logits_bias[0]).float()
+
+    @torch.inference_mode()
+    def generate(
+        self, encoded: Passages, longest: int, choose: Choice | None = None, copies: int = 1, **settings: object
+    ) -> tuple[Tensor, Tensor | None]:
+        """Let transformers write queries, none of them empty; return their tokens, and the scores of beams, (rows,).
+
+        A query is cut at `longest` tokens. The `copies` queries of a passage know nothing of each other. Tokens are
+        int64, (rows, at most longest), passage by passage; behind the token that ends a query there is padding.
+        `settings` are those of transformers' ``generate``.
+        """
+        from transformers.modeling_outputs import BaseModelOutput
+
+        hidden: list[Tensor] = []
+
+        def process(tokens: Tensor, scores: Tensor) -> Tensor:
+            log_p = self._next(scores.float().log_softmax(dim=-1), hidden.pop(), tokens[:, -1:], encoded)
+            log_p[:, self.never] = -torch.inf
+            tokens = tokens[:, len(self.begin) :]
+            if tokens.shape[1] == 0:
+                log_p[:, self.end] = -torch.inf
+            return choose(log_p, tokens) if choose else log_p
+
+        states, mask = (part.repeat_interleave(copies, dim=0) for part in (encoded.states, encoded.text.mask))
+        hook = self.bart.model.register_forward_hook(lambda *given: hidden.append(given[-1].last_hidden_state[:, -1:]))
+        try:
+            written = self.bart.generate(
+                encoder_outputs=BaseModelOutput(states),
+                attention_mask=mask.long(),
+                decoder_input_ids=torch.tensor(self.begin, device=self.device).expand(len(mask), -1),
+                max_new_tokens=longest,
+                logits_processor=[process],
+                return_dict_in_generate=True,
+                **settings,
+            )
+        finally:
+            hook.remove()
+        return written.sequences[:, len(self.begin) :], written.get("sequences_scores")
+
+    def _next(self, log_p: Tensor, hidden: Tensor, inputs: Tensor, encoded: Passages) -> Tensor:
+        # Log-probabilities of the next token (rows, V), from those of BART, its decoder's states (rows, 1, width) and
+        # the tokens before (rows, 1); there are as many rows to a passage as to another.
+        return log_p
+
+
+class PointerGenerator(Bart):
+    r"""BART whose next token is written from the vocabulary or copied from the passage (See et al. 2017, section 2.2).
+
+    .. math:: p(w) &= g \, p_{vocab}(w) + (1 - g) \sum_{i : w_i = w} a_i \\
+              a &= \mathrm{softmax}_i \left( h_i^\top W s / \sqrt{d} \right), \qquad
+              g = \sigma \left( v^\top [s; \textstyle\sum_i a_i h_i; x] + b \right)
+
+    with the decoder's state :math:`s`, the embedding :math:`x` of the token before, and the encoder's states
+    :math:`h_i` of the passage's tokens :math:`w_i`; d is the width. The paper's attention is additive and is that of
+    its decoder; here it is bilinear, beside the decoder's own heads. Trained in minutes, BART itself does not learn to
+    copy.
+    """
+
+    def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:
+        super().__init__(bart, tokenizer)
+        width = bart.config.d_model
+        self.copy = nn.Linear(width, width, bias=False)
+        self.gate = nn.Linear(3 * width, 1)
+
+    def _pointed(self, hidden: Tensor, inputs: Tensor, encoded: Passages) -> tuple[Tensor, Tensor]:
+        # Attention on the passages' tokens, (B, T, S), and the logit of g, (B, T).
+        scores = self.copy(hidden) @ encoded.states.transpose(1, 2) * hidden.shape[-1] ** -0.5
+        attention = scores.float().masked_fill(~encoded.text.inner[:, None, :], -torch.inf).softmax(dim=-1)
+        context = attention.to(encoded.states.dtype) @ encoded.states
+        return attention, self.gate(torch.cat([hidden, context, inputs], dim=-1))[..., 0].float()
+
+    def _log_likelihoods(self, hidden, inputs, encoded, wanted, targets) -> Tensor:
+        attention, gate = (part[wanted] for part in self._pointed(hidden, inputs, encoded))
+        tokens = encoded.text.tokens[wanted.nonzero()[:, 0]]
+        written = super()._log_likelihoods(hidden, inputs, encoded, wanted, targets)
+        copied = (attention * (tokens == targets[:, None])).sum(dim=1).clamp_min(TINY).log()
+        return torch.logaddexp(F.logsigmoid(gate) + written, F.logsigmoid(-gate) + copied)
+
+    def _next(self, log_p, hidden, inputs, encoded) -> Tensor:
+        shape = len(encoded.text.tokens), -1, hidden.shape[-1]  # the rows of a passage are its T places
+        inputs = self.bart.model.decoder.embed_tokens(inputs)
+        attention, gate = self._pointed(hidden.reshape(shape), inputs.reshape(shape), encoded)
+        copied = (1 - gate.sigmoid())[..., None] * attention  # (B, T, S)
+        tokens = encoded.text.tokens[:, None].expand_as(copied).flatten(0, 1)
+        return log_p.exp().mul_(gate.sigmoid().view(-1, 1)).scatter_add_(1, tokens, copied.flatten(0, 1)).log_()
+
+
+HEADS: dict[str, type[Bart]] = {"bart": Bart, "pointer": PointerGenerator}
 
 
 @dataclass(frozen=True)
 class GeneratorArchitecture:
-    """What a generator is made of; `head` is "pointer" or "bart", see `retlib.models.seq2seq`.
+    """What a generator is made of; `head` is "pointer" or "bart".
 
     Encoder and decoder have `layers` each. Tokens beyond `passage_length` and `query_length` are cut off, and no longer
     query is written; the paper does not state them. `checkpoint` is a folder or hub name of a pre-trained BART, to
@@ -43,14 +266,13 @@ class GeneratorArchitecture:
         require_one_of("head", self.head, HEADS)
         require_positive(self, "layers", "width", "passage_length", "query_length")
 
-    def build(self, tokenizer: WordPiece | BartTokenizer, config: Path | None = None) -> Seq2Seq:
-        """Return the model, what is new of its weights drawn from torch's generator.
+    def build(self, tokenizer: WordPiece | BartTokenizer, folder: Path | None = None) -> Bart:
+        """Return the model, what is new of its weights drawn from torch's generator; `folder` is of a saved one."""
+        from transformers import BartConfig
 
-        `config` is a file that describes a BART whose weights are not wanted.
-        """
         kind, longest = HEADS[self.head], max(self.passage_length, self.query_length)
-        if config:
-            model = kind.from_config(config, tokenizer)
+        if folder:
+            model = kind.from_config(BartConfig.from_json_file(folder / CONFIG), tokenizer)
         elif self.checkpoint:
             model = kind.from_checkpoint(self.checkpoint, tokenizer)
         else:
@@ -62,9 +284,8 @@ class GeneratorArchitecture:
 class Generator(Trained):
     """A model that writes queries; the scores of its history are held-out log-likelihoods, the mean of a token."""
 
-    architecture: GeneratorArchitecture
-    tokenizer: WordPiece | BartTokenizer
-    model: Seq2Seq
+    architecture_class = GeneratorArchitecture
+    model: Bart
 
     @classmethod
     def fresh(cls, architecture: GeneratorArchitecture, tokenizer: WordPiece | None, seed: int) -> Generator:
@@ -72,7 +293,8 @@ class Generator(Trained):
         both = "a generator has the vocabulary that it is given or that of its checkpoint: give one of them"
         require((tokenizer is None) == bool(architecture.checkpoint), both)
         runtime.set_seeds(seed)
-        tokenizer = BartTokenizer(architecture.checkpoint) if tokenizer is None else tokenizer
+        if tokenizer is None:
+            tokenizer = BartTokenizer.load(checkpoints.folder(architecture.checkpoint) / "tokenizer.json")
         return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
 
     def take_embeddings(self, retriever: Retriever) -> None:
@@ -82,50 +304,14 @@ class Generator(Trained):
         """
         wrong = "a generator begins with the embeddings of a Transformer, with layers or without"
         require(retriever.architecture.encoder == "transformer", wrong)
-        mine = self.model.bart.model.shared.weight
-        theirs = retriever.model.query_encoder.bert.embeddings.word_embeddings.weight
-        wrong = (
-            f"a generator with {tuple(mine.shape)} embeddings cannot begin with {tuple(theirs.shape)} of a retriever"
-        )
-        require(mine.shape == theirs.shape, wrong)
-        require(tokens_key(self.tokenizer) == tokens_key(retriever.tokenizer), f"{wrong} of another vocabulary")
+        own = self.model.bart.model.shared.weight
+        given = retriever.model.query_encoder.bert.embeddings.word_embeddings.weight
+        same = own.shape == given.shape and tokens_key(self.tokenizer) == tokens_key(retriever.tokenizer)
+        sizes = f"{tuple(own.shape)} embeddings, the retriever {tuple(given.shape)}"
+        require(same, f"a generator begins with embeddings of its own vocabulary and width: it has {sizes}")
         with torch.no_grad():
-            mine.copy_(theirs * (mine.square().mean() / theirs.square().mean()).sqrt())
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 of architecture, vocabulary and weights."""
-        made, own = replace(self.architecture, checkpoint=""), self.tokenizer  # wherever it came from
-        told = [asdict(made), own.tokens if isinstance(own, WordPiece) else len(own)]
-        digest = hashlib.sha256(json.dumps(told).encode())
-        for name, weight in sorted(self._weights().items()):
-            digest.update(name.encode() + weight.numpy().tobytes())
-        return digest.hexdigest()
-
-    def _weights(self) -> dict[str, Tensor]:
-        # All that a checkpoint of BART holds, shared weights once.
-        bias = "bart.final_logits_bias", self.model.bart.final_logits_bias  # a buffer, learned all the same
-        return {name: tensor.detach().cpu().contiguous() for name, tensor in (*self.model.named_parameters(), bias)}
+            own.copy_(given * (own.square().mean() / given.square().mean()).sqrt())
 
     def passages(self, texts: Iterable[str]) -> TokenTable:
-        """Passages as the model reads them."""
+        """Return passages as the model reads them."""
         return tokenize(texts, self.tokenizer, self.architecture.passage_length)
-
-    def save(self, folder: Path) -> None:
-        """Write vocabulary, weights, architecture and history."""
-        self.tokenizer.save(folder / "vocab.txt" if isinstance(self.tokenizer, WordPiece) else folder / "tokens")
-        save_file(self._weights(), folder / "model.safetensors")
-        self.model.bart.config.to_json_file(folder / CONFIG)
-        meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
-        (folder / "generator.json").write_text(json.dumps(meta))
-
-    @classmethod
-    def load(cls, folder: Path) -> Generator:
-        """Read what `save` wrote."""
-        meta = json.loads((folder / "generator.json").read_text())
-        architecture, words = GeneratorArchitecture(**meta["architecture"]), folder / "vocab.txt"
-        tokenizer = WordPiece.load(words) if words.exists() else BartTokenizer(folder / "tokens")
-        model = architecture.build(tokenizer, folder / CONFIG)
-        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # shared weights are there once
-        model, history = model.to(runtime.device()).eval(), History(**meta["history"])
-        return cls(architecture, tokenizer, model, history, folder.name)

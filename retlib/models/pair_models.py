@@ -1,4 +1,4 @@
-"""Models that score a query with a document: read together, or token by token.
+"""Models that score a query with a document, in chapters 43 and 51: read together, or token by token.
 
 A model of pairs is a module that is made from a `retlib.models.transformer.Transformer`, whose BERT is trained in
 place, and its vocabulary; called with B queries and B * n documents, n to each, it gives scores (B, n). A new one is
@@ -20,7 +20,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, constant
-from retlib.models.encoders import padded
+from retlib.models.encoders import encode, padded
 from retlib.models.retriever import Architecture, Retriever, Trained
 from retlib.models.transformer import Transformer
 
@@ -49,7 +49,7 @@ class TokenVectors(nn.Module):
         self.length = nn.Parameter(alone.square().sum(1).mean().sqrt())
 
     def vectors(self, table: TokenTable) -> Tensor:
-        """The vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32."""
+        """Return the vectors of all tokens of a table, in the order of its flat ids: (tokens, d), float32."""
         return self.encoder.project(self.encoder.states(table)) / self.length
 
 
@@ -71,15 +71,13 @@ class CrossEncoder(TokenVectors):
         each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
         parts = [each.segment, constant(self._separator, len(documents)), documents.segment]
         table = concatenate(parts, self.encoder.longest)
-        vectors = self.vectors(table)
-        asked, found = np.minimum(each.lengths, table.lengths), np.maximum(table.lengths - each.lengths - 1, 0)
-        row = np.repeat(np.arange(len(table)), table.lengths)
-        place = np.arange(len(row)) - table.offsets[row]
-        left, right = (
-            vectors[torch.from_numpy(np.flatnonzero(inside)).to(vectors.device)]
-            for inside in (place < each.lengths[row], place > each.lengths[row])
-        )
-        return maxsim(left, asked, right, found).view(len(queries), -1)
+        vectors, row = self.vectors(table), np.repeat(np.arange(len(table)), table.lengths)
+        place = np.arange(len(row)) - table.offsets[row] - each.lengths[row]  # from the separator, 0
+        sides = []
+        for inside in (place < 0, place > 0):
+            mask = torch.from_numpy(inside).to(vectors.device)
+            sides += [vectors[mask], np.bincount(row[inside], minlength=len(table))]
+        return maxsim(*sides).view(len(queries), -1)
 
 
 @PAIR_MODELS.register("late-interaction")
@@ -91,7 +89,7 @@ class LateInteraction(TokenVectors):
     """
 
     def vectors(self, table: TokenTable) -> Tensor:
-        """See `TokenVectors`; `DataError` if a text has no token."""
+        """As of `TokenVectors`; `DataError` if a text has no token."""
         require(bool((table.lengths > 0).all()), "a text without any token has no vector", DataError)
         return super().vectors(table)
 
@@ -100,23 +98,25 @@ class LateInteraction(TokenVectors):
         return maxsim(self.vectors(queries), queries.lengths, self.vectors(documents), documents.lengths)
 
 
-def maxsim(query_tokens: Tensor, asked: np.ndarray, document_tokens: Tensor, found: np.ndarray) -> Tensor:
+def maxsim(
+    query_tokens: Tensor, query_lengths: np.ndarray, document_tokens: Tensor, document_lengths: np.ndarray
+) -> Tensor:
     r"""Return the scores of B queries against B * n documents, n to each, as sets of tokens: shape (B, n).
 
     .. math:: s(q, d) = \sum_i \max_j \; q_i \cdot d_j
 
     over the tokens i of the query and j of the document (Khattab and Zaharia 2020, section 3.3). Vectors, (tokens, d),
-    are those of all texts, one after the other; `asked` (B,) and `found` (B * n,) tell how many tokens each text has. A
-    document without any has the score 0.
+    are those of all texts, one after the other; lengths are (B,) and (B * n,). A document without any token has the
+    score 0.
     """
-    left, is_asked = padded(query_tokens, asked)  # (B, S, d), (B, S)
-    right, is_found = padded(document_tokens, found)  # (B * n, T, d), (B * n, T)
-    right, is_found = (part.view(len(asked), -1, *part.shape[1:]) for part in (right, is_found))
+    left, query_mask = padded(query_tokens, query_lengths)  # (B, S, d), (B, S)
+    right, mask = padded(document_tokens, document_lengths)  # (B * n, T, d), (B * n, T)
+    right, mask = (part.view(len(left), -1, *part.shape[1:]) for part in (right, mask))
     # What ranks stays exact where the layers ran in bfloat16.
     with torch.autocast(right.device.type, enabled=False):
         products = torch.einsum("bsd,bntd->bnst", left, right)
-    best = products.masked_fill(~is_found[:, :, None], -torch.inf).amax(dim=-1)  # (B, n, S)
-    return best.where(is_asked[:, None] & is_found.any(dim=-1, keepdim=True), 0.0).sum(dim=-1)
+    best = products.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=-1)  # (B, n, S)
+    return best.where(query_mask[:, None] & mask.any(dim=-1, keepdim=True), 0.0).sum(dim=-1)
 
 
 @dataclass(eq=False)
@@ -144,27 +144,21 @@ class PairModel(Trained):
 
     @torch.no_grad()
     def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:
-        """The score of each query with the document in the same row: float32, shape (rows,)."""
+        """Return the score of each query with the document in the same row: float32, shape (rows,)."""
         scores = np.empty(len(queries), dtype=np.float32)
         order = np.argsort(queries.lengths + documents.lengths, kind="stable")  # like lengths need little padding
         with runtime.autocast("bfloat16"):
-            for start in range(0, len(order), BLOCK):
-                rows = order[start : start + BLOCK]
+            for rows in np.split(order, range(BLOCK, len(order), BLOCK)):
                 scores[rows] = self.model(queries.take(rows), documents.take(rows))[:, 0].float().cpu().numpy()
         return scores
 
     def read(self, query: TokenTable, documents: TokenTable) -> np.ndarray:
-        """The scores of the one query with documents: float32, shape (documents,)."""
+        """Return the scores of the one query with documents: float32, shape (documents,)."""
         if not len(documents):
             return np.empty(0, dtype=np.float32)
         return self.scores(query.take(np.zeros(len(documents), dtype=np.int64)), documents)
 
-    @torch.no_grad()
     def encode_tokens(self, table: TokenTable) -> np.ndarray:
-        """The vectors of all tokens of texts that are read by themselves: float32, shape (tokens, d)."""
-        parts = []
+        """Return the vectors of all tokens of texts that are read by themselves: float32, shape (tokens, d)."""
         with runtime.autocast("bfloat16"):
-            for start in range(0, len(table), BLOCK):
-                rows = np.arange(start, min(start + BLOCK, len(table)))
-                parts.append(self.model.vectors(table.take(rows)).float().cpu().numpy())
-        return np.concatenate(parts)
+            return encode(self.model.vectors, table, BLOCK)

@@ -1,4 +1,4 @@
-"""Models with their vocabulary, saved and loaded; retrievers: dual encoders, whatever their encoders are made of."""
+"""Models with their vocabulary, saved and loaded, in all chapters that train; retrievers: dual encoders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from retlib.core import runtime
@@ -21,13 +21,14 @@ from retlib.core.registry import Registry
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, TokenTable, Vocabulary, WordPiece
 from retlib.data.tokenized import TokenizedCollection, tokenize, tokens_key
-from retlib.models import checkpoints, static
+from retlib.models import checkpoints
+from retlib.models.checkpoints import BartTokenizer, FileTokenizer
 from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
-from retlib.models.static import FileTokenizer
 from retlib.models.transformer import HEADS, POOLINGS, Transformer
 
 TOWERS = ("siamese", "two")
-CONFIG, META = "bert.json", "model.json"
+# Files of a saved model; the configuration is that of its BERT or BART, if it has one.
+VOCABULARY, WEIGHTS, CONFIG, META = "vocab.txt", "model.safetensors", "bert.json", "model.json"
 
 # Called with architecture, tokenizer and the folder of a saved retriever, or None; returns a module as
 # `retlib.models.encoders` describes it, its weights drawn from torch's generator. An encoder may say that encoding
@@ -74,13 +75,12 @@ class Architecture:
     def of_checkpoint(cls, name: str, **lengths: int) -> Architecture:
         """Return that of a sentence encoder, public or of `retlib.models.exporting.export`, as it describes itself.
 
-        `retlib.models.checkpoints.folder` finds it by its name. `lengths` are `query_length` and `document_length`; by
-        default texts are cut where it cuts them itself.
+        `lengths` are `query_length` and `document_length`; by default texts are cut where it cuts them itself.
         """
         return cls(**checkpoints.described(name) | lengths)
 
     def build(self, tokenizer: Tokenizer, folder: Path | None = None) -> DualEncoder:
-        """The model, its weights drawn from torch's generator; `folder` is that of a saved retriever."""
+        """Return the model, its weights drawn from torch's generator; `folder` is that of a saved retriever."""
         sides = checkpoints.sides(self.checkpoint) if self.checkpoint and folder is None else [self.checkpoint]
         make = ENCODERS.get(self.encoder)
         query, *others = (make(replace(self, checkpoint=str(side)), tokenizer, folder) for side in sides)
@@ -99,8 +99,8 @@ def static_embeddings(architecture: Architecture, tokenizer: Tokenizer, folder: 
     """The mean of token embeddings that others trained."""
     made = BagOfWords(len(tokenizer), architecture.dimension)
     if folder is None:
-        rows, found = static.table(Path(architecture.checkpoint)), tuple(made.weight.shape)
-        wrong = f"{architecture.checkpoint}: its table is {tuple(rows.shape)}, and its tokens ask for {found}"
+        rows, size = checkpoints.static_table(Path(architecture.checkpoint)), tuple(made.weight.shape)
+        wrong = f"{architecture.checkpoint}: its table is {tuple(rows.shape)}, and its tokens ask for {size}"
         require(rows.shape == made.weight.shape, wrong, DataError)
         made.weight.data.copy_(rows)
     return made
@@ -115,9 +115,11 @@ def bow_mlp(architecture: Architecture, tokenizer: Tokenizer, folder: Path | Non
 @ENCODERS.register("transformer")
 def transformer(architecture: Architecture, tokenizer: WordPiece, folder: Path | None = None) -> nn.Module:
     """BERT (Chang 2020, section 4.1)."""
+    from transformers import BertConfig
+
     head = {name: getattr(architecture, name) for name in ("dimension", "pooling", "head")}
     if folder is not None:
-        return Transformer.from_config(folder / CONFIG, tokenizer, **head)
+        return Transformer.from_config(BertConfig.from_json_file(folder / CONFIG), tokenizer, **head)
     if architecture.checkpoint:
         return Transformer.from_checkpoint(architecture.checkpoint, tokenizer, **head)
     return Transformer.from_scratch(tokenizer, architecture.layers, architecture.width, **head)
@@ -130,41 +132,50 @@ class Trained:
     `name` is the address of the artefact; "" of one that is not trained.
     """
 
-    architecture: Architecture
+    architecture: Any
     tokenizer: Tokenizer
     model: nn.Module
     history: History = field(default_factory=History)
     name: str = ""
-    # Further fields that `build` needs: JSON values.
-    own: ClassVar[tuple[str, ...]] = ()
+    architecture_class: ClassVar[type] = Architecture
+    own: ClassVar[tuple[str, ...]] = ()  # further fields that `build` needs: JSON values
 
     @classmethod
-    def build(cls, architecture: Architecture, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
-        """The module of a saved model, its weights yet to be read."""
+    def build(cls, architecture: Any, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
+        """Return the module of a saved model, its weights yet to be read."""
         return architecture.build(tokenizer, folder)
 
     @property
     def parameters(self) -> int:
-        """How many weights it has, embeddings included."""
+        """The number of its weights, embeddings included."""
         return sum(weight.numel() for weight in self.model.parameters())
 
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of architecture, vocabulary and weights, wherever a checkpoint lies."""
+        return self._digest(self.model, asdict(replace(self.architecture, checkpoint="")))
+
+    def _digest(self, module: nn.Module, facts: dict) -> str:
+        digest = hashlib.sha256(json.dumps([facts, tokens_key(self.tokenizer)]).encode())
+        for name, weight in sorted(module.state_dict().items()):
+            digest.update(name.encode() + weight.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
     def tokenize(self, queries: Sequence[str]) -> TokenTable:
-        """Queries as this model reads them."""
+        """Return queries as this model reads them."""
         return tokenize(queries, self.tokenizer, self.architecture.query_length)
 
     def reads(self, collection: Collection) -> TokenizedCollection:
-        """A collection as this model reads it."""
+        """Return a collection as this model reads it."""
         lengths = self.architecture.query_length, self.architecture.document_length
         return TokenizedCollection.of(collection, self.tokenizer, *lengths)
 
     def save(self, folder: Path) -> None:
         """Write vocabulary, weights, architecture and history."""
-        self.tokenizer.save(folder / "vocab.txt")
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.named_parameters()}
-        save_file(weights, folder / "model.safetensors")
-        bert = next((module.bert for module in self.model.modules() if hasattr(module, "bert")), None)
-        if bert is not None:
-            bert.config.to_json_file(folder / CONFIG)
+        self.tokenizer.save(folder / VOCABULARY)
+        save_model(self.model, str(folder / WEIGHTS))
+        for library in [each for each in self.model.modules() if hasattr(each, "config_class")][:1]:
+            library.config.to_json_file(folder / CONFIG)
         meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
         meta |= {"tokens": type(self.tokenizer).__name__, "own": {name: getattr(self, name) for name in self.own}}
         (folder / META).write_text(json.dumps(meta))
@@ -173,17 +184,16 @@ class Trained:
     def load(cls, folder: Path) -> Self:
         """Read what `save` wrote."""
         meta = json.loads((folder / META).read_text())
-        kind = {each.__name__: each for each in (WordPiece, Vocabulary, FileTokenizer)}[meta["tokens"]]
-        architecture, tokenizer = Architecture(**meta["architecture"]), kind.load(folder / "vocab.txt")
+        kind = {each.__name__: each for each in (WordPiece, Vocabulary, FileTokenizer, BartTokenizer)}[meta["tokens"]]
+        architecture, tokenizer = cls.architecture_class(**meta["architecture"]), kind.load(folder / VOCABULARY)
         model = cls.build(architecture, tokenizer, folder, **meta["own"])
-        # Shared weights are in the file once.
-        model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        load_model(model, folder / WEIGHTS)
         model, history = model.to(runtime.device()).eval(), History(**meta["history"])
         return cls(architecture, tokenizer, model, history, folder.name, **meta["own"])
 
 
 def saved_history(folder: Path) -> History:
-    """The history of a saved model, which is not loaded."""
+    """Return the history of a saved model, which is not loaded."""
     return History(**json.loads((folder / META).read_text())["history"])
 
 
@@ -194,40 +204,28 @@ class Retriever(Trained):
 
     @classmethod
     def fresh(cls, architecture: Architecture, tokenizer: Tokenizer, seed: int) -> Retriever:
-        """Randomly initialized, or a checkpoint as it is."""
+        """Return a randomly initialized one, or a checkpoint as it is."""
         runtime.set_seeds(seed)
         return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
 
     @property
-    def fingerprint(self) -> str:
-        """sha256 of architecture, vocabulary and weights."""
-        return self._digest(self.model, asdict(self.architecture))
-
-    @property
     def document_fingerprint(self) -> str:
-        """sha256 of what encodes documents: trainings of the query encoder alone share it with their start."""
+        """The sha256 of what encodes documents: trainings of the query encoder alone share it with their start."""
         made = self.architecture
-        told = {"length": made.document_length, "similarity": made.similarity}
-        # What weights do not tell.
-        told |= {"encoder": [made.encoder, ENCODERS.source(made.encoder)], "pooling": made.pooling, "head": made.head}
-        return self._digest(self.model.document_encoder, told)
-
-    def _digest(self, module: nn.Module, told: dict) -> str:
-        digest = hashlib.sha256(json.dumps([told, tokens_key(self.tokenizer)]).encode())
-        for name, weight in sorted(module.named_parameters()):
-            digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
-        return digest.hexdigest()
+        facts = {"length": made.document_length, "similarity": made.similarity, "pooling": made.pooling}
+        facts |= {"encoder": [made.encoder, ENCODERS.source(made.encoder)], "head": made.head}
+        return self._digest(self.model.document_encoder, facts)
 
     def encode_queries(self, table: TokenTable) -> np.ndarray:
-        """Encodings of queries, float32, shape (rows, d)."""
+        """Return encodings of queries, float32, shape (rows, d)."""
         return self._encode(self.model.queries, table)
 
     def encode_documents(self, table: TokenTable) -> np.ndarray:
-        """Encodings of documents, float32, shape (rows, d)."""
+        """Return encodings of documents, float32, shape (rows, d)."""
         return self._encode(self.model.documents, table)
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Encodings of documents as they stand, float32, shape (texts, d)."""
+        """Return encodings of documents as they stand, float32, shape (texts, d)."""
         return self.encode_documents(tokenize(texts, self.tokenizer, self.architecture.document_length))
 
     def _encode(self, side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
@@ -237,9 +235,7 @@ class Retriever(Trained):
         before = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         with runtime.autocast("bfloat16"):
-            encoded = encode(side, table.take(order), batch_size=512)
+            encoded = encode(side, table.take(order))
         for module, training in before:
             module.training = training
-        back = np.empty_like(encoded)
-        back[order] = encoded
-        return back
+        return encoded[np.argsort(order)]

@@ -1,19 +1,17 @@
-"""The Transformer as an encoder: transformers' BERT over ragged token tables."""
+"""The Transformer as an encoder, in Parts II to V: transformers' BERT over ragged token tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable, WordPiece
 from retlib.models import checkpoints
 from retlib.models.encoders import mean_of_tokens, thinned
@@ -33,17 +31,14 @@ class Transformer(nn.Module):
 
     `bert` comes without its pooler. `pooling` takes the "mean" of the hidden states of a row's tokens; that of "all",
     [CLS] and [SEP] too, as sentence-transformers has it; or "cls", the state of [CLS], as in the paper. From scratch
-    the mean learns several times faster. With the head "none", in place of "linear", hidden states are encodings.
-    Without layers it is a bag of words: the mean of layer-normed embeddings, on which `grow` puts layers.
+    the mean learns several times faster. With the head "none", hidden states are encodings. Without layers it is a bag
+    of words: the mean of layer-normed embeddings, on which `grow` puts layers.
     """
 
     def __init__(
         self, bert: nn.Module, wordpiece: WordPiece, dimension: int, pooling: str = "mean", head: str = "linear"
     ) -> None:
         super().__init__()
-        require_one_of("pooling", pooling, POOLINGS)
-        require_one_of("head", head, HEADS)
-        require(dimension > 0, f"dimension = {dimension} must be positive")
         size, width = bert.config.vocab_size, bert.config.hidden_size
         wrong = f"dimension = {dimension}: without a head it is that of the hidden states, {width}"
         require(head != "none" or dimension == width, wrong)
@@ -57,19 +52,11 @@ class Transformer(nn.Module):
 
     @classmethod
     def from_scratch(
-        cls,
-        wordpiece: WordPiece,
-        layers: int,
-        width: int,
-        dimension: int,
-        pooling: str = "mean",
-        dropout: float = 0.0,
-        head: str = "linear",
+        cls, wordpiece: WordPiece, layers: int, width: int, dimension: int, pooling: str = "mean", head: str = "linear"
     ) -> Transformer:
-        """A randomly initialized BERT with heads of 64 dimensions and a feed-forward layer of four times its width."""
-        from transformers import BertConfig, BertModel
+        """Return a randomly initialized BERT; heads have 64 dimensions, feed-forward layers four times its width."""
+        from transformers import BertConfig
 
-        require(layers >= 0, f"layers = {layers} must be at least 0")
         wrong = "without layers only the mean says anything of a text: pooling = 'mean'"
         require(layers > 0 or pooling == "mean", wrong)
         require(width > 0 and width % 64 == 0, f"width = {width} must be a multiple of 64, the size of a head")
@@ -79,17 +66,24 @@ class Transformer(nn.Module):
             num_hidden_layers=layers,
             num_attention_heads=width // 64,
             intermediate_size=4 * width,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
             pad_token_id=wordpiece.pad,
-            # On a processor plain products are a fifth faster in training than the fused ones.
-            attn_implementation="eager",
         )
-        bert = BertModel(config, add_pooling_layer=False)
+        made = cls.from_config(config, wordpiece, dimension, pooling, head)
         if layers == 0:  # what only layers can use begins where it adds nothing
-            for name in ("position_embeddings", "token_type_embeddings"):
-                nn.init.zeros_(getattr(bert.embeddings, name).weight)
-        return cls(bert, wordpiece, dimension, pooling, head)
+            nn.init.zeros_(made.bert.embeddings.position_embeddings.weight)
+            nn.init.zeros_(made.bert.embeddings.token_type_embeddings.weight)
+        return made
+
+    @classmethod
+    def from_config(cls, config: Any, *given: Any, **options: Any) -> Transformer:
+        """Return a randomly initialized BERT as its configuration describes it; else the arguments of the class."""
+        from transformers import BertModel
+
+        # On a processor plain products are a fifth faster in training than the fused ones.
+        config._attn_implementation = "eager"
+        return cls(BertModel(config, add_pooling_layer=False), *given, **options)
 
     @classmethod
     def from_checkpoint(
@@ -97,22 +91,21 @@ class Transformer(nn.Module):
     ) -> Transformer:
         """Return a pre-trained BERT, found by `retlib.models.checkpoints.folder`; a head that it lacks is new.
 
-        It raises `DataError` if there is none, no network to fetch it, or if its vocabulary or its head is of another
-        size.
+        It raises `DataError` if there is none, or if weights, its vocabulary or its head do not fit.
         """
         from transformers import BertModel, logging
 
-        place, spoken = checkpoints.folder(name), logging.get_verbosity()
-        logging.set_verbosity_error()  # weights that are not asked for, such as its pooler's, are no matter
+        place, verbosity = checkpoints.folder(name), logging.get_verbosity()
+        logging.set_verbosity_error()  # of weights that are not used here, such as its pooler's
         try:
-            bert, found = BertModel.from_pretrained(
+            bert, report = BertModel.from_pretrained(
                 place, add_pooling_layer=False, attn_implementation="eager", output_loading_info=True
             )
         except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no checkpoint {name!r}: {place} has none ({error})") from error
         finally:
-            logging.set_verbosity(spoken)
-        missing = sorted(found["missing_keys"])
+            logging.set_verbosity(verbosity)
+        missing = sorted(report["missing_keys"])
         require(not missing, f"no checkpoint {name!r}: {place} lacks {missing[:3]}", DataError)
         made, own = cls(bert, wordpiece, dimension, pooling, head), checkpoints.head(place)
         if head == "linear" and own:
@@ -122,30 +115,19 @@ class Transformer(nn.Module):
             made.head.load_state_dict(weights)
         return made
 
-    @classmethod
-    def from_config(
-        cls, path: Path, wordpiece: WordPiece, dimension: int, pooling: str, head: str = "linear"
-    ) -> Transformer:
-        """A BERT as a file describes it, its weights to be loaded."""
-        from transformers import BertConfig, BertModel
-
-        config = BertConfig.from_json_file(path)
-        config._attn_implementation = "eager"
-        return cls(BertModel(config, add_pooling_layer=False), wordpiece, dimension, pooling, head)
-
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return self.bert.get_input_embeddings().weight.device
 
     @property
     def longest(self) -> int:
-        """Most tokens of a row, [CLS] and [SEP] not counted."""
+        """The most tokens of a row, [CLS] and [SEP] not counted."""
         return self.bert.config.max_position_embeddings - 2
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """The number of its layers."""
         return self.bert.config.num_hidden_layers
 
     def grow(self, layers: int) -> None:
@@ -176,19 +158,22 @@ class Transformer(nn.Module):
             return torch.zeros((0, self.dimension), device=self.device)
         table = thinned(self, table)
         if self.layers == 0:
-            return self.project(self._mean(table))
+            embeddings = self.bert.get_input_embeddings()
+            # Without its own gain and shift: the linear head has them, and layers that grow need them away.
+            norm = nn.LayerNorm(embeddings.embedding_dim, self.bert.config.layer_norm_eps, elementwise_affine=False)
+            return self.project(mean_of_tokens(table, lambda ids: norm(embeddings(ids)), self.device))
         groups, back = by_length(table)
-        pooled = torch.cat([self._pooled(*found) for found in self._run(table, groups)])  # (rows, width)
+        pooled = torch.cat([self._pooled(*group) for group in self._run(table, groups)])  # (rows, width)
         return self.project(pooled)[back]
 
     def project(self, pooled: Tensor) -> Tensor:
-        """What the head makes of states that are pooled in some way: (..., width) to (..., dimension), float32."""
+        """Return the head's float32 encodings of pooled states: (..., width) to (..., dimension)."""
         # Scores are made of these: they stay exact where the layers ran in bfloat16.
         with torch.autocast(pooled.device.type, enabled=False):
             return self.head(pooled.float())
 
     def states(self, table: TokenTable) -> Tensor:
-        """The hidden state of every token of the table, in the order of its flat ids: shape (tokens, width)."""
+        """Return the hidden state of every token of the table, in the order of its flat ids: (tokens, width)."""
         groups, _ = by_length(table)
         states = torch.cat([hidden[text.inner] for hidden, text in self._run(table, groups)])
         places = TokenTable(np.arange(len(table.ids), dtype=np.int32), table.offsets).take(np.concatenate(groups)).ids
@@ -199,28 +184,14 @@ class Transformer(nn.Module):
         longest = int(table.lengths.max())
         require(longest <= self.longest, f"a text of {longest} tokens; the model takes {self.longest}", DataError)
         texts = [frame(table.take(rows), *self._special, self.device) for rows in groups]
-        embed = self.bert.get_input_embeddings()
-        embedded: Iterable[Tensor] = (embed(text.tokens.flatten()) for text in texts)
-        if torch.is_grad_enabled():
-            # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary. Without one the
-            # embeddings of thousands of long texts need not lie in memory together.
-            tokens = torch.cat([text.tokens.flatten() for text in texts])
-            embedded = embed(tokens).split([text.tokens.numel() for text in texts])
+        # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary.
+        tokens = torch.cat([text.tokens.flatten() for text in texts])
+        embedded = self.bert.get_input_embeddings()(tokens).split([text.tokens.numel() for text in texts])
         for text, rows, inputs in zip(texts, groups, embedded, strict=True):
             # Rows of one length need no mask, which lets attention take its fastest path.
             mask = None if np.ptp(table.lengths[rows]) == 0 else text.mask.long()
             inputs = inputs.view(*text.tokens.shape, -1)
             yield self.bert(inputs_embeds=inputs, attention_mask=mask).last_hidden_state, text
-
-    def _mean(self, table: TokenTable) -> Tensor:
-        # As the layers' mean where there are none.
-        embeddings = self.bert.get_input_embeddings()
-
-        def normed(ids: Tensor) -> Tensor:
-            # Its own gain and shift stay as they are: the linear head has them, and layers that grow need them away.
-            return F.layer_norm(embeddings(ids), (embeddings.embedding_dim,), eps=self.bert.config.layer_norm_eps)
-
-        return mean_of_tokens(table, normed, self.device)
 
     def _pooled(self, states: Tensor, text: Framed) -> Tensor:
         if self.pooling == "cls":
@@ -249,7 +220,7 @@ class MaskedLanguageModel(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, table: TokenTable, places: np.ndarray) -> Tensor:
-        """Logits of the tokens at some places of the table's flat ids: shape (places, vocabulary)."""
+        """Return logits of the tokens at some places of the table's flat ids: shape (places, vocabulary)."""
         states = self.encoder.states(table)
         chosen = states[torch.from_numpy(places).to(states.device)]  # (places, width)
         return self.output(self.transform(chosen))
@@ -268,7 +239,7 @@ class Framed(NamedTuple):
 
 
 def frame(table: TokenTable, pad: int, opening: int, end: int, on: torch.device) -> Framed:
-    """The rows of a table between two tokens, padded to the longest of them."""
+    """Return the rows of a table between two tokens, padded to the longest of them."""
     lengths = table.lengths[:, None]
     places = np.arange(int(lengths.max(initial=0)) + 2)
     inner = (places > 0) & (places <= lengths)
@@ -278,7 +249,7 @@ def frame(table: TokenTable, pad: int, opening: int, end: int, on: torch.device)
 
 
 def by_length(table: TokenTable) -> tuple[list[np.ndarray], np.ndarray]:
-    """The rows of a table in groups of like length, and the index that undoes their order."""
+    """Return the rows of a table in groups of like length, and the index that undoes their order."""
     order = np.argsort(table.lengths, kind="stable")
     groups = [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
     return groups, np.argsort(order)

@@ -23,11 +23,10 @@ from retlib.data.pairs import rows_of_step
 from retlib.data.text import TokenTable, Vocabulary
 from retlib.data.tokenized import texts, tokenize
 from retlib.evaluation import measures
-from retlib.models import wordvectors
+from retlib.models import baselines
+from retlib.models.baselines import SkipThought, WordVectors
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Architecture
-from retlib.models.skipthought import SkipThought
-from retlib.models.wordvectors import AveragedVectors, WordVectors
 from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.runs import Answer, first_row, search_run
@@ -154,10 +153,10 @@ class AveragedWords(Ranks):
         model, index = self._index(target, seed)
         return lambda text, k: first_row(index.search(model.encode([text]), k))
 
-    def _index(self, target: Target, seed: int) -> tuple[AveragedVectors, Index]:
+    def _index(self, target: Target, seed: int) -> tuple[WordVectors, Index]:
         text = target.trains if self.text is None else self.text
         vectors, candidates = word2vec(text, self.epochs, seed), texts(target.test).tolist()
-        model = AveragedVectors(vectors, idf_texts=candidates if self.idf else None)
+        model = vectors.by_idf(candidates) if self.idf else vectors
         return model, indexes.build(EXACT, model.encode(candidates))
 
 
@@ -167,7 +166,7 @@ def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> WordVector
 
     def make(folder: Path) -> None:
         own = text.documents["text"][text.documents["split"] == "train"] if isinstance(text, Collection) else text
-        wordvectors.train(own, seed, epochs=epochs).save(folder)
+        baselines.train(own, seed, epochs=epochs).save(folder)
 
     return WordVectors.load(cache.artefact("word2vec", WORD2VEC, described, make))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retlib.core.errors import SettingError
 from retlib.data.text import WordPiece
 from retlib.models.decoding import Beam, Greedy, Nucleus, mixed, nucleus_sample, passage_keys, uniforms
-from retlib.models.seq2seq import Bart, PointerGenerator
+from retlib.models.generator import Bart, PointerGenerator
 
 FOUR = WordPiece((*WordPiece.SPECIAL, *"abcd"))
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
@@ -168,7 +168,7 @@ def test_samples_have_the_distribution_of_the_nucleus(p):
     probabilities = np.array([0.02, 0.4, 0.1, 0.1, 0.0, 0.3, 0.05, 0.03])
     count = 40_000
     log_p = torch.from_numpy(probabilities).log().float().expand(count, -1)
-    drawn = nucleus_sample(log_p, p, mixed(np.arange(count, dtype=np.uint64)), 3)
+    drawn = nucleus_sample(p, log_p, mixed(np.arange(count, dtype=np.uint64)), 3)
     found = np.bincount(drawn, minlength=8) / count
     np.testing.assert_allclose(found, reference(probabilities, p), atol=5 * 0.5 / count**0.5)
     assert ((found > 0) == (reference(probabilities, p) > 0)).all()
@@ -179,7 +179,7 @@ def test_samples_have_the_distribution_of_the_nucleus(p):
 def test_nothing_outside_the_nucleus_is_ever_drawn(weights, p, seed):
     weights = np.array([*weights, 1], dtype=np.float64)
     log_p = torch.from_numpy(weights).log().float().expand(50, -1)
-    drawn = nucleus_sample(log_p, p, mixed(np.arange(50, dtype=np.uint64) + np.uint64(seed)), 0)
+    drawn = nucleus_sample(p, log_p, mixed(np.arange(50, dtype=np.uint64) + np.uint64(seed)), 0)
     # One more, for sums that are equal to p up to rounding.
     assert (reference(weights, min(p + 1e-4, 1))[drawn] > 0).all()
 
@@ -187,7 +187,7 @@ def test_nothing_outside_the_nucleus_is_ever_drawn(weights, p, seed):
 def test_a_single_possible_token_is_drawn():
     log_p = torch.full((3, 5), -torch.inf)
     log_p[:, 2] = -80.0
-    assert nucleus_sample(log_p, 0.95, keys(3), 0).tolist() == [2, 2, 2]
+    assert nucleus_sample(0.95, log_p, keys(3), 0).tolist() == [2, 2, 2]
 
 
 def test_random_numbers_are_uniform_and_independent():

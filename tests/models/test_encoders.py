@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import SMALL, UNITS, make_collection
 
-from retlib.core.errors import SettingError
 from retlib.data.pairs import Pairs
 from retlib.data.text import TokenTable
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
@@ -63,13 +62,6 @@ def test_dense_and_sparse_gradients_are_equal_and_by_hand():
     # Word 1 stands twice in a text of four, word 3 once there and once in a text of three.
     by_hand = torch.tensor([1, 1 / 2, 1 / 3, 1 / 4 + 1 / 3, 1 / 4, 1, 1 / 3])
     torch.testing.assert_close(gradients[0], by_hand[:, None].expand(7, 5))
-
-
-@pytest.mark.parametrize("size", [(0, 5), (7, 0), (-1, 5)])
-def test_a_bag_without_words_or_dimensions_is_refused(size):
-    for kind, more in ((BagOfWords, ()), (BagOfWordsMLP, (3,))):
-        with pytest.raises(SettingError):
-            kind(*size, *more)
 
 
 def test_scores_are_cosines_with_the_affine_scale_or_dot_products_that_keep_the_lengths():

@@ -136,34 +136,26 @@ def test_all_weights_take_part_in_the_digest(towers, file):
     assert checkpoints.digest(str(towers)) != before
 
 
-@pytest.mark.parametrize(
-    ("file", "changes"),
-    [
-        ("query/3_Dense/config.json", {"activation_function": "torch.nn.modules.activation.Tanh"}),
-        ("query/1_WordWeights/config.json", {"word_weights": {"[CLS]": 0.0, "[END]": 0.5}}),
-        ("query/2_Pooling/config.json", {"pooling_mode": "cls"}),
-    ],
-)
-def test_what_another_made_of_it_is_not_taken_for_ours(towers, file, changes):
-    (towers / file).write_text(json.dumps(json.loads((towers / file).read_text()) | changes))
-    with pytest.raises(DataError, match="only means or .CLS. are known, a linear head"):
-        checkpoints.described(str(towers))
+def test_what_another_made_of_it_is_not_taken_for_ours(towers):
+    SentenceTransformer(str(towers / "query"), device="cpu").save(str(towers / "theirs"))
+    for name in (towers / "theirs", towers):
+        (name / "retlib.json").unlink(missing_ok=True)
+        with pytest.raises(DataError, match=str(name)):
+            checkpoints.described(str(name))
 
 
 def test_a_head_of_another_size_is_refused(towers):
     architecture = replace(Architecture.of_checkpoint(str(towers)), dimension=8)
-    with pytest.raises(DataError, match="dimension = 8: the head of checkpoint .* gives 16"):
+    with pytest.raises(DataError, match="8.* 16"):
         Retriever.fresh(architecture, System(architecture).tokenizer(None), 0)
 
 
-def test_the_card_says_how_and_its_code_runs(exported, monkeypatch):
+def test_the_card_has_what_is_known_and_its_code_runs(exported, monkeypatch):
     made, folder = exported
     text = (folder / "README.md").read_text()
-    assert text.startswith("---\nlibrary_name: sentence-transformers\n")
-    assert "# Mine\n" in text and json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])["trained on"] == [
-        "squad"
-    ]
-    assert ("A query is cut at 5 tokens, a document at 9" in text) == (made.architecture.encoder != "static")
+    assert text.startswith("---\nlibrary_name: sentence-transformers\n") and "# Mine\n" in text
+    about = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    assert about["trained on"] == ["squad"] and about["query_length"] == made.architecture.query_length
     monkeypatch.chdir(folder)
     (peer,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     exec(peer, names := {})
@@ -191,5 +183,5 @@ def test_any_text_has_the_same_tokens(tokenizer, text):
 @pytest.mark.parametrize("tokens", [Vocabulary.of(["a"]), LETTERS])
 def test_another_kind_is_refused(tmp_path, tokens):
     made = Retriever.fresh(Architecture(encoder="bag-of-words"), tokens, 0)
-    with pytest.raises(SettingError, match=f"here is 'bag-of-words' over {type(tokens).__name__}"):
+    with pytest.raises(SettingError, match=f"bag-of-words.*{type(tokens).__name__}"):
         export(made, tmp_path, "", {})

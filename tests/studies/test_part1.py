@@ -10,7 +10,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.text import words as words_of
 from retlib.evaluation.measures import evaluate
-from retlib.models import wordvectors
+from retlib.models import baselines
 from retlib.studies import part1
 from retlib.studies.part1 import AveragedWords, Neighbours, Sentences, bag_of_words, grid, pairs, pools, word2vec
 from retlib.systems.system import System, Target, fit
@@ -122,13 +122,13 @@ def test_sentences_are_the_first_of_a_text():
 
 
 def test_word2vec_is_trained_once_for_each_text_and_seed(toy, own_build, monkeypatch):
-    real, texts = wordvectors.train, []
+    real, texts = baselines.train, []
 
     def noting(given, *others, **settings):
         texts.append(list(given))
         return real(texts[-1], *others, **settings)
 
-    monkeypatch.setattr(wordvectors, "train", noting)
+    monkeypatch.setattr(baselines, "train", noting)
     first = word2vec(Sentences("cats", 50), 2, 0)
     np.testing.assert_array_equal(word2vec(Sentences("cats", 50), 2, 0).matrix, first.matrix)
     assert texts == [TEXT[:50]]

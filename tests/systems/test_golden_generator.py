@@ -11,8 +11,7 @@ import pytest
 import torch
 from generators import LETTERS, SMALL, make_pairs
 
-from retlib.models.generator import Generator
-from retlib.models.seq2seq import HEADS
+from retlib.models.generator import HEADS, Generator
 from retlib.systems.query_generation import VERSION, fit
 from retlib.training.trainer import Schedule
 

@@ -165,7 +165,7 @@ def test_a_killed_generation_loses_one_part(trained, own_build, monkeypatch):
     found = generate(trained, PASSAGES, Greedy(), seed=0)
     assert written == [4, 4, 3, 3]  # the third part was lost, and was made again
     (folder,) = [path for path in (own_build / "cache" / "generated").iterdir() if path.is_dir()]
-    assert {path.name for path in folder.iterdir()} == {"queries.parquet", "settings.json", cache.SUMS}
+    assert {path.name for path in folder.iterdir()} == {"queries.parquet", "settings.json", cache.CHECKSUMS}
     assert f'"generator": "{trained.name}"' in (folder / "settings.json").read_text()
     monkeypatch.setattr(query_generation, "_written", real)
     monkeypatch.setenv("RETLIB_BUILD", str(own_build / "other"))
@@ -253,11 +253,11 @@ def test_it_may_begin_with_the_embeddings_of_a_retriever(letters, own_build):
     assert mine.square().mean().item() == pytest.approx(fresh.square().mean().item())  # as long as they were
     assert made.fit().name != replace(made, embeddings=None).fit().name
     wide = replace(DECLARED, architecture=replace(SMALL, width=128), embeddings=tuned).learning_from(make_collection())
-    with pytest.raises(SettingError, match=r"128\) embeddings cannot begin with \(\d+, 64\) of a retriever"):
+    with pytest.raises(SettingError, match=r"128\).*64\)"):
         wide.start()
     other = fit_retriever(System(SHAPE, Articles("pydocs-smoke", 300)), make_collection(), 0)
     other.tokenizer = WordPiece([*LETTERS.tokens[:-1], "+"])
-    with pytest.raises(SettingError, match="of another vocabulary"):
+    with pytest.raises(SettingError, match="vocabulary"):
         Generator.fresh(SMALL, LETTERS, 0).take_embeddings(other)
 
 

@@ -17,7 +17,7 @@ from retlib.core import notebook_files, runtime
 from retlib.data import passages, splits
 from retlib.data.datasets import ARTICLES, COLLECTIONS, TEXTS
 from retlib.data.datasets.catalogue import catalogue
-from retlib.models import checkpoints, wordvectors
+from retlib.models import baselines, checkpoints
 from retlib.report import claims
 from retlib.studies import paper_scale, study
 from retlib.studies.part1 import AveragedWords
@@ -30,7 +30,7 @@ HELD = yaml.safe_load((ROOT / "data" / "papers" / "settings.yaml").read_text())
 SETTINGS = claims.papers_table("settings").set_index(["paper", "component", "setting"])["value"]
 PLANS = {name: plan for name, plan in notebooks.plan(ROOT, "paper").items() if plan.parameters["profile"] == "paper"}
 # What a setting's expression may name beside what its notebook declares.
-BESIDE = {"passages": passages, "splits": splits, "wordvectors": wordvectors}
+BESIDE = {"passages": passages, "splits": splits, "wordvectors": baselines}
 UNITS = {"M": 1e6, "K": 1e3, "k": 1e3, "%": 0.01, "": 1}
 
 
