@@ -7,21 +7,19 @@ gives what is recorded, so that the same cells draw the same page in seconds, wi
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from IPython import get_ipython
 from IPython.display import HTML
+from pydantic import create_model
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.core.errors import DataError, require
 from retlib.core.history import Cost
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, one_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.evaluation import results
@@ -29,94 +27,49 @@ from retlib.evaluation.measures import evaluate, held_out
 from retlib.evaluation.results import Results
 from retlib.report import tables, verdict_tables
 from retlib.report.claims import Claims
+from retlib.studies.parameters import Many, Profile, Settings, Whole, check
 
 
-def collection_name(name: str, value: Any) -> None:
-    """A rule: the name of a collection that `retlib.data.datasets` knows, or of one's own."""
-    datasets.COLLECTIONS.check(name if "collection" in name else f"{name} (a collection)", value)
+class Common(Settings):
+    """What every notebook has."""
+
+    profile: Profile
+    seeds: Many[Whole]
+    source: Literal["run", "reference"]
 
 
-def articles_name(name: str, value: Any) -> None:
-    """A rule: the name of articles that `retlib.data.datasets` knows, or of one's own."""
-    datasets.ARTICLES.check(name if "articles" in name else f"{name} (articles)", value)
+COMMON = set(Common.model_fields)
 
 
-def text_name(name: str, value: Any) -> None:
-    """A rule: the name of a bulk text that `retlib.data.datasets` knows, or of one's own."""
-    datasets.TEXTS.check(f"{name} (a text)", value)
+def plain_values(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a notebook's globals that may be parameters.
 
-
-def profile_name(name: str, value: Any) -> None:
-    """A rule: "explore", or a profile in ``notebooks/profiles``."""
-    require_one_of(name, value, [notebook_files.EXPLORE, *notebook_files.profiles(runtime.root())])
-
-
-# Every notebook has these parameters.
-COMMON: dict[str, Rule] = {
-    "profile": profile_name,
-    "seeds": each_of(number(0, whole=True)),
-    "source": one_of(("run", "reference")),
-}
-
-
-def whole_heads(name: str, value: Any) -> None:
-    """A rule: the width of an encoder, whose layers, now or later, have heads of 64 dimensions."""
-    POSITIVE(name, value)
-    require(value % 64 == 0, f"{name} = {value} must be a multiple of 64, the size of a head")
-
-
-def schedule(prefix: str = "") -> dict[str, Rule]:
-    """Return the rules of a training's steps, batch size and learning rate, whose names begin with a prefix."""
-    return {f"{prefix}steps": POSITIVE, f"{prefix}batch": number(2, whole=True), f"{prefix}rate": RATE}
-
-
-# What chapters have of an encoder and its pre-training.
-ENCODER: dict[str, Rule] = {
-    "articles": articles_name,
-    "vocabulary": number(100, whole=True),
-    "layers": number(0, whole=True),
-    "width": whole_heads,
-    **dict.fromkeys(("dimension", "query_length", "document_length"), POSITIVE),
-    **schedule("pretraining_"),
-}
-
-
-def check_parameters(namespace: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Check a notebook's parameters, which are among its globals, before any work, and return them.
-
-    Every plain value is taken for a parameter the first time (papermill injects a misspelt name like any other), but
-    for constants in capitals; once the desk stands, for a rerun of the cell, only the names in `rules` are read.
+    Every plain value is taken for one the first time (papermill injects a misspelt name like any other), but for
+    constants in capitals; once there is an experiment, for a rerun of the cell, only `names` are.
     """
-    plain = (str, int, float, bool, list, dict, type(None))
-    given = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, plain)}
     shell = get_ipython()
     hidden = set(shell.user_ns_hidden) if shell else set()  # what IPython itself puts into a notebook's globals
-    ours = {k: v for k, v in given.items() if k not in hidden and not k.isupper()}
-    for name in [] if "_parameters_checked" in namespace else sorted(set(ours) - set(rules)):
-        near = get_close_matches(name, rules, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise SettingError(f"parameter {name!r} is not known.{hint} Valid: {', '.join(sorted(rules))}.")
-    missing = sorted(set(rules) - set(given))
-    require(not missing, f"the parameters cell lacks {', '.join(missing)}")
-    for name, rule in rules.items():
-        rule(name, given[name])
-    return {name: given[name] for name in rules}
+    plain = {
+        name: value
+        for name, value in namespace.items()
+        if isinstance(value, str | int | float | bool | list | dict | Settings | None) and not name.startswith("_")
+    }
+    if "_parameters_checked" in namespace:
+        return {name: plain[name] for name in names if name in plain}
+    return {name: value for name, value in plain.items() if name not in hidden and not name.isupper()}
 
 
-def departure(name: str, parameters: Mapping[str, Any]) -> str:
-    """A parameter that is not as the file of its profile has it, in words, of a notebook of the book; seeds may differ.
+def flat(parameters: Settings) -> dict[str, Any]:
+    """Return parameters by their names, those of the recipe among them."""
+    values = parameters.model_dump()
+    return values | values.pop("recipe", {})
 
-    "" where there is none, and of an exploration.
-    """
-    root, profile = runtime.root(), parameters["profile"]
-    if profile == notebook_files.EXPLORE or name not in notebook_files.names(root):
-        return ""
-    # As JSON, in which a runner gives them: numbers as keys are words there.
-    given = parameters, notebook_files.at_profile(root, profile, name)
-    here, there = (json.loads(results.as_json(each)) for each in given)
-    for each in sorted(here.keys() - COMMON.keys()):
-        if here[each] != there.get(each) and not each.endswith("_seeds"):
-            return f"{each} is {here[each]!r}, and {there.get(each)!r} at profile {profile!r}"
+
+def _departure(given: Mapping[str, Any], expected: Mapping[str, Any], profile: str) -> str:
+    """The first parameter that is not as the profile has it, in words; seeds may differ."""
+    for name, value in expected.items():
+        if given[name] != value and not name.endswith("seeds"):
+            return f"{name} is {given[name]!r}, and {value!r} at profile {profile!r}"
     return ""
 
 
@@ -131,42 +84,49 @@ class Outcome:
 
 
 class Experiment:
-    """A notebook's desk, made of its name, its ``globals()``, and a rule for each parameter beside `COMMON`.
+    """A notebook's desk, made of its name, its ``globals()``, its kind of recipe, and the types of its parameters.
 
-    It is `live` in a run; otherwise recorded results are shown.
+    It is `live` in a run; otherwise recorded results are shown. `parameters` are flat: those of the recipe stand among
+    them.
     """
 
-    def __init__(self, name: str, namespace: dict[str, Any], **rules: Rule) -> None:
+    def __init__(
+        self, name: str, namespace: dict[str, Any], recipe: type[Settings] | None = None, **types: Any
+    ) -> None:
         self.name = name
         self._claims: dict[str, Claims] = {}
-        self.parameters = check_parameters(namespace, {**COMMON, **rules})
+        fields = {each: (of, ...) for each, of in (types | ({"recipe": recipe} if recipe else {})).items()}
+        model = create_model("Parameters", __base__=Common, **fields)
+        given = check(model, plain_values(namespace, model.model_fields))
         namespace["_parameters_checked"] = True
-        self.profile, self.live = self.parameters["profile"], self.parameters["source"] == "run"
+        self.profile, self.live = given.profile, given.source == "run"
         runtime.set_threads()
         runtime.note.cache_clear()  # a page that runs again says it again
         if shell := get_ipython():  # tables are shown whole, without row numbers, which name nothing
             shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, tables.as_html)
-        self.environment = runtime.environment() if self.live else {}
-        # Of other parameters than a profile's the rows would be judged as the profile's.
-        if self.live and (said := departure(name, self.parameters)):
-            runtime.note(f"{said}: recorded as an exploration, apart from the profile's rows.")
-            self.profile = notebook_files.EXPLORE
-        if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
-            self.environment["given"] = results.as_json(self.parameters)
+        root, expected = runtime.root(), given
+        if self.profile in notebook_files.profiles(root) and name in notebook_files.names(root):
+            expected = check(
+                model, notebook_files.at_profile(root, self.profile, name) | given.model_dump(include=COMMON)
+            )
         if self.live:
-            self.results = Results()
+            self.environment, self.results = runtime.environment(), Results()
+            # Of other parameters than a profile's the rows would be judged as the profile's.
+            if departure := _departure(flat(given), flat(expected), self.profile):
+                runtime.note(f"{departure}: recorded as an exploration, apart from the profile's rows.")
+                self.profile = notebook_files.EXPLORE
+            if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
+                self.environment["given"] = results.as_json(flat(given))
         else:
-            found = results.load(name, self.profile, source="reference")
+            recorded = results.load(name, self.profile, source="reference")
             wrong = f"no reference results of {name} at profile {self.profile!r}: set profile to one that has them"
-            require(found is not None, wrong, DataError)
-            self.results = found
+            require(recorded is not None, wrong, DataError)
+            self.environment, self.results = {}, recorded
             # What the page shows is what was recorded, whatever this page was asked for.
-            root = runtime.root()
-            if name in notebook_files.names(root) and self.profile in notebook_files.profiles(root):
-                at_profile = notebook_files.at_profile(root, self.profile, name)
-                namespace |= {each: at_profile[each] for each in rules}
-                self.parameters |= {each: at_profile[each] for each in rules}
-            self.parameters["seeds"] = sorted(int(seed) for seed in found.rows["seed"].unique())
+            seeds = sorted(int(seed) for seed in recorded.rows["seed"].unique())
+            given = expected.model_copy(update={"seeds": seeds})
+            namespace |= {each: getattr(given, each) for each in fields}
+        self.parameters, self.recipe = flat(given), getattr(given, "recipe", None)
 
     def load(self, name: str) -> Collection | None:
         """A collection; None on a reference page, which needs no data."""

@@ -13,8 +13,6 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.core import notebook_files, runtime
-from retlib.core.rules import POSITIVE, Rule, name_or_none, one_of, some_of, text
 from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
 from retlib.data.text import WORD, TokenTable, content_words, words
@@ -24,22 +22,12 @@ from retlib.models.retriever import Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
 from retlib.retrieval.runs import Answer, check_question, result_list
-from retlib.studies.study import some_names
 from retlib.systems.compose import Fused, Ranks
 from retlib.systems.system import System, Target, fit
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-RULES: dict[str, Rule] = {
-    "settings": one_of(notebook_files.profiles(runtime.root())),
-    "changed": notebook_files.MAPPING,  # the chapter checks them
-    "systems": some_names,
-    "checkpoint": name_or_none,
-    "depth": POSITIVE,
-    "shown": POSITIVE,
-    "asked": some_of(text),
-}
 # Letters of a document that are shown.
 LETTERS = 240
 # Columns of what `SearchDemo.first` returns.
@@ -47,15 +35,6 @@ FIRST = ("document", "system", "rank", "score", "question", "document as it is r
 RELEVANT, NO_MATCH = "✓", "no match"
 # Red, green and blue behind what raises a score, and what lowers it: seen on white and on black.
 RAISES, LOWERS = "0, 158, 115", "213, 94, 0"
-
-
-def chapter(name: str, profile: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names that a chapter's cells tagged `declares` give, at a profile with some parameters changed."""
-    names = notebook_files.at_profile(runtime.root(), profile, name) | dict(changed)
-    for cell in notebook_files.cells(runtime.root() / "notebooks" / f"{name}.ipynb"):
-        if "declares" in cell["metadata"].get("tags", []):
-            exec(compile(notebook_files.source(cell), f"<{name}>", "exec"), names)
-    return names
 
 
 class Why(NamedTuple):

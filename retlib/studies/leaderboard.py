@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
 from retlib.core.errors import DataError, require
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, number, row_of
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.studies import part3, part4, study
+from retlib.studies import study
+from retlib.studies.parameters import Many, Number, Positive, Rate, Share
 from retlib.systems.compose import Ranks
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
@@ -22,17 +23,11 @@ from retlib.systems.training_data import Labels
 
 MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
 CHOSEN_BY = "RR@10"
-# Those of Part III's generator and retriever, of Part IV's training by ranking, and of the rest.
-RULES: dict[str, Rule] = {
-    **part3.COMMON,
-    **{name: part4.RULES[name] for name in ("query_loss", "optimizer", "retrieved")},
-    **dict.fromkeys(("negatives", "interval", "query_steps", "ranked_steps", "words_epochs", "timed"), POSITIVE),
-    **dict.fromkeys(("read", "reader_layers", "reader_steps", "reader_batch", "reader_negatives"), POSITIVE),
-    "words_batch": number(2, whole=True),
-    "reader_rate": RATE,
-    "bm25_trials": each_of(row_of(number(0), number(0, 1))),
-    **dict.fromkeys(("words_rates", "label_rates", "ranked_rates", "query_rates"), each_of(RATE)),
-    "fusion_shares": each_of(number(0, 1)),
+TYPES: dict[str, Any] = {
+    "timed": Positive,
+    "bm25_trials": Many[Annotated[list[Number], Field(min_length=2, max_length=2)]],
+    **dict.fromkeys(("words_rates", "label_rates", "ranked_rates", "query_rates"), Many[Rate]),
+    "fusion_shares": Many[Share],
 }
 
 

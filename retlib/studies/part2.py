@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice, product
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import Field
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, require, shown
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, flag, mapping_of, number, one_of
+from retlib.core.errors import DataError, require
 from retlib.data import datasets
 from retlib.data.collection import Article, Collection
 from retlib.data.corpus import Builder, Split
@@ -22,16 +22,15 @@ from retlib.data.splits import low_resource, subsample, with_distractors
 from retlib.data.text import concatenate, constant, quick_sentences
 from retlib.evaluation import measures
 from retlib.evaluation.results import Results
-from retlib.models.retriever import TOWERS, Architecture, Retriever
+from retlib.models.retriever import Retriever
 from retlib.report.contrasts import LEVEL
 from retlib.retrieval import index
 from retlib.retrieval.lexical import BM25, STEMMED
-from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name, schedule
+from retlib.studies.experiment import Experiment, Outcome
+from retlib.studies.parameters import Many
 from retlib.systems.compose import Lexical
 from retlib.systems.ranking import rank
-from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
-from retlib.systems.training_data import Labels, Pretraining
 from retlib.training.pretraining import KEPT, PretrainingPairs, task_over
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
@@ -39,70 +38,7 @@ TEST = 0.2  # the share of the queries that every system is tested on
 SAMPLE = 10_000  # queries that most of BM25's settings are tried on; pairs that a pre-training task's averages are of
 
 
-def _steps(name: str, value: Any) -> None:
-    """A rule: whole numbers by a share of the labels, or by a test's name, which is a collection's and a share."""
-    mapping_of(None, POSITIVE)(name, value)
-    for key in value:
-        collection, _, share = key.rpartition("-")
-        require(
-            share.replace(".", "", 1).isdecimal(), f"a key of {name}, {shown(key)}, must end in a share of the labels"
-        )
-        if collection:
-            collection_name(f"a key of {name}", collection)
-
-
-# The parameters that the notebooks of this part share, so that one finds what another has trained.
-RULES: dict[str, Rule] = {
-    **ENCODER,
-    "candidates": POSITIVE,
-    "shares": each_of(number(0.001, 1 - TEST)),
-    "layers": POSITIVE,
-    "towers": one_of(TOWERS),
-    **schedule("finetuning_"),
-    "finetuning_steps": _steps,
-    "token_dropout": number(0, 0.99),
-    "rehearsal": flag,
-}
-# Those of notebooks that train layers.
-LAYERED: dict[str, Rule] = {
-    **schedule("grown_"),
-    "mlm_steps": POSITIVE,
-    "mlm_rate": RATE,
-    **schedule("layered_"),
-    "layered_steps": _steps,
-}
-
-
-def architecture(parameters: Mapping[str, Any], **changes: Any) -> Architecture:
-    """The encoder that a notebook's parameters describe, a Transformer, with changes."""
-    names = ("layers", "width", "dimension", "towers", "query_length", "document_length")
-    return Architecture(**{"similarity": "cosine", **{name: parameters[name] for name in names}, **changes})
-
-
-def has_layers(start: System) -> bool:
-    """Whether a system is a Transformer with layers, its own or those that a stage puts on it."""
-    made = start.architecture
-    return made.encoder == "transformer" and max(made.layers, *(stage.layers or 0 for stage in start.stages), 0) > 0
-
-
-def labels(start: System, share: float, parameters: Mapping[str, Any], test: str = "") -> Stage:
-    """The training on a share of the labels: a start with layers takes `layered_*`, one without `finetuning_*`.
-
-    With `rehearsal` the pre-training of embeddings alone goes on beside it, with as many pairs in each batch.
-    A test may have a number of steps of its own, by its name: ``{"0.8": 100, "squad-0.8": 300}``.
-    """
-    transformer, layered = start.architecture.encoder == "transformer", has_layers(start)
-    kind = "layered" if layered else "finetuning"
-    given = parameters[f"{kind}_steps"]
-    numbers = {str(name): count for name, count in given.items()}
-    steps = numbers.get(test, numbers.get(f"{share:g}"))
-    require(steps is not None, f"{kind}_steps = {dict(given)} lacks the share {share:g}")
-    size, rate = parameters[f"{kind}_batch"], parameters[f"{kind}_rate"]
-    dropout = parameters["token_dropout"] if transformer else 0.0
-    rehearsed = parameters["rehearsal"] and transformer and not layered
-    learned = [stage.data for stage in start.stages if isinstance(stage.data, Pretraining)]
-    data = [Labels(), *(learned[-1:] if rehearsed else ())]
-    return Stage(data=data, steps=steps, batch_size=size, learning_rate=rate, token_dropout=dropout)
+Shares = Many[Annotated[float, Field(ge=0.001, le=1 - TEST)]]
 
 
 @lru_cache(maxsize=64)  # a chapter asks for the same one again and again

@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import AfterValidator, Field
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.rules import (
-    POSITIVE,
-    RATE,
-    Rule,
-    each_of,
-    flag,
-    form,
-    mapping_of,
-    name_or_none,
-    number,
-    one_of,
-    some_of,
-    text,
-)
+from retlib.core.errors import DataError, require, require_one_of, shown
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import Collection
@@ -32,8 +19,8 @@ from retlib.data.splits import hash_position, subsample, with_distractors
 from retlib.evaluation import query_measures
 from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
-from retlib.models.seq2seq import HEADS
-from retlib.studies.experiment import ENCODER, Experiment, articles_name, collection_name, schedule
+from retlib.studies.experiment import Experiment
+from retlib.studies.parameters import ArticlesName, CollectionName, Many, Positive, Several
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
 
@@ -47,80 +34,32 @@ REAL = "Real"
 # --- parameters ------------------------------------------------------------------------------------
 
 
-def _generators(name: str, value: Any) -> None:
-    """A rule: labelled collections, each with a list of others."""
-    require(isinstance(value, dict) and len(value) > 0, f"{name} = {value!r} must map collections to their targets")
-    for source, targets in value.items():
-        collection_name(f"{name} (a collection)", source)
-        each_of(collection_name)(f"{name}[{source!r}]", targets)
-        require(source not in targets, f"{name}: {source!r} is no target of a generator that has seen its labels")
-    named = [target for each in value.values() for target in each]
-    require(len(set(named)) == len(named), f"{name} = {value!r} names a target twice")
+def _unseen(generators: dict[str, list[str]]) -> dict[str, list[str]]:
+    for source, targets in generators.items():
+        require(source not in targets, f"{source!r} is no target of a generator that has seen its labels")
+    every = [target for targets in generators.values() for target in targets]
+    require(len(set(every)) == len(every), f"{shown(generators)} names a target twice")
+    return generators
 
 
-def one_generator(name: str, value: Any) -> None:
-    """A rule: one labelled collection with one other."""
-    _generators(name, value)
-    one = [len(targets) for targets in value.values()] == [1]
-    require(one, f"{name} = {value!r} must have one source and one target here")
+def _one(generators: dict[str, list[str]]) -> dict[str, list[str]]:
+    one = [len(targets) for targets in generators.values()] == [1]
+    require(one, f"{shown(generators)} must have one source and one target here")
+    return generators
 
 
-# What of a training's schedule is another.
-_SCHEDULE = form(
-    {},
-    {"epochs": number(0), "steps": number(0, whole=True), "batch_size": number(2, whole=True), "learning_rate": RATE},
-)
-
-# The parameters of a generator, and of the retriever whose embeddings it begins with.
-GENERATOR: dict[str, Rule] = {
-    **ENCODER,
-    "generators": _generators,
-    "answers": mapping_of(None, collection_name),
-    "documents": number(2, whole=True),
-    "questions": POSITIVE,
-    "generator_head": one_of(HEADS),
-    "generator_checkpoint": name_or_none,
-    "generator_layers": POSITIVE,
-    "generator_embedded": flag,
-    "generator_epochs": number(0.01),
-    "generator_batch": number(2, whole=True),
-    "generator_rate": RATE,
-    "passage_length": POSITIVE,
+# Labelled collections, each with the targets of a generator that learns from it.
+_Generators = Annotated[dict[CollectionName, Many[CollectionName]], Field(min_length=1), AfterValidator(_unseen)]
+DATA: dict[str, Any] = {
+    "generators": _Generators,
+    "answers": dict[CollectionName, CollectionName],
+    "documents": Several,
+    "questions": Positive,
 }
-
-# Those of what it writes for a retriever, and of the retriever's training; the leaderboard has them, too.
-COMMON: dict[str, Rule] = {
-    **GENERATOR,
-    "samples": POSITIVE,
-    "kept": POSITIVE,
-    **schedule(),
-    "token_dropout": number(0, 0.99),
-}
-
-OUT_OF_TARGET: dict[str, Rule] = {"out_of_target": number(50, whole=True)}
-# What the chapters on retrievers share, so that one finds what another has made.
-RULES: dict[str, Rule] = {**COMMON, **OUT_OF_TARGET, "later_steps": POSITIVE, "finetuning": _SCHEDULE}
-
-# Further candidates of what is tested on.
-ADDED: dict[str, Rule] = {"added": mapping_of(None, POSITIVE), "added_articles": articles_name}
-
-TARGETS = some_of(collection_name)
-# What a generator may change of a notebook's parameters.
-VARIED = {name: rule for name, rule in COMMON.items() if name.startswith("generator_")}
-
-
-def sizes_of(taken: Iterable[str]) -> Rule:
-    """A rule: names of generators, none of them `taken`, each with the parameters that it changes."""
-
-    def check(name: str, value: Any) -> None:
-        two = isinstance(value, dict) and len(value) > 1
-        require(two, f"{name} = {value!r} must map two names or more to parameters")
-        for size, changed in value.items():
-            text(f"a name of {name}", size)
-            require(size not in taken, f"{name}: {size!r} names something else on this page")
-            form({}, VARIED)(f"{name}[{size!r}]", changed)
-
-    return check
+ONE_GENERATOR = {**DATA, "generators": Annotated[_Generators, AfterValidator(_one)]}
+# Further candidates of what is tested on; passages that are no target's.
+ADDED: dict[str, Any] = {"added": dict[CollectionName, Positive], "added_articles": ArticlesName}
+Passages = Annotated[int, Field(ge=50)]
 
 
 # --- what is tested --------------------------------------------------------------------------------

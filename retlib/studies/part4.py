@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pydantic import AfterValidator
 
 from retlib.core import runtime
 from retlib.core.errors import SettingError, require, require_one_of
-from retlib.core.notebook_files import MAPPING
-from retlib.core.rules import POSITIVE, RATE, Rule, each_of, mapping_of, name_or_none, number, one_of, some_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.datasets import trec_dl_2019
 from retlib.data.splits import answered_within, hash_position, subsample, union
-from retlib.models.retriever import Architecture
 from retlib.report.gate import END
 from retlib.retrieval import index
-from retlib.studies.experiment import ENCODER, Experiment, Outcome, collection_name, schedule
+from retlib.studies.experiment import Experiment, Outcome
+from retlib.studies.parameters import CollectionName, Many, Positive, Some, Text, Whole
 from retlib.systems.ranking import encode_corpus, indexed
-from retlib.systems.stages import TRAINS, Stage
+from retlib.systems.stages import Stage
 from retlib.systems.system import KIND, System, Target, fit, observe
 from retlib.systems.training_data import Labels
-from retlib.training import losses, negatives
+from retlib.training import negatives
 from retlib.training.dynamics import Watching, paths
-from retlib.training.optimizers import OPTIMIZERS
 
 MEASURES = ["RR@10", "R@100", "R@1000", "nDCG@10", "Judged@10"]
 # BM25 as others ran it over a whole collection, of which ours is a pool.
@@ -38,57 +36,35 @@ PUBLIC = "BM25, all passages"
 NEAREST, MOST = 40, 3000
 
 
-def listwise(name: str, value: Any) -> None:
-    """A rule: a loss of lists that LTRe retrieves, asked for when it is checked, as a cell may register one."""
-    several = [each for each in losses.names() if not losses.get(each).one_positive]
-    wrong = f"{name} = {value!r} takes one positive of a query, and LTRe may retrieve several"
-    require(value not in losses.names() or value in several, f"{wrong}. Valid: {', '.join(several)}.")
-    require_one_of(name, value, several)
-
-
-# The parameters that the notebooks of this part share, so that one finds what another has trained.
-RULES: dict[str, Rule] = {
-    **ENCODER,
-    "collections": each_of(collection_name),
-    "zero_shot": some_of(collection_name),
-    "documents": POSITIVE,
-    "questions": POSITIVE,
-    "token_dropout": number(0, 0.9),
-    **schedule(),
-    "query_rate": RATE,
-    "negatives": POSITIVE,
-    "interval": POSITIVE,
-    "query_steps": POSITIVE,
-    "retrieved": number(2, whole=True),
-    "query_loss": listwise,
-    "optimizer": one_of(OPTIMIZERS),
-}
-# Of chapters in which in-batch negatives train first; of those in which others begin where pre-training ends.
-WARM = schedule("warm_")
-RATES: dict[str, Rule] = {"nce_rate": RATE, "ann_rate": RATE}
-# Of chapters that may start from a public encoder.
-STARTS: dict[str, Rule] = {"checkpoint": name_or_none, "trains": one_of(TRAINS)}
-
-
-def retrieved_options(name: str, value: Any) -> None:
-    """A rule: label to what LTRe's negatives have, such as ``{"ten": {"n": 10}}``."""
-    mapping_of(None, mapping_of(None, number(0, whole=True)))(name, value)
-    for label, given in value.items():
+def _retrieved(lists: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    for label, given in lists.items():
         n, skip = (negatives.options("retrieved", given)[option] for option in ("n", "skip"))
-        require(skip < n - 1, f"{name}[{label!r}]: skip = {skip} of n = {n} leaves no negative and a positive")
+        require(skip < n - 1, f"{label!r}: skip = {skip} of n = {n} leaves no negative and a positive")
+    return lists
 
 
-def stage_settings(name: str, value: Any) -> None:
-    """A rule: label to what a `Stage` has beside its data, such as ``{"Rand 4": {"negatives": "random"}}``."""
-    known = [each.name for each in fields(Stage) if each.name not in ("data", "steps", "epochs")]
-    mapping_of(None, MAPPING)(name, value)
-    for label, given in value.items():
+def _stages(further: dict[str, dict]) -> dict[str, dict]:
+    names = [each.name for each in fields(Stage) if each.name not in ("data", "steps", "epochs")]
+    for label, given in further.items():
         for each in given:
-            require_one_of(f"{name}[{label!r}]", each, known)
+            require_one_of(f"what {label!r} sets", each, names)
         try:
             Stage(data=Labels(), steps=1, **given)
         except (SettingError, TypeError, AttributeError) as error:  # of a value of another kind than a field's
-            raise SettingError(f"{name}[{label!r}]: {error}") from error
+            raise SettingError(f"{label!r}: {error}") from error
+    return further
+
+
+# What trains, together; what is tested beside it; and how much of each.
+DATA: dict[str, Any] = {
+    "collections": Many[CollectionName],
+    "zero_shot": Some[CollectionName],
+    "documents": Positive,
+    "questions": Positive,
+}
+# By labels: what LTRe's negatives have, as in {"ten": {"n": 10}}; what a `Stage` has beside its data.
+RetrievedOptions = Annotated[dict[Text, dict[Text, Whole]], AfterValidator(_retrieved)]
+StageSettings = Annotated[dict[Text, dict], AfterValidator(_stages)]
 
 
 def beside(systems: Mapping[str, System], own: Mapping[str, System], others: Iterable[str]) -> dict[str, System]:
@@ -98,18 +74,6 @@ def beside(systems: Mapping[str, System], own: Mapping[str, System], others: Ite
         wrong = f"further[{label!r}]: {label!r} is a row of this chapter already. Choose another name."
         require(label not in taken, wrong)
     return {**systems, **own}
-
-
-def architecture(parameters: Mapping[str, Any]) -> Architecture:
-    """The embeddings that a notebook's parameters describe, on which layers are put later; or their checkpoint.
-
-    A page that is drawn from recorded rows needs no checkpoint.
-    """
-    lengths = {name: parameters[name] for name in ("query_length", "document_length")}
-    if parameters.get("checkpoint") and parameters["source"] == "run":
-        return Architecture.of_checkpoint(parameters["checkpoint"], **lengths)
-    sizes = {name: parameters[name] for name in ("width", "dimension")}
-    return Architecture(layers=0, similarity="cosine", **sizes, **lengths)
 
 
 def targets(experiment: Experiment) -> list[Target]:

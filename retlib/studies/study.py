@@ -14,7 +14,6 @@ import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.core.rules import Rule
 from retlib.data.collection import Collection
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.evaluation.results import EARLIER
@@ -97,27 +96,11 @@ def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: len(value) if name == "data" else value for name, value in told.items() if value}
 
 
-def some_names(name: str, value: Any) -> None:
-    """A rule: a name, or a list of them; which there are is for `chosen` to say."""
-    several = value if isinstance(value, list) and value else [value]
-    require(all(isinstance(each, str) for each in several), f"{name} = {value!r} must be a name, or a list of names")
-
-
-def names_of(valid: Mapping[str, Any] | Sequence[str]) -> Rule:
-    """A rule: "all", one of these names, or several."""
-    valid = list(valid)
-
-    def check(name: str, value: Any) -> None:
-        for each in value if isinstance(value, list) and value else [value]:
-            require_one_of(name, each, [ALL, *valid])
-
-    return check
-
-
 def chosen(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, Any]:
     """Return the systems that a parameter names: "all", one or several, in the order of their declaration."""
-    names_of(systems)("system", names)
     wanted = [names] if isinstance(names, str) else list(names)
+    for name in wanted:
+        require_one_of("system", name, [ALL, *systems])
     return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}
 
 

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from retlib.core import runtime
 from retlib.core.cache import key
 from retlib.core.errors import DataError, require
-from retlib.core.rules import Rule, each_of, flag, name_or_none, number, some_of, text
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
@@ -27,7 +26,7 @@ from retlib.models.exporting import export
 from retlib.models.retriever import Architecture
 from retlib.report.own_corpus import CHOSEN_BY, question_set
 from retlib.retrieval import index, runs
-from retlib.studies.experiment import articles_name, collection_name
+from retlib.studies.parameters import ArticlesName, CollectionName, Many, Some, Text, Whole
 from retlib.studies.study import best, tune
 from retlib.systems.compose import Fused, Ranks
 from retlib.systems.generated import synthetic
@@ -71,14 +70,14 @@ BUDGETS = {
     600: Budget(16000, 256, 192, 128, 6000, 64, 3.0, 64, 600, 600, 150, 1500),
 }
 # Drawn from recorded rows, a page needs no start.
-RULES: dict[str, Rule] = {
-    "corpora": each_of(collection_name),
-    "starts": some_of(text),
-    "minutes": number(0, whole=True),
-    "hidden": flag,
-    "language": name_or_none,
-    "articles": lambda name, value: None if value == "" else articles_name(name, value),
-    "learns_from": collection_name,
+TYPES: dict[str, Any] = {
+    "corpora": Many[CollectionName],
+    "starts": Some[Text],
+    "minutes": Whole,
+    "hidden": bool,
+    "language": str,
+    "articles": Literal[""] | ArticlesName,
+    "learns_from": CollectionName,
 }
 
 
