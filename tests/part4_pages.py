@@ -2,9 +2,10 @@
 
 from itertools import product
 
+from training_time import BEST, SECONDS
+
 from retlib.core import notebook_files, runtime
 from retlib.studies.part4 import MEASURES, PUBLIC
-from retlib.studies.part4_time import BEST, SECONDS
 
 NOTEBOOKS = runtime.root() / "notebooks"
 PAGES = sorted(path.stem for path in NOTEBOOKS.glob("4[1-5]_*.ipynb"))

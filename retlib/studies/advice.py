@@ -72,7 +72,11 @@ def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, riv
         gains = tables.against(rows, names, measure, rival) if names else pd.DataFrame()
         for name in names:
             lists = gains[(gains["collection"] == name) & gains["system"].isin(rows.learned())]
-            lists = lists[lists["system"].map(rows.kinds()) == results.FUSED] if fused else lists
+            lists = (
+                lists[lists["system"].isin(name for name, of in rows.settings().items() if "fused" in of)]
+                if fused
+                else lists
+            )
             cells = found.setdefault(name, {rival: f"{rows.compared(name, measure, rival).effect:.1f}"})
             if len(lists):
                 top = lists.loc[lists["effect"].idxmax()]
@@ -97,7 +101,7 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
         effects = pd.Series([gain.effect for gain in gains])
         sure = effects[holm([gain.p_value() for gain in gains]) < LEVEL]
         untrained = each.rival in rows.learned() and not rows.trained(each.rival, each.measure)
-        as_public = untrained and rows.kinds().get(each.rival) == results.ALONE
+        as_public = untrained and not {"fused", "first"} & rows.settings().get(each.rival, {}).keys()
         found.append({
             "you may try": each.tries,
             "against": f"{each.rival} (as it is public, without a step of training)" if as_public else each.rival,

@@ -131,13 +131,13 @@ def rate(kinds: pd.DataFrame, layered: bool) -> float:
 
 
 def parameters() -> dict[str, dict[str, Any]]:
-    """Return each notebook's parameters at the profile of the papers' settings."""
-    folder = runtime.root() / "notebooks"
-    return {
-        name: notebook_files.declared(folder / f"{name}.ipynb") | entry["parameters"]
-        for name, entry in notebook_files.parsed(folder / "profiles" / f"{PROFILE}.yaml").items()
-        if isinstance(entry, dict)
-    }
+    """Return each notebook's parameters at the profile of the papers' settings, those of its recipe among them."""
+    folder, table = runtime.root() / "notebooks", {}
+    for name, entry in notebook_files.settings(runtime.root(), PROFILE).items():
+        if isinstance(entry, dict):
+            values = notebook_files.declared(folder / f"{name}.ipynb") | entry["parameters"]
+            table[name] = values | values.pop("recipe", {})
+    return table
 
 
 def size(paper: str, artefact: str, data_set: str, metric: str) -> float:

@@ -31,8 +31,7 @@ from retlib.systems.stages import Stage
 from retlib.systems.system import System
 from retlib.systems.training_data import Labels, MaskedTokens, Pretraining
 from retlib.training import losses
-from retlib.training.optimizers import OPTIMIZERS
-from retlib.training.trainer import Schedule
+from retlib.training.trainer import OPTIMIZERS, Schedule
 
 TASKS = ("ict", "bfs", "wlp")
 Dropout = Annotated[float, Field(ge=0, lt=1)]

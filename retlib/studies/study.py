@@ -16,7 +16,6 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.collection import Collection
 from retlib.evaluation.measures import evaluate, held_out
-from retlib.evaluation.results import EARLIER
 from retlib.studies.experiment import Experiment, Outcome
 from retlib.systems.compose import Ranks
 from retlib.systems.system import System, Target, fit
@@ -51,9 +50,9 @@ class Study:
                 rows = experiment.results.rows
                 days = sorted(rows["recorded"][rows["system"].isin(names)].astype(str).str[:10].unique())
                 runtime.note(
-                    f"{EARLIER}, so that their levels, and verdicts that rest on them, do not compare with those of "
-                    f"other chapters: {', '.join(names)} (recorded {', '.join(days)}). The data may have changed "
-                    "since, for rows beside them, BM25's too."
+                    "These rows are of an earlier training than is declared here, so that their levels, and verdicts "
+                    f"that rest on them, do not compare with those of other chapters: {', '.join(names)} (recorded "
+                    f"{', '.join(days)}). The data may have changed since, for rows beside them, BM25's too."
                 )
             return
         targets = [_target(each) for each in self.targets]

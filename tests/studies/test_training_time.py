@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import training_time
+from training_time import ANCE, BEST, LTRE, NEVER, NO_GAIN, OURS, PAPERS, RATIOS, REACHED, SECONDS, TimedIndex
 from words import PAGES, SMALL, UNITS, make_collection
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.collection import Article
 from retlib.evaluation.measures import evaluate
-from retlib.studies import part4_time
 from retlib.studies.experiment import Experiment
-from retlib.studies.part4_time import ANCE, BEST, LTRE, NEVER, NO_GAIN, OURS, PAPERS, REACHED, SECONDS, Searched
 from retlib.systems.ranking import rank
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, fit, stage_seed
@@ -36,7 +36,7 @@ def pages(monkeypatch):
 def test_a_grown_collection_has_new_passages_outside_the_openings_and_the_same_judgments(pages):
     collection = make_collection()
     assert "cu cv cw" in set(collection.documents["text"])
-    found = part4_time.grown(collection, ["first", "second"], [PAGES + 3, PAGES + 1])
+    found = training_time.nested_collections(collection, ["first", "second"], [PAGES + 3, PAGES + 1])
     smaller, larger = (found[PAGES + more] for more in (1, 3))
     assert larger.documents.index[:PAGES].equals(collection.documents.index) and larger.qrels is collection.qrels
     assert larger.documents["title"].tolist()[PAGES:] == ["A", "B", "C"]
@@ -47,13 +47,13 @@ def test_a_grown_collection_has_new_passages_outside_the_openings_and_the_same_j
 
 def test_a_corpus_that_cannot_grow_so_is_an_error(pages):
     with pytest.raises(DataError, match="first, second give 3 passages that 'words' has not, not 4"):
-        part4_time.grown(make_collection(), ["first", "second"], [PAGES + 4])
+        training_time.nested_collections(make_collection(), ["first", "second"], [PAGES + 4])
     with pytest.raises(DataError, match=f"'words' has {PAGES} documents, more than 7"):
-        part4_time.grown(make_collection(), ["first", "second"], [7, PAGES + 1])
+        training_time.nested_collections(make_collection(), ["first", "second"], [7, PAGES + 1])
 
 
 def test_a_refresh_pays_for_what_an_evaluation_encoded():
-    found = Searched(lambda: "index of b", "index of a", seconds=2.0)
+    found = TimedIndex(lambda: "index of b", "index of a", seconds=2.0)
     first = found.seconds
     assert found.take() is found and (found.index, found.owed, found.encodings) == ("index of a", first, 1)
     found.renew()
@@ -72,7 +72,7 @@ SYSTEMS = {name: START + Stage(**own, **LEARNT, steps=12) for name, own in ((ANC
 @pytest.fixture(scope="module")
 def trained(collection):
     start, seed = fit(START, collection, 0), stage_seed(0, 1)
-    return {name: part4_time.measured(start, each.stages[-1], collection, seed) for name, each in SYSTEMS.items()}
+    return {name: training_time.measured(start, each.stages[-1], collection, seed) for name, each in SYSTEMS.items()}
 
 
 def test_a_training_is_seen_at_its_evaluations(trained):
@@ -95,7 +95,7 @@ def test_a_training_is_seen_at_its_evaluations(trained):
 
 def test_an_interval_longer_than_an_epoch_searches_each_query_once(collection):
     stage = replace(SYSTEMS[ANCE].stages[-1], options={"interval": 12, "depth": 10}, evaluations=1)
-    found = part4_time.measured(fit(START, collection, 0), stage, collection, seed=0)
+    found = training_time.measured(fit(START, collection, 0), stage, collection, seed=0)
     assert found["searches"].tolist() == [0, 79]
 
 
@@ -110,15 +110,15 @@ def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
 def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(pages, collection, own_build, trainings):
     short = {name: START + replace(system.stages[-1], steps=4) for name, system in SYSTEMS.items()}
     asked = (short, collection, ["first", "second"], [PAGES + 1, PAGES + 3], [0, 1])
-    found = part4_time.moments(*asked)
+    found = training_time.moments(*asked)
     assert found.groupby(["documents", "seed"])["system"].unique().map(list).to_dict() == {
         (PAGES + 1, 0): [ANCE, LTRE], (PAGES + 1, 1): [ANCE, LTRE], (PAGES + 3, 0): [ANCE, LTRE],
     }  # fmt: skip
     assert not found.isna().any().any() and found["score"].between(0, 1).all()
     assert len(trainings) == 2 + 6  # the start of each seed, and what is measured
-    pd.testing.assert_frame_equal(part4_time.moments(*asked), found)
+    pd.testing.assert_frame_equal(training_time.moments(*asked), found)
     assert len(trainings) == 8
-    alone = part4_time.moments(*asked[:3], [PAGES], [0, 1])
+    alone = training_time.moments(*asked[:3], [PAGES], [0, 1])
     assert set(alone["seed"]) == {0, 1}
 
 
@@ -141,20 +141,20 @@ def history(system, scores, seconds, documents=100, seed=0, **columns):
 )
 def test_the_time_to_anc_es_best(ance, ltre, outcome, times, steps):
     moments = [history(ANCE, ance, 30 * np.arange(len(ance))), history(LTRE, ltre, 5 + 5 * np.arange(len(ltre)))]
-    (row,) = part4_time.to_best(pd.concat(moments)).to_dict("records")
+    (row,) = training_time.to_best(pd.concat(moments)).to_dict("records")
     assert (row["outcome"], row["target"]) == (outcome, 0.4)
     if times is None:
-        assert np.isnan(row["ratio"])
+        assert np.isnan(row[RATIOS[0]])
     else:
-        assert (row[ANCE], row[LTRE], row["ratio"]) == (*times, times[0] / times[1])
+        assert (row[ANCE], row[LTRE], row[RATIOS[0]]) == (*times, times[0] / times[1])
         assert (row["ANCE steps"], row["LTRe steps"]) == steps
 
 
 def test_each_size_and_seed_has_its_own_target():
     parts = [history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])]
     parts += [history(ANCE, [0.1, 0.2], [0, 80], 300, 1), history(LTRE, [0.1, 0.3], [15, 20], 300, 1)]
-    found = part4_time.to_best(pd.concat(parts))
-    assert found[["documents", "seed", "target", "ratio"]].to_numpy().tolist() == [[100, 0, 0.4, 3], [300, 1, 0.2, 4]]
+    found = training_time.to_best(pd.concat(parts))
+    assert found[["documents", "seed", "target", RATIOS[0]]].to_numpy().tolist() == [[100, 0, 0.4, 3], [300, 1, 0.2, 4]]
 
 
 def test_parts_are_those_of_the_compared_moments_means_over_seeds():
@@ -163,7 +163,7 @@ def test_parts_are_those_of_the_compared_moments_means_over_seeds():
     ance = [history(ANCE, [0.1, 0.4, 0.2], [0, 25, 50], seed=0, **columns)]
     ance += [history(ANCE, [0.1, 0.2, 0.4], [0, 25, 50], seed=1, **columns)]
     ltre = [history(LTRE, [0.1, 0.5], [5, 10], seed=seed, **{"encoding corpus": [5, 5]}) for seed in (0, 1)]
-    found = part4_time.parts(pd.concat(ance + ltre).fillna(0.0)).set_index("system")
+    found = training_time.parts(pd.concat(ance + ltre).fillna(0.0)).set_index("system")
     assert found.loc[ANCE].to_dict() == {
         "documents": 100, "encoding the corpus": 15, "search": 3, "encoding the batch": 6, "loss and backward": 6,
         "sampling, optimizer": 7.5,
@@ -185,8 +185,8 @@ def written(outcome=REACHED):
 
 def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):
     # ANCE's best is its second moment: one encoding, 50 searches, 100 queries; so is LTRe's, with 100 searches.
-    monkeypatch.setattr(part4_time, "BEYOND", (1000, 1_000_000))
-    found = part4_time.extrapolated(written()).set_index(["steps", "documents"])
+    monkeypatch.setattr(training_time, "BEYOND", (1000, 1_000_000))
+    found = training_time.extrapolated(written()).set_index(["steps", "documents"])
     row = found.loc[OURS, 1000]
     assert (row[ANCE], row[LTRE], row["ratio"]) == pytest.approx((3.05, 2.7, 3.05 / 2.7))
     row = found.loc[OURS, 1_000_000]
@@ -199,17 +199,17 @@ def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):
 
 
 def test_a_bound_stays_a_bound_beyond_what_is_measured(monkeypatch):
-    monkeypatch.setattr(part4_time, "BEYOND", (1000,))
-    found = part4_time.extrapolated(written(NEVER)).set_index("steps")
+    monkeypatch.setattr(training_time, "BEYOND", (1000,))
+    found = training_time.extrapolated(written(NEVER)).set_index("steps")
     assert found["outcome"].to_dict() == {OURS: NEVER, PAPERS: REACHED}
     assert found[LTRE][OURS] == pytest.approx(3.4)  # its whole training
 
 
 def test_the_largest_corpus_on_which_ance_improves_tells_the_rates():
     flat = written().assign(score=0.2)
-    assert part4_time.extrapolated(flat).empty and part4_time.projected(flat).empty
+    assert training_time.extrapolated(flat).empty
     both = pd.concat([written(), flat.assign(documents=5000)])
-    pd.testing.assert_frame_equal(part4_time.extrapolated(both), part4_time.extrapolated(written()))
+    pd.testing.assert_frame_equal(training_time.extrapolated(both), training_time.extrapolated(written()))
 
 
 def desk():
@@ -222,7 +222,7 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
         parts.append(history(ANCE, [0.1, best], [0, size], size, seed))
         parts.append(history(LTRE, [0.1, 0.5], [size / 100, size / 50], size, seed))
     made = desk()
-    part4_time.record(made, SimpleNamespace(name="here, there"), pd.concat(parts))
+    training_time.record(made, SimpleNamespace(name="here, there"), pd.concat(parts))
     rows = made.results.rows
     assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200}
     assert set(rows.loc[rows["measure"] == SECONDS, "seed"]) == {0} and set(rows["seed"]) == {0, 1}
@@ -234,30 +234,21 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
 
 def test_where_ance_improved_with_no_seed_there_are_no_times():
     made, watched = desk(), pd.concat([history(ANCE, [0.1, 0.0], [0, 9]), history(LTRE, [0.1, 0.3], [1, 2])])
-    part4_time.record(made, None, watched)
+    training_time.record(made, None, watched)
     assert made.results.rows.empty  # a page of recorded rows has no data
-    part4_time.record(made, SimpleNamespace(name="here"), watched)
+    training_time.record(made, SimpleNamespace(name="here"), watched)
     rows = made.results.rows
     assert dict(zip(rows["system"], rows["value"], strict=True)) == {ANCE: 0.1, LTRE: 0.3}
     assert set(rows["measure"]) == {BEST}
 
 
-def test_tables_are_in_points_and_hours():
-    (shown,) = part4_time.table(written()).to_dict("records")
-    assert (shown["RR@10 of ANCE's best"], shown["ANCE seconds"], shown["LTRe seconds"]) == (40, 3.0, 2.7)
-    hours = part4_time.projected(written()).set_index(["steps", "documents"])
-    seconds = part4_time.extrapolated(written()).set_index(["steps", "documents"])
-    assert hours["ANCE hours"].tolist() == pytest.approx((seconds[ANCE] / 3600).tolist(), abs=0.01)
-    assert set(hours["outcome"][PAPERS]) == {""}
-
-
 def test_ratios_are_spread_over_seeds():
     first = [history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])]
     second = [history(ANCE, [0.1, 0.4], [0, 60], seed=1), history(LTRE, [0.1, 0.3, 0.4], [5, 8, 10], seed=1)]
-    shown = part4_time.spread(pd.concat(first + second)).iloc[0].tolist()
+    shown = training_time.spread(pd.concat(first + second)).iloc[0].tolist()
     assert shown == ["4.5 (3.0 to 6.0)", "0.8 (0.5 to 1.0)", "0 of 2"]
-    found = part4_time.ratios(pd.concat(first + second))
-    assert found["counted"].tolist() == list(part4_time.RATIOS) and found["times"].tolist() == [18**0.5, 0.5**0.5]
-    assert part4_time.spread(pd.concat(first)).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
+    found = training_time.ratios(pd.concat(first + second))
+    assert found["counted"].tolist() == list(training_time.RATIOS) and found["times"].tolist() == [18**0.5, 0.5**0.5]
+    assert training_time.spread(pd.concat(first)).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
     nothing = [history(ANCE, [0.4, 0.1], [0, 30]), history(LTRE, [0.4, 0.4], [5, 10])]
-    assert part4_time.spread(pd.concat(nothing)).empty
+    assert training_time.spread(pd.concat(nothing)).empty

@@ -1,4 +1,4 @@
-"""LTRe and ANCE, trained from one model over a growing corpus: the time to one quality (Zhan 2020, section 6.4.1).
+"""LTRe and ANCE, trained from one model over a growing corpus: the time to one quality; chapter 45.
 
 Quality is the reciprocal rank of validation queries among all documents. A time is that of training alone, measured
 whole; evaluations are left out of it. Beyond the largest corpus that is measured, times follow from the seconds for
@@ -38,13 +38,12 @@ ENCODING, SEARCH = "encoding corpus", "search"  # as samplers call these parts o
 REACHED, NEVER, NO_GAIN = "reached", "never reached", "ANCE does not improve"
 # Corpora that are not measured: a million, MS MARCO's passages, the passages of English Wikipedia.
 BEYOND = (1_000_000, 8_841_823, 22_000_000)
+SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
+RATIOS = "ANCE / LTRe, seconds", "ANCE / LTRe, steps"
 
 
-# --- a growing corpus ------------------------------------------------------------------------------
-
-
-def grown(collection: Collection, sources: Sequence[str], sizes: Iterable[int]) -> dict[int, Collection]:
-    """A collection with so many documents in all: its own, then the first passages of some sources of articles.
+def nested_collections(collection: Collection, sources: Sequence[str], sizes: Iterable[int]) -> dict[int, Collection]:
+    """Return a collection with so many documents in all: its own, then the first passages of sources of articles.
 
     These lie outside the first sections, of which documents or queries of some collections are made, and none has the
     text of another document.
@@ -52,7 +51,7 @@ def grown(collection: Collection, sources: Sequence[str], sizes: Iterable[int]) 
     own, sizes = len(collection.documents), sorted(sizes)
     require(own <= sizes[0], f"{collection.name!r} has {own} documents, more than {sizes[0]}", DataError)
     wanted = sizes[-1] - own
-    passages = islice(_passages(sources, set(collection.documents["text"])), wanted)
+    passages = islice(_new_passages(sources, set(collection.documents["text"])), wanted)
     added = pd.DataFrame(passages, columns=["title", "text"])
     wrong = f"{', '.join(sources)} give {len(added)} passages that {collection.name!r} has not, not {wanted}"
     require(len(added) == wanted, wrong, DataError)
@@ -61,11 +60,11 @@ def grown(collection: Collection, sources: Sequence[str], sizes: Iterable[int]) 
     }
 
 
-def _passages(sources: Iterable[str], known: set[str]) -> Iterator[tuple[str, str]]:
+def _new_passages(sources: Iterable[str], texts: set[str]) -> Iterator[tuple[str, str]]:
     for article in chain.from_iterable(map(datasets.articles, sources)):
         for passage in article.passages[article.opening :]:
-            if passage not in known:
-                known.add(passage)
+            if passage not in texts:
+                texts.add(passage)
                 yield article.title, passage
 
 
@@ -73,14 +72,14 @@ def _passages(sources: Iterable[str], known: set[str]) -> Iterator[tuple[str, st
 
 
 @dataclass
-class Searched:
+class TimedIndex:
     """The index that a training searches, what is done with it, and what the training owes for it.
 
     An evaluation needs the documents as the weights of that moment encode them, and so does the refresh that follows
     with the same weights: they are encoded once, outside of the training time, and the refresh pays for it.
     """
 
-    renewed: Callable[[], Index]  # encodes the documents with the current weights, and indexes them
+    build: Callable[[], Index]  # encodes the documents with the current weights
     index: Index
     seconds: float  # that its encoding took
     owed: float = 0.0  # seconds that the training has to pay so far, for so many encodings
@@ -88,12 +87,11 @@ class Searched:
     searches: int = 0  # queries that the training has searched for
 
     def renew(self) -> None:
-        """Encode the documents anew."""
         with runtime.Stopwatch() as watch:
-            self.index = self.renewed()
+            self.index = self.build()
         self.seconds = watch.seconds
 
-    def take(self) -> Searched:
+    def take(self) -> TimedIndex:
         """Return the index, for the training."""
         self.owed += self.seconds
         self.encodings += 1
@@ -119,14 +117,12 @@ def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) 
     training so far and of its parts; and what was done in them: `queries` that were trained on, `encodings` of the
     corpus, `searches` of a query.
     """
-    settings = {
-        "start": start.name or start.fingerprint, "stage": stage.address(collection), "seed": seed,
-        "threads": runtime.threads(),
-    }  # fmt: skip
+    settings = {"start": start.name or start.fingerprint, "stage": stage.address(collection), "seed": seed}
 
     def make(folder: Path) -> None:
         _train(start, stage, collection, seed).to_parquet(folder / "moments.parquet")
 
+    settings["threads"] = runtime.threads()
     return pd.read_parquet(cache.artefact("training-time", VERSION, settings, make) / "moments.parquet")
 
 
@@ -139,25 +135,24 @@ def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) ->
     with runtime.Stopwatch() as watch:
         first = index(vectors)
     seconds += watch.seconds
-    searched = Searched(lambda: index(student.encode_documents(tokenized.documents)), first, seconds)
-    task = training.task(training.module, replace(training.inputs(collection), index=searched.take))
-    labelled, seen = tokenized.labelled("dev"), []
-    chosen = np.random.default_rng(0).permutation(len(labelled))[:DEV]
+    timed = TimedIndex(lambda: index(student.encode_documents(tokenized.documents)), first, seconds)
+    task = training.task(training.module, replace(training.inputs(collection), index=timed.take))
+    queries, moments = tokenized.labelled("dev"), []
+    chosen = np.random.default_rng(0).permutation(len(queries))[:DEV]
 
     def validate() -> float:
-        if stage.trains == "both" and seen:
-            searched.renew()
-        counted = {"encodings": searched.encodings, "searches": searched.searches}
-        seen.append({**task.parts, ENCODING: searched.owed, **counted})
-        rows = searched.index.search(student.encode_queries(labelled.queries.take(chosen)), CUT)[1]
-        return reciprocal_rank(labelled.hits(chosen, labelled.candidates(chosen, rows)))
+        if stage.trains == "both" and moments:
+            timed.renew()
+        counts = {"encodings": timed.encodings, "searches": timed.searches}
+        moments.append({**task.clock.seconds, ENCODING: timed.owed, **counts})
+        rows = timed.index.search(student.encode_queries(queries.queries.take(chosen)), CUT)[1]
+        return reciprocal_rank(queries.hits(chosen, queries.candidates(chosen, rows)))
 
-    label = f"{stage}, {len(searched)} documents, seed {seed}"
     # Without checkpoints: what is timed whole is trained in one go.
-    history = trainer.train(task, stage, validate, seed, None, label)
-    moments = pd.concat([history.frame().drop(columns="loss"), pd.DataFrame(seen)], axis=1).fillna(0.0)
-    moments["seconds"] += moments[ENCODING]
-    return moments.assign(queries=moments["step"] * task.negatives.batch_size)
+    history = trainer.train(task, stage, validate, seed, None, f"{stage}, {len(timed)} documents, seed {seed}")
+    table = pd.concat([history.frame().drop(columns="loss"), pd.DataFrame(moments)], axis=1).fillna(0.0)
+    table["seconds"] += table[ENCODING]
+    return table.assign(queries=table["step"] * task.negatives.batch_size)
 
 
 def moments(
@@ -168,14 +163,14 @@ def moments(
     Of several sizes the largest is measured with the first seed alone.
     """
     parts = []
-    for size, collection in grown(train, sources, sizes).items():
+    for size, collection in nested_collections(train, sources, sizes).items():
         once = size == max(sizes) != min(sizes)
         for seed in runtime.progress(seeds[:1] if once else seeds, desc=f"{size} documents", unit="seed"):
             for name, system in systems.items():
                 *before, stage = system.stages
                 start = fit(replace(system, stages=tuple(before)), train, seed)
-                found = measured(start, stage, collection, stage_seed(seed, len(before)))
-                parts.append(found.assign(documents=size, seed=seed, system=name))
+                table = measured(start, stage, collection, stage_seed(seed, len(before)))
+                parts.append(table.assign(documents=size, seed=seed, system=name))
     whole = pd.concat(parts, ignore_index=True).fillna(0.0)
     first = ["documents", "seed", "system"]
     return whole[first + [name for name in whole if name not in first]]
@@ -185,7 +180,7 @@ def moments(
 
 
 def at_best(moments: pd.DataFrame) -> pd.DataFrame:
-    """The moment at which ANCE is best, and the first at which LTRe is as good, for each size and seed.
+    """Return the moment at which ANCE is best, and the first at which LTRe is as good, for each size and seed.
 
     Where LTRe never is as good its last moment counts. Beside the columns of the moments: `outcome`, and `target`,
     ANCE's best score.
@@ -195,25 +190,26 @@ def at_best(moments: pd.DataFrame) -> pd.DataFrame:
         curves = {system: curve.sort_values("step") for system, curve in part.groupby("system")}
         best = curves[ANCE].loc[curves[ANCE]["score"].idxmax()]
         as_good = curves[LTRE][curves[LTRE]["score"] >= best["score"]]
-        reached = curves[LTRE].iloc[-1] if as_good.empty else as_good.iloc[0]
+        end = curves[LTRE].iloc[-1] if as_good.empty else as_good.iloc[0]
         outcome = NO_GAIN if best["step"] == 0 else NEVER if as_good.empty else REACHED
-        rows += [{**row, "target": best["score"], "outcome": outcome} for row in (best, reached)]
+        rows += [{**row, "target": best["score"], "outcome": outcome} for row in (best, end)]
     return pd.DataFrame(rows)
 
 
 def to_best(moments: pd.DataFrame) -> pd.DataFrame:
-    """Return `at_best`, a row for each size and seed, with the seconds of both and their ratio, and the steps of both.
+    """Return `at_best`, a row for each size and seed: seconds and steps of both, and the ratios of `RATIOS`.
 
     Where LTRe never is as good its time is longer and the ratio smaller than what stands here. Where ANCE is best
     before its first step, there is no ratio.
     """
-    wide = at_best(moments).pivot(
-        index=["documents", "seed", "target", "outcome"], columns="system", values=["seconds", "step"]
-    )
-    found = wide["seconds"].reset_index().rename_axis(columns=None)
-    gained = found["outcome"] != NO_GAIN
-    found["ratio"] = (found[ANCE] / found[LTRE]).where(gained)
-    return found.assign(**{f"{name} steps": wide["step", name].to_numpy() for name in (ANCE, LTRE)})
+    index = ["documents", "seed", "target", "outcome"]
+    wide = at_best(moments).pivot(index=index, columns="system", values=["seconds", "step"])
+    table = wide["seconds"].reset_index().rename_axis(columns=None)
+    steps = wide["step"].to_numpy().T.astype(float)
+    table[[f"{ANCE} steps", f"{LTRE} steps"]] = steps.T
+    gained = table["outcome"] != NO_GAIN
+    ratios = table[ANCE] / table[LTRE], steps[0] / np.maximum(steps[1], 1)
+    return table.assign(**{name: each.where(gained) for name, each in zip(RATIOS, map(pd.Series, ratios), strict=True)})
 
 
 GROUPS = {
@@ -226,17 +222,54 @@ GROUPS = {
 
 
 def parts(moments: pd.DataFrame) -> pd.DataFrame:
-    """Seconds until ANCE's best in their parts, means over seeds: `documents`, `system`, a column for each part."""
+    """Return seconds until ANCE's best in their parts, means over seeds: `documents`, `system`, a column a part."""
     compared = at_best(moments)
-    known = [name for name in GROUPS if name in compared]
-    grouped = compared[known].astype(float).T.groupby(GROUPS, sort=False).sum().T
+    names = [name for name in GROUPS if name in compared]
+    grouped = compared[names].astype(float).T.groupby(GROUPS, sort=False).sum().T
     grouped["sampling, optimizer"] = compared["seconds"] - grouped.sum(axis=1)
-    names = compared[["documents", "system"]]
-    return pd.concat([names, grouped], axis=1).groupby(["documents", "system"], as_index=False).mean()
+    both = pd.concat([compared[["documents", "system"]], grouped], axis=1)
+    return both.groupby(["documents", "system"], as_index=False).mean()
+
+
+def ratios(moments: pd.DataFrame) -> pd.DataFrame:
+    """Return how many times as much ANCE takes to its best: geometric means, a line for a size and what is counted."""
+    gained = to_best(moments).dropna(subset=[*RATIOS]).set_index("documents")[[*RATIOS]].astype(float)
+    middle = np.exp(np.log(gained).groupby("documents").mean())
+    return middle.rename_axis(columns="counted").stack().rename("times").reset_index()
+
+
+def spread(moments: pd.DataFrame) -> pd.DataFrame:
+    """Return how many times as long ANCE takes to its best, in seconds and in steps: medians, and ranges over seeds."""
+
+    def text(each: pd.Series) -> str:
+        whole = f"{each.min():.1f} to {each.max():.1f}" if len(each) > 1 else "one seed"
+        return f"{each.median():.1f} ({whole})"
+
+    rows = to_best(moments).dropna(subset=[*RATIOS]).astype(dict.fromkeys(RATIOS, float)).groupby("documents")
+    never = rows["outcome"].agg(lambda each: f"{(each == NEVER).sum()} of {len(each)}")
+    return rows[[*RATIOS]].agg(text).assign(**{"seeds in which LTRe is never as good": never})
+
+
+def record(experiment: Experiment, train: Collection | None, moments: pd.DataFrame) -> None:
+    """Record how good both get on validation questions of what trains them, and how long it takes.
+
+    That is at the largest size of the corpus with every seed. Where ANCE is best before its first step there are no
+    times. Seconds and steps of every row are those until ANCE's best. Nothing is recorded without data.
+    """
+    if train is None:
+        return
+    table, best = to_best(moments), moments.groupby(["documents", "seed", "system"])["score"].max()
+    seeds = table.groupby("documents")["seed"].nunique()
+    table = table[table["documents"] == seeds[seeds == seeds.max()].index.max()]
+    for row, system in product(table.to_dict("records"), (ANCE, LTRE)):
+        details = {"candidates": row["documents"], "seconds": row[system], "steps": row[f"{system} steps"]}
+        values = {BEST: best[row["documents"], row["seed"], system]}
+        values |= {} if row["outcome"] == NO_GAIN else {SECONDS: row[system]}
+        for measure, value in values.items():
+            experiment.record(system, train.name, measure, value, row["seed"], "dev", **details)
 
 
 # --- beyond what is measured -----------------------------------------------------------------------
-
 
 # What a training does: queries it trains on, encodings of the whole corpus, searches of one query.
 DONE = ["queries", "encodings", "searches"]
@@ -256,91 +289,24 @@ def extrapolated(moments: pd.DataFrame) -> pd.DataFrame:
     compared = at_best(moments)
     compared = compared[compared["outcome"] != NO_GAIN]
     largest = compared[compared["documents"] == compared["documents"].max()]
-    means = {system: part.mean(numeric_only=True) for system, part in largest.groupby("system")}
-    ours = {system: mean[DONE].to_numpy() for system, mean in means.items()}
+    ours = {name: part[DONE].mean().to_numpy() for name, part in largest.groupby("system")}
     # A quality that the start has already leaves no step of LTRe to measure: its whole training tells the rates.
     last = moments[moments["documents"] == compared["documents"].max()].groupby(["system", "seed"]).tail(1)
-    rates = {system: _rates(part.mean(numeric_only=True)) for system, part in last.groupby("system")}
+    rates = {name: _rates(part.mean(numeric_only=True)) for name, part in last.groupby("system")}
     columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding"]
-    works = {OURS: ours, PAPERS: PAPER} if means else {}
     rows = []
-    for (name, work), size in product(works.items(), BEYOND):
+    for (name, work), size in product({OURS: ours, PAPERS: PAPER}.items() if ours else (), BEYOND):
         long, short = (work[system] * rates[system] * [1, size, size] for system in (ANCE, LTRE))
-        ratios = long.sum() / short.sum(), long.sum() / (short.sum() - short[1])
-        rows.append((name, size, long.sum(), short.sum(), *ratios))
-    found, is_bound = pd.DataFrame(rows, columns=columns), (largest["outcome"] == NEVER).any()
+        rows.append(
+            (name, size, long.sum(), short.sum(), long.sum() / short.sum(), long.sum() / (short.sum() - short[1]))
+        )
+    table, is_bound = pd.DataFrame(rows, columns=columns), (largest["outcome"] == NEVER).any()
     # The paper's numbers of steps are what they are.
-    return found.assign(outcome=np.where((found["steps"] == OURS) & is_bound, NEVER, REACHED))
+    return table.assign(outcome=np.where((table["steps"] == OURS) & is_bound, NEVER, REACHED))
 
 
 def _rates(moment: pd.Series) -> np.ndarray:
-    """Seconds for a query that is trained on, for a document that is encoded, for a query in each document searched."""
+    # Seconds for a query that is trained on, for a document that is encoded, for a query in each document searched.
     rest = moment["seconds"] - moment[ENCODING] - moment[SEARCH]
     seconds = np.array([rest, moment[ENCODING], moment[SEARCH]])
     return seconds / moment[DONE].to_numpy() / [1, moment["documents"], moment["documents"]]
-
-
-# --- on the page -----------------------------------------------------------------------------------
-
-SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
-RATIOS = "ANCE / LTRe, seconds", "ANCE / LTRe, steps"
-
-
-def record(experiment: Experiment, train: Collection | None, moments: pd.DataFrame) -> None:
-    """How good both get on validation questions of what trains them, and how long it takes, where every seed was run.
-
-    That is at the largest such size of the corpus. Where ANCE is best before its first step there are no times: there
-    was nothing to reach. Seconds and steps of every row are those until ANCE's best. Nothing is recorded without data.
-    """
-    if train is None:
-        return
-    found, best = to_best(moments), moments.groupby(["documents", "seed", "system"])["score"].max()
-    seeds = found.groupby("documents")["seed"].nunique()
-    for row in found[found["documents"] == seeds[seeds == seeds.max()].index.max()].to_dict("records"):
-        for system in (ANCE, LTRE):
-            details = {"candidates": row["documents"], "seconds": row[system], "steps": row[f"{system} steps"]}
-            measured = {BEST: best[row["documents"], row["seed"], system]}
-            if row["outcome"] != NO_GAIN:
-                measured[SECONDS] = row[system]
-            for measure, value in measured.items():
-                experiment.record(system, train.name, measure, value, row["seed"], "dev", **details)
-
-
-def table(moments: pd.DataFrame) -> pd.DataFrame:
-    """`to_best` as a page shows it."""
-    found = to_best(moments)
-    found["target"] *= 100
-    found = found.rename(columns={"target": "RR@10 of ANCE's best", ANCE: "ANCE seconds", LTRE: "LTRe seconds"})
-    return found.round({"RR@10 of ANCE's best": 2, "ANCE seconds": 1, "LTRe seconds": 1, "ratio": 2})
-
-
-def ratios(moments: pd.DataFrame) -> pd.DataFrame:
-    """How many times as much ANCE takes to its best: geometric means, a line for each size and what is counted."""
-    middle = np.exp(np.log(_ratios(moments).set_index("documents")[[*RATIOS]]).groupby("documents").mean())
-    return middle.rename_axis(columns="counted").stack().rename("times").reset_index()
-
-
-def spread(moments: pd.DataFrame) -> pd.DataFrame:
-    """How many times as long ANCE takes to its best, in seconds and in steps: medians, and the range over seeds."""
-    rows = _ratios(moments).groupby("documents")
-    table = rows[[*RATIOS]].agg(
-        lambda each: f"{each.median():.1f} ({f'{each.min():.1f} to {each.max():.1f}' if len(each) > 1 else 'one seed'})"
-    )
-    never = rows["outcome"].agg(lambda each: f"{(each == NEVER).sum()} of {len(each)}")
-    return table.assign(**{"seeds in which LTRe is never as good": never})
-
-
-def _ratios(moments: pd.DataFrame) -> pd.DataFrame:
-    """`to_best` where there is something to reach, with the ratios of seconds and of steps."""
-    found = to_best(moments)
-    found = found[found["outcome"] != NO_GAIN]
-    steps = found[f"{ANCE} steps"] / found[f"{LTRE} steps"].clip(lower=1)
-    return found.assign(**dict(zip(RATIOS, (found["ratio"], steps), strict=True))).astype(dict.fromkeys(RATIOS, float))
-
-
-def projected(moments: pd.DataFrame) -> pd.DataFrame:
-    """`extrapolated` in hours, as a page shows it."""
-    found = extrapolated(moments)
-    found.insert(1, "outcome", found.pop("outcome").where(found["steps"] == OURS, ""))
-    hours = {f"{system} hours": found.pop(system) / 3600 for system in (ANCE, LTRE)}
-    return found.assign(**hours).round(2)
