@@ -19,8 +19,9 @@ from sphinx.util.docutils import SphinxDirective
 from retlib.core import notebook_files, runtime
 from retlib.data.datasets import catalogue
 from retlib.evaluation import results
-from retlib.studies.paper_scale import ENCODER
 
+# What of recorded settings is the encoder itself.
+ENCODER = "encoder", "layers", "width", "dimension", "towers", "query_length", "document_length", "checkpoint", "tokens"
 HEAD = ("chapter", "data to fetch", "MB", "systems", "seeds", "minutes of the costliest", "hours of all, at least")
 
 

@@ -2,14 +2,14 @@
 
 import pandas as pd
 import pytest
+import search_demo
 from bs4 import BeautifulSoup
+from search_demo import SearchDemo, marked, shaded, side_by_side
 from words import SMALL, UNITS, WORDS
 
 from retlib.core.errors import SettingError
 from retlib.data.text import TokenTable, words
 from retlib.retrieval.lexical import BM25
-from retlib.studies import explore
-from retlib.studies.explore import SearchDemo, marked, shaded, side_by_side
 from retlib.systems.compose import Lexical
 from retlib.systems.stages import Stage
 from retlib.systems.system import System, Target, fit
@@ -38,7 +38,7 @@ def test_questions_on_which_systems_differ_come_first(demo):
     asked = demo.questions(50)
     assert demo.questions(3) == asked[:3] and set(asked) <= set(demo.collection.split("test")["text"])
     firsts = [demo.lists(each, 1)["doc_id"].nunique() for each in asked]
-    found = explore.disputed(demo, list(demo.systems), 5)
+    found = search_demo.disputed(demo, list(demo.systems), 5)
     assert len(found) == 5 and set(found) <= set(asked) and set(firsts) == {1, 2}
     assert [firsts[asked.index(each)] for each in found] == sorted(firsts, reverse=True)[:5]
 
@@ -106,7 +106,7 @@ def test_the_first_documents_of_two_systems_are_explained_for_both(demo, questio
     best = lists[lists["rank"] == 1].drop_duplicates("doc_id")
     assert len(found) == 2 * len(best) and set(found["system"]) == {"BM25", NEURAL}
     assert (found["rank"] == "1").sum() >= 2
-    page = explore.explained(found).data
+    page = search_demo.explained(found).data
     assert "rgba" in page and "<script" not in page
     shades = BeautifulSoup(shaded([("in", 0.5), ("##dex", -1.0), ("<b>", 0.0), ("##", 0.1)]), "html.parser")
     assert shades.text == "index <b> ##"
@@ -116,10 +116,10 @@ def test_the_first_documents_of_two_systems_are_explained_for_both(demo, questio
 
 
 def test_a_chapter_gives_the_systems_that_it_declares():
-    names = explore.chapter("42_first_stage", "smoke", {"query_steps": 7})
+    names = search_demo.chapter("42_first_stage", "smoke", {"query_steps": 7})
     assert names["systems"]["LTRe (ANCE)"].stages[-1].steps == 7 and names["targets"][0].test.documents.size
     with pytest.raises(SettingError, match="query_stepz"):
-        explore.chapter("42_first_stage", "smoke", {"query_stepz": 7})
+        search_demo.chapter("42_first_stage", "smoke", {"query_stepz": 7})
 
 
 def test_what_cannot_be_asked(demo):
@@ -155,7 +155,7 @@ def test_systems_stand_side_by_side_in_their_order():
     assert [cell.text for cell in page.select("thead th")] == ["rank", "Z", "A"]
     first, second = ([cell.text for cell in row.select("td")] for row in page.select("tbody tr"))
     assert first == ["1", "✓ <i> the sum", "sum"] and second[2] == ""
-    assert second[1].endswith("word …") and len(second[1]) <= explore.LETTERS + 2
+    assert second[1].endswith("word …") and len(second[1]) <= search_demo.LETTERS + 2
     assert len(page.select("mark")) == 2
 
 
@@ -163,13 +163,13 @@ def test_agreement_is_the_share_that_bm25_lists_for_the_same_question():
     rows = [("BM25", 1, "d1"), ("BM25", 2, "d2"), ("A", 1, "d2"), ("A", 2, "d3")]
     one = listed(*((*row, "", "", False) for row in rows)).assign(question="one")
     two = listed(("A", 1, "d1", "", "", False)).assign(question="two")
-    assert explore.agreement(one, "BM25").to_dict() == {"A": 0.5}
-    assert explore.agreement(pd.concat([one, two]), "BM25").to_dict() == {"A": pytest.approx(1 / 3)}
-    assert explore.agreement(two, "BM25").empty
+    assert search_demo.agreement(one, "BM25").to_dict() == {"A": 0.5}
+    assert search_demo.agreement(pd.concat([one, two]), "BM25").to_dict() == {"A": pytest.approx(1 / 3)}
+    assert search_demo.agreement(two, "BM25").empty
 
 
 def test_the_explorer_answers_what_is_typed(demo):
-    box = explore.explorer(demo, 2, ["BM25", NEURAL])
+    box = search_demo.explorer(demo, 2, ["BM25", NEURAL])
     top, page, pair, why = box.children
     (field, chosen), (first, second) = top.children, pair.children
     assert [first.value, second.value] == ["BM25", NEURAL]
