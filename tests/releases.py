@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
 import zipfile
-from xml.sax.saxutils import escape
 
 import pandas as pd
 import pytest
@@ -86,22 +84,6 @@ DISFLUENT = {
 RELEASES["disfl-qa"] = {
     f"disfl-qa/{part}.json": json.dumps({a + b: {"original": a, "disfluent": b} for a, b in pairs})
     for part, pairs in DISFLUENT.items()
-}
-
-ASKUBUNTU = {str(n): f"title of {n}" for n in range(1, 16)} | {"16": "title of 12", "17": ""}
-SCORES = "9.5 8.25 7.0"
-RELEASES["askubuntu"] = {
-    "askubuntu/text_tokenized.txt.gz": lines(*((n, title, f"body of {n}") for n, title in ASKUBUNTU.items())),
-    "askubuntu/train_random.txt": lines((1, "2 3", "8 9"), (4, 5, "9 1"), (4, 16, 9), (2, 13, 8), (2, 99, 8)),
-    "askubuntu/dev.txt": lines((6, 7, "7 8 9", SCORES)),
-    "askubuntu/test.txt": lines((10, "11 12", "11 12 13", SCORES), (14, "", "13 15 11", SCORES)),
-}
-
-WHO, ELSE = ("Who wrote it?", "who wrote it ?", "WP VBD", "who write it ?"), "who have write it ?"
-ALIGNED = [("who write it ?", ELSE, "0-0"), (ELSE, "who write it ?", "0-0"), ("who write it ?", "who be it ?", "0-0")]
-RELEASES["paralex"] = {
-    "paralex/questions.txt": lines(WHO, ("an odd line",), ("Who has written it?", "who has ?", "WP VBZ", ELSE)),
-    "paralex/word_alignments.txt": lines(*ALIGNED),
 }
 
 # --- questions about passages ----------------------------------------------------------------------
@@ -265,27 +247,3 @@ RELEASES["wikispeedia"] = {
     wikispeedia.FILE: {"plain/Sweden.txt": SWEDEN, "plain/%C3%85land.txt": ALAND},
     wikispeedia.GRAPH: {"graph/articles.tsv": "Sweden\n", "graph/links.tsv": LINKS},
 }
-
-PARIS = """{{Infobox|name={{lc:X}}|a=[[Gold]]}}
-'''Paris''' is the ''capital'' city of [[France#Cities|the French]] and has [[tower]]s.<ref>A
-footnote that is as long as any sentence is, see [[Source text]].</ref>
-<!-- a comment -->
-== History ==
-* An item of a list that is as long as a sentence, with [[eiffel_tower]].
-Its [http://x.org history] has been the subject of <b>many</b> long books. And so it goes.
-
-=== Deep ===
-Short.
-[[Category:Cities]] [[:Category:Towns]] [[#Here]] [[Paris]] [[ ]]
-"""
-
-
-def page(title: str, text: str, namespace: int = 0) -> str:
-    head = f"<page><title>{escape(title)}</title><ns>{namespace}</ns><id>1</id>"
-    return f"{head}<revision><id>2</id><text>{escape(text)}</text></revision></page>\n"
-
-
-HEADER = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">\n<siteinfo><sitename>W</sitename></siteinfo>\n'
-DUMP = page("Paris", PARIS) + page("Talk:Paris", PARIS, 1) + page("Lutetia", "#REDIRECT [[Paris]]") + page("Void", "")
-FILES = {"simplewiki-latest-pages-articles.xml.bz2": bz2.compress(f"{HEADER}{DUMP}</mediawiki>\n".encode())}
-RELEASES["wikipedia"] = {f"wikipedia/{name}": content for name, content in FILES.items()}

@@ -11,12 +11,12 @@ import pandas as pd
 
 from retlib.core import cache, runtime
 from retlib.core.errors import require_positive
-from retlib.data import datasets, passages, text
+from retlib.data import datasets, passages
 from retlib.data.collection import Article
 from retlib.data.corpus import Corpus
-from retlib.data.text import WordPiece
+from retlib.data.text import WordPiece, quick_sentences
 
-VERSION, PASSAGES = 1, 1  # of what is made here
+VERSION, PASSAGES = 2, 1  # of what is made here
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,28 @@ class Articles:
     @property
     def tokenizer(self) -> WordPiece:
         """The vocabulary."""
-        return _made(self)[0]
+        return _read(self)[0]
 
     @property
     def corpus(self) -> Corpus:
         """The articles as token rows."""
-        return _made(self)[1]
+        return _read(self)[1]
 
 
 @lru_cache(maxsize=4)
-def _made(articles: Articles) -> tuple[WordPiece, Corpus]:
-    name = articles.name
-
+def _read(articles: Articles) -> tuple[WordPiece, Corpus]:
     def make(folder: Path) -> None:
-        paragraphs = (part for article in _read(name, "vocabulary") for part in article.passages)
+        paragraphs = (part for article in _stream(articles.name, "vocabulary") for part in article.passages)
         wordpiece = WordPiece.train(paragraphs, articles.vocabulary)
         wordpiece.save(folder / "vocab.txt")
-        Corpus.build(_read(name, "articles"), wordpiece, text.quick_sentences).save(folder / "corpus")
+        Corpus.build(_stream(articles.name, "articles"), wordpiece, quick_sentences).save(folder)
 
-    folder = cache.artefact("corpus", VERSION, {"tokens": articles.vocabulary, **datasets.provenance(name)}, make)
-    return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus")
+    settings = {"tokens": articles.vocabulary, **datasets.provenance(articles.name)}
+    folder = cache.artefact("corpus", VERSION, settings, make)
+    return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder)
 
 
-def _read(name: str, label: str) -> Iterator[Article]:
+def _stream(name: str, label: str) -> Iterator[Article]:
     return runtime.progress(datasets.articles(name), desc=f"{name}: {label}")
 
 
@@ -86,7 +85,7 @@ def _out_of_target(name: str, targets: tuple[str, ...]) -> pd.DataFrame:
     settings = {**datasets.provenance(name), "targets": [collection.fingerprint for collection in collections]}
 
     def make(folder: Path) -> None:
-        found = passages.passages(_read(name, "passages"))
-        passages.unseen(found, *collections).to_parquet(folder / "passages.parquet")
+        whole = passages.passages(_stream(name, "passages"))
+        passages.unseen(whole, *collections).to_parquet(folder / "passages.parquet")
 
     return pd.read_parquet(cache.artefact("passages", PASSAGES, settings, make) / "passages.parquet")

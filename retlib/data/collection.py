@@ -1,7 +1,7 @@
-"""A test collection: documents, queries, relevance judgments, labelled pairs and links.
+"""A test collection: documents, queries, relevance judgments, labelled pairs; what every loader returns (all chapters).
 
-Data takes one way through the package, and this is its first stop: every loader in
-`retlib.data.datasets` ends in a `Collection`, and every model and measure starts from one.
+Data takes one way through the package, and this is its first stop: every loader in `retlib.data.datasets` ends in a
+`Collection`, and every model and measure starts from one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 
 SPLITS = ("train", "dev", "test")
-
-# Rows whose fingerprint is taken at once.
-BLOCK = 65_536
+BLOCK = 65_536  # rows whose fingerprint is taken at once
 
 # The columns that each frame must have; others may stand beside them.
 COLUMNS = {
@@ -72,63 +70,50 @@ class Collection:
     facts: Mapping[str, int | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for frame_name, columns in COLUMNS.items():
-            frame = getattr(self, frame_name)
-            missing = [] if frame is None else [column for column in columns if column not in frame]
-            self._check(not missing, f"{frame_name} lacks the column(s) {missing}")
-        self._check_each("qrels.relevance", self.qrels["relevance"], "integer", "int")
-        for frame_name in ("documents", "queries"):
-            frame = getattr(self, frame_name)
-            index = frame.index
-            self._check_each(f"{frame_name}: ids", index, "string", "str")
-            self._check_each(f"{frame_name}.text", frame["text"], "string", "str")
-            repeated = index[index.duplicated()]
-            self._check(len(repeated) == 0, f"{frame_name}: id {repeated[:1].tolist()} is repeated")
-        self._check_known("qrels", "query_id", self.queries.index)
-        self._check_known("qrels", "doc_id", self.documents.index)
-        for frame_name in ("queries", "pairs"):
-            frame = getattr(self, frame_name)
-            if frame is not None:
+        for name, frame in self._frames().items():
+            columns = COLUMNS[name]
+            missing = [column for column in columns if column not in frame]
+            self._check(not missing, f"{name} lacks the column(s) {missing}")
+            if "text" in columns:
+                self._check_each(f"{name}: ids", frame.index, "string")
+                self._check_each(f"{name}.text", frame["text"], "string")
+                repeated = frame.index[frame.index.duplicated()]
+                self._check(repeated.empty, f"{name}: id {repeated[:1].tolist()} is repeated")
+            if "split" in columns:
                 unknown = set(frame["split"]) - set(SPLITS)
-                self._check(not unknown, f"{frame_name}: unknown split {sorted(map(str, unknown))}")
-        if self.pairs is not None:
-            self._check_known("pairs", "left", self.documents.index)
-            self._check_known("pairs", "right", self.documents.index)
+                self._check(not unknown, f"{name}: unknown split {sorted(map(str, unknown))}")
+            for column in {"query_id", "doc_id", "left", "right"}.intersection(columns):
+                index = (self.queries if column == "query_id" else self.documents).index
+                unknown = frame[column][index.get_indexer(frame[column]) < 0]  # much faster than isin
+                self._check(unknown.empty, f"{name}.{column} names unknown ids {unknown[:3].tolist()}")
+        self._check_each("qrels.relevance", self.qrels["relevance"], "integer")
         repeated = self.qrels.duplicated(["query_id", "doc_id"])
         self._check(not repeated.any(), "qrels: a (query, document) pair is judged twice")
+
+    def _frames(self) -> dict[str, pd.DataFrame]:
+        return {name: frame for name in COLUMNS if (frame := getattr(self, name)) is not None}
 
     def _check(self, condition: bool, message: str) -> None:
         require(condition, f"collection {self.name!r}: {message}", DataError)
 
-    def _check_each(self, what: str, values: pd.Series | pd.Index, kind: str, told: str) -> None:
+    def _check_each(self, what: str, values: pd.Series | pd.Index, kind: str) -> None:
         # Where values are no objects the dtype tells the kind at once, but not what is missing.
         if len(values) and (infer_dtype(values, skipna=False) != kind or values.hasnans):
             wrong = next((each for each in values if infer_dtype([each], skipna=False) != kind), values.dtype)
-            self._check(False, f"{what} must be {told} throughout, and {wrong!r} is not")
-
-    def _check_known(self, frame_name: str, column: str, index: pd.Index) -> None:
-        values = getattr(self, frame_name)[column]
-        # The index is unique (checked before), and its own look-up is much faster than isin.
-        unknown = values[index.get_indexer(values) < 0]
-        self._check(unknown.empty, f"{frame_name}.{column} names unknown ids {unknown[:3].tolist()}")
+            self._check(False, f"{what}: each must be a {kind}, and {wrong!r} is not")
 
     def __repr__(self) -> str:
-        return (
-            f"<Collection {self.name}: {len(self.documents):,} documents, "
-            f"{len(self.queries):,} queries, {len(self.qrels):,} judgments, {self.fingerprint[:12]}>"
-        )
+        sizes = f"{len(self.documents):,} documents, {len(self.queries):,} queries, {len(self.qrels):,} judgments"
+        return f"<Collection {self.name}: {sizes}, {self.fingerprint[:12]}>"
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the whole content."""
         digest = hashlib.sha256()
-        for frame_name in COLUMNS:
-            frame = getattr(self, frame_name)
-            if frame is None:
-                continue
-            named = frame.reset_index(names="id") if frame_name in ("documents", "queries") else frame
+        for name, frame in self._frames().items():
+            named = frame.reset_index(names="id") if "text" in COLUMNS[name] else frame
             for column in sorted(named.columns):
-                digest.update(f"\x1d{frame_name}.{column}\x1e".encode())
+                digest.update(f"\x1d{name}.{column}\x1e".encode())
                 for start in range(0, len(named), BLOCK):  # a large corpus, joined, would be in memory twice more
                     joined = "\x1f".join(named[column].iloc[start : start + BLOCK].astype(str))
                     digest.update(("\x1f" * (start > 0) + joined).encode("utf-8", "surrogatepass"))
@@ -140,12 +125,12 @@ class Collection:
 
         Those whose document is judged relevant to them are not among them: Gillick 2018 counts it.
         """
-        judged = self.qrels.query("query_id == doc_id and relevance > 0")["query_id"]
-        ids = self.queries.index.intersection(self.documents.index).difference(judged, sort=False)
-        asked, documents = self.queries["text"][ids], self.documents.loc[ids]
+        relevant = self.qrels.query("query_id == doc_id and relevance > 0")["query_id"]
+        ids = self.queries.index.intersection(self.documents.index).difference(relevant, sort=False)
+        queries, documents = self.queries["text"][ids], self.documents.loc[ids]
         titled = documents["title"] + " " + documents["text"] if "title" in documents else documents["text"]
-        asked, text, titled = (each.str.normalize("NFC").str.strip() for each in (asked, documents["text"], titled))
-        own = ids[(asked == text) | (asked == titled)]
+        queries, text, titled = (each.str.normalize("NFC").str.strip() for each in (queries, documents["text"], titled))
+        own = ids[(queries == text) | (queries == titled)]
         if len(own):
             why = "Their own document leaves their lists and is no negative, as no judgment names it relevant"
             runtime.note(f"{len(own)} questions of {self.name} are documents of it. {why}.")
@@ -160,14 +145,14 @@ class Collection:
         """Return a number for each document, (D,), which is that of its copies: documents of one title and text."""
         return text_numbers(self.documents).to_numpy()
 
-    def copy_bound(self, split: str = "test") -> float:
-        """Return by how many points of 100, at most, a mean over a split moves if copies of relevant texts count."""
-        relevant = self.relevant(split)
+    def copy_bound(self) -> float:
+        """Return by how many points of 100, at most, a mean over the test moves if copies of relevant texts count."""
+        relevant = self.relevant("test")
         numbers = self.text_numbers[self.documents.index.get_indexer(relevant["doc_id"])]
-        judged = pd.DataFrame({"query": relevant["query_id"].to_numpy(), "text": numbers})
-        copies = judged.drop_duplicates().assign(count=lambda each: np.bincount(self.text_numbers)[each["text"]])
-        moves = copies.groupby("query")["count"].sum() > judged.groupby("query").size()
-        return 100 * float(moves.sum()) / max(1, len(self.split(split)))
+        texts = pd.DataFrame({"query": relevant["query_id"].to_numpy(), "text": numbers})
+        copies = texts.drop_duplicates().assign(count=lambda each: np.bincount(self.text_numbers)[each["text"]])
+        moves = copies.groupby("query")["count"].sum() > texts.groupby("query").size()
+        return 100 * float(moves.sum()) / max(1, len(self.split("test")))
 
     def split(self, name: str) -> pd.DataFrame:
         """Return the queries of one split: train, dev or test."""
@@ -180,46 +165,43 @@ class Collection:
 
     def relevant(self, split: str | None = None) -> pd.DataFrame:
         """Return the qrels that say relevant, of one split's queries or of all."""
-        judged = self.qrels if split is None else self.judgments(split)
-        return judged[judged["relevance"] > 0]
+        qrels = self.qrels if split is None else self.judgments(split)
+        return qrels[qrels["relevance"] > 0]
 
     def labelled(self, split: str, label: int | None = 1) -> pd.DataFrame:
         """Return the labelled pairs of one split; `label` None gives both kinds."""
         self._check(self.pairs is not None, "it has no labelled pairs; see `pairs` and `retrieval_task`")
-        chosen = self.pairs["split"] == split
-        if label is not None:
-            chosen &= self.pairs["label"] == label
-        return self.pairs[chosen]
+        return self.pairs[(self.pairs["split"] == split) & (label is None or self.pairs["label"] == label)]
 
     def part(
         self, documents: pd.Series | np.ndarray | None = None, queries: pd.Series | np.ndarray | None = None
     ) -> Collection:
         """Return the same task with the documents and queries that are chosen (bool), and what names no others."""
-        kept = self.documents if documents is None else self.documents[documents]
-        asked = self.queries if queries is None else self.queries[queries]
+        candidates = self.documents if documents is None else self.documents[documents]
+        queries = self.queries if queries is None else self.queries[queries]
         qrels, pairs = self.qrels, self.pairs
-        qrels = qrels[qrels["query_id"].isin(asked.index) & qrels["doc_id"].isin(kept.index)]
+        qrels = qrels[qrels["query_id"].isin(queries.index) & qrels["doc_id"].isin(candidates.index)]
         if pairs is not None:
-            pairs = pairs[pairs["left"].isin(kept.index) & pairs["right"].isin(kept.index)]
-        return replace(self, documents=kept, queries=asked, qrels=qrels, pairs=pairs)
+            pairs = pairs[pairs[["left", "right"]].isin(candidates.index).all(axis=1)]
+        return replace(self, documents=candidates, queries=queries, qrels=qrels, pairs=pairs)
 
     def candidates(self, split: str) -> Collection:
         """Return the same task with the documents of one split as candidates, and its queries alone."""
         part = self.part(self.documents["split"] == split, self.queries["split"] == split)
         return replace(part, name=f"{self.name}-{split}")
 
-    def statistics(self, split: str = "test") -> pd.DataFrame:
+    def statistics(self) -> pd.DataFrame:
         """Return the sizes of the task as Gillick 2018, Table 1 gives them, in one row."""
-        relevant = self.relevant(split).groupby("query_id").size()
+        relevant = self.relevant("test").groupby("query_id").size()
         kinds = {} if self.pairs is None else {"positive": 1, "negative": 0}
         sizes = {
             "collection": self.name,
             **{f"{kind} training pairs": len(self.labelled("train", label)) for kind, label in kinds.items()},
-            f"{split} queries": len(self.split(split)),
+            "test queries": len(self.split("test")),
             "candidates": len(self.documents),
             "relevant candidates/query": round(float(relevant.mean()), 2),
             "words/candidate": round(float(self.documents["text"].str.split().str.len().mean()), 1),
-            "copies move a mean by at most": round(self.copy_bound(split), 2),
+            "copies move a mean by at most": round(self.copy_bound(), 2),
             "fingerprint": self.fingerprint[:12],
         }
         return pd.DataFrame([sizes])

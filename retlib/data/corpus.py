@@ -1,4 +1,4 @@
-"""Articles as a corpus: a few flat arrays of token ids, and of the places where sentences, passages, articles begin."""
+"""Articles as a corpus: flat arrays of token ids, and of where sentences, passages and articles begin (Part II)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from retlib.core.errors import DataError, require
-from retlib.data.text import TokenTable, offsets_of
-
-if TYPE_CHECKING:
-    from retlib.data.collection import Article
-    from retlib.data.text import WordPiece
+from retlib.data.collection import Article
+from retlib.data.text import TokenTable, WordPiece, offsets_of
 
 Split = Callable[[str], list[str]]
 
@@ -73,44 +71,36 @@ class Builder:
         self.rows: dict[str, int] = {}
         self.passages, self.articles, self.opening = array("q", [0]), array("q", [0]), array("q")
         self.numbers: dict[str, int] = {}  # of every name that is linked to, whether it is an article or not
-        self.links, self.links_per_article = array("q"), array("q")
+        self.sources, self.targets = array("q"), array("q")  # of links
 
     def add(self, article: Article) -> list[str]:
         """Note an article's structure, and return its sentences; one without any is left out."""
-        found, opening = [], 0
+        texts, opening = [], 0
         for place, passage in enumerate(article.passages):
             sentences = [text for sentence in self.split(passage) if (text := sentence.strip())]
             if sentences:
-                found.extend(sentences)
+                texts += sentences
                 self.passages.append(self.passages[-1] + len(sentences))
                 opening += place < article.opening
-        if not found:
-            return []
-        require(article.name not in self.rows, f"two articles have the name {article.name!r}", DataError)
-        self.rows[article.name] = len(self.rows)
-        self.articles.append(len(self.passages) - 1)
-        self.opening.append(opening)
-        self.links.extend(self.numbers.setdefault(target, len(self.numbers)) for target in article.links)
-        self.links_per_article.append(len(article.links))
-        return found
+        if texts:
+            require(article.name not in self.rows, f"two articles have the name {article.name!r}", DataError)
+            self.targets.extend(self.numbers.setdefault(target, len(self.numbers)) for target in article.links)
+            self.sources.extend([len(self.rows)] * len(article.links))
+            self.rows[article.name] = len(self.rows)
+            self.articles.append(len(self.passages) - 1)
+            self.opening.append(opening)
+        return texts
 
     def structure(self) -> Structure:
         """Return what was noted, with the links that lead to a known article."""
         count = len(self.rows)
         require(count > 0, "the articles hold no sentence", DataError)
         row_of = np.array([self.rows.get(name, -1) for name in self.numbers], dtype=np.int64)
-        sources = np.repeat(np.arange(count), np.array(self.links_per_article))
-        targets = row_of[np.array(self.links, dtype=np.int64)]
-        real = (targets >= 0) & (targets != sources)
-        sources, targets = np.divmod(np.unique(sources[real] * count + targets[real]), count)
-        return Structure(
-            names=np.array(list(self.rows), dtype=object),
-            passages=np.array(self.passages),
-            articles=np.array(self.articles),
-            opening=np.array(self.opening),
-            link_starts=offsets_of(np.bincount(sources, minlength=count)),
-            link_targets=targets,
-        )
+        sources, targets = np.array(self.sources, dtype=np.int64), row_of[np.array(self.targets, dtype=np.int64)]
+        is_link = (targets >= 0) & (targets != sources)
+        sources, targets = np.divmod(np.unique(sources[is_link] * count + targets[is_link]), count)
+        parts = (self.passages, self.articles, self.opening, offsets_of(np.bincount(sources, minlength=count)), targets)
+        return Structure(np.array(list(self.rows), dtype=object), *map(np.array, parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,46 +120,37 @@ class Corpus(Structure):
 
         def texts() -> Iterator[str]:
             for article in articles:
-                if found := builder.add(article):
+                if sentences := builder.add(article):
                     titles.append(article.title)
-                    yield from found
+                    yield from sentences
 
         sentences = tokenizer.encode(texts())
         return cls(**vars(builder.structure()), sentences=sentences, titles=tokenizer.encode(titles))
 
-    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if isinstance(value, TokenTable):
-                yield f"{part.name}-ids", value.ids
-                yield f"{part.name}-offsets", value.offsets
-            elif part.name != "names":
-                yield part.name, value
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays = {part.name: getattr(self, part.name) for part in fields(Structure) if part.name != "names"}
+        tables = {"sentences": self.sentences, "titles": self.titles}
+        return arrays | {f"{name}-{part}": ids for name, table in tables.items() for part, ids in vars(table).items()}
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the whole content."""
         digest = hashlib.sha256("\x1f".join(self.names).encode("utf-8", "surrogatepass"))
-        for name, values in self._arrays():
+        for name, values in self._arrays().items():
             digest.update(f"\x1d{name} {values.dtype.str} {len(values)}\x1e".encode())
             digest.update(np.ascontiguousarray(values))
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write the arrays as .npy files, and the names, which come last, as JSON."""
+        """Write the arrays, and the names as JSON."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, values in self._arrays():
-            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+        save_file(self._arrays(), folder / "corpus.safetensors")
         (folder / "names.json").write_text(json.dumps(list(self.names)), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Return what `save` wrote; the arrays stay on disk until they are read."""
-
-        def read(name: str) -> np.ndarray:
-            return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
-
+        """Return what `save` wrote."""
         names = np.array(json.loads((folder / "names.json").read_text(encoding="utf-8")), dtype=object)
-        tables = {n: TokenTable(read(f"{n}-ids"), read(f"{n}-offsets")) for n in ("sentences", "titles")}
-        rest = {part.name: read(part.name) for part in fields(Structure) if part.name != "names"}
-        return cls(names=names, **rest, **tables)
+        arrays = load_file(folder / "corpus.safetensors")
+        tables = {n: TokenTable(arrays.pop(f"{n}-ids"), arrays.pop(f"{n}-offsets")) for n in ("sentences", "titles")}
+        return cls(names=names, **arrays, **tables)

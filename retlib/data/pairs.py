@@ -49,7 +49,7 @@ class Pairs:
         """Return the given pairs, in the given order."""
         given = {name: getattr(self, name) for name in ("labels", "groups", "log_shares", "texts")}
         others = {name: None if values is None else values[rows] for name, values in given.items()}
-        return Pairs(self.queries.take(rows), self.documents.take(rows), **others)
+        return Pairs(self.queries.take(rows), take(self.documents, rows), **others)
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
         """Return the pairs of a training step: shuffled epochs, see `rows_of_step`."""
@@ -60,12 +60,10 @@ class Pairs:
 class LabelledQueries:
     """Queries, the documents that are relevant to each, and all documents: texts, or encodings of shape (D, d).
 
-    Row i of `relevant` has the rows of the documents that are relevant to query i, `own` (Q,) that of the document that
-    the query is, or -1, and `texts` (D,) a number for each document, which copies of a text share. Neither a query's
-    own document nor a copy of it or of a relevant one is a negative.
-
-    Raises `DataError` if a row is not there, or if a query has no relevant document, which leaves nothing to learn, or
-    no negative.
+    Row i of `relevant` has the rows of the documents that are relevant to query i, at least one, `own` (Q,) that of the
+    document that the query is, or -1, and `texts` (D,) a number for each document, which copies of a text share.
+    Neither a query's own document nor a copy of it or of a relevant one is a negative; a query without any negative
+    raises `DataError`.
     """
 
     queries: TokenTable
@@ -75,13 +73,6 @@ class LabelledQueries:
     texts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        counts, rows = self.relevant.lengths, self.relevant.ids
-        require(len(counts) > 0, "there is no query to train on", DataError)
-        same = len(self.queries) == len(counts)
-        require(same, f"{len(self.queries)} queries, and relevant documents of {len(counts)}", DataError)
-        inside = len(rows) == 0 or (rows.min() >= 0 and rows.max() < len(self.documents))
-        require(inside, f"relevant documents are rows from 0 to {len(self.documents) - 1}", DataError)
-        require(counts.min() > 0, f"query {counts.argmin()} has no relevant document", DataError)
         copies = np.bincount(self._texts)[self._non_negatives % len(self.documents)]
         counts = np.bincount(self._non_negatives // len(self.documents), copies)
         wrong = f"query {counts.argmax()} has no negative: each document is relevant to it, or a copy"
@@ -95,13 +86,8 @@ class LabelledQueries:
         rows = rows_of_step(len(self), batch_size, seed, step)
         chosen = self.one_relevant(rows, np.random.default_rng((seed, step, RELEVANT)))
         known = self.non_negatives(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
-        return Pairs(
-            self.queries.take(rows),
-            take(self.documents, chosen),
-            log_shares=self._log_shares[chosen],
-            known=known,
-            rows=rows,
-        )
+        queries, documents = self.queries.take(rows), take(self.documents, chosen)
+        return Pairs(queries, documents, log_shares=self._log_shares[chosen], known=known, rows=rows)
 
     @cached_property
     def _log_shares(self) -> np.ndarray:
@@ -111,10 +97,21 @@ class LabelledQueries:
         return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
 
     @cached_property
+    def _texts(self) -> np.ndarray:
+        return np.arange(len(self.documents)) if self.texts is None else self.texts
+
+    # Of pairs of a query and a relevant document, or of a query and a text that is no negative of it, one number each.
+
+    @cached_property
     def _keys(self) -> np.ndarray:
-        # One number for each pair of a query and a document that is relevant to it, sorted.
         queries = np.repeat(np.arange(len(self)), self.relevant.lengths)
         return np.sort(queries * len(self.documents) + self.relevant.ids)
+
+    @cached_property
+    def _non_negatives(self) -> np.ndarray:
+        own = np.full(len(self), -1) if self.own is None else self.own
+        queries = np.append(np.repeat(np.arange(len(self)), self.relevant.lengths), np.flatnonzero(own >= 0))
+        return np.unique(queries * len(self.documents) + self._texts[np.append(self.relevant.ids, own[own >= 0])])
 
     def hits(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return which documents are relevant: bool, (B, n), of `queries` (B,) and `rows` (B, n); row -1 is not."""
@@ -124,26 +121,15 @@ class LabelledQueries:
         """Return which documents are no negatives: relevant ones, the query's own, and copies of these; as `hits`."""
         return self._among(self._non_negatives, queries, self._texts[rows]) & (rows >= 0)
 
+    def _among(self, keys: np.ndarray, queries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        looked = queries[:, None] * len(self.documents) + numbers  # np.isin would sort the keys each time
+        return keys[np.minimum(np.searchsorted(keys, looked), len(keys) - 1)] == looked
+
     def candidates(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return lists, (B, n), without what is `non_negatives` and not relevant; -1 fills them at the end."""
         out = self.non_negatives(queries, rows) & ~self.hits(queries, rows)
         order = np.argsort(out, axis=1, kind="stable")
         return np.take_along_axis(np.where(out, -1, rows), order, axis=1)
-
-    def _among(self, keys: np.ndarray, queries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        looked = queries[:, None] * len(self.documents) + numbers
-        return keys[np.minimum(np.searchsorted(keys, looked), len(keys) - 1)] == looked
-
-    @cached_property
-    def _texts(self) -> np.ndarray:
-        return np.arange(len(self.documents)) if self.texts is None else self.texts
-
-    @cached_property
-    def _non_negatives(self) -> np.ndarray:
-        # One number for each pair of a query and a text that is no negative of it, sorted.
-        own = np.full(len(self), -1) if self.own is None else self.own
-        queries = np.append(np.repeat(np.arange(len(self)), self.relevant.lengths), np.flatnonzero(own >= 0))
-        return np.unique(queries * len(self.documents) + self._texts[np.append(self.relevant.ids, own[own >= 0])])
 
     def one_relevant(self, queries: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a relevant document of each query, drawn uniformly: rows, shape (B,)."""

@@ -1,7 +1,5 @@
 """Passages of running text that end where sentences end (Liang 2020, section 3), and those that are no target."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import chain
@@ -34,36 +32,36 @@ def passages(articles: Iterable[Article]) -> pd.DataFrame:
         for number, text in enumerate(_packed(chain.from_iterable(map(quick_sentences, article.passages))))
     ]
     require(len(rows) > 0, "the articles hold no running text to cut into passages", DataError)
-    found = pd.DataFrame(rows, columns=["passage_id", "text", "title", "article"]).set_index("passage_id")
-    repeated = found.index[found.index.duplicated()]
-    require(len(repeated) == 0, f"two articles have the name of passage {repeated[:1].tolist()}", DataError)
-    return found
+    frame = pd.DataFrame(rows, columns=["passage_id", "text", "title", "article"]).set_index("passage_id")
+    repeated = frame.index[frame.index.duplicated()]
+    require(repeated.empty, f"two articles have the name of passage {repeated[:1].tolist()}", DataError)
+    return frame
 
 
 def _packed(sentences: Iterable[str]) -> list[str]:
     # Sentences joined, in order, as long as they fit.
-    found, taken = [], []
+    texts, last = [], []
     for sentence in sentences:
         tokens = sentence.split()
         for start in range(0, len(tokens), MOST_WORDS):
             part = tokens[start : start + MOST_WORDS]
-            if len(taken) + len(part) > MOST_WORDS:
-                found.append(" ".join(taken))
-                taken = []
-            taken = taken + part
-    return [*found, " ".join(taken)] if taken else found
+            if len(last) + len(part) > MOST_WORDS:
+                texts.append(" ".join(last))
+                last = []
+            last = last + part
+    return [*texts, " ".join(last)] if last else texts
 
 
-def unseen(found: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
+def unseen(passages: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
     """Return the passages (column `text`) that no target collection holds, whole or in part, in their order.
 
     Synthetic queries for a passage that a target tests on would be training data of that target, so what shares a run
     of `RUN` words with one of its documents is left out, whatever case and punctuation. Shorter documents have no run.
     Of passages of equal text the first is kept.
     """
-    found = found[~found["text"].duplicated()]
-    held = chain.from_iterable(target.documents["text"] for target in targets)
-    return found[~(overlap(held, found["text"], RUN) > 0).to_numpy()]
+    passages = passages[~passages["text"].duplicated()]
+    texts = chain.from_iterable(target.documents["text"] for target in targets)
+    return passages[~(overlap(texts, passages["text"], RUN) > 0).to_numpy()]
 
 
 def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
@@ -72,12 +70,11 @@ def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Ser
     Texts are streamed: memory depends on the passages alone. Words are those of `retlib.data.text.words`; runs are
     compared by 64-bit hashes.
     """
-    require(n >= 1, f"n = {n} words: at least 1 is needed")
-    runs, copied = [_runs(passage, n) for passage in passages], set()
-    wanted = set(chain.from_iterable(runs))
+    runs, copies = [_runs(passage, n) for passage in passages], set()
+    every = set(chain.from_iterable(runs))
     for text in texts:
-        copied.update(wanted.intersection(_runs(text, n)))
-    shares = [sum(run in copied for run in each) / len(each) if each else np.nan for each in runs]
+        copies.update(every.intersection(_runs(text, n)))
+    shares = [sum(run in copies for run in each) / len(each) if each else np.nan for each in runs]
     return pd.Series(shares, name="overlap", dtype=float)
 
 
@@ -86,21 +83,17 @@ def _runs(text: str, n: int) -> list[int]:
     return [hash(tuple(hashes[start : start + n])) for start in range(len(hashes) - n + 1)]
 
 
-def sample(found: pd.DataFrame, most: int) -> pd.DataFrame:
+def sample(passages: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return at most so many passages, those whose ids come first in the order of a hash.
 
-    A smaller sample is a part of every larger one, so that amounts can be compared (Liang 2020, figure 3). Raises
-    `SettingError` if `most` is under 1.
+    A smaller sample is a part of every larger one, so that amounts can be compared (Liang 2020, figure 3).
     """
-    require(most >= 1, f"most = {most} passages: at least 1 is needed")
-    order = np.argsort([hash_position(name) for name in found.index], kind="stable")
-    return found.iloc[np.sort(order[:most])]
+    order = np.argsort([hash_position(name) for name in passages.index], kind="stable")
+    return passages.iloc[np.sort(order[:most])]
 
 
 # Sentences of a passage that a generator of sentences reads, at most, and the words that one has at least.
 MOST_SENTENCES, LEAST_WORDS = 3, 5
-# A mark at the end of a sentence that stands apart from it, as in files whose tokens are separated by spaces.
-_APART = re.compile(r"\s+([.!?])(?=\s|$)")
 
 
 def sentences_of(text: str) -> list[str]:
@@ -109,7 +102,7 @@ def sentences_of(text: str) -> list[str]:
     The rule is that of `retlib.data.text.quick_sentences`. It is for ICT, on passages such as those of Natural
     Questions.
     """
-    return quick_sentences(_APART.sub(r"\1", text))
+    return quick_sentences(re.sub(r"\s+([.!?])(?=\s|$)", r"\1", text))
 
 
 def sentences(passages: pd.Series) -> pd.Series:
@@ -119,20 +112,19 @@ def sentences(passages: pd.Series) -> pd.Series:
     does one without marks of punctuation, or whose marks stand apart, as in Natural Questions: what is written for
     these passages whole makes better retrievers.
     """
-    found = {}
+    texts = {}
     for name, text in passages.items():
         parts = {f"{name}|{i}": sentence for i, sentence in enumerate(quick_sentences(text))}
         usable = [place for place, sentence in parts.items() if len(sentence.split()) >= LEAST_WORDS]
         chosen = sorted(usable, key=hash_position)[:MOST_SENTENCES]
-        found |= {place: parts[place] for place in chosen} or {f"{name}|0": text}
-    return pd.Series(found, dtype=object)
+        texts |= {place: parts[place] for place in chosen} or {f"{name}|0": text}
+    return pd.Series(texts, dtype=object)
 
 
 def of_passages(generated: pd.DataFrame) -> pd.DataFrame:
     """Return the queries of `sentences` as those of their passages: the likeliest first, none twice for a passage."""
-    names = generated["passage_id"].str.rpartition("|")[0]
-    order = ["passage_id", "log_likelihood", "query"]
-    found = generated.assign(passage_id=names).sort_values(order, ascending=[True, False, True], kind="stable")
-    found = found.drop_duplicates(["passage_id", "query"], ignore_index=True)
-    found.attrs.update(generated.attrs)
-    return found
+    names, order = generated["passage_id"].str.rpartition("|")[0], ["passage_id", "log_likelihood", "query"]
+    queries = generated.assign(passage_id=names).sort_values(order, ascending=[True, False, True], kind="stable")
+    queries = queries.drop_duplicates(["passage_id", "query"], ignore_index=True)
+    queries.attrs.update(generated.attrs)
+    return queries

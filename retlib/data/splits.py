@@ -48,14 +48,10 @@ def split_by_cluster(items: pd.Index, clusters: pd.Series, shares: Mapping[str, 
     """
     names = pd.Series(items, index=items).astype(object)
     names.update(clusters)
-    unique = names.unique()
-    position = np.array([hash_position(f"0:{name}") for name in unique])
-    side = np.full(len(unique), "train", dtype=object)
-    start = 0.0
-    for split, share in shares.items():
-        side[(position >= start) & (position < start + share)] = split
-        start += share
-    return names.map(dict(zip(unique, side, strict=True))).rename("split")
+    sides = np.array([*shares, "train"], dtype=object)
+    position = {name: hash_position(f"0:{name}") for name in names.unique()}
+    side = np.searchsorted(np.cumsum([*shares.values()]), [position[name] for name in names], side="right")
+    return pd.Series(sides[side], index=items, name="split")
 
 
 def split_by_position(position: pd.Series, share: float, start: float) -> np.ndarray:
@@ -68,24 +64,17 @@ def low_resource(collection: Collection, share: float, test: float | None = None
 
     Queries are split by `position`, a hash in [0, 1): those below nine tenths of `share` are train, those up to `share`
     dev, those at the other end test: the last `test` of them, by default all others. So the training queries of a small
-    share are among those of a large one. Raises `DataError` without positions, and `SettingError` for impossible
-    shares, or ones that leave a split empty.
+    share are among those of a large one. Raises `SettingError` for impossible shares, or ones that leave a split empty.
     """
-    require("position" in collection.queries, f"collection {collection.name!r}: queries have no `position`", DataError)
     start = share if test is None else 1 - test
-    require(
-        0 < share < 1 and share <= start + 1e-9 and start < 1,
-        f"share = {share} with test = {test}: both must be above 0, and together at most 1",
-    )
-    sides = pd.Series(split_by_position(collection.queries["position"], share, start), collection.queries.index)
+    is_possible = 0 < share < 1 and share <= start + 1e-9 and start < 1
+    require(is_possible, f"share = {share} with test = {test}: both must be above 0, and together at most 1")
+    sides = split_by_position(collection.queries["position"], share, start)
     for split in SPLITS:
-        require(
-            bool((sides == split).any()),
-            f"share = {share} of {len(collection.queries):,} queries in {collection.name!r} leaves none for {split}",
-        )
+        wrong = f"share = {share} of {len(sides):,} queries in {collection.name!r} leaves none for {split}"
+        require(split in sides, wrong)
     part = collection.part(queries=sides != "")
-    queries = part.queries.assign(split=sides[sides != ""])
-    return replace(part, name=f"{collection.name}-{share:g}", queries=queries)
+    return replace(part, name=f"{collection.name}-{share:g}", queries=part.queries.assign(split=sides[sides != ""]))
 
 
 def subsample(collection: Collection, documents: int, queries: int | None = None) -> Collection:
@@ -104,18 +93,15 @@ def subsample(collection: Collection, documents: int, queries: int | None = None
     relevant = collection.relevant()
     is_tested = relevant["query_id"].isin(collection.queries.index[is_test])
     needed = set(wholes[relevant["doc_id"][relevant["query_id"].isin(test)]])
-    asked = set() if queries is None else set(wholes[relevant["doc_id"][~is_tested]])
+    useful = set() if queries is None else set(wholes[relevant["doc_id"][~is_tested]])
     sizes = wholes.value_counts()
-    order = sorted(sizes.index, key=lambda name: (name not in needed, name not in asked, hash_position(name)))
+    order = sorted(sizes.index, key=lambda name: (name not in needed, name not in useful, hash_position(name)))
     before = np.cumsum(sizes[order].to_numpy()) - sizes[order].to_numpy()
-    chosen = needed | {name for name, start in zip(order, before, strict=True) if start < documents}
-    kept = wholes.isin(chosen)
+    is_chosen = wholes.isin(needed | {name for name, start in zip(order, before, strict=True) if start < documents})
     if queries is None:
-        return collection.part(kept)
-    answered = relevant["query_id"][relevant["doc_id"].isin(names[kept])]
-    return collection.part(
-        kept, collection.queries.index.isin(test) | (~is_test & collection.queries.index.isin(answered))
-    )
+        return collection.part(is_chosen)
+    answered = collection.queries.index.isin(relevant["query_id"][relevant["doc_id"].isin(names[is_chosen])])
+    return collection.part(is_chosen, collection.queries.index.isin(test) | (~is_test & answered))
 
 
 def answered_within(collection: Collection, part: Collection) -> Collection:
@@ -123,12 +109,11 @@ def answered_within(collection: Collection, part: Collection) -> Collection:
 
     More queries than those of `subsample` tell smaller differences apart.
     """
-    kept = collection.documents.index.isin(part.documents.index)
-    relevant = collection.relevant()
+    relevant, queries = collection.relevant(), collection.queries
     lost = relevant["query_id"][~relevant["doc_id"].isin(part.documents.index)]
-    tested = (collection.queries["split"] == "test") & collection.queries.index.isin(relevant["query_id"])
-    asked = tested & ~collection.queries.index.isin(lost)
-    return collection.part(kept, asked | collection.queries.index.isin(part.queries.index))
+    is_answered = queries.index.isin(relevant["query_id"]) & ~queries.index.isin(lost) & (queries["split"] == "test")
+    documents = collection.documents.index.isin(part.documents.index)
+    return collection.part(documents, is_answered | queries.index.isin(part.queries.index))
 
 
 def with_distractors(collection: Collection, distractors: pd.DataFrame, name: str) -> Collection:
@@ -154,19 +139,16 @@ def retrieval_task(
     itself); the candidates are all items. `texts` and `split` are by item id. Pairs with ends on different sides are
     dropped before the closure is taken, as they would join the sides.
     """
-    texts, split = texts.sort_index(), split.sort_index()
-    require(texts.index.equals(split.index), f"collection {name!r}: texts and splits differ in their items", DataError)
+    documents = pd.DataFrame({"text": texts.sort_index(), "split": split.sort_index()}).rename_axis("doc_id")
     sides = pairs["left"].map(split), pairs["right"].map(split)
     pairs = pairs.assign(split=sides[0])[sides[0] == sides[1]].reset_index(drop=True)
     clusters = closure(pairs)
-    queries = pd.DataFrame({"text": texts[clusters.index], "split": split[clusters.index], "cluster": clusters})
-    queries.index.name = "query_id"
-    members = pd.DataFrame({"doc_id": clusters.index, "cluster": clusters.to_numpy()})
+    queries = documents.loc[clusters.index].assign(cluster=clusters).rename_axis("query_id")
+    members = clusters.rename_axis("doc_id").reset_index()
     qrels = members.rename(columns={"doc_id": "query_id"}).merge(members, on="cluster")
     qrels = qrels[["query_id", "doc_id"]].assign(relevance=1)
-    documents = pd.DataFrame({"text": texts, "split": split}).rename_axis("doc_id")
-    columns = ["left", "right", "label", "split"]
-    return Collection(name, documents, queries, qrels, pairs=pairs[columns], provenance=provenance or {})
+    pairs = pairs[["left", "right", "label", "split"]]
+    return Collection(name, documents, queries, qrels, pairs=pairs, provenance=provenance or {})
 
 
 def with_copies(qrels: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:
@@ -185,27 +167,22 @@ def union(collections: Sequence[Collection]) -> Collection:
     """Return several collections as one, named after all; all documents are candidates of all queries.
 
     One alone stays as it is. Ids are prefixed with the name of their collection ("nfcorpus/MED-10"), also in the column
-    `collection`. Columns that all have stay. Raises `DataError` if there is none, or two have one name.
+    `collection`. Columns that all have stay. Raises `DataError` if two have one name.
     """
     names = [part.name for part in collections]
-    require(len(names) > 0, "a union needs at least one collection", DataError)
     require(len(set(names)) == len(names), f"two collections of a union have one name: {', '.join(names)}", DataError)
     if len(names) == 1:
         return collections[0]
-    parts = [_prefixed(part) for part in collections]
-    documents, queries, qrels = (
-        pd.concat([getattr(part, frame) for part in parts], join="inner") for frame in ("documents", "queries", "qrels")
-    )
-    provenance = {key: value for part in parts for key, value in part.provenance.items()}
+    frames, provenance = {"documents": [], "queries": [], "qrels": []}, {}
+    for part in collections:
+        prefix = f"{part.name}/"
+        queries = part.queries.assign(collection=part.name).rename(index=prefix.__add__)
+        if "cluster" in queries:
+            queries["cluster"] = prefix + queries["cluster"].astype(str)
+        frames["documents"].append(part.documents.assign(collection=part.name).rename(index=prefix.__add__))
+        frames["queries"].append(queries)
+        qrels = part.qrels
+        frames["qrels"].append(qrels.assign(query_id=prefix + qrels["query_id"], doc_id=prefix + qrels["doc_id"]))
+        provenance |= {prefix + key: value for key, value in part.provenance.items()}
+    documents, queries, qrels = (pd.concat(parts, join="inner") for parts in frames.values())
     return Collection(", ".join(names), documents, queries, qrels.reset_index(drop=True), provenance=provenance)
-
-
-def _prefixed(part: Collection) -> Collection:
-    prefix = f"{part.name}/"
-    documents = part.documents.assign(collection=part.name).rename(index=prefix.__add__)
-    queries = part.queries.assign(collection=part.name).rename(index=prefix.__add__)
-    if "cluster" in queries:
-        queries["cluster"] = prefix + queries["cluster"].astype(str)
-    qrels = part.qrels.assign(query_id=prefix + part.qrels["query_id"], doc_id=prefix + part.qrels["doc_id"])
-    provenance = {prefix + key: value for key, value in part.provenance.items()}
-    return Collection(part.name, documents, queries, qrels, provenance=provenance)

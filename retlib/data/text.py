@@ -16,9 +16,6 @@ import numpy as np
 
 from retlib.core.errors import DataError, require
 
-# Rarer letters than so many become unknown tokens, as in BERT's own vocabulary.
-LETTERS = 1000
-
 WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
@@ -43,7 +40,6 @@ def content_words(text: str) -> frozenset[str]:
 # A word that ends in a full stop, with closing quotes or brackets, before what may begin a sentence. It is looked for
 # from its first letter alone: from each, the time would be quadratic in the longest word, and some have megabytes.
 _BOUNDARY = re.compile(r"""(?<!\S)(\S+[.!?][)"'”’\]]*)\s+(?=["'“‘(\[]?[A-Z0-9])""")
-_WRAPPING = "()[]\"'“”‘’"
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st gen col sgt capt lt rev hon sen rep gov no nos vol vs etc al cf ca approx est fl inc ltd "
     "co corp jr sr jan feb mar apr jun jul aug sept sep oct nov dec mt ft op fig pp eds".split()
@@ -56,15 +52,17 @@ def quick_sentences(text: str) -> list[str]:
     A sentence ends at ``.``, ``!`` or ``?`` before a capital or a digit, except after an initial, an inner full stop
     (``U.S.``) or a usual abbreviation. On a 1 % sample of English Wikipedia 97 % are those of the library syntok.
     """
-    found, start = [], 0
+    sentences, start = [], 0
     for match in _BOUNDARY.finditer(text):
-        word = match[1].strip(_WRAPPING)
+        word = match[1].strip("()[]\"'“”‘’")
         stem = word[:-1].lower() if word.endswith(".") else ""
-        if stem in _ABBREVIATIONS or "." in stem or (len(stem) == 1 and stem.isalpha()):
-            continue
-        found.append(text[start : match.end(1)])
-        start = match.end()
-    return [*found, text[start:]]
+        if not (stem in _ABBREVIATIONS or "." in stem or (len(stem) == 1 and stem.isalpha())):
+            sentences.append(text[start : match.end(1)])
+            start = match.end()
+    return [*sentences, text[start:]]
+
+
+# --- tables of token ids ---------------------------------------------------------------------------
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
@@ -104,6 +102,11 @@ class TokenTable:
         """Tokens in each row, shape (rows,)."""
         return np.diff(self.offsets)
 
+    @property
+    def segment(self) -> Segment:
+        """The rows whole, to be put beside others by `concatenate`."""
+        return Segment(self.ids, self.offsets[:-1], self.lengths)
+
     def row(self, i: int) -> np.ndarray:
         """Return the token ids of row `i`."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
@@ -111,19 +114,14 @@ class TokenTable:
     def take(self, rows: np.ndarray) -> TokenTable:
         """Return the table of the given rows, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
-        return TokenTable(self.ids[_places(starts, lengths)], offsets_of(lengths))
+        lengths = self.lengths[rows]
+        return TokenTable(self.ids[_places(self.offsets[rows], lengths)], offsets_of(lengths))
 
-    def where(self, kept: np.ndarray) -> TokenTable:
-        """Return the table of the tokens that are kept, bool, shape (tokens,), and of the first of every row."""
-        kept = kept.copy()
-        kept[self.offsets[:-1][self.lengths > 0]] = True
-        return TokenTable(self.ids[kept], offsets_of(kept)[self.offsets])
-
-    @property
-    def segment(self) -> Segment:
-        """The rows whole, to be put beside others by `concatenate`."""
-        return Segment(self.ids, self.offsets[:-1], self.lengths)
+    def where(self, mask: np.ndarray) -> TokenTable:
+        """Return the table of the tokens in a mask, bool, shape (tokens,), and of the first of every row."""
+        mask = mask.copy()
+        mask[self.offsets[:-1][self.lengths > 0]] = True
+        return TokenTable(self.ids[mask], offsets_of(mask)[self.offsets])
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int]]) -> TokenTable:
@@ -138,13 +136,13 @@ class TokenTable:
 def concatenate(segments: Sequence[Segment], limit: int) -> TokenTable:
     """Return segments side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
     room = np.full(len(segments[0].starts), limit, dtype=np.int64)  # (rows,): tokens that still fit
-    kept = []
+    cut = []
     for segment in segments:
-        kept.append(np.minimum(segment.lengths, room))
-        room -= kept[-1]
+        cut.append(np.minimum(segment.lengths, room))
+        room -= cut[-1]
     offsets = offsets_of(limit - room)
     ids, at = np.empty(offsets[-1], dtype=np.int32), offsets[:-1]
-    for segment, lengths in zip(segments, kept, strict=True):
+    for segment, lengths in zip(segments, cut, strict=True):
         ids[_places(at, lengths)] = segment.ids[_places(segment.starts, lengths)]
         at = at + lengths
     return TokenTable(ids, offsets)
@@ -155,9 +153,11 @@ def constant(token: int, rows: int) -> Segment:
     return Segment(np.array([token]), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64))
 
 
+# --- tokenizers ------------------------------------------------------------------------------------
+
 UNKNOWN = "[UNK]"
-# Texts that are tokenized at once.
-_CHUNK = 2000
+CHUNK = 2000  # texts that are tokenized at once
+LETTERS = 1000  # rarer ones become unknown tokens, as in BERT's own vocabulary
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,7 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         missing = sorted(set(self.SPECIAL) - set(self.tokens))
-        name = type(self).__name__
-        require(not missing, f"a {name} needs the tokens {', '.join(self.SPECIAL)}; missing: {missing}", DataError)
+        require(not missing, f"a {type(self).__name__} needs the tokens {missing}", DataError)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -188,7 +187,7 @@ class Tokenizer:
     def encode(self, texts: Iterable[str]) -> TokenTable:
         """Token ids of each text, without special tokens; one without any becomes `UNKNOWN`, if that is special."""
         unknown, texts = [self.ids[each] for each in self.SPECIAL if each == UNKNOWN], iter(texts)
-        chunks = iter(lambda: list(islice(texts, _CHUNK)), [])
+        chunks = iter(lambda: list(islice(texts, CHUNK)), [])
         return TokenTable.from_rows(row or unknown for chunk in chunks for row in self._rows(chunk))
 
     def _rows(self, texts: list[str]) -> Iterator[list[int]]:
@@ -243,18 +242,16 @@ class WordPiece(Tokenizer):
 
         texts = list(texts)
         tokenizer = bert_tokenizer({token: i for i, token in enumerate(cls.SPECIAL)})
-        counts: Counter[str] = Counter()
-        for each in texts:
-            counts.update(tokenizer.normalizer.normalize_str(each))
+        counts = Counter()
+        for text in texts:
+            counts.update(tokenizer.normalizer.normalize_str(text))
         letters = sorted((x for x in counts if not x.isspace()), key=lambda x: (-counts[x], x))[:LETTERS]
         # The trainer breaks ties by the ids of tokens, and numbers the letters in the order of a
         # randomly seeded hash table. Given the letters, it learns the same from the same texts.
-        known = [*cls.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
-        require(size >= len(known), f"size = {size}: at least {len(known)} are needed, for letters and special tokens")
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=size, special_tokens=known, limit_alphabet=len(letters), show_progress=False
-        )
-        tokenizer.train_from_iterator(texts, trainer)
+        given = [*cls.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
+        require(size >= len(given), f"size = {size}: at least {len(given)} are needed, for letters and special tokens")
+        options = {"special_tokens": given, "limit_alphabet": len(letters), "show_progress": False}
+        tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=size, **options))
         ids = tokenizer.get_vocab()
         return cls(tuple(sorted(ids, key=ids.get)))
 
@@ -263,7 +260,7 @@ class WordPiece(Tokenizer):
         return bert_tokenizer(self.ids)
 
     def _rows(self, texts: list[str]) -> Iterator[list[int]]:
-        return (found.ids for found in self._tokenizer.encode_batch_fast(texts))
+        return (encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, lowercased as it was read."""
@@ -274,7 +271,7 @@ def bert_tokenizer(ids: dict[str, int]):
     """Return BERT's uncased tokenizer over a vocabulary."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()

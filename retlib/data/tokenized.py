@@ -19,11 +19,9 @@ from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, cons
 
 # The columns of documents that are read in two parts with a separator between.
 TWO_PARTS = (("sentence", "context"), ("title", "text"))
-# More tokens than any text has: where nothing is cut.
-WHOLE = 2**31 - 1
+WHOLE = 2**31 - 1  # more tokens than any text has: where nothing is cut
 VERSION = 1  # of token rows on disk: who reads a document otherwise raises it
-# Of more documents, token rows are not kept where only blocks of them are asked for.
-KEPT = 100_000
+KEPT = 100_000  # of more documents, token rows are not kept where only blocks of them are asked for
 
 
 def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.Series:
@@ -37,6 +35,12 @@ def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.
 def tokens_key(tokenizer: Tokenizer) -> str:
     """Return what a vocabulary makes different, in short."""
     return cache.key([type(tokenizer).__name__, *tokenizer.tokens, *tokenizer.rules])
+
+
+def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> TokenTable:
+    """Return texts as token rows, cut at a length."""
+    table = tokenizer.encode(texts)
+    return table if length is None else concatenate([table.segment], length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +74,7 @@ class TokenizedCollection:
         """A row for each document, made once, whichever chapter asks."""
 
         def make(folder: Path) -> None:
-            table = self.fresh(slice(None))
-            save_file({"ids": table.ids, "offsets": table.offsets}, folder / "rows.safetensors")
+            save_file(vars(self.fresh(slice(None))), folder / "rows.safetensors")
 
         tokens = [tokens_key(self.tokenizer), self.document_length]  # however long queries are
         settings = {"collection": self.collection.fingerprint, "tokens": tokens}
@@ -86,24 +89,20 @@ class TokenizedCollection:
         """Return token rows of some documents, from their texts."""
         frame = self.collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
-        if parts and isinstance(self.tokenizer, WordPiece):
-            first, second = (frame[part].iloc[rows] for part in parts)
-            # A passage stands behind each of its sentences, and is tokenized once.
-            places, distinct = pd.factorize(np.asarray(second, dtype=object))
-            behind, separator = self.tokenizer.encode(distinct).take(places), constant(self.tokenizer.sep, len(places))
-            segments = [self.tokenizer.encode(first).segment, separator, behind.segment]
-            return concatenate(segments, self.document_length or WHOLE)
-        return tokenize(texts(self.collection, rows), self.tokenizer, self.document_length)
-
-    @cached_property
-    def tokens(self) -> str:
-        """What vocabulary and lengths make different, in short."""
-        return cache.key([tokens_key(self.tokenizer), self.query_length, self.document_length])
+        if parts is None or not isinstance(self.tokenizer, WordPiece):
+            return tokenize(texts(self.collection, rows), self.tokenizer, self.document_length)
+        first, second = (frame[part].iloc[rows] for part in parts)
+        # A passage stands behind each of its sentences, and is tokenized once.
+        places, distinct = pd.factorize(np.asarray(second, dtype=object))
+        behind, separator = self.tokenizer.encode(distinct).take(places), constant(self.tokenizer.sep, len(places))
+        segments = [self.tokenizer.encode(first).segment, separator, behind.segment]
+        return concatenate(segments, self.document_length or WHOLE)
 
     @cached_property
     def address(self) -> dict[str, str]:
-        """What of it takes part in the address of an artefact."""
-        return {"collection": self.collection.fingerprint, "tokens": self.tokens}
+        """What of it takes part in the address of an artefact: the collection, and vocabulary with lengths."""
+        tokens = cache.key([tokens_key(self.tokenizer), self.query_length, self.document_length])
+        return {"collection": self.collection.fingerprint, "tokens": tokens}
 
     def relevant(self, split: str) -> tuple[pd.Index, TokenTable]:
         """Return the ids of a split's queries with relevant documents, and the rows of these."""
@@ -126,22 +125,13 @@ class TokenizedCollection:
         return LabelledQueries(self.query_rows(ids), relevant, documents, whole.own_rows(ids), whole.text_numbers)
 
     def query_rows(self, ids: Sequence[str]) -> TokenTable:
-        """Return token rows of queries; `DataError` names an id that is not there."""
-        return self._rows("queries", ids)
+        """Return token rows of queries; `KeyError` names an id that is not there."""
+        return self.queries.take(_rows(self.collection.queries, ids))
 
     def document_rows(self, ids: Sequence[str]) -> TokenTable:
-        """Return token rows of documents; `DataError` names an id that is not there."""
-        return self._rows("documents", ids)
-
-    def _rows(self, kind: str, ids: Sequence[str]) -> TokenTable:
-        index = getattr(self.collection, kind).index
-        rows = index.get_indexer(pd.Index(ids, dtype=object))
-        unknown = [name for name, row in zip(ids, rows, strict=True) if row < 0]
-        require(not unknown, f"collection {self.collection.name!r} has no {kind} {unknown[:3]}", DataError)
-        return getattr(self, kind).take(rows)
+        """Return token rows of documents; `KeyError` names an id that is not there."""
+        return self.documents.take(_rows(self.collection.documents, ids))
 
 
-def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> TokenTable:
-    """Return texts as token rows, cut at a length."""
-    table = tokenizer.encode(texts)
-    return table if length is None else concatenate([table.segment], length)
+def _rows(frame: pd.DataFrame, ids: Sequence[str]) -> np.ndarray:
+    return pd.Series(np.arange(len(frame)), frame.index)[list(ids)].to_numpy()

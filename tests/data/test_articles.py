@@ -90,21 +90,6 @@ def test_real_wikispeedia():
 # --- Wikipedia -------------------------------------------------------------------------------------
 
 
-def test_a_dump_has_text_sections_and_links(release):
-    release("wikipedia")
-    (paris,) = datasets.articles("wikipedia")
-    assert paris == Article(
-        "Paris",
-        "Paris",
-        (
-            "Paris is the capital city of the French and has towers.",
-            "Its history has been the subject of many long books. And so it goes.",
-        ),
-        opening=1,
-        links=("Gold", "France", "Tower", "Source text", "Eiffel tower"),
-    )
-
-
 def test_wikipedia_of_2015_has_openings_and_sentences_and_no_links(release):
     release("wikipedia-2015")
     listed, other, empty = datasets.articles("wikipedia-2015")

@@ -1,6 +1,5 @@
 """Similar-question tasks in their official formats, and what is damaged in any released source."""
 
-import bz2
 import gzip
 import tracemalloc
 from itertools import islice
@@ -11,7 +10,7 @@ from releases import FOUNDED, RELEASES, extracted, relevant
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.datasets import catalogue, paralex, trec_dl_2019
+from retlib.data.datasets import catalogue, trec_dl_2019
 from retlib.data.splits import closure
 
 
@@ -64,30 +63,6 @@ def test_disfl_qa_moves_a_shared_cluster_to_the_guarded_side_and_leaves_blanks_o
     assert collection.documents["split"].value_counts().to_dict() == {"test": 3, "dev": 2, "train": 2}
 
 
-def test_askubuntu_has_the_official_splits(release):
-    release("askubuntu")
-    collection = datasets.load("askubuntu")
-    ids = {split: {*collection.candidates(split).documents.index} for split in ("train", "dev", "test")}
-    assert ids["test"] == {"10", "11", "12", "13", "14", "15"}  # query 14, without a similar question, too
-    assert ids["dev"] == {"6", "7", "8", "9"} and ids["train"] == {"1", "2", "3", "4", "5", "16"}  # 17 has no title
-    assert {*collection.split("test").index} == {"10", "11", "12"}
-    assert {*relevant(collection, "title of 10")} == {"title of 10", "title of 11", "title of 12"}
-    # Judged candidates are near-misses; the random questions of the training file are not. Training pairs that touch a
-    # title of the test side (13; 16 has that of 12), or name a question without one, are left out.
-    assert labelled(collection, 0) == [0, 2, 4] and labelled(collection) == [3, 1, 2]
-    pairs = collection.labelled("train")[["left", "right"]].to_numpy().tolist()
-    assert sorted(pairs) == [["1", "2"], ["1", "3"], ["4", "5"]]
-
-
-def test_paralex_joins_both_directions_and_names_questions_as_they_were_asked(loaded, monkeypatch):
-    collection = loaded("paralex")
-    # The last is not in questions.txt and keeps its lemmas.
-    assert {*relevant(collection, "Who wrote it?")} == {"Who wrote it?", "Who has written it?", "who be it ?"}
-    assert len(collection.pairs) == 2
-    monkeypatch.setattr(paralex, "LIMIT", 2)
-    assert len(paralex.load_paralex().pairs) == 1
-
-
 # --- what is damaged -------------------------------------------------------------------------------
 
 SOURCES = {file: name for name, files in RELEASES.items() for file in ([*files][:1] if name == "bioasq" else files)}
@@ -95,9 +70,6 @@ CHANGES = {
     "quora/quora_duplicate_questions.tsv": [("is_duplicate", "label"), ("\t1\n", "\t2\n"), ('"Mean', "Mean")],
     "askubuntu-titles/train_titles.tsv": [("duplicate\tA0", "same\tA0"), ("A1\tB1", "A1")],
     "disfl-qa/train.json": [('"disfluent"', '"fluent"')],
-    "askubuntu/dev.txt": [("\t9.5 8.25 7.0", "")],
-    "askubuntu/text_tokenized.txt.gz": [("\tbody of 3", "")],
-    "paralex/word_alignments.txt": [("\t0-0\n", "\n")],
     "squad/train-v1.1.json": [('"title"', '"name"'), ('"answer_start": ', '"answer_start": 1'), ('"data"', '"date"')],
     "natural-questions/qed-train.jsonlines": [("[[", "[[99"), ("title_text", "title"), ('{"title', '["title')],
     "insuranceqa/test.csv": [("label", "right"), (",1\n", ",2\n"), (",1\n", "\n")],
@@ -108,8 +80,6 @@ CHANGES = {
     "trec-dl-2019/run.bm25.trec": [(" 3.5", " high")],
     "wikipedia-2015/wikiextractor-AA.tar.gz": [("</doc>", "<doc/>"), ("<doc id", "<dog id")],  # of equal length
     "wikispeedia/wikispeedia_paths-and-graph.tar.gz": [("Sweden\tNorway", "Sweden Norway")],
-    "wikipedia/simplewiki-latest-pages-articles.xml.bz2": [("/media", ""), ("mediawiki", "html"), ("text>", "test>")],
-    # [("/mediawiki", ""), ("mediawiki", "html"), ("text>", "test>")],
 }
 
 
@@ -121,8 +91,7 @@ def inside(edit):
     """What an edit makes of the content of a file that may be packed."""
 
     def edited(raw):
-        packing = gzip if raw[:2] == b"\x1f\x8b" else bz2 if raw[:3] == b"BZh" else None
-        return packing.compress(edit(packing.decompress(raw))) if packing else edit(raw)
+        return gzip.compress(edit(gzip.decompress(raw))) if raw[:2] == b"\x1f\x8b" else edit(raw)
 
     return edited
 
@@ -177,7 +146,7 @@ def test_a_damaged_file_is_named_with_the_command_that_fetches_it(release, tmp_p
     check_refused(SOURCES[file], tmp_path / file, damage((tmp_path / file).read_bytes()))
 
 
-@pytest.mark.parametrize("file", [file for file in SOURCES if file.endswith((".gz", ".bz2", ".zip"))])
+@pytest.mark.parametrize("file", [file for file in SOURCES if file.endswith((".gz", ".zip"))])
 def test_a_truncated_or_changed_archive_is_never_taken_for_a_whole_one(release, tmp_path, file):
     release(SOURCES[file])
     raw = (tmp_path / file).read_bytes()

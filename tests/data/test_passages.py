@@ -8,7 +8,6 @@ from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.datasets import trec_dl_2019
 from retlib.data.splits import hash_position
-from retlib.data.text import words
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.runs import RUN_COLUMNS
 
@@ -160,19 +159,3 @@ def test_the_public_run_of_bm25_has_its_published_quality():
     assert len(values) == 43 and len(judgments) == 9_260 and round(values.mean(), 4) == 0.5058
     # Without the judged passages outside the pool the ideal list is a little worse.
     assert round(evaluate(run, collection.qrels, ["nDCG@10"])["value"].mean(), 4) == 0.5071
-
-
-# --- pydocs ----------------------------------------------------------------------------------------
-
-
-def test_summaries_train_and_leak_nothing():
-    collection = datasets.load("pydocs-passages-smoke")
-    queries, documents = collection.queries, collection.documents
-    summaries = queries[queries["source"] == "summary"]
-    assert len(summaries) > 50 and {*summaries["split"]} == {"train"}
-    assert {"train", "dev", "test"} == {*queries["split"][queries["source"] != "summary"]}
-    assert (queries.groupby("cluster")["split"].nunique() == 1).all()
-    assert collection.qrels.set_index("query_id")["doc_id"].eq(queries["cluster"] + "#0").all()
-    spelled = [each.map(lambda text: " ".join(words(text))) for each in (documents["text"], summaries["text"])]
-    whole = spelled[0].groupby(documents["article"]).agg(" ".join)
-    assert not [text for text, page in zip(spelled[1], summaries["cluster"], strict=True) if text in whole[page]]

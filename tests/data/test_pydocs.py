@@ -271,7 +271,7 @@ def empty_cache(tmp_path, monkeypatch):
 
 def test_tables_are_built_once_for_the_installed_versions(empty_cache, monkeypatch, smoke):
     made = [pydocs.tables("pydocs-smoke")]
-    monkeypatch.setattr(pydocs.subprocess, "Popen", lambda *_, **__: pytest.fail("built twice"))
+    monkeypatch.setattr(pydocs.subprocess, "run", lambda *_, **__: pytest.fail("built twice"))
     pydocs.tables.cache_clear()
     made.append(pydocs.tables("pydocs-smoke"))
     for tables in made:

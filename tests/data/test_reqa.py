@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from realdata import real_collection, recorded
 from releases import DEE, paragraph, relevant, squad
 
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import SettingError
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.datasets._tasks import sentence_spans
@@ -160,8 +160,3 @@ def test_impossible_shares(share, test):
     """The last of them leaves a split of ten queries empty."""
     with pytest.raises(SettingError, match=f"share = {share}"):
         low_resource(spread(10), share, test)
-
-
-def test_a_collection_without_positions_has_no_shares(toy):
-    with pytest.raises(DataError, match="collection 'toy': queries have no `position`"):
-        low_resource(toy, 0.1)

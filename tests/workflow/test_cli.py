@@ -122,7 +122,7 @@ def test_claims_in_a_terminal_are_lines_of_bearable_length(places):
 def test_datasets_lists_the_catalogue():
     found = call("datasets", "--format", "csv")
     assert found.exit_code == 0
-    assert {"quora", "askubuntu", "paralex"} <= set(pd.read_csv(io.StringIO(found.output)).iloc[:, 0])
+    assert {"quora", "squad", "bioasq"} <= set(pd.read_csv(io.StringIO(found.output)).iloc[:, 0])
     assert "http" not in call("datasets").output
 
 

@@ -34,16 +34,12 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
-from types import ModuleType
 
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue, own
 from retlib.data.datasets._tasks import running_text
-
-# Of what the functions in this folder make of the same files: whoever changes what articles they yield raises it.
-VERSION = 1
 
 
 def _text(name: str) -> Callable[[], Iterator[str]] | None:
@@ -100,17 +96,11 @@ def _streamed(name: str, read: Callable[[], Iterator]) -> Iterator:
         yield from read()
 
 
-def readers(name: str) -> list[ModuleType]:
-    """Return the modules that register a collection, a text or articles called `name`."""
-    registries = [registry for registry in (COLLECTIONS, TEXTS, ARTICLES) if name in registry.names()]
-    return [sys.modules[registry.get(name).__module__] for registry in registries]
-
-
 def provenance(name: str) -> dict[str, str]:
     """Return what makes the articles called `name`, for addresses: what they are read from, and the reader.
 
     Files with checksums, packages with versions, or the fingerprint of a collection; of the reader the hash of its
-    module and `VERSION`, or, registered elsewhere, of its function.
+    module, or, registered elsewhere, of its function.
     """
     module = sys.modules[ARTICLES.get(name).__module__]
     if not module.__name__.startswith(f"{__name__}."):
@@ -121,7 +111,7 @@ def provenance(name: str) -> dict[str, str]:
         content = corpus.provenance if corpus else {name: load(name).fingerprint}
     else:
         content = getattr(module, "provenance", catalogue.provenance)(name)
-    return {"source": name, "reader": reader, "version": str(VERSION), **content}
+    return {"source": name, "reader": reader, **content}
 
 
 for _module in pkgutil.iter_modules(__path__):

@@ -1,7 +1,5 @@
 """The released files of data sets, read as they are."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tarfile
@@ -14,11 +12,11 @@ from retlib.data.datasets.catalogue import locate
 
 
 def lines(dataset: str, file: str) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, gzipped or not, without their ends; `ValueError` if it is empty."""
+    """Yield the lines of a UTF-8 file without their ends; `ValueError` if it is empty."""
     path = locate(dataset, file)
     if not path.stat().st_size:
         raise ValueError(f"{file} is empty")
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as handle:
+    with path.open("rb") as handle:
         yield from (line.decode().rstrip("\r\n") for line in handle)
 
 
@@ -41,11 +39,11 @@ def content(dataset: str, file: str) -> Any:
     return json.loads(locate(dataset, file).read_bytes())
 
 
-def members(dataset: str, file: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield name and lines of each file in a tar.gz, in order; nothing is unpacked to disk."""
+def members(dataset: str, file: str) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each file in a tar.gz, in order; nothing is unpacked to disk."""
     # gzip and not tarfile unpacks, because tarfile takes some truncated archives for complete.
     with gzip.open(locate(dataset, file)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in filter(tarfile.TarInfo.isfile, archive):
-            yield member.name, archive.extractfile(member).read().decode().split("\n")
+            yield member.name, archive.extractfile(member).read().decode()
         while stream.read(1 << 20):  # to the checksum at the end
             pass

@@ -1,10 +1,9 @@
 """What several data sets are turned into: similar items, questions about passages or sentences, articles."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -61,8 +60,7 @@ def similar_items(name: str, pairs: pd.DataFrame, shares: Mapping[str, float], t
 # --- questions -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A question, and the answer with its place in the passage."""
 
     text: str
@@ -70,8 +68,7 @@ class Question:
     answer: str = ""
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(NamedTuple):
     """A passage of an article, where its sentences begin and end, and the questions about it."""
 
     article: str
@@ -93,39 +90,28 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 def asked(name: str, passages: Iterable[Passage]) -> Collection:
     """Return the collection whose candidates are passages; passages of equal text are one, with the title of the first.
 
-    Documents have `text`, `title` and `article`. Queries have `text`; `cluster`, the passage that they were asked
-    about; `position`, a hash of the text, and the `split` that follows from it: 72 % train, 8 % dev, 20 % test.
-    Questions of equal text are one, to which every passage is relevant that it was asked about (`cluster` is the
-    first). Answers need not lie in one sentence: questions that `reqa` leaves out are here.
+    Documents have `text`, `title` and `article`. Questions of equal text are one, to which every passage is relevant
+    that it was asked about. Answers need not lie in one sentence: questions that `reqa` leaves out are here. See
+    `answering`.
     """
-    kept: dict[str, Passage] = {}
-    rows = []
+    kept, rows = {}, []
     for passage in passages:
         passage_id = text_id(passage.text)
-        kept.setdefault(passage_id, passage)
+        kept.setdefault(passage_id, (passage.text, passage.title, passage.article))
         rows += [(text_id(question.text), question.text, passage_id) for question in passage.questions]
-    judged = pd.DataFrame(rows, columns=["query_id", "text", "cluster"]).drop_duplicates(["query_id", "cluster"])
-    queries = _split(_placed(judged.drop_duplicates("query_id").set_index("query_id")))
-    qrels = judged.drop(columns="text").rename(columns={"cluster": "doc_id"}).assign(relevance=1).reset_index(drop=True)
-    documents = pd.DataFrame.from_dict(
-        {passage_id: (passage.text, passage.title, passage.article) for passage_id, passage in kept.items()},
-        orient="index",
-        columns=["text", "title", "article"],
-    )
-    return Collection(name, documents.rename_axis("doc_id"), queries, qrels)
+    documents = pd.DataFrame.from_dict(kept, orient="index", columns=["text", "title", "article"])
+    return answering(name, documents, pd.DataFrame(rows, columns=["query_id", "text", "cluster"]))
 
 
 def reqa(name: str, passages: Iterable[Passage]) -> Collection:
-    """Return the collection whose candidates are all (sentence, passage) pairs.
+    """Return the collection whose candidates are all (sentence, passage) pairs, see `candidates`.
 
-    ReQA: Ahmad 2019; Chang 2020, section 4.1. Passages of equal text are one, with the sentences of the first.
-    Documents are those of `candidates`. Queries have `text`; `cluster`, the candidate that answers them; its `article`;
-    `ambiguous`, whether the answer stands in the passage more than once; `position`, a hash of the text, and the
-    `split` that follows from it. Relevant is the sentence that holds the answer where the data set marks it. A question
-    whose answer runs over a sentence's end or has no place, or whose text came before, is left out.
+    ReQA: Ahmad 2019; Chang 2020, section 4.1. Passages of equal text are one, with the sentences of the first. Queries
+    have the `article` of the candidate that answers them, and `ambiguous`, whether the answer stands in the passage
+    more than once. Relevant is the sentence that holds the answer where the data set marks it. A question whose answer
+    runs over a sentence's end or has no place, or whose text came before, is left out.
     """
-    kept: dict[str, Passage] = {}
-    rows: dict[str, tuple] = {}
+    kept, rows = {}, {}
     for passage in passages:
         passage_id = text_id(passage.text)
         first = kept.setdefault(passage_id, passage)
@@ -133,21 +119,11 @@ def reqa(name: str, passages: Iterable[Passage]) -> Collection:
             start, end = question.start, question.start + len(question.answer)
             holding = (place for place, (left, right) in enumerate(first.spans) if left <= start and end <= right)
             if (sentence := next(holding, None)) is not None:
-                ambiguous = passage.text.count(question.answer) > 1
-                row = (question.text, f"{passage_id}#{sentence}", first.article, ambiguous)
+                is_ambiguous = passage.text.count(question.answer) > 1
+                row = (question.text, f"{passage_id}#{sentence}", first.article, is_ambiguous)
                 rows.setdefault(text_id(question.text), row)
-    queries = pd.DataFrame.from_dict(rows, orient="index", columns=["text", "cluster", "article", "ambiguous"])
-    return answering(name, candidates(kept), _placed(queries.rename_axis("query_id")))
-
-
-def _placed(queries: pd.DataFrame) -> pd.DataFrame:
-    # Questions with their `position`, a hash of the text.
-    return queries.assign(position=queries["text"].map(hash_position).astype(float))
-
-
-def _split(queries: pd.DataFrame) -> pd.DataFrame:
-    # Questions with the `split` that follows from their position.
-    return queries.assign(split=split_by_position(queries["position"], SHARE, SHARE))
+    judged = pd.DataFrame.from_dict(rows, orient="index", columns=["text", "cluster", "article", "ambiguous"])
+    return answering(name, candidates(kept), judged.rename_axis("query_id").reset_index())
 
 
 def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
@@ -163,15 +139,23 @@ def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
     ]
     columns = ["doc_id", "sentence", "context", "passage", "title", "article", "position"]
     # As objects, many rows share one string.
-    found = pd.DataFrame(rows, columns=columns, dtype=object).set_index("doc_id")
-    found.insert(0, "text", found["sentence"] + " " + found["context"])
-    return found.astype({"text": "str", "sentence": "str", "position": int})
+    pairs = pd.DataFrame(rows, columns=columns, dtype=object).set_index("doc_id")
+    pairs.insert(0, "text", pairs["sentence"] + " " + pairs["context"])
+    return pairs.astype({"text": "str", "sentence": "str", "position": int})
 
 
-def answering(name: str, documents: pd.DataFrame, queries: pd.DataFrame, made_of: Mapping | None = None) -> Collection:
-    """Return the collection whose queries have one relevant document, `cluster`, and the split of their `position`."""
-    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
-    return Collection(name, documents, _split(queries), qrels, provenance=dict(made_of or {}))
+def answering(name: str, documents: pd.DataFrame, judged: pd.DataFrame, made_of: Mapping | None = None) -> Collection:
+    """Return the collection of judged questions: `query_id`, `text`, and `cluster`, the document that answers.
+
+    Queries have the first `cluster`; `position`, a hash of the text unless one is given, and the `split` that follows
+    from it: 72 % train, 8 % dev, 20 % test.
+    """
+    judged = judged.drop_duplicates(["query_id", "cluster"])
+    queries = judged.drop_duplicates("query_id").set_index("query_id")
+    position = queries.get("position", queries["text"].map(hash_position)).astype(float)
+    queries = queries.assign(position=position, split=split_by_position(position, SHARE, SHARE))
+    qrels = judged[["query_id", "cluster"]].set_axis(["query_id", "doc_id"], axis=1).assign(relevance=1)
+    return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=dict(made_of or {}))
 
 
 # --- articles --------------------------------------------------------------------------------------
@@ -191,5 +175,4 @@ def running_text(paragraphs: Iterable[str]) -> Iterator[str]:
 def article(name: str, title: str, sections: Iterable[list[str]], links: Iterable[str] = ()) -> Article:
     """Return an article of the paragraphs of its sections; its opening is the first section that has any."""
     filled = [section for section in sections if section]
-    passages = tuple(paragraph for section in filled for paragraph in section)
-    return Article(name, title, passages, len(filled[0]) if filled else 0, tuple(links))
+    return Article(name, title, tuple(chain.from_iterable(filled)), len(filled[0]) if filled else 0, tuple(links))

@@ -1,7 +1,5 @@
 """Titles of AskUbuntu question pairs, half duplicates, half random (Rodrigues 2017; Bogdanova 2015 by sizes)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from retlib.data.collection import Collection
@@ -19,12 +17,10 @@ def load_askubuntu_titles() -> Collection:
     Every title of the test file is on the test side. 2,324 of them stand in the training file too: training pairs that
     touch one are dropped, and titles that no other pair names. A tenth of the remaining clusters tunes.
     """
-    test, train = (_pairs(f"askubuntu-titles/{part}_titles.tsv") for part in ("test", "train"))
+    test, train = (
+        pd.DataFrame([(left.strip(), right.strip(), LABELS[label]) for label, left, right in rows], columns=PAIR)
+        for rows in (fields("askubuntu-titles", f"askubuntu-titles/{part}_titles.tsv", 3) for part in ("test", "train"))
+    )
     held_out = {*test["left"], *test["right"]}
-    apart = ~(train["left"].isin(held_out) | train["right"].isin(held_out))
+    apart = ~train[PAIR[:2]].isin(held_out).any(axis=1)
     return similar_items("askubuntu-titles", pd.concat([test, train[apart]]), {"dev": 0.10}, held_out)
-
-
-def _pairs(file: str) -> pd.DataFrame:
-    rows = fields("askubuntu-titles", file, 3)
-    return pd.DataFrame([(left.strip(), right.strip(), LABELS[label]) for label, left, right in rows], columns=PAIR)

@@ -1,7 +1,5 @@
 """BioASQ task B: questions of biomedical experts, and PubMed documents by their snippets (Tsatsaronis 2015)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pandas as pd

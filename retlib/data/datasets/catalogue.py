@@ -1,4 +1,4 @@
-"""Where every data set comes from, whether it is here, and how to get it.
+"""Where every data set comes from, whether it is here, and how to get it (appendix: data).
 
 `data/catalogue.yaml` has a card for each. Files are looked for in `$RETLIB_DATA`, then in the cache; each is known by
 its sha256, as the official release, as a variant that differs from it in bytes, or not at all.
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from retlib.core import runtime
 from retlib.core.cache import checksum
@@ -24,7 +24,6 @@ MOST = 500  # letters of what is said of a file: it may quote a line of megabyte
 
 
 class _Card(BaseModel):
-    # A card has these fields and no other.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -37,9 +36,10 @@ class Variant(_Card):
 
 
 class File(_Card):
-    """One file of a data set; its `name` is the path below a data folder.
+    """One file of a data set.
 
-    Without a `url` it must be fetched by hand; without `bytes` and `sha256` the release was never seen.
+    `name` is the path below a data folder. Without a `url` it must be fetched by hand; without `bytes` and `sha256` the
+    release was never seen.
     """
 
     name: str
@@ -47,6 +47,18 @@ class File(_Card):
     bytes: int | None = Field(None, ge=0)
     sha256: str | None = None
     variants: tuple[Variant, ...] = ()
+
+    def find(self) -> Path | None:
+        """Return the file in the first data folder that has it; `SettingError` if `$RETLIB_DATA` names no folder."""
+        folders = data_folders()
+        for own in folders[:-1]:
+            require(own.is_dir(), f"RETLIB_DATA names {own}, which is no folder: make it, name another, or unset it")
+        return next((folder / self.name for folder in folders if (folder / self.name).is_file()), None)
+
+    def kind(self, path: Path) -> str:
+        """Return what a file that is here is: release, variant (and which), or unknown."""
+        kinds = {variant.sha256: f"variant: {variant.note}" for variant in self.variants} | {self.sha256: "release"}
+        return kinds.get(checksum(path), "unknown")
 
 
 class Words(_Card):
@@ -58,11 +70,7 @@ class Words(_Card):
 
 
 class Entry(_Card):
-    """One data set: what it is, whose it is, and its files (none for embedded data).
-
-    `how` says how to get files without direct download; `ids` are those of ir-datasets, by split, which keeps the
-    files.
-    """
+    """One data set: what it is, whose it is, its files (none if embedded), and `how` to get those without a url."""
 
     name: str
     title: str
@@ -71,15 +79,7 @@ class Entry(_Card):
     citation: str
     files: tuple[File, ...] = ()
     how: str | None = None
-    ids: dict[str, list[str]] = {}
     collections: dict[str, Words] = {}
-
-    @model_validator(mode="after")
-    def _can_be_got(self) -> Entry:
-        by_hand = [file.name for file in self.files if file.url is None]
-        if by_hand and not self.how:
-            raise ValueError(f"{by_hand} have neither a url nor a `how`")
-        return self
 
 
 @cache
@@ -90,26 +90,23 @@ def catalogue() -> dict[str, Entry]:
 
 
 @cache
-def names() -> dict[str, tuple[str, str]]:
-    """Return what the catalogue calls each collection and each variant of one, and what part of its source that is."""
-    every = {name: words for entry in catalogue().values() for name, words in entry.collections.items()}
-    variants = ((each, words, kind) for words in every.values() for each, kind in words.variants.items())
-    return {name: (words.name, words.part) for name, words in every.items()} | {
-        name: (f"{words.name}, {kind}", words.part) for name, words, kind in variants
+def _words() -> dict[str, tuple[str, str]]:
+    # Name and part of each collection and of each variant of one.
+    every = {name: words for card in catalogue().values() for name, words in card.collections.items()}
+    variants = {
+        name: (f"{words.name}, {kind}", words.part) for words in every.values() for name, kind in words.variants.items()
     }
+    return {name: (words.name, words.part) for name, words in every.items()} | variants
 
 
 def called(collection: str) -> str:
     """Return a collection, or several that were trained on together, in words."""
-    return names().get(collection, (collection, ""))[0]
+    return _words().get(collection, (collection, ""))[0]
 
 
 def part_of(collection: str) -> str:
     """Return what of its source a collection is; "" where the catalogue does not say it."""
-    return names().get(collection, (collection, ""))[1]
-
-
-# --- what is here ----------------------------------------------------------------------------------
+    return _words().get(collection, (collection, ""))[1]
 
 
 def entry(dataset: str) -> Entry:
@@ -118,25 +115,22 @@ def entry(dataset: str) -> Entry:
     return catalogue()[dataset]
 
 
+def card_of(name: str) -> Entry | None:
+    """Return the card of what is read under a name, its own or that of a collection on it; None where there is none."""
+    return next((card for card in catalogue().values() if name == card.name or name in card.collections), None)
+
+
 def data_folders() -> tuple[Path, ...]:
     """Return the folders in which files are looked for: `$RETLIB_DATA`, if it is not empty, then the cache."""
     own, last = os.environ.get("RETLIB_DATA"), runtime.cache_dir() / "data"
     return ((runtime.root() / Path(own).expanduser()).resolve(), last) if own else (last,)
 
 
-def _find(file: File) -> Path | None:
-    # Only who looks for a file must know that `$RETLIB_DATA` names no folder.
-    *own, last = data_folders()
-    for folder in own:
-        require(folder.is_dir(), f"RETLIB_DATA names {folder}, which is no folder: make it, name another, or unset it")
-    return next((folder / file.name for folder in (*own, last) if (folder / file.name).is_file()), None)
-
-
 def locate(dataset: str, name: str) -> Path:
     """Return where a file of a data set is; `DataError`, which says how to get it, if it is in no data folder."""
     card = entry(dataset)
     file = next(file for file in card.files if file.name == name)
-    looked, path = ", ".join(map(str, data_folders())), _find(file)
+    looked, path = ", ".join(map(str, data_folders())), file.find()
     require(path is not None, f"{dataset}: {name} is not here. Looked in: {looked}. {_advice(card, file)}", DataError)
     return path
 
@@ -148,25 +142,10 @@ def _advice(card: Entry, file: File) -> str:
     return f"It comes from {file.url}: {command}"
 
 
-def _kind(file: File, path: Path) -> str:
-    # What a file that is here is: release, variant, or unknown.
-    kinds = {variant.sha256: f"variant: {variant.note}" for variant in file.variants} | {file.sha256: "release"}
-    return kinds.get(checksum(path), "unknown")
-
-
-def card_of(name: str) -> Entry | None:
-    """Return the card of what is read under a name, its own or that of a collection on it; None where there is none."""
-    return next((card for card in catalogue().values() if name == card.name or name in card.collections), None)
-
-
 def provenance(name: str) -> dict[str, str]:
-    """Return the files that are here of what is read under a name: name to sha256 and what it is.
-
-    The value reads ``<sha256> (release)``, ``(variant: <note>)`` or ``(unknown)``; every `Collection` and result has
-    it.
-    """
-    paths = {file: _find(file) for file in getattr(card_of(name), "files", ())}
-    return {file.name: f"{checksum(path)} ({_kind(file, path)})" for file, path in paths.items() if path}
+    """Return the files that are here of what is read under a name: name to ``<sha256> (<kind>)``, see `File.kind`."""
+    paths = {file: file.find() for file in getattr(card_of(name), "files", ())}
+    return {file.name: f"{checksum(path)} ({file.kind(path)})" for file, path in paths.items() if path}
 
 
 @contextmanager
@@ -190,21 +169,13 @@ def table() -> pd.DataFrame:
     """Return one row a data set: name, title, source, licence, size, here (yes, part, no), citation."""
     rows = []
     for card in catalogue().values():
-        present = [_find(file) is not None for file in card.files]
-        here = "by ir-datasets" if card.ids else "yes" if all(present) else "part" if any(present) else "no"
-        rows.append((card.name, card.title, card.source, card.licence, _size(card), here, card.citation))
+        # Megabytes of the release, or of a known copy where the release was never seen.
+        sizes = [file.bytes or max((copy.bytes for copy in file.variants), default=0) for file in card.files]
+        size = f"{sum(sizes) / 1e6:.1f} MB" if sizes else "embedded"
+        present = [file.find() is not None for file in card.files]
+        here = "yes" if all(present) else "part" if any(present) else "no"
+        rows.append((card.name, card.title, card.source, card.licence, size, here, card.citation))
     return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "citation"])
-
-
-def _size(card: Entry) -> str:
-    # Megabytes of the release, or of a known copy where the release was never seen.
-    if not card.files:
-        return "unknown" if card.ids else "embedded"
-    sizes = [file.bytes or max((variant.bytes for variant in file.variants), default=None) for file in card.files]
-    return "unknown" if None in sizes else f"{sum(sizes) / 1e6:.1f} MB"
-
-
-# --- fetching --------------------------------------------------------------------------------------
 
 
 def fetch(dataset: str) -> list[str]:
@@ -214,28 +185,11 @@ def fetch(dataset: str) -> list[str]:
     address or a truncated or wrong file, whether fetched or here, and for files that must be fetched by hand.
     """
     card = entry(dataset)
-    if not card.files:
-        by = "the library ir-datasets fetches it when it is read" if card.ids else "it comes with installed packages"
-        return [f"{dataset}: nothing to fetch, {by}."]
-    lines = [_fetch(card, file) for file in card.files if file.url or _find(file)]
-    missing = [file for file in card.files if _find(file) is None]
-    if missing:
+    lines = [_fetch(card, file) for file in card.files if file.url or file.find()]
+    if missing := [file for file in card.files if file.find() is None]:
         absent = ", ".join(file.name for file in missing)
         raise DataError(f"{dataset}: put {absent} below {_target_folder()}. {_advice(card, missing[0])}")
-    return lines
-
-
-def _fetch(card: Entry, file: File) -> str:
-    path = _find(file)
-    if path is None:
-        return _download(card, file, _target_folder() / file.name)
-    kind = _kind(file, path)
-    if kind == "unknown" and file.sha256 is not None:
-        raise DataError(
-            f"{card.name}: {path} is here, but is neither the official release (sha256 {file.sha256}) nor a known "
-            f"copy: its sha256 is {checksum(path)}. Move it away and run `python -m retlib fetch {card.name}` again."
-        )
-    return f"{file.name}: already here ({kind}), {path}"
+    return lines or [f"{dataset}: nothing to fetch, it comes with installed packages."]
 
 
 def _target_folder() -> Path:
@@ -244,9 +198,17 @@ def _target_folder() -> Path:
     return next((folder for folder in others if os.access(folder, os.W_OK)), last)
 
 
-def _download(card: Entry, file: File, path: Path) -> str:
+def _fetch(card: Entry, file: File) -> str:
     import pooch
 
+    again = f"run `python -m retlib fetch {card.name}` again"
+    if path := file.find():
+        kind = file.kind(path)
+        wrong = f"neither the official release (sha256 {file.sha256}) nor a known copy: its sha256 is {checksum(path)}"
+        is_wrong = kind == "unknown" and file.sha256 is not None
+        require(not is_wrong, f"{card.name}: {path} is {wrong}. Move it away and {again}.", DataError)
+        return f"{file.name}: already here ({kind}), {path}"
+    path = _target_folder() / file.name
     # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
     with runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True) as bar:
         try:
@@ -255,8 +217,7 @@ def _download(card: Entry, file: File, path: Path) -> str:
         except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
             raise DataError(
                 f"{card.name}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. "
-                f"Nothing was kept. Check the network and run `python -m retlib fetch {card.name}` again, or get the "
-                f"file by hand (see {card.source}) and put it at {path}."
+                f"Nothing was kept. Check the network and {again}, or put the file (see {card.source}) at {path}."
             ) from error
     check = "fetched and verified" if file.sha256 else "fetched, NOT verified (the release's checksum is not known)"
     return f"{file.name}: {check}: sha256 {checksum(path)}, {path}"

@@ -1,7 +1,5 @@
 """Disfl-QA: SQuAD questions and disfluent versions of them (Gupta 2021), as pairs of similar items."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from retlib.data.collection import Collection

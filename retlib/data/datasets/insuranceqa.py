@@ -1,7 +1,5 @@
 """InsuranceQA: questions of laymen about insurance, and the answers of agents (Feng 2015)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from retlib.data.collection import Collection
@@ -20,10 +18,8 @@ def load_insuranceqa() -> Collection:
     """
     rows = pd.concat([table("insuranceqa", f"insuranceqa/{part}.csv") for part in ("validation", "test")])
     questions = rows["question"].str.strip().map(Question)
-    return asked(
-        "insuranceqa",
-        (
-            Passage("", "", answer.strip(), questions={"0": (), "1": (question,)}[label])
-            for question, answer, label in zip(questions, rows["answer"], rows["label"], strict=True)
-        ),
+    passages = (
+        Passage("", "", answer.strip(), questions={"0": (), "1": (question,)}[label])
+        for question, answer, label in zip(questions, rows["answer"], rows["label"], strict=True)
     )
+    return asked("insuranceqa", passages)

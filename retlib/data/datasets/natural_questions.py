@@ -1,7 +1,5 @@
 """Natural Questions, as far as QED annotates them, as retrieval of the sentence that answers, or of the passage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import pairwise

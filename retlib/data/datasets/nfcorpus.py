@@ -1,7 +1,5 @@
 """NFCorpus, as BEIR packs it: questions of laymen, and medical abstracts with graded judgments (Boteva 2016)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from retlib.core.errors import DataError

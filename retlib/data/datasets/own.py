@@ -1,4 +1,4 @@
-"""Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID``.
+"""Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH`` (chapter 60).
 
 Such a name is valid wherever a collection, articles or a text are named. What is left out of them is counted.
 """
@@ -17,9 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from unicodedata import normalize
 from urllib.parse import quote, unquote
+from zipfile import Path as Member
 from zipfile import ZipFile
 
 from retlib.core import runtime
@@ -27,16 +29,8 @@ from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
-from retlib.data.datasets._beir import (
-    BLANK,
-    Entries,
-    beir,
-    checked_text,
-    complete_collection,
-    texts,
-    unasked,
-    unique_rows,
-)
+from retlib.data.datasets import _beir
+from retlib.data.datasets._beir import BLANK, Entries, checked_text
 from retlib.data.datasets._tasks import article, text_id
 from retlib.data.datasets.catalogue import MOST, catalogue
 
@@ -44,7 +38,6 @@ MARKDOWN, HTML = (".md", ".markdown", ".rst"), (".html", ".htm")
 HIDDEN = re.compile(r"\.|__MACOSX$")  # which a desktop packs beside what it was asked for
 PAGES = (".txt", *MARKDOWN, *HTML, ".jsonl")  # what is read of a folder, packed by gzip or not
 COLUMNS = {"id", "title", "text", "question"}  # what is read of a table, the text at least, in capitals or not
-LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 BLOCKS = [*"title p div li td th tr ul ol table section article blockquote pre dt dd".split(), *HEADINGS]
 SECTION, PARAGRAPH = "\x1d", "\x1e"  # what stands where one begins, and ends; both are white space in a page
@@ -109,28 +102,25 @@ def _path(name: str, place: str) -> Path:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    # Links may lead in circles: a folder is read once, by its own name before a link's, and none that this one is in.
-    files, seen, starts = [], {*folder.parents}, [folder]
-    for start in starts:
-        for place, folders, names in os.walk(start):
-            folders[:] = sorted(each for each in folders if not HIDDEN.match(each))
-            if (real := Path(place).resolve()) in seen:
-                folders.clear()
-                continue
-            seen.add(real)
-            starts += [link for each in folders if (link := Path(place, each)).is_symlink()]  # which walk leaves out
-            files += [Path(place, each) for each in names if not HIDDEN.match(each)]
+    # Links may lead in circles: a folder is read once, and none that this one is in.
+    files, seen = [], {*folder.parents}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        folders[:] = [] if real in seen else [each for each in folders if not HIDDEN.match(each)]
+        folders.sort(key=lambda each, place=place: (Path(place, each).is_symlink(), each))
+        files += [] if real in seen else [Path(place, each) for each in names if not HIDDEN.match(each)]
+        seen.add(real)
     return {each.relative_to(folder).as_posix(): each for each in sorted(files) if each.is_file()}
 
 
-def _members(name: str, path: Path) -> dict[str, Path]:
+def _members(name: str, path: Path) -> dict[str, Member]:
     try:
-        with ZipFile(path) as archive:
-            members = [each for each in archive.namelist() if not any(map(HIDDEN.match, each.split("/")))]
+        archive = ZipFile(path)
     except Exception as error:  # of many kinds
         raise DataError(f"{name}: it is neither a folder nor a zip archive ({error})") from error
+    members = [each for each in archive.namelist() if not any(map(HIDDEN.match, each.split("/")))]
     require(len({*members}) == len(members), f"{name}: it holds a file several times", DataError)
-    return {each: path for each in members if not each.endswith("/")}
+    return {each: Member(archive, each) for each in members if not each.endswith("/")}
 
 
 def _counted(places: Iterable[str], read: list[str]) -> dict[str, int | str]:
@@ -139,9 +129,9 @@ def _counted(places: Iterable[str], read: list[str]) -> dict[str, int | str]:
     return {"files read": len(read), "files passed over": others}
 
 
-def _text(path: Path, member: str = "", ending: str = "") -> str:
-    raw = (path / member).read_bytes() if path.is_dir() or not member else ZipFile(path).read(member)
-    raw = gzip.decompress(raw) if (member or path.name).lower().endswith(".gz") else raw
+def _text(file: Path | Member, ending: str = "") -> str:
+    raw = file.read_bytes()
+    raw = gzip.decompress(raw) if file.name.lower().endswith(".gz") else raw
     encoding = json.detect_encoding(raw)  # which also guesses where there is no mark
     encoding = encoding if encoding in ("utf-16", "utf-32") else "utf-8"
     if ending in HTML and encoding == "utf-8":
@@ -153,11 +143,11 @@ def _text(path: Path, member: str = "", ending: str = "") -> str:
             return raw.decode({"iso-8859-1": "cp1252", "utf-16": encoding}.get(declared, declared))
     try:
         text = raw.decode(encoding).removeprefix("\ufeff")
-        if "\0" not in text:  # which no text has
-            return text
-        place = raw.index(0)
+        place = text.find("\0")  # which no text has
     except UnicodeDecodeError as error:
         place = error.start
+    if place < 0:
+        return text
     from charset_normalizer import from_bytes
 
     start = place - place % 4096
@@ -166,13 +156,18 @@ def _text(path: Path, member: str = "", ending: str = "") -> str:
     raise ValueError(f"byte {place} is not UTF-8, the encoding is likely {likely}")
 
 
-def _lines(dataset: str, place: str, path: Path, member: str = "") -> Entries:
+def _content(dataset: str, place: str, file: Path | Member) -> str:
     try:
-        text = _text(path, member)
+        return _text(file)
     except Exception as error:  # of many kinds: of each way of packing its own
         why = f"it cannot be read ({str(error)[:MOST]}): save it as UTF-8, or fetch it anew"
         raise DataError(f"{dataset}: {place}: {why}.") from error
-    return Entries(dataset, place, enumerate((line[0] for line in LINE.finditer(text)), 1))
+
+
+def _lines(dataset: str, place: str, text: str) -> Entries:
+    lines = enumerate(StringIO(text, newline=""), 1)
+    filled = ((number, line) for number, each in lines if (line := each.strip("\ufeff \t\r\n")))
+    return Entries(dataset, place, filled)
 
 
 def _of_beir(name: str, place: str) -> Own:
@@ -187,32 +182,31 @@ def _of_beir(name: str, place: str) -> Own:
     }
 
     def read(part: str) -> Entries:
-        return _lines(name, parts[part], path, parts[part])
+        return _lines(name, parts[part], _content(name, parts[part], files[parts[part]]))
 
     splits = [split for split in SPLITS if f"qrels/{split}.tsv" in parts]
-    used = ["corpus.jsonl", *(["queries.jsonl"] if splits else []), *(f"qrels/{split}.tsv" for split in splits)]
+    used = ["corpus.jsonl", *["queries.jsonl"][: len(splits)], *(f"qrels/{split}.tsv" for split in splits)]
     wrong = [f"no {each}" for each in used if each not in parts]
     wrong += [each for each in parts if each.startswith("qrels/") and each not in used]
-    if "queries.jsonl" in parts and not splits and any(line.strip() for line in read("queries.jsonl")):
+    if not splits and "queries.jsonl" in parts and any(read("queries.jsonl").numbered):
         wrong.append("queries.jsonl without judgments")
-    require(
-        not wrong, f"{name}: it has {', '.join(wrong)}; judgments are qrels/train.tsv, dev.tsv, test.tsv", DataError
-    )
+    expected = "judgments are qrels/train.tsv, dev.tsv, test.tsv"
+    require(not wrong, f"{name}: it has {', '.join(wrong)}; {expected}", DataError)
     used = [parts[each] for each in used]
 
     def make(own: Own) -> Collection:
         releases = {file.sha256 for entry in catalogue().values() for file in entry.files}
         is_release = bool(releases & {*own.provenance.values()})
-        return beir(name, read, splits, own.provenance, None if is_release else _counted(files, used))
+        return _beir.beir(name, read, splits, own.provenance, None if is_release else _counted(files, used))
 
-    return Own(name, tuple(dict.fromkeys(files[each] for each in used)), make)
+    return Own(name, tuple(files[each] for each in used) if path.is_dir() else (path,), make)
 
 
 def _table(own: Own) -> Collection:
     csv.field_size_limit(2**31 - 1)
     path = own.files[0]
-    entries = _lines("csv", str(path), path)
-    lines, marks = iter(entries), "\t,;" if ".tsv" in path.name.lower() else ",;\t"
+    entries, lines = Entries("csv", str(path), ()), StringIO(_content("csv", str(path), path), newline="")
+    marks = "\t,;" if ".tsv" in path.name.lower() else ",;\t"
     head = next(lines, "")
     heads = {mark: [each.strip().lower() for each in next(csv.reader([head], delimiter=mark), [])] for mark in marks}
     mark = max(marks, key=lambda mark: ("text" in heads[mark], len(heads[mark])))
@@ -229,24 +223,23 @@ def _table(own: Own) -> Collection:
         if mark == "\t" and any("\n" in each and "\t" in each for each in row):
             raise ValueError("a quote runs on: double it, and put its field between quotes")
         if len(row) != len(heads[mark]):
-            raise ValueError(f"{len(row)} columns")
+            raise ValueError(f"{len(row)} columns, not {len(heads[mark])}")
         entry = dict(zip(heads[mark], row, strict=True))
         words = [normalize("NFC", entry.get(each, "").strip()) for each in ("title", "text")]
         return {**entry, "_id": entry.get("id", "").strip() or text_id("\n".join(words).strip())}
 
     reader, counts = csv.reader(lines, delimiter=mark, strict=True), Counter()
-    numbered = ((1 + reader.line_num, row) for row in reader if any(each.strip() for each in row))
-    rows = replace(entries, numbered=numbered).parsed(cells, f"a row of {len(heads[mark])} columns")
+    rows = replace(entries, numbered=((1 + reader.line_num, row) for row in reader if any(map(str.strip, row))))
     try:
-        frame = texts(rows, ["text", "title", "question"], ["_id", "question"], counts, "NFC")
+        frame = _beir.texts(rows, cells, ["text", "title", "question"], ["_id", "question"], counts, "NFC")
     except csv.Error as error:
         raise entries.damaged(1 + reader.line_num, f"it is no table ({error})") from error
-    documents = unique_rows(rows, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
+    documents = _beir.unique_rows(rows, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
     pairs = frame[frame["question"] != ""].assign(query_id=lambda pairs: pairs["question"].map(text_id), relevance=1)
-    judged = pairs.rename(columns={"_id": "doc_id"})[["query_id", "doc_id", "relevance"]]
-    asked = pairs.drop_duplicates("query_id").set_index("query_id")[["question"]].set_axis(["text"], axis=1)
-    files = _counted([path.name], [path.name])
-    return complete_collection(own.name, documents, asked, judged, own.provenance, counts, files)
+    qrels = pairs.rename(columns={"_id": "doc_id"})[_beir.QRELS]
+    queries = pairs.drop_duplicates("query_id").set_index("query_id")[["question"]].set_axis(["text"], axis=1)
+    facts = _counted([path.name], [path.name])
+    return _beir.complete_collection(own.name, documents, queries, qrels, own.provenance, counts, facts)
 
 
 def _of_folder(name: str, place: str) -> Own:
@@ -264,7 +257,7 @@ def _of_folder(name: str, place: str) -> Own:
         targets, unread = {normalize("NFC", each): each for each in read}, []
         for each in read:
             try:
-                text = _text(path, each, endings[each])
+                text = _text(files[each], endings[each])
             except Exception as error:  # of many kinds: of each way of packing its own
                 unread.append(f"{each} ({error})")
             for page in () if unread else _pages(name, each, text, endings[each], targets):
@@ -278,16 +271,19 @@ def _of_folder(name: str, place: str) -> Own:
         counts = Counter()
         documents = passages.passages(pages(counts))
         documents.index = documents.index.str.replace(r"\s", lambda blank: quote(blank[0]), regex=True)
-        return complete_collection(name, documents, *unasked(), own.provenance, counts, facts)
+        return _beir.complete_collection(name, documents, *_beir.unasked(), own.provenance, counts, facts)
 
     return Own(name, tuple(files[each] for each in read), make, pages)
 
 
 def _pages(name: str, place: str, text: str, ending: str, targets: Mapping[str, str]) -> Iterator[Article]:
     if ending == ".jsonl":
-        lines = Entries(name, place, enumerate((line[0] for line in LINE.finditer(text)), 1))
-        lines = lines.of_json(lambda entry: (entry["text"], entry.get("title")), "an object of JSON with `text`")
-        for number, (body, title) in lines.parsed(lambda row: [*map(checked_text, row)], "a text").numbered:
+
+        def fields(line: str) -> tuple[str, str]:
+            entry = json.loads(line)
+            return checked_text(entry["text"]), checked_text(entry.get("title"))
+
+        for number, (body, title) in _lines(name, place, text).parsed(fields, "an object of JSON with `text`"):
             yield article(f"{place}:{number}", _plain(title) or f"{place}:{number}", [_paragraphs(body or title)])
         return
     title, sections, links = _page(re.sub("\r\n?", "\n", text), ending)

@@ -1,7 +1,5 @@
 """Quora Question Pairs: 404,290 question pairs, labelled duplicate or not (Gillick 2018, section 3.3)."""
 
-from __future__ import annotations
-
 from retlib.data.collection import Collection
 from retlib.data.datasets import register
 from retlib.data.datasets._files import table

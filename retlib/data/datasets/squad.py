@@ -1,7 +1,5 @@
 """SQuAD 1.1 as retrieval: of the sentence that answers (ReQA: Ahmad 2019; Chang 2020, section 4.1), or its passage."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate

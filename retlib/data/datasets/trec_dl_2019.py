@@ -1,7 +1,5 @@
 """TREC Deep Learning 2019, the passage task: 43 queries with graded judgments (Craswell 2020)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from retlib.data.collection import Collection
@@ -31,17 +29,17 @@ def load_trec_dl_2019() -> Collection:
     return Collection(NAME, documents.assign(title=""), queries, qrels.reset_index(drop=True))
 
 
-@reading(NAME)
 def judgments() -> pd.DataFrame:
     """Return all official judgments, also of passages outside the pool: query_id, doc_id, relevance."""
-    rows = [line.split() for line in lines(NAME, f"{NAME}/qrels.txt")]
-    table = pd.DataFrame(rows, columns=["query_id", "Q0", "doc_id", "relevance"]).astype({"relevance": int})
-    return table.drop(columns="Q0")
+    return _table(f"{NAME}/qrels.txt", ["query_id", "Q0", "doc_id", "relevance"], {"relevance": int})
+
+
+def public_run() -> pd.DataFrame:
+    """Return the public run of BM25 in its order: query_id, doc_id, score."""
+    return _table(RUN, ["query_id", "Q0", "doc_id", "rank", "score", "tag"], {"score": float})
 
 
 @reading(NAME)
-def public_run() -> pd.DataFrame:
-    """Return the public run of BM25 in its order: query_id, doc_id, score."""
-    rows = [line.split() for line in lines(NAME, RUN)]
-    table = pd.DataFrame(rows, columns=["query_id", "Q0", "doc_id", "rank", "score", "tag"]).astype({"score": float})
-    return table[["query_id", "doc_id", "score"]]
+def _table(file: str, columns: list[str], numbers: dict[str, type]) -> pd.DataFrame:
+    rows = pd.DataFrame([line.split() for line in lines(NAME, file)], columns=columns).astype(numbers)
+    return rows[["query_id", "doc_id", *numbers]]

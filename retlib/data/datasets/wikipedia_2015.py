@@ -1,7 +1,5 @@
 """English Wikipedia articles of 2015 as WikiExtractor wrote them: bulk text, and pages without hyperlinks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -11,7 +9,7 @@ from retlib.data.datasets import register_articles, register_text
 from retlib.data.datasets._files import members
 from retlib.data.datasets._tasks import article, is_running_text, running_text
 
-_OPENING = re.compile(r'<doc id="\d+" url="[^"]*" title="(.*)">$')
+_OPENING, _END = re.compile(r'(?m)^<doc id="\d+" url="[^"]*" title="(.*)">$'), "</doc>"
 
 
 def articles() -> Iterator[tuple[str, list[str]]]:
@@ -19,21 +17,15 @@ def articles() -> Iterator[tuple[str, list[str]]]:
 
     The first line, which repeats the title, is left out. Raises `ValueError` if an article is not opened or not closed.
     """
-    for file, lines in members("wikipedia-2015", "wikipedia-2015/wikiextractor-AA.tar.gz"):
-        title, kept = None, []
-        for line in filter(None, map(str.strip, lines)):
-            opening = _OPENING.match(line)
-            if (title is None) != bool(opening):
-                raise ValueError(f"{file}: an article is not opened, or not closed, at {line!r:.80}")
-            if opening:
-                title, kept = opening[1], []
-            elif line == "</doc>":
-                yield title, kept[1:]
-                title = None
-            else:
-                kept.append(line)
-        if title is not None:
-            raise ValueError(f"{file}: the article {title!r} is not closed")
+    for file, text in members("wikipedia-2015", "wikipedia-2015/wikiextractor-AA.tar.gz"):
+        before, *parts = _OPENING.split(text)
+        if before.strip():
+            raise ValueError(f"{file}: its first article is not opened")
+        for title, body in zip(parts[::2], parts[1::2], strict=True):
+            _, *lines, end = filter(None, map(str.strip, body.split("\n")))
+            if end != _END or _END in lines:
+                raise ValueError(f"{file}: the article {title!r} is not closed, or the next is not opened")
+            yield title, lines
 
 
 @register_text("wikipedia-2015")

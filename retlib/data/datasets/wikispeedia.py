@@ -1,11 +1,9 @@
-"""Wikispeedia: the articles of the 2007 schools selection of Wikipedia, with their hyperlinks."""
-
-from __future__ import annotations
+"""Wikispeedia: the articles of the 2007 schools selection of Wikipedia, with their hyperlinks (West 2009)."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,7 +18,7 @@ GRAPH = "wikispeedia/wikispeedia_paths-and-graph.tar.gz"
 WIDTH = 74  # columns at which the text is wrapped
 ENLARGE = "Enlarge"  # what the link reads that enlarges a picture; its caption stands above and below
 NOTES = ("^", "CAPTION:")  # how footnotes and the titles of tables begin
-SELECTION, LICENCE = "2007 Schools Wikipedia Selection", "   Retrieved from"
+SELECTION, LICENCE = "2007 Schools Wikipedia Selection", "\n   Retrieved from"
 
 
 @register_text("wikispeedia")
@@ -30,9 +28,9 @@ def sentences() -> Iterator[str]:
     Paragraphs end at an empty line; the last, about source and licence, is the same everywhere and left out. Captions
     that are sentences stay, which `stream_articles` leaves out.
     """
-    for _, lines in members("wikispeedia", FILE):
-        text = "\n".join(lines).rsplit(f"\n{LICENCE}", 1)[0]
-        yield from running_text(" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
+    for _, text in members("wikispeedia", FILE):
+        paragraphs = re.split(r"\n\s*\n", text.rsplit(LICENCE, 1)[0])
+        yield from running_text(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 @register_articles("wikispeedia")
@@ -42,39 +40,23 @@ def stream_articles() -> Iterator[Article]:
     Infoboxes, tables, lists and quotations (whatever is not indented by three spaces), captions, footnotes and the
     lines about source and licence are left out.
     """
-    targets = defaultdict(list)
-    graph = {Path(file).name: lines for file, lines in members("wikispeedia", GRAPH)}
-    for line in graph["links.tsv"]:
+    links = defaultdict(list)
+    graph = {Path(file).name: text for file, text in members("wikispeedia", GRAPH)}
+    for line in graph["links.tsv"].split("\n"):
         if line.strip() and not line.startswith("#"):
             source, target = map(unquote, line.rstrip("\r").split("\t"))
-            targets[source].append(target)
-    for file, lines in members("wikispeedia", FILE):
-        titles, sections = _read(line.rstrip() for line in lines)
+            links[source].append(target)
+    for file, text in members("wikispeedia", FILE):
+        titles, sections = [], [[]]  # what stands at the margin, the article's title first, and what between
+        text = "\n".join(map(str.rstrip, text.split("\n")))
+        for block in re.findall(r"[^\n]+(?:\n[^\n]+)*", text.split(LICENCE)[0]):
+            if block.startswith(" "):
+                sections[-1].extend(_paragraphs(block.split("\n")))
+            elif not block.startswith(SELECTION):
+                titles.append(block.replace("\n", " "))
+                sections.append([])
         name = unquote(Path(file).name.removesuffix(".txt"))
-        yield article(name, titles[0], sections, targets[name])
-
-
-def _read(lines: Iterator[str]) -> tuple[list[str], list[list[str]]]:
-    # The titles at the margin, the article's own first, and the paragraphs between them.
-    titles, sections = [], [[]]
-    for block in _blocks(lines):
-        if block[0].startswith(LICENCE):
-            break
-        if block[0].startswith(" "):
-            sections[-1].extend(_paragraphs(block))
-        elif not block[0].startswith(SELECTION):
-            titles.append(" ".join(block))
-            sections.append([])
-    return titles, sections
-
-
-def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
-    # Lines that stand together; the licence begins a block even where no empty line is above it.
-    for is_text, group in groupby(lines, key=bool):
-        block = list(group)
-        if is_text:
-            cut = next((i for i, line in enumerate(block) if line.startswith(LICENCE)), len(block))
-            yield from filter(None, (block[:cut], block[cut:]))
+        yield article(name, titles[0], sections, links[name])
 
 
 def _paragraphs(block: list[str]) -> list[str]:
@@ -94,4 +76,4 @@ def _paragraphs(block: list[str]) -> list[str]:
     # A picture's caption that cannot be enlarged also stands twice.
     captions |= {i + step for i, (one, other) in enumerate(pairwise(joined)) if one == other for step in (0, 1)}
     kept = (line for i, line in enumerate(joined) if i not in captions and not line.startswith(NOTES))
-    return [line for line in kept if is_running_text(line)]
+    return list(filter(is_running_text, kept))

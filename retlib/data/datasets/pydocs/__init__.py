@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from retlib.core import runtime
 from retlib.core.cache import artefact
 from retlib.core.errors import DataError, require
 from retlib.data import passages, splits, text
@@ -61,7 +60,6 @@ GROUPS = {
     "pydocs-smoke-c": ("pydocs-smoke", r"(?!numpy\.(random|fft|linalg|ndarray)\.)"),
 }
 VERSION = 2  # of what is read; the code that reads it is part of the address
-_BUILD = "import sys; from retlib.data.datasets.pydocs.build import main; main(*sys.argv[1:])"
 
 
 def key(words: str) -> str:
@@ -82,12 +80,10 @@ def tables(slice_name: str) -> dict[str, pd.DataFrame]:
     def make(folder: Path) -> None:
         above = os.pathsep.join(filter(None, [str(Path(__file__).parents[4]), os.environ.get("PYTHONPATH")]))
         environment = {"PYTHONPATH": above, "PYTHONHASHSEED": "0", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", _BUILD, str(folder), slice_name]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        process = subprocess.Popen(command, env=os.environ | environment, **streams)
-        lines = list(runtime.progress(process.stdout, desc="pydocs", total=len(SLICES[slice_name])))
-        wrong = f"pydocs: the docstrings of slice {slice_name!r} cannot be read: {''.join(lines)[-2000:]}"
-        require(process.wait() == 0, wrong, DataError)
+        command = [sys.executable, "-m", f"{__name__}.build", str(folder), slice_name]
+        ended = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+        wrong = f"pydocs: the docstrings of slice {slice_name!r} cannot be read: {ended.stderr[-2000:]}"
+        require(ended.returncode == 0, wrong, DataError)
 
     modules = [Path(module.__file__) for module in (passages, splits, text)]
     sources = b"".join(source.read_bytes() for source in (*sorted(Path(__file__).parent.glob("*.py")), *modules))
@@ -127,8 +123,8 @@ def described(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",
 def with_summaries(name: str, slice_name: str) -> Collection:
     """Return `described` with summaries as further training queries (for Zhan 2020), taken out of their passages."""
     whole = described(name, slice_name, ("mention", "summary"))
-    asked, documents = tables(slice_name)["questions"].query("rest != ''"), whole.documents.copy()
-    documents.loc[asked["cluster"] + "#0", "text"] = asked["rest"].array
+    questions, documents = tables(slice_name)["questions"].query("rest != ''"), whole.documents.copy()
+    documents.loc[questions["cluster"] + "#0", "text"] = questions["rest"].array
     return replace(whole, documents=documents)
 
 
@@ -137,19 +133,19 @@ def source(name: str, slice_name: str) -> Collection:
 
     What asks for a page that is one to a reader with a page of the target is left out.
     """
-    return _domain(with_summaries(name, slice_name), slice_name, is_target=False)
+    clusters = tables(slice_name)["pages"]["cluster"]
+    is_target = clusters.index.str.match(TARGETS[slice_name])
+    others = clusters[~is_target & ~clusters.isin(clusters[is_target])].index
+    whole = with_summaries(name, slice_name)
+    return whole.part(~whole.documents["article"].str.match(TARGETS[slice_name]), whole.queries["cluster"].isin(others))
 
 
 def target(name: str, slice_name: str) -> Collection:
     """Return `described` in an unseen domain; what is zero-shot does not see its training split."""
-    return _domain(described(name, slice_name), slice_name, is_target=True)
-
-
-def _domain(whole: Collection, slice_name: str, is_target: bool) -> Collection:
-    clusters = tables(slice_name)["pages"]["cluster"]
-    inside = clusters[clusters.index.str.match(TARGETS[slice_name]) == is_target]
-    asked = inside if is_target else inside[~inside.isin(clusters.drop(inside.index))]
-    return whole.part(whole.documents["article"].isin(inside.index), whole.queries["cluster"].isin(asked.index))
+    whole = described(name, slice_name)
+    return whole.part(
+        *(pages.str.match(TARGETS[slice_name]) for pages in (whole.documents["article"], whole.queries["cluster"]))
+    )
 
 
 def reqa(name: str, slice_name: str) -> Collection:
@@ -170,7 +166,7 @@ def reqa(name: str, slice_name: str) -> Collection:
     position = [1 - splits.hash_position(f"0:{cluster}") for cluster in clusters.loc[targets]]
     queries = whole.queries.assign(article=targets, cluster=targets + "#0", ambiguous=False, position=position)
     documents = candidates({passage.article: passage for passage in contexts.values()})
-    return answering(name, documents, queries, whole.provenance)
+    return answering(name, documents, queries.reset_index(names="query_id"), whole.provenance)
 
 
 def similar(name: str, slice_name: str) -> Collection:

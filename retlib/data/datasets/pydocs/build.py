@@ -108,7 +108,6 @@ def documented(packages: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
                 rank = (inherited, path.count("."), imported, len(path), path)
                 best[doc] = min(rank, best.get(doc, rank))
                 docs.setdefault(path, doc)
-        print(package, flush=True)
     return docs, {path: best[doc][-1] for path, doc in docs.items()}
 
 
@@ -210,7 +209,7 @@ _CONTEXTUAL = re.compile(
 
 
 def build(packages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """Return the tables of some packages (names to modules, as `PACKAGES`), sorted by path; print each that is read.
+    """Return the tables of some packages (names to modules, as `PACKAGES`), sorted by path.
 
     ``pages`` (by path: summary, cluster, split, opening), ``passages`` (by id: text, title, article, position),
     ``questions`` (by id: text, cluster, origin, source, rest, split), ``links`` (source, target). `opening` counts
@@ -285,8 +284,7 @@ def _rest(summary: str, texts: list[str]) -> str:
     return rest if len(rest.split()) >= MIN_WORDS and not is_repeated else ""
 
 
-def main(folder: str, slice_name: str) -> None:
-    """Build the tables of one of `SLICES` and write them as Parquet, one file a table."""
+if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    for name, table in build(SLICES[slice_name]).items():
-        table.to_parquet(f"{folder}/{name}.parquet")
+    for _name, _table in build(SLICES[sys.argv[2]]).items():
+        _table.to_parquet(f"{sys.argv[1]}/{_name}.parquet")
