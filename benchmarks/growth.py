@@ -22,8 +22,7 @@ from retlib.evaluation.measures import evaluate
 from retlib.models.encoders import encode
 from retlib.retrieval.lexical import BM25
 from retlib.retrieval.runs import make_run
-from retlib.training.inputs import Inputs
-from retlib.training.negatives import InBatch
+from retlib.training.negatives import InBatch, Inputs
 from retlib.training.pretraining import PretrainingPairs
 from retlib.training.tasks import RetrievalTask
 from retlib.training.trainer import Schedule, train

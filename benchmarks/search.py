@@ -21,8 +21,7 @@ from retlib.evaluation.measures import rows_reciprocal_rank
 from retlib.models.encoders import DualEncoder, encode
 from retlib.models.transformer import Transformer
 from retlib.retrieval import index
-from retlib.training.inputs import Inputs
-from retlib.training.negatives import Retrieved
+from retlib.training.negatives import Inputs, Retrieved
 from retlib.training.tasks import RetrievalTask
 from retlib.training.trainer import Schedule, train
 

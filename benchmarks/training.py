@@ -29,8 +29,7 @@ from retlib.data.text import TokenTable, WordPiece, bert_tokenizer
 from retlib.data.tokenized import tokenize
 from retlib.models.encoders import BagOfWords, DualEncoder, encode
 from retlib.models.transformer import Transformer
-from retlib.training.inputs import Inputs
-from retlib.training.negatives import InBatch
+from retlib.training.negatives import InBatch, Inputs
 from retlib.training.tasks import RetrievalTask
 from retlib.training.trainer import Schedule, train
 

@@ -16,8 +16,8 @@ from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.studies import study
 from retlib.studies.parameters import Many, Number, Positive, Rate, Share
-from retlib.systems.compose import Ranks
 from retlib.systems.query_generation import QueryGenerator
+from retlib.systems.ranking import Ranker
 from retlib.systems.system import Target
 from retlib.systems.training_data import Labels
 
@@ -63,7 +63,7 @@ def as_items(collection: Collection) -> Collection:
 
 
 def tune(
-    target: Target, seed: int, methods: Mapping[str, tuple[Sequence[Any], Callable[[dict[str, Any]], Ranks]]]
+    target: Target, seed: int, methods: Mapping[str, tuple[Sequence[Any], Callable[[dict[str, Any]], Ranker]]]
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return one setting of each method, the best on validation questions, and the trials; one method after the other.
 

@@ -21,8 +21,8 @@ from retlib.models.encoders import encode
 from retlib.models.retriever import Retriever
 from retlib.report import training_figures
 from retlib.report.tables import as_page
-from retlib.retrieval.runs import Answer, check_question, result_list
-from retlib.systems.compose import Fused, Ranks
+from retlib.retrieval.runs import Search, check_question, result_list
+from retlib.systems.ranking import Ranker
 from retlib.systems.system import System, Target, fit
 
 if TYPE_CHECKING:
@@ -49,21 +49,19 @@ class Why(NamedTuple):
 class SearchDemo:
     """Systems that answer any question over the documents of one collection; they are trained when first asked."""
 
-    systems: Mapping[str, Ranks]
+    systems: Mapping[str, Ranker]
     target: Target
     seed: int = 0
-    _made: dict[int, Answer] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[int, Search] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def collection(self) -> Collection:
         return self.target.test
 
-    def _answering(self, ranks: Ranks) -> Answer:
-        """What answers for a system, alone and in those that it is fused in: made when it is first asked."""
+    def _answering(self, ranks: Ranker) -> Search:
+        """What answers for a system, made when it is first asked."""
         if id(ranks) not in self._made:
-            fused = isinstance(ranks, Fused)
-            made = ranks.of(map(self._answering, ranks.systems)) if fused else ranks.answer(self.target, self.seed)
-            self._made[id(ranks)] = made
+            self._made[id(ranks)] = ranks.searcher(self.target, self.seed)
         return self._made[id(ranks)]
 
     def questions(self, count: int) -> list[str]:
@@ -91,7 +89,8 @@ class SearchDemo:
         asked, answer = words(question), self._answering(ranks)
 
         def score(text: Sequence[str]) -> float:
-            scores, rows = answer(" ".join(text), len(self.collection.documents))
+            asked = pd.DataFrame({"text": [" ".join(text)]}, index=[""])
+            scores, rows = answer(asked, len(self.collection.documents))
             return float(scores[rows == row].sum()) if text else 0.0
 
         whole = score(asked)

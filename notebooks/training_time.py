@@ -26,8 +26,7 @@ from retlib.retrieval import index as indexes
 from retlib.retrieval.index import Index
 from retlib.studies.experiment import Experiment
 from retlib.systems.ranking import encode_corpus, encoding_seconds
-from retlib.systems.stages import DEV, Stage, Training
-from retlib.systems.system import System, fit, stage_seed
+from retlib.systems.system import DEV, Stage, System, Training, fit, stage_seed
 from retlib.training import trainer
 from retlib.training.dynamics import CUT, reciprocal_rank
 

@@ -7,8 +7,7 @@ from retlib.data.collection import Collection
 from retlib.data.text import WordPiece
 from retlib.models.retriever import Architecture
 from retlib.systems.reranking import PairSystem
-from retlib.systems.stages import Stage
-from retlib.systems.system import System
+from retlib.systems.system import Stage, System
 from retlib.systems.training_data import Labels
 
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))

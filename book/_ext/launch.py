@@ -13,6 +13,8 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+from retlib.workflow.notebooks import pages
+
 BUTTONS = {
     "notebook_interface": "jupyterlab",
     "binderhub_url": "https://mybinder.org",
@@ -34,11 +36,10 @@ def add_buttons(app: Sphinx, config: Config) -> None:
 
 def open_template(app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
     """Let the buttons of a page that is made of a template open the template."""
-    source = Path(app.env.doc2path(page, base=False))
-    for group in context.get("header_buttons", ()):
-        for button in group.get("buttons", ()):
-            if "url" in button:
-                button["url"] = button["url"].replace(f"{page}.ipynb", str(source))
+    made = pages(Path(app.confdir)).get(Path(page).name)
+    for button in (button for group in context.get("header_buttons", ()) for button in group.get("buttons", ())):
+        if made and "url" in button:
+            button["url"] = button["url"].replace(f"{page}.ipynb", f"notebooks/{made.notebook.name}")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

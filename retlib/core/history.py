@@ -27,12 +27,14 @@ class History:
     `evaluations` have `step`, `loss` (mean since the last), `score` (on validation data) and `seconds` (of training
     alone). The module has the weights of `best_step`, unless the settings keep the last. `watched` is what a callback
     returned, with its `step`; `parts` the seconds of the parts that the task tells apart: the rest is the optimizer's.
+    `upstream_costs` are the seconds of each model that came before: earlier stages, and what made the data.
     """
 
     evaluations: list[dict] = field(default_factory=list)
     best_step: int = 0
     watched: list[dict] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
+    upstream_costs: dict[str, float] = field(default_factory=dict)
 
     @property
     def best_score(self) -> float:
@@ -48,10 +50,11 @@ class History:
         optimizer = self.seconds - sum(self.parts.values())
         return pd.Series({**self.parts, "optimizer": optimizer}, name="seconds")
 
-    def cost(self, keep: str, before: float = 0.0) -> Cost:
-        """Return the cost of a training that keeps its `best` weights, or its `last`, after so many seconds."""
+    def cost(self, keep: str) -> Cost:
+        """Return the cost of a training that keeps its `best` weights, or its `last`, and of what came before."""
         step = self.best_step if keep == "best" else self.evaluations[-1]["step"]
-        return Cost(step, before + self.seconds, tuple((row["step"], row["score"]) for row in self.evaluations))
+        seconds = self.seconds + sum(self.upstream_costs.values())
+        return Cost(step, seconds, tuple((row["step"], row["score"]) for row in self.evaluations))
 
     def frame(self) -> pd.DataFrame:
         """Return the evaluations as a table."""

@@ -1,10 +1,11 @@
-"""From runs to per-query measures, and from those to comparisons of systems."""
+"""From runs to per-query measures, and from those to comparisons of systems: all chapters' numbers and intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ from retlib.core.errors import DataError, SettingError, require
 from retlib.data.collection import Collection
 from retlib.retrieval.runs import places
 
+Pieces = Sequence[tuple[float, float]]  # variances, each with its degrees of freedom
+
 
 def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     """Return values of measures by query, computed by ir-measures, in the order of `qrels`.
@@ -22,66 +25,51 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
     have `query_id`, `doc_id` and `relevance`; a query without results scores 0. In ``AP@100`` (Gillick 2018, section
     3.1) the sum of precisions at relevant ranks is over the number of known relevant documents.
     """
-    parsed = _parse(measures)
+    parsed = {str(measure): measure for measure in map(_parsed, measures)}
     require(len(qrels) > 0, "there is no judgment to evaluate against", DataError)
-    recalls = {str(m): m["cutoff"] for m in parsed if m.NAME == "R" and not set(m.params) - {"cutoff"}}
-    parts = [_recalls(run, qrels, recalls)] if recalls else []
-    if others := [measure for measure in parsed if str(measure) not in recalls]:
-        parts.append(_measured(run, qrels, others))
-    values = pd.concat(parts)
-    # As asked for, and the queries of each in the order of the judgments.
-    asked = [str(measure) for measure in parsed]
-    return values.sort_values("measure", key=lambda names: names.map(asked.index), kind="stable", ignore_index=True)
+    recalls = {name: each for name, each in parsed.items() if each.NAME == "R" and {*each.params} == {"cutoff"}}
+    others = [each for name, each in parsed.items() if name not in recalls]
+    values = {**(_recalls(run, qrels, recalls) if recalls else {}), **(_measured(run, qrels, others) if others else {})}
+    queries = pd.Index(qrels["query_id"].unique(), name="query_id")
+    table = pd.DataFrame(values, queries, [*parsed], dtype=float).fillna(0.0)
+    return table.melt(var_name="measure", ignore_index=False).reset_index()
 
 
-def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> pd.DataFrame:
-    """Any measures, by ir-measures."""
+def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> dict[str, pd.Series]:
     import ir_measures
 
     # Evaluators order equal scores each in their own way; descending ranks leave them no choice.
-    depth = places(run)
-    cuts = [measure.params.get("cutoff") for measure in measures]
-    # What lies below every cut counts for nothing, and takes most of the time.
-    top = depth < (max(cuts) if None not in cuts else np.inf)
-    ranked = pd.DataFrame({"query_id": run["query_id"], "doc_id": run["doc_id"], "score": -depth.astype(float)})[top]
-    values = {(str(v.measure), v.query_id): v.value for v in ir_measures.iter_calc(measures, qrels, ranked)}
-    queries = qrels["query_id"].unique()
-    rows = [(q, str(m), float(values.get((str(m), q), 0.0))) for m in measures for q in queries]
-    return pd.DataFrame(rows, columns=["query_id", "measure", "value"])
+    ranked = run[["query_id", "doc_id"]].assign(score=-places(run).astype(float))
+    cuts = [measure.params.get("cutoff", np.inf) for measure in measures]
+    ranked = ranked[ranked["score"] > -max(cuts)]  # what lies below every cut takes most of the time
+    values = pd.DataFrame(ir_measures.iter_calc(measures, qrels, ranked), columns=["query_id", "measure", "value"])
+    return {name: part.set_index("query_id")["value"] for name, part in values.groupby(values["measure"].map(str))}
 
 
-def _recalls(run: pd.DataFrame, qrels: pd.DataFrame, cutoffs: dict[str, int]) -> pd.DataFrame:
-    """Recall alone, as ir-measures computes it, fast enough for a hundred thousand queries."""
+def _recalls(run: pd.DataFrame, qrels: pd.DataFrame, measures: Mapping[str, Any]) -> dict[str, pd.Series]:
+    # Recall as ir-measures computes it, fast enough for a hundred thousand queries.
     relevant = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
-    found = run[["query_id", "doc_id"]].assign(rank=places(run)).merge(relevant, on=["query_id", "doc_id"])
-    queries = pd.Index(qrels["query_id"].unique())
-    row, total = queries.get_indexer(found["query_id"]), relevant.groupby("query_id").size().reindex(queries)
-    parts = []
-    for name, cutoff in cutoffs.items():
-        hits = np.bincount(row[found["rank"] < cutoff], minlength=len(queries))
-        # A query without a relevant document has recall 0, as ir-measures has it.
-        value = np.nan_to_num(hits / total.to_numpy())
-        parts.append(pd.DataFrame({"query_id": queries, "measure": name, "value": value}))
-    return pd.concat(parts)
+    hits = run[["query_id", "doc_id"]].assign(rank=places(run)).merge(relevant, on=["query_id", "doc_id"])
+    total = relevant.groupby("query_id").size()
+    return {
+        name: hits[hits["rank"] < each["cutoff"]].groupby("query_id").size() / total for name, each in measures.items()
+    }
 
 
-def _parse(measures: Sequence[str]) -> list:
+def _parsed(name: str) -> Any:
     import ir_measures
 
-    parsed = []
-    for name in measures:
-        try:
-            parsed.append(ir_measures.parse_measure(name))
-        except (NameError, TypeError, ValueError) as error:
-            known = "AP@100, R@1, nDCG@10, RR@10, P@1"
-            raise SettingError(f"measure {name!r} is not one of ir-measures' (for instance {known})") from error
-    return parsed
+    try:
+        return ir_measures.parse_measure(name)
+    except (NameError, TypeError, ValueError) as error:
+        wrong = f"measure {name!r} is not one of ir-measures' (for instance AP@100, R@1, nDCG@10, RR@10, P@1)"
+        raise SettingError(wrong) from error
 
 
 def is_score(name: str) -> bool:
-    """Whether a recorded value is one of ir-measures' measures, and no time, size or count."""
+    """Return whether a recorded value is one of ir-measures' measures, and no time, size or count."""
     try:
-        return bool(_parse([name]))
+        return bool(_parsed(name))
     except SettingError:
         return False
 
@@ -95,28 +83,28 @@ class Comparison:
     freedom: float  # degrees of freedom of the t distribution that the error is used with
     queries: int
     seeds: int
-    by_query: tuple[float, float] | None = None  # squared error of the queries, and its freedom; None if that is all
+    by_query: tuple[float, float] | None = None  # variance of the queries, and its freedom; None if that is all
     by_seed: Mapping[int, float] = field(default_factory=dict)  # seed to mean of A - B; empty with one seed
 
     def interval(self) -> tuple[float, float]:
-        """The two-sided 95 % confidence interval of the effect."""
+        """Return the 95 % confidence interval of the effect."""
         half = special.stdtrit(self.freedom, 0.975) * self.error
         return self.effect - half, self.effect + half
 
     def p_value(self) -> float:
-        """Two-sided p-value of the hypothesis that there is no effect."""
+        """Return the two-sided p-value of the hypothesis that there is no effect."""
         return float(2 * special.stdtr(self.freedom, -abs(self._t(0.0))))
 
     def p_greater(self, null: float = 0.0) -> float:
-        """One-sided p-value of the hypothesis that the effect is at most `null`."""
+        """Return the p-value of the hypothesis that the effect is at most `null`."""
         return float(special.stdtr(self.freedom, -self._t(null)))
 
     def p_less(self, null: float = 0.0) -> float:
-        """One-sided p-value of the hypothesis that the effect is at least `null`, in its own tail."""
+        """Return the p-value of the hypothesis that the effect is at least `null`, in its own tail."""
         return float(special.stdtr(self.freedom, self._t(null)))
 
     def p_equivalent(self, margin: float) -> float:
-        """p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
+        """Return the p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
         return max(self.p_greater(-margin), self.p_less(margin))
 
     def smallest(self, level: float = 0.05, power: float = 0.8) -> float:
@@ -133,7 +121,7 @@ class Comparison:
 
 
 def same_seeds(*systems: pd.DataFrame) -> list[pd.DataFrame]:
-    """The systems' values over the seeds that they share; one without seeds (one column) goes with any."""
+    """Return the systems' values over the seeds that they share; one without seeds (one column) goes with any."""
     several = [values.columns for values in systems if values.shape[1] > 1]
     shared = reduce(pd.Index.intersection, several) if several else []
     require(not several or len(shared) > 0, "the systems have no seed in common", DataError)
@@ -153,12 +141,8 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
     Satterthwaite.
     """
     require(a.index.equals(b.index), "two systems can only be compared over the same queries", DataError)
-    seeds = max(a.shape[1], b.shape[1])
-    require(
-        1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns),
-        f"two systems can only be compared over the same seeds (here {list(a.columns)} and {list(b.columns)})",
-        DataError,
-    )
+    wrong = f"two systems can only be compared over the same seeds (here {list(a.columns)} and {list(b.columns)})"
+    require(1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns), wrong, DataError)
     difference = a.to_numpy(dtype=float) - b.to_numpy(dtype=float)  # (Q, S), by broadcasting
     effect = float(difference.mean())
     groups = np.arange(len(a)) if clusters is None else pd.factorize(clusters.reindex(a.index))[0]
@@ -167,36 +151,38 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
     count = len(sums)
     require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)
     by_query = count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1
-    columns = a.columns if a.shape[1] == seeds else b.columns
-    by_seed = dict(zip(columns, difference.mean(axis=0), strict=True)) if seeds > 1 else {}
+    seeds = a.columns if a.shape[1] > 1 else b.columns
+    by_seed = dict(zip(seeds, difference.mean(axis=0), strict=True)) if len(seeds) > 1 else {}
     error, freedom = _joined([by_query, *_of_seeds(pd.Series(by_seed, dtype=float))])
-    return Comparison(effect, error, freedom, len(a), seeds, by_query, by_seed)
+    return Comparison(effect, error, freedom, len(a), len(seeds), by_query, by_seed)
 
 
-def average(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]] = ()) -> Comparison:
+def average(parts: Sequence[Comparison], pooled: Pieces = ()) -> Comparison:
     """Return the mean of comparisons over the queries of several data sets.
 
     The errors of queries are independent. Seeds are not: one model may answer several data sets, so the variance over
     seeds is taken after the mean over these. What other systems tell of it is `pooled`; see `between_seeds`.
     """
     count = len(parts)
-    pieces = [part.by_query or (part.error**2, part.freedom) for part in parts]
-    pieces = [(variance / count**2, freedom) for variance, freedom in pieces]
-    error, freedom = _joined(pieces)
-    by_query = error**2, freedom
+    of_queries = [part.by_query or (part.error**2, part.freedom) for part in parts]
+    of_queries = [(variance / count**2, freedom) for variance, freedom in of_queries]
     seeded = [pd.Series(part.by_seed, dtype=float) / count for part in parts if part.by_seed]
     shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
     # Where they have no two seeds in common, they are other trainings.
-    together = len(shared) > 1
-    own = [piece for values in ([shared] if together else seeded) for piece in _of_seeds(values)]
-    error, freedom = _joined(pieces + larger(own, pooled))
-    queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
-    effect, by_seed = float(np.mean([part.effect for part in parts])), shared.to_dict() if together else {}
-    return Comparison(effect, error, freedom, queries, seeds, by_query, by_seed)
+    of_seeds = [piece for values in ([shared] if len(shared) > 1 else seeded) for piece in _of_seeds(values)]
+    error, freedom = _joined(of_queries)
+    return Comparison(
+        float(np.mean([part.effect for part in parts])),
+        *_joined([*of_queries, *larger(of_seeds, pooled)]),
+        sum(part.queries for part in parts),
+        min(part.seeds for part in parts),
+        by_query=(error**2, freedom),
+        by_seed=shared.to_dict() if len(shared) > 1 else {},
+    )
 
 
-def _of_seeds(values: pd.Series) -> list[tuple[float, float]]:
-    """The variance of a mean over seeds with its degrees of freedom, where there are several."""
+def _of_seeds(values: pd.Series) -> Pieces:
+    # The variance of a mean over seeds, where there are several.
     count = len(values)
     return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
 
@@ -218,31 +204,28 @@ def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, 
     return (alone, freedom), (max(0.0, float(blocks.var(ddof=1)) - alone / systems), seeds - 1)
 
 
-def larger(own: Sequence[tuple[float, float]], pooled: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def larger(own: Pieces, pooled: Pieces) -> Pieces:
     """Return the larger of a comparison's own variance over seeds and the pooled one, with its freedom.
 
     What `between_seeds` pools is the average system's: alone, it rejects three times too often for a noisy system
     (``tests/evaluation/test_seed_variance.py``).
     """
-    totals = (sum(variance for variance, _ in pieces) for pieces in (own, pooled))
-    return list(max(zip(totals, (own, pooled), strict=True), key=lambda each: each[0])[1])
+    return max(own, pooled, key=lambda pieces: sum(variance for variance, _ in pieces))
 
 
-def _joined(pieces: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The standard error of a sum, from variances with their degrees of freedom; its own after Satterthwaite."""
+def _joined(pieces: Pieces) -> tuple[float, float]:
+    # The standard error of a sum, with its degrees of freedom after Satterthwaite.
     variance = sum(part for part, _ in pieces)
     spread = sum(part**2 / freedom for part, freedom in pieces)
     return variance**0.5, float(variance**2 / spread) if spread > 0 else float(pieces[0][1])
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Holm's step-down correction of p-values for the number of tests made together."""
+    """Return p-values after Holm's step-down correction for the number of tests made together."""
     p_values = np.asarray(p_values, dtype=float)
     order = np.argsort(p_values)
     scaled = p_values[order] * np.arange(len(p_values), 0, -1)
-    corrected = np.empty_like(p_values)
-    corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return corrected
+    return np.minimum(1.0, np.maximum.accumulate(scaled))[order.argsort()]
 
 
 def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
@@ -271,7 +254,7 @@ def rows_reciprocal_rank(scores: np.ndarray, hits: np.ndarray) -> float:
 
 
 def held_out(collection: Collection, split: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Queries and judgments of a split; `DataError` if it has none."""
+    """Return queries and judgments of a split; `DataError` if it has none."""
     queries, qrels = collection.split(split), collection.judgments(split)
     require(len(queries) > 0, f"collection {collection.name!r} has no {split} queries", DataError)
     return queries, qrels

@@ -1,4 +1,4 @@
-"""Recorded results: rows with their provenance, per-query values, curves and tables.
+"""Recorded results of every chapter: rows with their provenance, per-query values, curves and tables.
 
 An experiment's results are a folder of Parquet files, small enough to be committed:
 
@@ -12,45 +12,37 @@ within an experiment.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import os
 import shutil
 import tempfile
 from collections import UserDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.core.notebook_files import EXPLORE
-from retlib.evaluation.measures import Comparison, average, between_seeds, compare, same_seeds
+from retlib.evaluation.measures import Comparison, Pieces, average, between_seeds, compare, same_seeds
 
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
 
-# How a system makes its list.
-ALONE, FUSED, RERANKED = "alone", "fused", "re-ranked"
-
-# What a page says of rows that compare with no others.
-EARLIER = "These rows are of an earlier training than is declared here"
-
-# Between system and seed in the column names of per-query files.
-_SEPARATOR = " | seed "
+_SEPARATOR = " | seed "  # between system and seed in the column names of per-query files
 
 
 class Results:
     """The recorded results of one experiment.
 
     `rows` have the columns `FIRST` and what else was recorded (parameters, cost, environment). `queries` are frames by
-    (collection, split, measure): index query; `cluster`, and a column for each (system, seed).
+    (collection, split, measure): index query; a column `cluster`, and one for each system and seed.
     """
 
     def __init__(
@@ -60,13 +52,11 @@ class Results:
         tables: MutableMapping[str, pd.DataFrame] | None = None,
     ) -> None:
         self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
+        self.queries, self.tables = queries or {}, tables or {}
         # Added to the frame when it is asked for: one by one, each would copy all before it.
         self._added: list[dict[str, object]] = []
         # What was made of a frame, with the frame: verdicts ask for the same thousands of times.
-        self._made: dict[object, tuple[pd.DataFrame, Any]] = {}
-        self._variances: dict[tuple, tuple[tuple[float, int], ...]] = {}
-        self.queries = queries or {}
-        self.tables = tables or {}
+        self._made: dict[object, tuple[pd.DataFrame | None, Any]] = {}
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -77,68 +67,39 @@ class Results:
             self._added = []
         return self._rows
 
-    def once(self, key: object, frame: pd.DataFrame, make: Callable[[pd.DataFrame], Any]) -> Any:
-        """What `make` makes of a frame of these results, made again where another frame has taken its place."""
+    def once(self, key: object, frame: pd.DataFrame | None, make: Callable[[pd.DataFrame], Any]) -> Any:
+        """Return what `make` makes of a frame of these results, made again where another frame has taken its place."""
         if key not in self._made or self._made[key][0] is not frame:
             self._made[key] = frame, make(frame)
         return self._made[key][1]
 
     def lines(self, system: str, collection: str) -> pd.DataFrame:
-        """The rows of a system on a collection; none where there are none."""
+        """Return the rows of a system on a collection."""
         parts = self.once("lines", self.rows, lambda rows: dict(iter(rows.groupby(["system", "collection"]))))
         return parts.get((system, collection), self.rows[:0])
 
     def means(self, collection: str) -> pd.DataFrame:
-        """Return means over seeds on a collection: a column a measure, and `seconds` of training (NaN without one).
-
-        The index is the system, in the order of recording.
-        """
-        mine = self.rows[self.rows["collection"] == collection]
-        table = mine.pivot_table(index="system", columns="measure", values="value", sort=False)
-        seconds = mine.reindex(columns=["system", "seconds"]).astype({"seconds": float})
-        return table.join(seconds.groupby("system")["seconds"].mean())
+        """Return means over seeds: index system, a column a measure, and `seconds` of training (NaN without one)."""
+        lines = self.rows[self.rows["collection"] == collection]
+        seconds = lines.reindex(columns=["system", "seconds"]).astype({"seconds": float}).groupby("system").mean()
+        return lines.pivot_table(index="system", columns="measure", values="value", sort=False).join(seconds)
 
     def settings(self) -> dict[str, dict]:
-        """The settings of each system that has any."""
-        known = self.rows.reindex(columns=["system", "parameters"]).dropna().drop_duplicates("system")
-        return {name: json.loads(each) for name, each in known.itertuples(index=False)}
-
-    def kinds(self) -> dict[str, str]:
-        """Of each system, by its settings: `FUSED`, several lists in one; `RERANKED`, another's list; or `ALONE`."""
-        told = self.settings().items()
-        return {name: FUSED if "fused" in of else RERANKED if "first" in of else ALONE for name, of in told}
+        """Return the settings of each system that has any."""
+        lines = self.rows.reindex(columns=["system", "parameters"]).dropna().drop_duplicates("system")
+        return {name: json.loads(each) for name, each in lines.itertuples(index=False)}
 
     def learned(self) -> set[str]:
-        """The systems that train, or begin with a public encoder."""
-        begun = {name for name, of in self.settings().items() if _from_checkpoint(of)}
-        return begun.union(self.rows.reindex(columns=["system", "seconds"]).query("seconds > 0")["system"])
+        """Return the systems that train, or begin with a public encoder."""
 
-    def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
-        """Per-query values of a system: index query, a column for each seed, in the order of seeds."""
-        seeds = self._seeds(collection, split, measure).get(system)
-        wrong = f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query"
-        require(seeds is not None, wrong, DataError)
-        columns = [f"{system}{_SEPARATOR}{seed}" for seed in seeds]
-        return self.queries[collection, split, measure][columns].set_axis(seeds, axis=1)
+        def is_public(settings: Mapping) -> bool:
+            return bool(settings.get("checkpoint")) or any(map(is_public, settings.get("fused", ())))
 
-    def systems(self, collection: str, split: str, measure: str) -> list[str]:
-        """The systems that have per-query values, in the order in which they were recorded."""
-        return list(self._seeds(collection, split, measure))
-
-    def _seeds(self, *key: str) -> dict[str, list[int]]:
-        """The seeds of each system that has per-query values, in order."""
-        frame = self.queries.get(key)
-        return {} if frame is None else self.once(key, frame, _seeds_of_systems)
-
-    def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
-        """Query to cluster, for `retlib.evaluation.measures.compare`."""
-        found = self.queries.get((collection, split, measure))
-        wrong = f"no {measure} on {collection!r} ({split}) is recorded query by query"
-        require(found is not None, wrong, DataError)
-        return found["cluster"]
+        public = {name for name, settings in self.settings().items() if is_public(settings)}
+        return public.union(self.rows.reindex(columns=["system", "seconds"]).query("seconds > 0")["system"])
 
     def trained(self, system: str, measure: str) -> bool:
-        """Whether a system was trained, so that another seed would give another one."""
+        """Return whether a system was trained, so that another seed would give another one."""
 
         def all_trained(rows: pd.DataFrame) -> set[str]:
             rows = rows.reindex(columns=["system", "seed", "steps", "measure"])
@@ -148,9 +109,28 @@ class Results:
 
         return system in self.once(("trained", measure), self.rows, all_trained)
 
+    def systems(self, collection: str, split: str, measure: str) -> list[str]:
+        """Return the systems that have per-query values, in the order in which they were recorded."""
+        frame = self.queries.get((collection, split, measure))
+        return [] if frame is None else [*frame.columns.unique(0).drop("cluster")]
+
+    def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
+        """Return per-query values of a system: index query, a column for each seed, in the order of seeds.
+
+        Of the system "cluster" these are the questions' clusters. Raises `DataError` where nothing is recorded.
+        """
+        frame = self.queries.get((collection, split, measure))
+        wrong = f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query"
+        require(frame is not None and system in frame, wrong, DataError)
+        return frame[system].sort_index(axis=1)
+
+    def clusters(self, collection: str, split: str, measure: str) -> pd.Series:
+        """Return query to cluster, for `retlib.evaluation.measures.compare`."""
+        return self.per_query(collection, split, measure, "cluster").squeeze(axis=1)
+
     def pooled(
         self, terms: Iterable[tuple[float, str]], collections: Sequence[str], measure: str, seeds: int
-    ) -> list[tuple[float, float]]:
+    ) -> Pieces:
         """Return the variance over seeds of a weighted sum of systems, from all trained ones with as many `seeds`.
 
         Its two parts are those of `retlib.evaluation.measures.between_seeds`, each with its weight and over the number
@@ -158,41 +138,21 @@ class Results:
         values are averaged over these first.
         """
         weights = [weight for weight, system in terms if self.trained(system, measure)] if seeds > 1 else []
-        if not weights:
-            return []
-        factors = sum(weight**2 for weight in weights), sum(weights) ** 2
-        parts = zip(factors, self._between_seeds(tuple(collections), measure, seeds), strict=False)
-        return [(factor * variance / seeds, freedom) for factor, (variance, freedom) in parts]
+        key, factors = (*collections, measure, seeds), (sum(weight**2 for weight in weights), sum(weights) ** 2)
+        parts = self.once(key, None, lambda _: self._between_seeds(collections, measure, seeds)) if weights else ()
+        return [(factor * part / seeds, freedom) for factor, (part, freedom) in zip(factors, parts, strict=False)]
 
-    def _between_seeds(self, collections: tuple[str, ...], measure: str, count: int) -> tuple[tuple[float, int], ...]:
-        """`between_seeds` of the systems that have as many seeds, over those that all have; empty where no two have."""
-        where = collections, measure, count
-        if where not in self._variances:
-            # A system or a seed that one of the collections lacks has no value in the sum.
-            together = sum(self._seed_means(name, measure) for name in collections) / len(collections)
-            together = together[together.notna().sum(axis=1) >= count].dropna(axis=1)
-            parts = [self.queries[name, "test", measure] for name in collections if len(together)]
-            same = {  # one training under two names is one
-                system: tuple(
-                    part[f"{system}{_SEPARATOR}{seed}"].to_numpy().tobytes() for part in parts for seed in together
-                )
-                for system in together.index
-            }
-            together = together[~pd.Series(same, dtype=object).duplicated()]
-            self._variances[where] = between_seeds(together) if min(together.shape) > 1 else ()
-        return self._variances[where]
-
-    def _seed_means(self, collection: str, measure: str) -> pd.DataFrame:
-        """Means over test questions in points of a hundred: index system, a column a seed."""
-
-        def means(frame: pd.DataFrame) -> pd.DataFrame:
-            found = 100 * frame.filter(like=_SEPARATOR).mean()
-            return found.set_axis(
-                pd.MultiIndex.from_tuples(each.rsplit(_SEPARATOR, 1) for each in found.index)
-            ).unstack()
-
-        frame = self.queries.get((collection, "test", measure))
-        return pd.DataFrame() if frame is None else self.once(("means", collection, measure), frame, means)
+    def _between_seeds(self, collections: Sequence[str], measure: str, seeds: int) -> Pieces:
+        if not all((name, "test", measure) in self.queries for name in collections):
+            return ()
+        frames = [self.queries[name, "test", measure] for name in collections]
+        means = [100 * frame.loc[:, frame.columns != ("cluster", 0)].mean().unstack() for frame in frames]
+        # A system or a seed that one of the collections lacks has no value in the sum.
+        means = sum(means).sort_index() / len(frames)
+        means = means[means.notna().sum(axis=1) >= seeds].dropna(axis=1)
+        values = [tuple(frame[name][means.columns].to_numpy().tobytes() for frame in frames) for name in means.index]
+        means = means[~pd.Index(values, dtype=object, tupleize_cols=False).duplicated()]  # trainings under two names
+        return between_seeds(means) if min(means.shape) > 1 else ()
 
     def compared(self, collection: str, measure: str, a: str, b: str | None = None, on: str = "") -> Comparison:
         """Return one system minus another over the test questions and seeds that both have, in points of a hundred.
@@ -201,13 +161,13 @@ class Results:
         experiment. Without `b` it is the first by itself; `on` is a collection of the same questions on which `b` is
         taken.
         """
-        sides = [(1.0, a, collection), *([] if b is None else [(-1.0, b, on or collection)])]
-        values = [100 * self.per_query(place, "test", measure, system) for _, system, place in sides]
-        ours, theirs = (values[0], 0 * values[0]) if b is None else same_seeds(*values)
-        seeds, pooled = max(ours.shape[1], theirs.shape[1]), []
-        for place in dict.fromkeys(place for *_, place in sides):
-            terms = [(weight, system) for weight, system, where in sides if where == place]
-            pooled += self.pooled(terms, [place], measure, seeds)
+        ours, terms = 100 * self.per_query(collection, "test", measure, a), {collection: [(1.0, a)]}
+        theirs = 0 * ours
+        if b is not None:
+            ours, theirs = same_seeds(ours, 100 * self.per_query(on or collection, "test", measure, b))
+            terms.setdefault(on or collection, []).append((-1.0, b))
+        seeds = max(ours.shape[1], theirs.shape[1])
+        pooled = [part for place, each in terms.items() for part in self.pooled(each, [place], measure, seeds)]
         return average([compare(ours, theirs, self.clusters(collection, "test", measure))], pooled)
 
     def add_row(self, **row: object) -> None:
@@ -218,15 +178,16 @@ class Results:
         self, collection: str, split: str, system: str, seed: int, values: pd.DataFrame, clusters: pd.Series
     ) -> None:
         """Add per-query values, as `retlib.evaluation.measures.evaluate` returns them."""
+        self._made.clear()
         for measure, part in values.groupby("measure", sort=False):
-            key, name = (collection, split, str(measure)), f"{system}{_SEPARATOR}{seed}"
-            self._variances.clear()
-            column = part.set_index("query_id")["value"].astype(np.float32).round(5).rename(name)
-            old = self.queries.get(key)
+            column = part.set_index("query_id")["value"].astype(np.float32).round(5).rename((system, seed))
+            old = self.queries.get((collection, split, str(measure)))
             # Another set of queries is another collection, whatever its name: the old values go.
             if old is None or not old.index.equals(column.index):
-                old = pd.DataFrame({"cluster": clusters.reindex(column.index)})
-            self.queries[key] = pd.concat([old.drop(columns=name, errors="ignore"), column], axis=1)
+                old = clusters.reindex(column.index).to_frame(("cluster", 0))
+            self.queries[collection, split, str(measure)] = pd.concat(
+                [old.drop(columns=[column.name], errors="ignore"), column], axis=1
+            )
 
     def add_lines(self, table: str, lines: pd.DataFrame, key: list[str]) -> None:
         """Add lines to a table in the place of all that have the key of one of them."""
@@ -236,28 +197,28 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with cache.explain_disk_full(folder), _alone(folder.parent):
+        for each in (folder.parent, runtime.build_dir()):
+            each.mkdir(parents=True, exist_ok=True)
+        with cache.explain_disk_full(folder), FileLock(runtime.build_dir() / "results.lock"):
             for left in folder.parent.glob(f".{folder.name}.*"):  # by a kill
                 shutil.rmtree(left)
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
-                fresh, old = Path(aside, "fresh"), Path(aside, "old")
-                fresh.mkdir()
-                self._write(fresh)
+                fresh = Path(aside, "fresh")
+                for kind in ("queries", "tables"):
+                    (fresh / kind).mkdir(parents=True)
+                rows = self.rows.drop(columns="source", errors="ignore")
+                rows.to_parquet(fresh / "rows.parquet", compression="zstd")
+                for key, frame in self.queries.items():
+                    columns = [f"{system}{_SEPARATOR}{seed}" for system, seed in frame.columns[1:]]
+                    frame = frame.set_axis(["cluster", *columns], axis=1)
+                    frame.to_parquet(fresh / "queries" / _file_name(*key), compression="zstd")
+                for name, frame in self.tables.items():
+                    frame.to_parquet(fresh / "tables" / _file_name(name), compression="zstd")
                 cache.write_checksums(fresh)
                 # A full folder cannot be replaced in one step, only renamed out of the way.
                 if folder.exists():
-                    os.replace(folder, old)
-                os.replace(fresh, folder)
-
-    def _write(self, fresh: Path) -> None:
-        self.rows.drop(columns="source", errors="ignore").to_parquet(fresh / "rows.parquet", compression="zstd")
-        for kind in ("queries", "tables"):
-            (fresh / kind).mkdir()
-        for key, frame in self.queries.items():
-            frame.to_parquet(fresh / "queries" / _file_name(*key), compression="zstd")
-        for name, frame in self.tables.items():
-            frame.to_parquet(fresh / "tables" / _file_name(name), compression="zstd")
+                    folder.replace(Path(aside, "old"))
+                fresh.replace(folder)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
@@ -265,73 +226,40 @@ class Results:
 
         Values by query and tables are read when they are asked for: a page needs few.
         """
-        with _readable(folder):
-            if wrong := cache.damaged(folder):
-                raise ValueError(f"changed since they were written: {', '.join(wrong)}")
-            rows = pd.read_parquet(folder / "rows.parquet")
-            queries = {_parts(path): path for path in sorted(folder.glob("queries/*.parquet"))}
-            tables = {_parts(path)[0]: path for path in sorted(folder.glob("tables/*.parquet"))}
-        return cls(rows, _Files(queries), _Files(tables))
+        wrong = cache.damaged(folder)
+        remedy = "Delete it and run again; what is published comes back by `git checkout` of that folder"
+        require(not wrong, f"{folder}: the recorded {', '.join(wrong)} changed since written. {remedy}.", DataError)
+        return cls(
+            pd.read_parquet(folder / "rows.parquet"),
+            _Files({_parts(path): path for path in sorted(folder.glob("queries/*.parquet"))}),
+            _Files({_parts(path)[0]: path for path in sorted(folder.glob("tables/*.parquet"))}),
+        )
 
 
 class _Files(UserDict):
-    """Frames by name, each read from its file when it is asked for."""
+    # Frames by name, each read from its file when it is asked for.
 
     def __getitem__(self, name: Any) -> pd.DataFrame:
-        if isinstance(found := self.data[name], Path):
-            with _readable(found.parents[1]):
-                self.data[name] = found = pd.read_parquet(found)
-        return found
-
-
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
-    """Errors of reading are those of the folder."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        published = folder.is_relative_to(runtime.root() / "data" / "reference")
-        remedy = "`git checkout` of that folder brings them back" if published else "Delete it and run again"
-        raise DataError(f"{folder}: the recorded results cannot be read ({error}). {remedy}.") from error
-
-
-def _from_checkpoint(settings: Mapping) -> bool:
-    """Whether an encoder, or one of those that make a list together, begins with a public one."""
-    return bool(settings.get("checkpoint")) or any(map(_from_checkpoint, settings.get("fused", ())))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Of processes that save in a folder at once, one after the other; no file of a lock stays among what is kept."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+        if isinstance(file := self.data[name], Path):
+            self.data[name] = frame = pd.read_parquet(file)
+            if file.parent.name == "queries":
+                columns = (column.rsplit(_SEPARATOR, 1) for column in frame.columns[1:])
+                columns = [("cluster", 0), *((system, int(seed)) for system, seed in columns)]
+                frame.columns = pd.MultiIndex.from_tuples(columns)
+        return self.data[name]
 
 
 def _file_name(*parts: str) -> str:
-    """Parts joined by dots; a dot, slash or other unusual character within one is written as %XX."""
+    # Parts joined by dots; a dot, slash or other unusual character within one is written as %XX.
     return ".".join(quote(part, safe=" @+,=()").replace(".", "%2E") for part in parts) + ".parquet"
 
 
 def _parts(path: Path) -> tuple[str, ...]:
-    """The parts of which `_file_name` made a file's name."""
     return tuple(unquote(part) for part in path.stem.split("."))
 
 
-def _seeds_of_systems(frame: pd.DataFrame) -> dict[str, list[int]]:
-    """The systems that have columns in a frame of per-query values, in their order, and the seeds of each, sorted."""
-    pairs = [column.rsplit(_SEPARATOR, 1) for column in frame.columns if _SEPARATOR in column]
-    found: dict[str, list[int]] = {name: [] for name, _ in pairs}
-    for name, seed in pairs:
-        found[name].append(int(seed))
-    return {name: sorted(seeds) for name, seeds in found.items()}
-
-
 def own_folder(profile: str, experiment: str, parameters: Mapping | None = None) -> Path:
-    """Where a run records an experiment; an exploration has a folder for each choice of its parameters."""
+    """Return where a run records an experiment; an exploration has a folder for each choice of its parameters."""
     if profile == EXPLORE and parameters is not None:
         chosen = {name: value for name, value in parameters.items() if name not in ("profile", "source")}
         experiment = f"{experiment}+{cache.key(chosen)[:8]}"
@@ -339,7 +267,7 @@ def own_folder(profile: str, experiment: str, parameters: Mapping | None = None)
 
 
 def reference_folder(profile: str, experiment: str) -> Path:
-    """Where the published results of an experiment lie."""
+    """Return where the published results of an experiment lie."""
     return runtime.root() / "data" / "reference" / profile / experiment
 
 
@@ -349,33 +277,20 @@ def load(experiment: str, profile: str, source: str | None = None) -> Results | 
     The `source` is "run" or "reference"; without it, the reader's own run (the latest of explorations), else the
     reference.
     """
-    name, folder = _recorded(experiment, profile, source)
-    if folder is None:
-        return None
-    found = Results.read(folder)
-    found.rows["source"] = name
-    return found
+    own = own_folder(profile, experiment)
+    explored = sorted(own.parent.glob(f"{glob.escape(experiment)}+*"), key=os.path.getmtime)
+    for name, folder in {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}.items():
+        if source in (None, name) and folder.is_dir():
+            found = Results.read(folder)
+            found.rows["source"] = name
+            return found
+    return None
 
 
 def load_table(experiment: str, profile: str, name: str, source: str | None = None) -> pd.DataFrame | None:
-    """Return one table of an experiment, without reading the rest; None where there is none. See `load`."""
-    _, folder = _recorded(experiment, profile, source)
-    file = folder / "tables" / _file_name(name) if folder else None
-    if file is None or not file.is_file():
-        return None
-    with _readable(folder):
-        if str(file.relative_to(folder)) in cache.damaged(folder):
-            raise ValueError(f"changed since it was written: {file.name}")
-        return pd.read_parquet(file)
-
-
-def _recorded(experiment: str, profile: str, source: str | None) -> tuple[str, Path | None]:
-    own = own_folder(profile, experiment)
-    explored = sorted(own.parent.glob(f"{glob.escape(experiment)}+*"), key=os.path.getmtime)
-    folders = {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}
-    return next(
-        ((name, folder) for name, folder in folders.items() if source in (None, name) and folder.is_dir()), ("", None)
-    )
+    """Return one table of an experiment; None where there is none. See `load`."""
+    found = load(experiment, profile, source)
+    return found and found.tables.get(name)
 
 
 def publish_table(profile: str, experiment: str, name: str, table: pd.DataFrame) -> None:
@@ -387,22 +302,19 @@ def publish_table(profile: str, experiment: str, name: str, table: pd.DataFrame)
 
 
 def experiments(profile: str) -> list[str]:
-    """The experiments that have results at a profile, own or reference."""
+    """Return the experiments that have results at a profile, own or reference."""
     parents = (own_folder(profile, "x").parent, reference_folder(profile, "x").parent)
-    folders = (path for parent in parents if parent.is_dir() for path in parent.iterdir())
-    return sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
+    return sorted({path.name for parent in parents for path in parent.glob("[!.]*") if path.is_dir()})
 
 
 def rows(profile: str, source: str | None = None) -> pd.DataFrame:
-    """The rows of all experiments at a profile, the columns `FIRST` first; explorations by their folders' names."""
-    found = [(name, load(name, profile, source)) for name in experiments(profile)]
-    frames = [each.rows.assign(experiment=name) for name, each in found if each is not None and len(each.rows)]
-    if not frames:
-        return pd.DataFrame(columns=FIRST)
-    joined = pd.concat(frames, ignore_index=True)
+    """Return the rows of all experiments, the columns `FIRST` first; explorations by their folders' names."""
+    loaded = {name: load(name, profile, source) for name in experiments(profile)}
+    frames = [each.rows.assign(experiment=name) for name, each in loaded.items() if each is not None and len(each.rows)]
+    joined = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=FIRST)
     return joined[FIRST + [column for column in joined.columns if column not in FIRST]]
 
 
 def as_json(values: Mapping) -> str:
-    """A mapping as one cell of a row."""
+    """Return a mapping as one cell of a row."""
     return json.dumps(values, sort_keys=True, default=str)

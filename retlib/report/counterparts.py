@@ -37,7 +37,7 @@ def paper_numbers(paper: str) -> pd.DataFrame:
     lines["place"] = (lines["dataset"] + ", " + lines["split"]).str.strip(", ")
     pairs = zip(lines["value"], lines["unit"].map(POINTS).fillna(0).astype(int), strict=True)
     lines["theirs"] = [format(Decimal(value).scaleb(shift), "f") if value else "" for value, shift in pairs]
-    entries = notebook_files.parsed(runtime.root() / "data" / "papers" / "rows.yaml").get(paper, {})
+    entries = notebook_files.read_yaml(runtime.root() / "data" / "papers" / "rows.yaml").get(paper, {})
     for artefact, group in ((artefact, group) for artefact, groups in entries.items() for group in groups):
         sides = {"row": group["rows"], "place": group["data"], "metric": group["measures"]}
         matched = lines[lines["artefact"] == artefact]

@@ -29,8 +29,8 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
 
     Empty unless systems were measured on two questions at least that have not all the same documents; index system.
     """
-    recorded = results.queries.get((collection, "test", CHOSEN_BY))
-    if recorded is None or recorded["cluster"].nunique() < 2:
+    recorded = results.systems(collection, "test", CHOSEN_BY)
+    if not recorded or results.clusters(collection, "test", CHOSEN_BY).nunique() < 2:
         return pd.DataFrame(columns=["gain", "low", "high", "value"], dtype=float)
     values = tables.scores(results, collection, CHOSEN_BY)[CHOSEN_BY]
     tests = tables.against(results, [collection], CHOSEN_BY, rival).set_index("system").reindex(values.index)

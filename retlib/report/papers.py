@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from pathlib import Path
 
 import pandas as pd
+from pydantic.dataclasses import dataclass
 
-from retlib.core import notebook_files, runtime
+from retlib.core import runtime
+from retlib.core.errors import DataError
+from retlib.core.notebook_files import read_yaml
 from retlib.data.datasets.catalogue import called, part_of
 
 SUBSET, STAND_IN = "subset", "stand-in"
@@ -37,9 +41,13 @@ class Paper:
         return f"{self.part}  {self.name}"
 
 
-def papers() -> dict[str, Paper]:
-    """Return the papers by key, in the order of the book's parts."""
-    return {key: Paper(key, **said) for key, said in notebook_files.papers(runtime.root()).items()}
+def papers(root: Path | None = None) -> dict[str, Paper]:
+    """Return the papers by key, in the order of the book's parts; `DataError` for another form of ``papers.yaml``."""
+    path = (root or runtime.root()) / "data" / "papers" / "papers.yaml"
+    try:
+        return {key: Paper(key, **entry) for key, entry in read_yaml(path).items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def papers_table(name: str) -> pd.DataFrame:

@@ -92,11 +92,11 @@ def paths(places: pd.DataFrame) -> Figure:
 def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame) -> Figure:
     """Return time to ANCE's best against the size of the corpus, measured and extrapolated; beside it, what takes it.
 
-    Tables are `to_best`, `extrapolated` and `parts` of `retlib.studies.part4_time`. Extrapolated steps are as measured;
+    Tables are `to_best`, `extrapolated`, `parts` of `notebooks/training_time.py`. Extrapolated steps are as measured;
     the ratio stands above ("<": an upper bound).
     """
     figure, (left, right) = styled(8.8, 5.4, 2)
-    improved = times[times["ratio"].notna()]
+    improved = times[times["outcome"] != "ANCE does not improve"]
     ours = beyond[beyond["steps"] == "steps as measured"].set_index("documents")
     for system, style in line_styles(parts["system"]).items():
         mean = improved.groupby("documents")[system].mean()

@@ -1,20 +1,20 @@
-"""Exact and approximate search for the vectors with the largest inner product (Gillick 2018, section 3.2)."""
+"""Exact and approximate search for the largest inner products (Gillick 2018, section 3.2); chapters 14, 44, 45, 62."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, RetlibError, SettingError, require, require_one_of
+from retlib.core.errors import DataError, SettingError, require, require_one_of
+from retlib.retrieval.runs import Lists, best
 
 EXACT = "Exact"
 
@@ -28,38 +28,34 @@ SEED, ROWS = 0, 65_536
 ITERATIONS = {"coarse": 10, "product": 20, "rotation": 10, "product in rotation": 4}
 
 
-class Index(ABC):
-    """Vectors that can be searched for those with the largest inner product.
+class Index:
+    """Vectors that can be searched for those with the largest inner product; `settings` has `factory` and `search`.
 
-    `settings` has what made it, `factory`, and how it is searched, `search`.
+    >>> scores, rows = build("Exact", np.eye(3)).search(np.array([[0, 2, 1]]), k=2)
+    >>> scores.tolist(), rows.tolist()
+    ([[2.0, 1.0]], [[1, 2]])
     """
 
-    def __init__(self, factory: str, dimension: int) -> None:
+    holders: Mapping[str, Any] = {}  # each search parameter that this kind of index has, with the object that holds it
+
+    def __init__(self, factory: str, dimension: int, rows: int) -> None:
         self.settings: dict[str, Any] = {"factory": factory, "search": {}}
-        self.dimension = dimension
+        self.dimension, self.rows = dimension, rows
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def size_bytes(self) -> int:
-        """What the index takes, in memory as on disk."""
+    def __len__(self) -> int:
+        return self.rows
 
     def set(self, **parameters: float) -> None:
-        """Set search parameters: those of `build`'s `search`.
-
-        It raises `SettingError` if this kind of index has no such parameter, or if the value is below 1.
-        """
+        """Set search parameters: those of `build`'s `search`, whose errors it raises."""
         for name, value in parameters.items():
-            factory, holders = self.settings["factory"], self._parameters()
-            require(bool(holders), f"{name} = {value}: an index {factory!r} has no search parameters")
-            require_one_of(f"search parameter of {factory!r}", name, holders)
+            factory = self.settings["factory"]
+            require(bool(self.holders), f"{name} = {value}: an index {factory!r} has no search parameters")
+            require_one_of(f"search parameter of {factory!r}", name, self.holders)
             require(value >= 1, f"{name} = {value}: at least 1 is needed")
-            setattr(holders[name], name, value)
+            setattr(self.holders[name], name, value)
         self.settings["search"] = {**self.settings["search"], **parameters}
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: np.ndarray, k: int) -> Lists:
         """Return scores and rows of the k vectors with the largest inner product with each query, best first.
 
         Queries are float32, (Q, d). Scores, float32, and rows, int64, are (Q, min(k, N)). Equal scores are in the order
@@ -74,13 +70,6 @@ class Index(ABC):
         fits = queries.shape[1] == self.dimension
         require(fits, f"queries have {queries.shape[1]} dimensions; the index has {self.dimension}")
         return self._search(queries, min(k, len(self)))
-
-    def _parameters(self) -> dict[str, Any]:
-        # Each search parameter that this kind of index has, with the object that holds it.
-        return {}
-
-    @abstractmethod
-    def _search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
@@ -100,48 +89,40 @@ def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None 
     vectors = _matrix(vectors, "vectors")
     require(len(vectors) > 0, "there are no vectors to index", DataError)
     require(np.isfinite(vectors.sum(dtype=np.float64)), "the vectors hold NaN or infinity", DataError)
-    index = Exact(vectors) if factory == EXACT else Faiss.train(factory, vectors)
+    index = Exact(vectors) if factory == EXACT else _trained(factory, vectors)
     index.set(**(search or {}))
     return index
 
 
 def vector_bytes(factory: str, dimension: int) -> int:
-    """Return the bytes that an index keeps of one vector: of its code, not of its number, of centroids or of links.
-
-    It raises `SettingError` if faiss does not know the factory, or cannot make it of so many dimensions.
-    """
+    """Return the bytes that an index keeps of one vector: of its code, not of its number, of centroids or of links."""
     if factory == EXACT:
         return 4 * dimension
     try:
-        return _make(factory, dimension).sa_code_size()
+        return _empty(factory, dimension).sa_code_size()
     except RuntimeError:  # a graph, over whole vectors
         return 4 * dimension
 
 
-def load(folder: Path) -> Index:
-    """Read an index that `Faiss.save` wrote; `DataError` if there is none that can be read."""
-    folder = Path(folder)
-    try:
-        settings = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        index = Faiss(settings["factory"], _faiss().read_index(str(folder / "index.faiss")))
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise DataError(f"{folder} holds no index that can be read: {error}") from error
-    index.set(**settings["search"])
+def restored(factory: str, content: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
+    """Return an index of faiss as `build` made it, from its `content`."""
+    index = Faiss(factory, faiss.deserialize_index(content))
+    index.set(**(search or {}))
     return index
 
 
 def export(index: Index, folder: Path, doc_ids: Sequence[str]) -> None:
     """Write an index for others: ``index.faiss``, which `faiss.read_index` opens, and ``documents.txt``.
 
-    The latter has an id of each row on a line. An exact index is written as faiss's flat one. `load` reads the folder,
-    too. It raises `DataError` if there are not as many ids as rows, or if one has several lines.
+    The latter has an id of each row on a line. An exact index is written as faiss's flat one. It raises `DataError` if
+    an id has several lines.
     """
-    wrong = f"{len(doc_ids)} ids for an index of {len(index)} rows: one a row is needed"
-    require(len(doc_ids) == len(index), wrong, DataError)
     broken = [name for name in doc_ids if name.splitlines() != [name]]
     require(not broken, f"the ids {broken[:3]} are no single lines", DataError)
-    (build("Flat", index.vectors) if isinstance(index, Exact) else index).save(folder)
-    (Path(folder) / "documents.txt").write_text("\n".join(doc_ids) + "\n", encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = build("Flat", index.vectors) if isinstance(index, Exact) else index
+    (folder / "index.faiss").write_bytes(made.content.tobytes())
+    (folder / "documents.txt").write_text("\n".join(doc_ids) + "\n", encoding="utf-8")
 
 
 def _matrix(values: np.ndarray, name: str) -> np.ndarray:
@@ -159,20 +140,6 @@ def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     return np.einsum("nd,d->n", vectors, query, dtype=np.float64).astype(np.float32)
 
 
-def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The inner products of rows of 32-bit numbers, (A, d) and (B, d), in any order of their sums: shape (A, B).
-
-    With several threads by torch: those of numpy's library keep their cores busy for a while after a product, so that
-    the step of a training that follows takes up to four times as long.
-    """
-    if runtime.threads() == 1:
-        return a @ b.T
-    import torch  # here, so that an index is read without it
-
-    with torch.autocast("cpu", enabled=False):
-        return (torch.from_numpy(a) @ torch.from_numpy(b).T).numpy()
-
-
 class Exact(Index):
     """Every query against every vector.
 
@@ -182,41 +149,40 @@ class Exact(Index):
     """
 
     def __init__(self, vectors: np.ndarray) -> None:
-        super().__init__(EXACT, vectors.shape[1])
-        self.vectors = vectors
+        super().__init__(EXACT, vectors.shape[1], len(vectors))
+        self.vectors, self.size_bytes = vectors, vectors.nbytes
         longest = math.sqrt(np.einsum("nd,nd->n", vectors, vectors).max())
         # Twice e for a query of length 1, and a little more for the rounding of lengths and of the bar.
         self._slack = 2 * (self.dimension + 4) * 2.0**-24 * longest
 
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.vectors.nbytes
-
-    def _search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, queries: np.ndarray, k: int) -> Lists:
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
-        for start in range(0, len(queries), QUERY_BLOCK):
-            block = slice(start, start + QUERY_BLOCK)
-            self._fill(queries[block], scores[block], rows[block])
+        for first in range(0, len(queries), QUERY_BLOCK):
+            block = queries[first : first + QUERY_BLOCK]
+            slack, size = self._slack * np.linalg.norm(block, axis=1), MOST_SCORES // len(block)
+            for start in range(0, len(self), size):
+                coarse = _products(block, self.vectors[start : start + size])
+                bars = np.maximum(_bar(coarse, k), scores[first : first + QUERY_BLOCK, -1]) - slack
+                for query, bar in enumerate(bars):
+                    # "Not below" rather than "reaches": a sum that overflowed to NaN is scored again, too.
+                    found, place = start + np.flatnonzero(~(coarse[query] < bar)), first + query
+                    again = np.append(scores[place], inner_products(self.vectors[found], block[query]))
+                    # Rows come in order, so an equal score that was found before stays before.
+                    order = np.argsort(-again, kind="stable")[:k]
+                    scores[place], rows[place] = again[order], np.append(rows[place], found)[order]
         return scores, rows
 
-    def _fill(self, queries: np.ndarray, scores: np.ndarray, rows: np.ndarray) -> None:
-        # Puts each query's best scores and rows, (queries, k), into two arrays.
-        k, size = scores.shape[1], MOST_SCORES // len(queries)
-        slack = self._slack * np.linalg.norm(queries, axis=1)
-        for start in range(0, len(self), size):
-            coarse = products(queries, self.vectors[start : start + size])  # (queries, rows)
-            bars = np.maximum(_bar(coarse, k), scores[:, -1]) - slack
-            for query, bar in enumerate(bars):
-                # "Not below" rather than "reaches": a sum that overflowed to NaN is scored again, too.
-                found = start + np.flatnonzero(~(coarse[query] < bar))
-                both = np.append(scores[query], inner_products(self.vectors[found], queries[query]))
-                # Rows come in order, so an equal score that was found before stays before.
-                order = np.argsort(-both, kind="stable")[:k]
-                scores[query], rows[query] = both[order], np.append(rows[query], found)[order]
+
+def _products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    # With several threads by torch: those of numpy's library keep their cores busy for a while after a product, so that
+    # the step of a training that follows takes up to four times as long.
+    if runtime.threads() == 1:
+        return queries @ vectors.T
+    import torch  # here, so that an index is read without it
+
+    with torch.autocast("cpu", enabled=False):
+        return (torch.from_numpy(queries) @ torch.from_numpy(vectors).T).numpy()
 
 
 def _bar(scores: np.ndarray, k: int) -> np.ndarray:
@@ -235,67 +201,28 @@ class Faiss(Index):
     """An index that faiss's `index_factory` makes, on inner products."""
 
     def __init__(self, factory: str, index: Any) -> None:
-        super().__init__(factory, index.d)
+        super().__init__(factory, index.d, index.ntotal)
         self._index = index
+        holders = [getattr(part, "hnsw", part) for part in _parts(index)]
+        names = ("nprobe", "efSearch", "k_factor")
+        self.holders = {name: holder for holder in holders for name in names if hasattr(holder, name)}
 
-    @classmethod
-    def train(cls, factory: str, vectors: np.ndarray) -> Faiss:
-        """Make, train and fill an index."""
-        index = _make(factory, vectors.shape[1])
-        made = cls(factory, index)
-        made._kept = _set_training(index)
-        sample = vectors
-        if len(vectors) > ROWS:
-            sample = vectors[np.sort(np.random.default_rng(SEED).choice(len(vectors), ROWS, replace=False))]
-        with threadpool_limits(1):
-            try:
-                _train_unshifted(index, sample)
-                index.train(sample)
-            except RuntimeError as error:
-                message = f"factory = {factory!r} cannot be trained on {len(sample)} vectors: {_reason(error)}"
-                raise SettingError(message) from error
-            for start in range(0, len(vectors), ROWS):
-                index.add(vectors[start : start + ROWS])
-        return made
-
-    def __len__(self) -> int:
-        return self._index.ntotal
+    @property
+    def content(self) -> np.ndarray:
+        """What `faiss.write_index` would write, uint8."""
+        return faiss.serialize_index(self._index)
 
     @property
     def size_bytes(self) -> int:
-        return _faiss().serialize_index(self._index).nbytes
+        """What the index takes, in memory as on disk."""
+        return self.content.nbytes
 
-    def save(self, folder: Path) -> None:
-        """Write the index into a folder, from which `load` reads it."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        _faiss().write_index(self._index, str(folder / "index.faiss"))
-        (folder / "index.json").write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
-
-    def _parameters(self) -> dict[str, Any]:
-        found = {}
-        for part in _parts(self._index):
-            part = getattr(part, "hnsw", part)
-            found.update({name: part for name in ("nprobe", "efSearch", "k_factor") if hasattr(part, name)})
-        return found
-
-    def _search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, queries: np.ndarray, k: int) -> Lists:
         scores, rows = self._index.search(queries, k)
-        scores[rows < 0] = -np.inf
-        order = np.lexsort((rows, -scores), axis=1)
-        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+        return best(np.where(rows < 0, -np.inf, scores), rows, k)
 
 
-def _faiss():
-    try:
-        import faiss
-    except ImportError as error:
-        raise RetlibError(f"faiss is not installed here: of the indexes, {EXACT!r} works without it") from error
-    return faiss
-
-
-def _make(factory: str, dimension: int) -> Any:
-    faiss = _faiss()
+def _empty(factory: str, dimension: int) -> Any:
     try:
         return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
@@ -310,9 +237,27 @@ def _reason(error: RuntimeError) -> str:
     return re.sub(r"^Error in .*? at \S+:\d+: (Error: )?", "", str(error), flags=re.DOTALL).strip()
 
 
+def _trained(factory: str, vectors: np.ndarray) -> Faiss:
+    index, sample = _empty(factory, vectors.shape[1]), vectors
+    quantizers = _set_training(index)  # which live as long as the index, which points to them
+    if len(vectors) > ROWS:
+        sample = vectors[np.sort(np.random.default_rng(SEED).choice(len(vectors), ROWS, replace=False))]
+    with threadpool_limits(1):
+        try:
+            _train_unshifted(index, sample)
+            index.train(sample)
+        except RuntimeError as error:
+            message = f"factory = {factory!r} cannot be trained on {len(sample)} vectors: {_reason(error)}"
+            raise SettingError(message) from error
+        for start in range(0, len(vectors), ROWS):
+            index.add(vectors[start : start + ROWS])
+    made = Faiss(factory, index)
+    made.quantizers = quantizers
+    return made
+
+
 def _parts(index: Any) -> Iterator[Any]:
     # A faiss index and everything it is made of, outermost first.
-    faiss = _faiss()
     index = faiss.downcast_index(index)
     yield index
     if isinstance(index, faiss.IndexPreTransform):
@@ -323,24 +268,29 @@ def _parts(index: Any) -> Iterator[Any]:
 
 
 def _set_training(index: Any) -> list[Any]:
-    # What comes back must live as long as the index, which points to it.
-    parts = list(_parts(index))
-    bits = [part.pq.nbits for part in parts if hasattr(part, "pq") and hasattr(part, "code_size")]
-    quantizers = [_rotate_for(part, bits[0] if bits else 8) for part in parts if hasattr(part, "niter_pq")]
+    # Sets what is trained of an index and how long; returns the quantizers that OPQ learns its rotation for.
+    parts, quantizers = list(_parts(index)), []
+    bits = [part.pq.nbits for part in parts if hasattr(part, "pq") and hasattr(part, "code_size")] or [8]
+    for part in parts:
+        if hasattr(part, "niter_pq"):  # for codes of the index's bits; faiss takes 8 for all, 5 times as slow as 4
+            quantizers.append(faiss.ProductQuantizer(part.d_out, part.M, bits[0]))
+            part.pq, part.niter = quantizers[-1], ITERATIONS["rotation"]
+            part.niter_pq = ITERATIONS["product in rotation"]
     for part in [*parts, *quantizers]:
         if hasattr(part, "do_polysemous_training"):
             # It orders centroids for a search by Hamming distance, which we do not do, and takes a minute.
             part.do_polysemous_training = False
-        for clustering, iterations in _clusterings(part):
-            clustering.niter, clustering.seed = iterations, SEED
-            # Below 39 rows a centroid faiss warns on the standard error; below 1 it raises.
-            clustering.min_points_per_centroid = 1
+        coarse = hasattr(part, "nlist")  # an IVF index and a product quantizer both call their settings `cp`
+        for holder, iterations in ((part, "coarse" if coarse else "product"), (getattr(part, "pq", None), "product")):
+            if hasattr(holder, "cp"):
+                holder.cp.niter, holder.cp.seed = ITERATIONS[iterations], SEED
+                # Below 39 rows a centroid faiss warns on the standard error; below 1 it raises.
+                holder.cp.min_points_per_centroid = 1
     return quantizers
 
 
 def _train_unshifted(index: Any, sample: np.ndarray) -> None:
     # A PCA that stands first is trained without the mean that faiss subtracts: a shift changes inner products.
-    faiss = _faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexRefine):  # RFlat stands around what chooses
         index = faiss.downcast_index(index.base_index)
@@ -348,19 +298,3 @@ def _train_unshifted(index: Any, sample: np.ndarray) -> None:
     if isinstance(first, faiss.PCAMatrix):
         first.train(sample)
         faiss.copy_array_to_vector(np.zeros(first.d_out, dtype=np.float32), first.b)
-
-
-def _rotate_for(rotation: Any, bits: int) -> Any:
-    # OPQ learns its rotation for codes of the index's bits; faiss takes 8 for all, 5 times as slow as 4.
-    quantizer = _faiss().ProductQuantizer(rotation.d_out, rotation.M, bits)
-    rotation.pq = quantizer
-    rotation.niter, rotation.niter_pq = ITERATIONS["rotation"], ITERATIONS["product in rotation"]
-    return quantizer
-
-
-def _clusterings(part: Any) -> Iterator[tuple[Any, int]]:
-    if hasattr(part, "cp"):
-        # An IVF index and a product quantizer both call their settings so.
-        yield part.cp, ITERATIONS["coarse" if hasattr(part, "nlist") else "product"]
-    if hasattr(part, "pq") and hasattr(part.pq, "cp"):
-        yield part.pq.cp, ITERATIONS["product"]

@@ -1,17 +1,14 @@
-"""An index of late interaction: the vectors of all tokens of a corpus (Khattab and Zaharia 2020, ColBERT)."""
+"""Late interaction: an index of the vectors of all tokens (Khattab and Zaharia 2020, ColBERT); chapter 43."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import Path
-from typing import Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
 from retlib.core.errors import DataError, require
+from retlib.retrieval.runs import Lists, best
 
 # Queries that are searched together.
 QUERY_BLOCK = 16
@@ -34,19 +31,7 @@ class TokenIndex:
         first: dict[bytes, int] = {}
         self._first = np.array([first.setdefault(content, row) for row, content in enumerate(contents)])
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
-        return cls(**load_file(path))
-
-    def save(self, path: Path) -> None:
-        """Write the vectors into a file of safetensors."""
-        save_file({"vectors": self.vectors, "offsets": self.offsets}, path)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def search(self, tokens: np.ndarray, offsets: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, tokens: np.ndarray, offsets: np.ndarray, k: int) -> Lists:
         """Return scores and rows of the k documents with the highest MaxSim with each query, best first.
 
         Tokens are float32, (tokens, d), of all Q queries, one after the other; `offsets` (Q + 1,) are where queries
@@ -54,30 +39,23 @@ class TokenIndex:
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(len(offsets) > 1, "there are no queries to search for", DataError)
-        found = []
+        found, rows = [], np.arange(len(self._first))
         for start in range(0, len(offsets) - 1, QUERY_BLOCK):
             block = offsets[start : start + QUERY_BLOCK + 1]
             scores = self._scores(tokens[block[0] : block[-1]], block - block[0])[:, self._first]
-            rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-            found.append((np.take_along_axis(scores, rows, axis=1), rows))
-        scores, rows = zip(*found, strict=True)
-        return np.concatenate(scores), np.concatenate(rows)
+            found.append(best(scores, np.broadcast_to(rows, scores.shape), k))
+        return tuple(map(np.concatenate, zip(*found, strict=True)))
 
     def _scores(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        # MaxSim of some queries with all documents: shape (queries, documents).
-        scores = np.empty((len(offsets) - 1, len(self)), dtype=np.float32)
-        for first, last in self._blocks():
-            starts = self.offsets[first:last]
-            products = self.vectors[starts[0] : self.offsets[last]] @ tokens.T  # (tokens of documents, of queries)
-            best = np.maximum.reduceat(products, starts - starts[0], axis=0)  # (documents, tokens of queries)
-            scores[:, first:last] = np.add.reduceat(best, offsets[:-1], axis=1).T
-        return scores
-
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        # First and last document of each block, which has at most `TOKEN_BLOCK` tokens, or one document.
-        first = 0
-        while first < len(self):
+        # MaxSim of some queries with all documents, (queries, documents), in blocks of documents: one, or as many as
+        # have at most `TOKEN_BLOCK` tokens.
+        scores, first = np.empty((len(offsets) - 1, len(self._first)), dtype=np.float32), 0
+        while first < len(self._first):
             last = int(np.searchsorted(self.offsets, self.offsets[first] + TOKEN_BLOCK, side="right")) - 1
             last = max(last, first + 1)
-            yield first, last
+            starts = self.offsets[first:last]
+            products = self.vectors[starts[0] : self.offsets[last]] @ tokens.T  # (tokens of documents, of queries)
+            highest = np.maximum.reduceat(products, starts - starts[0], axis=0)  # (documents, tokens of queries)
+            scores[:, first:last] = np.add.reduceat(highest, offsets[:-1], axis=1).T
             first = last
+        return scores

@@ -1,34 +1,40 @@
-"""Systems that match words: identity, TF-IDF and BM25 (Gillick 2018, section 3.4), and BM25 with feedback (RM3).
+"""Systems that match words: identity, TF-IDF, BM25 (Gillick 2018, section 3.4) and RM3; from Part I on.
 
-All of them see the words that `retlib.data.text.words` sees, so that they and the dense
-systems differ in what they do with words, not in what a word is.
+All of them see the words that `retlib.data.text.words` sees, so that they and the dense systems differ in what they do
+with words, not in what a word is.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags_array, eye_array
 
 from retlib.core.errors import DataError, RetlibError, require, require_one_of
 from retlib.data.text import TokenTable, stop_words, words
-from retlib.retrieval.runs import make_run
+from retlib.retrieval.runs import Lists, make_run
 
-NO_ROW = -1
-SMALL = 50_000  # entries of an index
 # What Anserini takes for a term that can expand a query.
 _EXPANDS = re.compile(r"[a-z0-9]{2,20}")
+# Scores that are kept at once: 32 MiB.
+MOST_SCORES = 2**22
 
 
 class LexicalSystem(ABC):
-    """What the lexical systems have in common: they are fitted to documents and then searched."""
+    """What is fitted to documents and then searched; scores are products of sparse vectors of terms.
+
+    >>> scores, rows = BM25().fit(["a cat", "a dog", "cat and dog"]).search(["cat"], 2)
+    >>> rows.tolist()
+    [[0, 2]]
+    """
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -38,34 +44,40 @@ class LexicalSystem(ABC):
     def fit(self, documents: Sequence[str]) -> Self:
         """Index the documents; row i of every later result is ``documents[i]``.
 
-        It raises `DataError` if there is no document, or no word in any of them.
+        It raises `DataError` if there is no document, or no term in any of them.
         """
-        require(len(documents) > 0, f"{type(self).__name__} was given no documents to index", DataError)
-        self._index(documents)
-        self._fitted = True
+        wrong = f"{type(self).__name__}: there is no word to index in any of the {len(documents)} documents"
+        require(any(map(self._terms, documents)), wrong, DataError)
+        self._weights = self._index(documents)
         return self
 
-    def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores and rows of the k best documents of each query, best first: float32 and int64, shape (Q, k).
+    def search(self, queries: Sequence[str], k: int) -> Lists:
+        """Return scores and rows of the k best documents of each query, best first: float32 and int64, (Q, k).
 
         Equal scores are in the order of rows. Only documents with a score above 0 are retrieved, so none without a word
         in common with the query. Where fewer than k are, the rest has row -1 and score -inf.
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
-        require(hasattr(self, "_fitted"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
-        return self._search(queries, k) if len(queries) else _nothing(0, k)
+        require(hasattr(self, "_weights"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
+        if not len(queries):
+            return np.empty((0, k), dtype=np.float32), np.empty((0, k), dtype=np.int64)
+        return _products(self._queries(queries), self._weights, k)
 
     def rank(self, documents: pd.Series, queries: pd.Series, depth: int = 100) -> pd.DataFrame:
         """Fit to documents, and return the run of the queries; both are texts under their ids."""
         self.fit(documents.tolist())
-        scores, rows = self.search(queries.tolist(), depth)
-        return make_run(queries.index, documents.index, scores, rows)
+        return make_run(queries.index, documents.index, *self.search(queries.tolist(), depth))
+
+    def _terms(self, text: str) -> list[str]:
+        return words(text)
 
     @abstractmethod
-    def _index(self, documents: Sequence[str]) -> None: ...
+    def _index(self, documents: Sequence[str]) -> csr_array:
+        """Weights of terms in documents, float32, (terms, N)."""
 
     @abstractmethod
-    def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]: ...
+    def _queries(self, texts: Sequence[str]) -> csr_array:
+        """Weights of terms in queries, float32, (Q, terms)."""
 
 
 @dataclass
@@ -75,33 +87,29 @@ class Identity(LexicalSystem):
     What is left of a score when a system finds nothing but the query itself, in tasks where queries are documents.
     """
 
-    def _index(self, documents: Sequence[str]) -> None:
-        self._rows: dict[str, int] = {}
-        for row, document in enumerate(documents):
-            self._rows.setdefault(document, row)
+    def _terms(self, text: str) -> list[str]:
+        return [text]
 
-    def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, rows = _nothing(len(queries), k)
-        rows[:, 0] = [self._rows.get(query, NO_ROW) for query in queries]
-        scores[rows[:, 0] != NO_ROW, 0] = 1.0
-        return scores, rows
+    def _index(self, documents: Sequence[str]) -> csr_array:
+        self._rows = {document: row for row, document in reversed([*enumerate(documents)])}
+        return csr_array(eye_array(len(documents), dtype=np.float32))
+
+    def _queries(self, texts: Sequence[str]) -> csr_array:
+        return _ones(([self._rows[text]] if text in self._rows else [] for text in texts), self._weights.shape[0])
 
 
 @dataclass
 class TfIdf(LexicalSystem):
     """Cosine of TF-IDF vectors, as scikit-learn weights them: tf · (ln((1 + N) / (1 + df)) + 1)."""
 
-    def _index(self, documents: Sequence[str]) -> None:
+    def _index(self, documents: Sequence[str]) -> csr_array:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         self._vectorizer = TfidfVectorizer(analyzer=words, dtype=np.float32)
-        try:
-            self._weights = csr_array(self._vectorizer.fit_transform(documents).T)
-        except ValueError as error:
-            raise _no_words(self, documents) from error
+        return csr_array(self._vectorizer.fit_transform(documents).T)
 
-    def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        return best_products(csr_array(self._vectorizer.transform(queries)), self._weights, k)
+    def _queries(self, texts: Sequence[str]) -> csr_array:
+        return csr_array(self._vectorizer.transform(texts))
 
 
 # What makes BM25 compare stems, without stop words.
@@ -136,32 +144,22 @@ class BM25(LexicalSystem):
         for name in ("stop_words", "stemmer"):
             require_one_of(name, getattr(self, name) or "english", ["english"])
 
-    def _index(self, documents: Sequence[str]) -> None:
+    def _terms(self, text: str) -> list[str]:
+        stopped, stem = stop_words() if self.stop_words else (), _stem() if self.stemmer else str
+        return [stem(word) for word in words(text) if word not in stopped]
+
+    def _index(self, documents: Sequence[str]) -> csr_array:
         import bm25s
 
         self._ids: dict[str, int] = {}
         rows = [[self._ids.setdefault(term, len(self._ids)) for term in self._terms(text)] for text in documents]
-        if not self._ids:
-            raise _no_words(self, documents)
         model = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numpy", csc_backend="numpy")
         weights = model.build_index_from_ids(list(range(len(self._ids))), rows, show_progress=False)
         parts = (weights[name] for name in ("data", "indices", "indptr"))
-        self._weights = csr_array(tuple(parts), shape=(len(self._ids), len(documents)))
+        return csr_array(tuple(parts), shape=(len(self._ids), len(documents)))
 
-    def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        return best_products(self._counts(queries), self._weights, k)
-
-    def _terms(self, text: str) -> list[str]:
-        # Less the stop words, stemmed.
-        stopped, stem = stop_words() if self.stop_words else (), _stem() if self.stemmer else str
-        return [stem(word) for word in words(text) if word not in stopped]
-
-    def _counts(self, texts: Sequence[str]) -> csr_array:
-        # The known terms of each text, (texts, terms): an entry of 1 for each time that a term stands there.
-        known = (filter(self._ids.__contains__, self._terms(text)) for text in texts)
-        table = TokenTable.from_rows([[self._ids[term] for term in terms] for terms in known])
-        ones = np.ones(len(table.ids), dtype=np.float32)
-        return csr_array((ones, table.ids, table.offsets), shape=(len(table), len(self._ids)))
+    def _queries(self, texts: Sequence[str]) -> csr_array:
+        return _ones(([self._ids[term] for term in self._terms(t) if term in self._ids] for t in texts), len(self._ids))
 
 
 @dataclass
@@ -174,8 +172,7 @@ class RM3(BM25):
     F are the best documents of the query by BM25, at most `fb_docs`, and s their scores. Of :math:`P(w \mid R)` only
     the most probable terms stay, at most `fb_terms`. A document's score is the sum of its BM25 weights of terms, each
     times :math:`P(w)`. :math:`\lambda`, from 0 to 1, is `original_weight`. The defaults are Anserini's. Terms in more
-    than the share `common` of all documents expand no query: stop words otherwise win. Words are weighed and cut as in
-    `BM25`, in both searches.
+    than the share `common` of all documents expand no query: stop words otherwise win.
 
     As in Anserini, only terms of 2 to 20 letters a to z and digits expand a query, and lengths :math:`|d|` count these
     alone. Anserini also prunes each document to its most frequent terms first; here all count. Equally probable terms
@@ -194,45 +191,21 @@ class RM3(BM25):
         for name in ("original_weight", "common"):
             require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)} is not between 0 and 1")
 
-    def _index(self, documents: Sequence[str]) -> None:
-        super()._index(documents)
-        counts = self._counts(documents)
+    def _index(self, documents: Sequence[str]) -> csr_array:
+        weights, counts = super()._index(documents), super()._queries(documents)
         counts.sum_duplicates()
         frequency = np.bincount(counts.indices, minlength=len(self._ids))
         useful = np.array([bool(_EXPANDS.fullmatch(term)) for term in self._ids])
-        useful &= frequency <= self.common * len(documents)
-        counts.data *= useful[counts.indices]
+        counts.data *= (useful & (frequency <= self.common * len(documents)))[counts.indices]
         counts.eliminate_zeros()
         self._shares = _to_one(counts)  # (documents, terms): c(w, d) / |d|
+        return weights
 
-    def _search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        return best_products(self._expanded(queries), self._weights, k)
-
-    def _expanded(self, queries: Sequence[str]) -> csr_array:
-        # P(w) of each query: sparse float32, shape (queries, terms).
-        counts = self._counts(queries)
-        scores, rows = best_products(counts, self._weights, self.fb_docs)
-        query, place = np.nonzero(rows >= 0)
-        shape = len(queries), self._shares.shape[0]
-        feedback = csr_array((scores[query, place], (query, rows[query, place])), shape=shape)
-        model = _to_one(_largest(csr_array(feedback @ self._shares), self.fb_terms))
-        mixed = self.original_weight * _to_one(counts) + (1 - self.original_weight) * model
-        return csr_array(mixed, dtype=np.float32)
-
-
-def _to_one(matrix: csr_array) -> csr_array:
-    # Rows divided by their sums; a row of zeros stays one.
-    sums = matrix.sum(axis=1)
-    return csr_array(diags_array(np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)) @ matrix)
-
-
-def _largest(matrix: csr_array, count: int) -> csr_array:
-    # The largest entries of each row, at most `count`; equal ones by column.
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -matrix.data, rows))
-    rank = np.arange(len(order)) - matrix.indptr[rows]  # the order is row by row, as the entries are
-    kept = order[rank < count]
-    return csr_array((matrix.data[kept], (rows[kept], matrix.indices[kept])), shape=matrix.shape)
+    def _queries(self, texts: Sequence[str]) -> csr_array:
+        counts = super()._queries(texts)
+        feedback = _sparse(*_products(counts, self._weights, self.fb_docs), self._shares.shape[0])
+        model = _sparse(*_products(feedback, self._shares, self.fb_terms), len(self._ids))
+        return csr_array(self.original_weight * _to_one(counts) + (1 - self.original_weight) * _to_one(model))
 
 
 @cache
@@ -242,61 +215,33 @@ def _stem() -> Callable[[str], str]:
     return cache(Stemmer.Stemmer("english").stemWord)
 
 
-def _no_words(system: LexicalSystem, documents: Sequence[str]) -> DataError:
-    return DataError(f"{type(system).__name__}: there is no word to index in any of the {len(documents)} documents")
+def _ones(terms: Iterable[list[int]], width: int) -> csr_array:
+    # A row for each list, with an entry of 1 for each time that a term stands there.
+    table = TokenTable.from_rows(terms)
+    return csr_array((np.ones(len(table.ids), np.float32), table.ids, table.offsets), shape=(len(table), width))
 
 
-def _nothing(queries: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full((queries, k), -np.inf, dtype=np.float32), np.full((queries, k), NO_ROW, dtype=np.int64)
+def _to_one(matrix: csr_array) -> csr_array:
+    # Rows divided by their sums; a row of zeros stays one.
+    sums = matrix.sum(axis=1)
+    return csr_array(diags_array(1 / np.where(sums > 0, sums, 1)) @ matrix)
 
 
-def best_products(queries: csr_array, weights: csr_array, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k highest entries of each row of a sparse product, among the positive ones.
+def _sparse(scores: np.ndarray, rows: np.ndarray, width: int) -> csr_array:
+    query, place = np.nonzero(rows >= 0)
+    return csr_array((scores[query, place], (query, rows[query, place])), shape=(len(rows), width))
 
-    Queries are float32, (Q, terms), weights (terms, N). Scores and rows, (Q, k), are as `LexicalSystem.search` returns
-    them. The memory beyond them is O(N).
-    """
-    scores, rows = _nothing(queries.shape[0], k)
-    total = np.empty(weights.shape[1], dtype=np.float32)
-    # To load what is compiled takes a third of a second, longer than one question in a small corpus.
-    search = _best_products if len(scores) == 1 and weights.nnz < SMALL else _compiled()
-    search(*_parts(queries), *_parts(weights), total, scores, rows)
+
+def _products(queries: csr_array, weights: csr_array, k: int) -> Lists:
+    # The k highest entries of each row of a sparse product, among the positive ones; equal ones by column.
+    scores = np.full((queries.shape[0], k), -np.inf, dtype=np.float32)
+    rows, size = np.full(scores.shape, -1, dtype=np.int64), max(1, MOST_SCORES // weights.shape[1])
+    for start in range(0, len(scores), size):
+        product = csr_array(queries[start : start + size] @ weights)
+        for query, (first, last) in enumerate(pairwise(product.indptr), start):
+            values, found = product.data[first:last], product.indices[first:last]
+            above = values >= np.partition(values, -k)[-k] if len(values) > k else values > 0
+            values, found = values[above & (values > 0)], found[above & (values > 0)]
+            order = np.lexsort((found, -values))[:k]
+            scores[query, : len(order)], rows[query, : len(order)] = values[order], found[order]
     return scores, rows
-
-
-def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # Row starts, columns and values, always of the same types: the search is compiled once.
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
-
-
-@cache
-def _compiled():
-    # 5 times as fast as scipy's product and a partial sort.
-    import numba
-
-    return numba.njit(cache=True)(_best_products)
-
-
-def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, total, out_scores, out_rows):
-    k = out_scores.shape[1]
-    # Room for twice k: whenever it is full, the better half stays. A document is taken only if
-    # it beats the k-th best so far; as documents come in order, the first of equals wins.
-    scores, rows = np.empty(2 * k, np.float32), np.empty(2 * k, np.int64)
-    for query in range(len(q_starts) - 1):
-        total[:] = 0
-        for i in range(q_starts[query], q_starts[query + 1]):
-            term, weight = q_terms[i], q_weights[i]
-            for j in range(starts[term], starts[term + 1]):
-                total[documents[j]] += weight * weights[j]
-        count, bar = 0, np.float32(0)
-        for document, score in enumerate(total):
-            if score > bar:
-                scores[count], rows[count] = score, document
-                count += 1
-                if count == 2 * k:
-                    best = np.argsort(-scores, kind="mergesort")[:k]
-                    scores[:k], rows[:k] = scores[best], rows[best]
-                    count, bar = k, scores[k - 1]
-        best = np.argsort(-scores[:count], kind="mergesort")[:k]
-        out_scores[query, : len(best)] = scores[best]
-        out_rows[query, : len(best)] = rows[best]

@@ -22,17 +22,15 @@ from retlib.data.collection import Collection
 from retlib.data.pairs import rows_of_step
 from retlib.data.text import TokenTable, Vocabulary
 from retlib.data.tokenized import texts, tokenize
-from retlib.evaluation import measures
 from retlib.models import baselines
 from retlib.models.baselines import SkipThought, WordVectors
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index as indexes
-from retlib.retrieval.index import EXACT, Index
-from retlib.retrieval.runs import Answer, first_row, search_run
-from retlib.systems.compose import Ranks
-from retlib.systems.stages import Stage, Training, TrainingData, Validate
-from retlib.systems.system import System, Target
+from retlib.retrieval.index import EXACT
+from retlib.retrieval.runs import Search, question_search
+from retlib.systems.ranking import Ranker
+from retlib.systems.system import Stage, System, Target, Training, TrainingData, Validate
 from retlib.systems.training_data import LabelledPairs
 from retlib.training import losses
 from retlib.training.tasks import Task
@@ -121,8 +119,8 @@ class Sentences:
 
 
 @dataclass(frozen=True, eq=False)
-class AveragedWords(Ranks):
-    """Ranks by the cosine of averaged word vectors (section 3.4); see `retlib.systems.compose.Ranks`.
+class AveragedWords(Ranker):
+    """Ranks by the cosine of averaged word vectors (section 3.4); see `retlib.systems.ranking.Ranker`.
 
     word2vec is trained on sentences, or on a collection's training documents: by default the target's. With `idf` each
     word is weighted by its inverse document frequency among the candidates.
@@ -138,26 +136,18 @@ class AveragedWords(Ranks):
         text = self.text.name if self.text else "the task's"
         return {"system": type(self).__name__, "text": text, "epochs": self.epochs, "idf": self.idf}
 
-    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        queries, _ = measures.held_out(target.test, split)
-        model, index = self._index(target, seed)
-        return search_run(
-            target.test, queries, depth, lambda asked, k: index.search(model.encode(asked["text"].tolist()), k)
-        )
+    def address(self, target: Target, seed: int) -> dict[str, Any]:
+        return {**self.settings, "texts": (self.text or target.trains).fingerprint, "seed": seed}
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`; its steps are word2vec's passes over the text, of which no time is kept."""
+        """See `Ranker`; its steps are word2vec's passes over the text, of which no time is kept."""
         return Cost(steps=self.epochs)
 
-    def answer(self, target: Target, seed: int) -> Answer:
-        model, index = self._index(target, seed)
-        return lambda text, k: first_row(index.search(model.encode([text]), k))
-
-    def _index(self, target: Target, seed: int) -> tuple[WordVectors, Index]:
-        text = target.trains if self.text is None else self.text
-        vectors, candidates = word2vec(text, self.epochs, seed), texts(target.test).tolist()
+    def searcher(self, target: Target, seed: int) -> Search:
+        vectors, candidates = word2vec(self.text or target.trains, self.epochs, seed), texts(target.test).tolist()
         model = vectors.by_idf(candidates) if self.idf else vectors
-        return model, indexes.build(EXACT, model.encode(candidates))
+        index = indexes.build(EXACT, model.encode(candidates))
+        return question_search(target.test, lambda asked, k: index.search(model.encode(asked), k))
 
 
 def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> WordVectors:

@@ -27,8 +27,7 @@ from retlib.studies.parameters import (
     Whole,
 )
 from retlib.systems.query_generation import QueryGenerator
-from retlib.systems.stages import Stage
-from retlib.systems.system import System
+from retlib.systems.system import Stage, System
 from retlib.systems.training_data import Labels, MaskedTokens, Pretraining
 from retlib.training import losses
 from retlib.training.trainer import OPTIMIZERS, Schedule

@@ -17,7 +17,7 @@ from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.collection import Collection
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.studies.experiment import Experiment, Outcome
-from retlib.systems.compose import Ranks
+from retlib.systems.ranking import Ranker
 from retlib.systems.system import System, Target, fit
 
 ALL = "all"
@@ -29,7 +29,7 @@ WARM_UP = 10
 class Study:
     """What a chapter compares: systems by their labels, on targets, or on collections that train and test."""
 
-    systems: Mapping[str, Ranks]
+    systems: Mapping[str, Ranker]
     targets: Sequence[Target | Collection]
     measures: Sequence[str]
     depth: int = 1000
@@ -74,7 +74,7 @@ class Study:
             experiment.measure(name, target.test, seed, make, measures=self.measures)
 
 
-def changed(systems: Mapping[str, Ranks], rows: pd.DataFrame) -> list[str]:
+def changed(systems: Mapping[str, Ranker], rows: pd.DataFrame) -> list[str]:
     """The systems of recorded rows whose stages were others: their number, or how one trains; or were none yet."""
     found = []
     for name, mine in rows.dropna(subset="parameters").groupby("system", sort=False):
@@ -82,7 +82,7 @@ def changed(systems: Mapping[str, Ranks], rows: pd.DataFrame) -> list[str]:
         stages = [[_set(stage) for stage in each.get("stages", ())] for each in before]
         system = systems.get(name)
         if isinstance(system, System):
-            if [_set({"data": stage.parts, **stage.how}) for stage in system.stages] not in stages:
+            if [_set({"data": stage.parts, **stage.training_settings}) for stage in system.stages] not in stages:
                 found.append(name)
         elif any("encoder" in each and "stages" not in each for each in before):
             found.append(name)
@@ -111,7 +111,7 @@ def _target(given: Target | Collection) -> Target:
 
 
 def tune(
-    trials: Mapping[str, Sequence[Ranks]],
+    trials: Mapping[str, Sequence[Ranker]],
     target: Target | Collection,
     seed: int = 0,
     measure: str = "AP@100",
@@ -142,7 +142,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in {**settings, **last}.items() if isinstance(value, str | int | float)}
 
 
-def best(trials: Mapping[str, Sequence[Ranks]], tuned: pd.DataFrame) -> dict[str, Ranks]:
+def best(trials: Mapping[str, Sequence[Ranker]], tuned: pd.DataFrame) -> dict[str, Ranker]:
     """Each system's chosen trial, from the table that `tune` returns."""
     places = tuned.groupby("system", sort=False).cumcount()[tuned["chosen"]]
     found = zip(tuned["system"][tuned["chosen"]], places, strict=True)
@@ -160,25 +160,26 @@ def learning_curves(systems: Mapping[str, System], target: Target | Collection, 
 
 
 def record_latencies(
-    experiment: Experiment, systems: Mapping[str, Ranks], target: Target, timed: int, depth: int = 100
+    experiment: Experiment, systems: Mapping[str, Ranker], target: Target, timed: int, depth: int = 100
 ) -> None:
     """Record the milliseconds of `timed` questions to the first results, with every seed; asked one by one, warm."""
-    texts = target.test.split("test")["text"].tolist()[:timed]
+    asked = target.test.split("test")[:timed]
+    questions = [asked.iloc[[place]] for place in range(len(asked))]
     for seed in experiment.parameters["seeds"]:
-        answers = {name: system.answer(target, seed) for name, system in systems.items()}
-        for name, answer in runtime.progress(answers.items(), desc="latency", unit="system"):
-            times = milliseconds(lambda text, answer=answer: answer(text, depth), texts)
+        searchers = {name: system.searcher(target, seed) for name, system in systems.items()}
+        for name, search in runtime.progress(searchers.items(), desc="latency", unit="system"):
+            times = milliseconds(lambda question, search=search: search(question, depth), questions)
             experiment.record(name, target.test.name, "latency ms", float(np.median(times)), seed)
             experiment.record(name, target.test.name, "latency p95 ms", float(np.percentile(times, 95)), seed)
 
 
-def milliseconds(answer: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
+def milliseconds(answer: Callable[[Any], object], questions: Sequence[Any]) -> np.ndarray:
     """Wall-clock milliseconds of each answer, one by one; what is answered must be there when `answer` returns."""
-    require(len(texts) > 0, "there is no query to time", DataError)
-    for text in texts[:WARM_UP]:
-        answer(text)
+    require(len(questions) > 0, "there is no query to time", DataError)
+    for question in questions[:WARM_UP]:
+        answer(question)
     marks = [time.perf_counter()]
-    for text in texts:
-        answer(text)
+    for question in questions:
+        answer(question)
         marks.append(time.perf_counter())
     return np.diff(marks) * 1000

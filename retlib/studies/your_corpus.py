@@ -28,10 +28,9 @@ from retlib.report.own_corpus import CHOSEN_BY, question_set
 from retlib.retrieval import index, runs
 from retlib.studies.parameters import ArticlesName, CollectionName, Many, Some, Text, Whole
 from retlib.studies.study import best, tune
-from retlib.systems.compose import Fused, Ranks
-from retlib.systems.generated import synthetic
-from retlib.systems.query_generation import QueryGenerator
-from retlib.systems.ranking import indexed
+from retlib.systems.compose import Fused
+from retlib.systems.query_generation import QueryGenerator, synthetic
+from retlib.systems.ranking import Ranker, indexed
 from retlib.systems.system import System, Target, fit
 from retlib.training.pretraining import TASKS, allowed
 
@@ -139,7 +138,7 @@ class Corpus(NamedTuple):
         return {name: each for name, each in sets if each and each.relevant("train")["query_id"].nunique() > 1}
 
 
-def corpus(name: str, writer: QueryGenerator, words: Ranks, asked: int, hidden: bool, seed: int) -> Corpus:
+def corpus(name: str, writer: QueryGenerator, words: Ranker, asked: int, hidden: bool, seed: int) -> Corpus:
     """Return a corpus, its labels hidden or not, with a generator's questions about at most so many documents."""
     whole = datasets.load(name)
     labelled = not hidden and len(whole.relevant("test")) > 0
@@ -180,7 +179,7 @@ def described(corpora: Sequence[Corpus]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def fused(system: Ranks, words: Ranks, corpus: Corpus, seed: int) -> Fused:
+def fused(system: Ranker, words: Ranker, corpus: Corpus, seed: int) -> Fused:
     """Return a system's list with BM25's; its share is chosen on labelled validation questions, else it is half."""
     # Generated questions would choose too small a share: they are made of the words of their document.
     if not corpus.labelled or not len(corpus.whole.judgments("dev")):

@@ -1,11 +1,12 @@
-"""Query generation: a generator learns from labels and writes queries for passages (Liang 2020).
+"""Query generation (Liang 2020), in Part III and chapters 51 and 60: who writes queries, and what is made of them.
 
 ::
 
     generator = QueryGenerator(GeneratorArchitecture(), articles, Schedule(steps=400), learns_from=collection)
-    generator.queries(passages)
+    start + Stage(data=Generated(generator), steps=300)  # on queries that it wrote for the target's own passages
+    Lexical(BM25(), read=Expanded(generator))
 
-What was trained and written are kept as artefacts. What trains on it is in `retlib.systems.generated`.
+What was trained and written are kept as artefacts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,29 +25,28 @@ import pandas as pd
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import passages
-from retlib.data.articles import Articles
+from retlib.data.articles import Articles, OutOfTarget
 from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs
-from retlib.data.splits import hash_position
-from retlib.data.text import TokenTable
+from retlib.data.splits import hash_position, with_copies
+from retlib.data.tokenized import texts
 from retlib.models.decoding import Decoding, Nucleus, passage_keys
 from retlib.models.generator import Generator, GeneratorArchitecture
+from retlib.systems.ranking import table
 from retlib.systems.system import System
 from retlib.systems.system import fit as fit_retriever
+from retlib.systems.training_data import CollectionQueries
 from retlib.training.tasks import WritingTask
 from retlib.training.trainer import Schedule, train
 
 # Versions of what trains generators (who changes a loss curve raises it: tests/systems/test_golden_generator.py), and
 # of what writes.
-VERSION, WRITTEN = 2, 1
-
-# Share of the articles whose pairs choose a generator's weights, and how many held-out pairs are looked at.
-HELD_OUT, VALIDATION = 0.1, 512
+VERSION, WRITTEN = 2, 2
+# Share of the articles whose pairs choose a generator's weights, and of the passages whose queries choose a
+# retriever's; how many pairs, and passages, these are at most.
+HELD_OUT, VALIDATION, MOST_HELD_OUT = 0.1, 512, 200
 # Passages in a batch, and in a part of the output: what a kill can cost.
 BATCH, PART = 32, 512
-
-
-# --- generators, as chapters declare them ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,6 @@ class QueryGenerator:
         """The same generator of another seed."""
         return replace(self, seed=seed)
 
-    def start(self) -> Generator:
-        """What learns from labels: random weights but for given embeddings, or a checkpoint."""
-        wordpiece = None if self.architecture.checkpoint else self.articles.tokenizer
-        fresh = Generator.fresh(self.architecture, wordpiece, self.seed)
-        if self.embeddings:
-            fresh.take_embeddings(fit_retriever(self.embeddings, self.learns_from, self.seed))
-        return fresh
-
     def fit(self) -> Generator:
         """The generator, trained or found trained."""
         return _fitted(self)
@@ -101,20 +92,20 @@ class QueryGenerator:
 
     def queries(self, documents: pd.DataFrame, how: Decoding | None = None) -> pd.DataFrame:
         """Return queries for passages (index `passage_id`; `text`), by default by its own decoding; see `generate`."""
-        how, texts = how or self.decoding, documents["text"]
+        how, written = how or self.decoding, documents["text"]
         if "sentence" not in self.learns_from.documents:
-            return generate(self.fit(), texts, how, self.seed)
-        return passages.of_passages(generate(self.fit(), passages.sentences(texts), how, self.seed))
+            return generate(self.fit(), written, how, self.seed)
+        return passages.of_passages(generate(self.fit(), passages.sentences(written), how, self.seed))
 
 
 @lru_cache(maxsize=4)  # asked for with every system and seed
 def _fitted(made: QueryGenerator) -> Generator:
-    wrong = "a generator needs labels to learn from: learning_from(collection)"
-    require(made.learns_from is not None, wrong, DataError)
-    return fit(made.start(), labelled_pairs(made.learns_from), made.training, made.seed)
-
-
-# --- training --------------------------------------------------------------------------------------
+    require(made.learns_from is not None, "a generator needs labels: learning_from(collection)", DataError)
+    tokenizer = None if made.architecture.checkpoint else made.articles.tokenizer
+    start = Generator.fresh(made.architecture, tokenizer, made.seed)
+    if made.embeddings:
+        start.take_embeddings(fit_retriever(made.embeddings, made.learns_from, made.seed))
+    return fit(start, labelled_pairs(made.learns_from), made.training, made.seed)
 
 
 def labelled_pairs(collection: Collection) -> pd.DataFrame:
@@ -123,9 +114,8 @@ def labelled_pairs(collection: Collection) -> pd.DataFrame:
     Columns `query`, `passage` (a document's `sentence`, or else its `text`) and `split`, "train" or "dev". All pairs of
     one article, or of one document where there are no articles, are on one side: a tenth is dev, by a hash.
     """
-    documents = collection.documents
     judged = pd.concat([collection.relevant(split) for split in ("train", "dev")])
-    found = documents.loc[judged["doc_id"]]
+    found = collection.documents.loc[judged["doc_id"]]
     together = found["article"] if "article" in found else found.index.to_series()
     held_out = [hash_position(str(name)) < HELD_OUT for name in together]
     return pd.DataFrame({
@@ -136,24 +126,26 @@ def labelled_pairs(collection: Collection) -> pd.DataFrame:
 
 
 def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) -> Generator:
-    """Train a generator on labelled pairs, or find it trained.
+    """Train a generator, fresh or trained before, on pairs as `labelled_pairs` has them, or find it trained.
 
-    The start is fresh, or trained before; the pairs are those of `labelled_pairs`. The weights that are kept are the
-    best on `VALIDATION` held-out pairs, by their mean log-likelihood. Raises `DataError` if no pair trains, or none is
-    held out.
+    The weights that are kept are the best on `VALIDATION` held-out pairs, by their mean log-likelihood. Raises
+    `DataError` if no pair trains, or none is held out.
     """
     for split in ("train", "dev"):
         require(bool((pairs["split"] == split).any()), f"of {len(pairs)} pairs none has split = {split!r}", DataError)
-
-    require(schedule.chunk is None, "a generator is trained without chunks")
     settings = {
         "start": start.name or start.fingerprint, "pairs": _digest(pairs), "schedule": asdict(schedule), "seed": seed,
         "threads": runtime.threads(),
     }  # fmt: skip
 
+    def tokenized(split: str) -> Pairs:
+        found = pairs[pairs["split"] == split]
+        # A passage stands behind each of its queries, and is tokenized once.
+        places, distinct = pd.factorize(found["passage"])
+        return Pairs(start.tokenize(found["query"]), start.passages(distinct).take(places))
+
     def make(folder: Path) -> None:
-        generator = Generator(start.architecture, start.tokenizer, copy.deepcopy(start.model))
-        seen, unseen = (_tokenized(start, pairs[pairs["split"] == split]) for split in ("train", "dev"))
+        generator, seen, unseen = replace(start, model=copy.deepcopy(start.model)), tokenized("train"), tokenized("dev")
         unseen = unseen.take(np.sort(np.random.default_rng(0).permutation(len(unseen))[:VALIDATION]))
         task = WritingTask(generator.model, seen, schedule.batch_size, seed)
 
@@ -168,12 +160,6 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
     return Generator.load(cache.artefact("generator", VERSION, settings, make))
 
 
-def _tokenized(generator: Generator, pairs: pd.DataFrame) -> Pairs:
-    # A passage stands behind each of its queries, and is tokenized once.
-    places, distinct = pd.factorize(pairs["passage"])
-    return Pairs(generator.tokenize(pairs["query"]), generator.passages(distinct).take(places))
-
-
 # --- writing ---------------------------------------------------------------------------------------
 
 
@@ -182,73 +168,144 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
 
     Returns columns `passage_id`, `query`, `log_likelihood` (of the whole query) and `tokens` (its end not counted),
     sorted by passage, the likeliest query first. Of a passage's equal queries the likelier stays; empty ones are left
-    out. ``.attrs["name"]`` is the address of the artefact.
+    out.
 
     A passage's queries depend on its id, its text and the seed of a decoding that draws, not on the other texts but for
-    the rounding of sums. Raises `DataError` if there is no passage, or an id is there twice.
+    the rounding of sums.
 
     Liang 2020, section 6, removes duplicates and names samples of one passage as their source: 422,309 of at most
     423,915 pairs of beam search leave little room for those of two passages, which stay here.
 
-    Passages are taken in the order of lengths, in parts that are written as they are done: a killed call goes on from
-    the last.
+    Passages are taken in the order of lengths, in parts: a killed call goes on from the last. Raises `DataError` if
+    there is no passage.
     """
     require(len(texts) > 0, "there is no passage to write queries for", DataError)
-    repeated = texts.index[texts.index.duplicated()]
-    require(len(repeated) == 0, f"passage id {repeated[:1].tolist()} is repeated", DataError)
     seed = seed if isinstance(how, Nucleus) else 0  # nothing else is drawn
-    settings = {
-        "generator": generator.name or generator.fingerprint, "passages": _digest(texts.to_frame(), index=True),
-        **how.settings, "seed": seed, "threads": runtime.threads(),
-    }  # fmt: skip
+    made = {"generator": generator.name or generator.fingerprint, **how.settings, "seed": seed}
+    settings = {**made, "passages": _digest(texts.to_frame(), index=True)}
+    tokens, longest, parts = generator.passages(texts), generator.architecture.query_length, []
+    order, keys = np.argsort(tokens.lengths, kind="stable"), passage_keys(texts.index, seed)
+    for start in runtime.progress(range(0, len(order), PART), desc=f"{how.name} queries", unit="part"):
 
-    def make(folder: Path) -> None:
-        table = generator.passages(texts)
-        order = np.argsort(table.lengths, kind="stable")
+        def make(rows: np.ndarray = order[start : start + PART]) -> pd.DataFrame:
+            frames = []
+            for batch in np.split(rows, range(BATCH, len(rows), BATCH)):
+                found = how.decode(generator.model, tokens.take(batch), keys[batch], longest)
+                written = [tidy(generator.tokenizer.decode(found.queries.row(i))) for i in range(len(found.queries))]
+                frames.append(pd.DataFrame({
+                    "passage_id": texts.index[batch[found.passages]], "query": written,
+                    "log_likelihood": found.log_likelihoods, "tokens": found.queries.lengths,
+                }))  # fmt: skip
+            written = pd.concat(frames, ignore_index=True)  # the likeliest of each passage first
+            return written[written["query"] != ""].drop_duplicates(["passage_id", "query"])
 
-        def write(part: slice) -> Callable[[Path], None]:
-            rows = order[part]
-            return _written(generator, texts.index[rows], table.take(rows), how, seed).to_parquet
-
-        told = {"desc": f"{how.name} queries", "unit": "passage"}
-        parts = cache.parts(folder, len(order), PART, "part.parquet", write, **told)
-        written = pd.concat(map(pd.read_parquet, parts))
-        order = ["passage_id", "log_likelihood", "query"]
-        written = written.sort_values(order, ascending=[True, False, True], kind="stable", ignore_index=True)
-        written.to_parquet(folder / "queries.parquet")
-        for part in folder.glob("part-*"):
-            part.unlink(missing_ok=True)
-
-    folder = cache.artefact("generated", WRITTEN, settings, make)
-    found = pd.read_parquet(folder / "queries.parquet")
-    found.attrs["name"] = folder.name
-    return found
-
-
-def _written(generator: Generator, ids: pd.Index, table: TokenTable, how: Decoding, seed: int) -> pd.DataFrame:
-    """The queries of some passages of like length."""
-    keys, frames = passage_keys(ids, seed), []
-    for start in range(0, len(ids), BATCH):
-        rows = np.arange(start, min(start + BATCH, len(ids)))
-        found = how.decode(generator.model, table.take(rows), keys[rows], generator.architecture.query_length)
-        written = [tidy(generator.tokenizer.decode(found.queries.row(i))) for i in range(len(found.queries))]
-        frames.append(pd.DataFrame({
-            "passage_id": ids[rows[found.passages]], "query": written,
-            "log_likelihood": found.log_likelihoods, "tokens": found.queries.lengths,
-        }))  # fmt: skip
-    written = pd.concat(frames, ignore_index=True)
-    # The likeliest of a passage comes first.
-    return written[written["query"] != ""].drop_duplicates(["passage_id", "query"])
-
-
-_APOSTROPHE = re.compile(r"(\w) (['’]) (s|t|d|m|re|ve|ll)\b")
-_HYPHEN = re.compile(r"(?<=\w) ([-–/]) (?=\w)")
+        parts.append(table("generated", WRITTEN, {**settings, "from": start}, make))
+    columns = ["passage_id", "log_likelihood", "query"]
+    return pd.concat(parts).sort_values(columns, ascending=[True, False, True], kind="stable", ignore_index=True)
 
 
 def tidy(query: str) -> str:
     """A query without the spaces that tokens leave about apostrophes and hyphens."""
-    return _HYPHEN.sub(r"\1", _APOSTROPHE.sub(r"\1\2\3", query)).strip()
+    query = re.sub(r"(\w) (['’]) (s|t|d|m|re|ve|ll)\b", r"\1\2\3", query)
+    return re.sub(r"(?<=\w) ([-–/]) (?=\w)", r"\1", query).strip()
 
 
 def _digest(frame: pd.DataFrame, index: bool = False) -> str:
     return hashlib.sha256(pd.util.hash_pandas_object(frame, index=index).to_numpy().tobytes()).hexdigest()
+
+
+# --- what is made of them --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Generated(CollectionQueries):
+    """Queries that a generator wrote, each with the passage that it was written for.
+
+    The passages are by default the documents of the collection that the system is trained for, of which no label is
+    seen; `share` is of them, by a hash of their ids. Decoding is by default the generator's own.
+    """
+
+    generator: QueryGenerator
+    passages: Collection | OutOfTarget | None = None
+    share: float = 1.0
+    how: Decoding | None = None
+
+    def __repr__(self) -> str:
+        name = "generated" if self.passages is None else "generated out of target"
+        return name if self.share == 1 else f"{name}, {self.share:g}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was written by whom and how."""
+        how = self.how or self.generator.decoding
+        return {"data": repr(self), **self.generator.settings, **how.settings}
+
+    def seeded(self, seed: int) -> Generated:
+        return replace(self, generator=self.generator.seeded(seed))
+
+    def upstream_costs(self) -> dict[str, float]:
+        """The generator's; the embeddings that it begins with are not included."""
+        made = self.generator.fit()
+        return {made.name: made.history.seconds}
+
+    def collection(self, target: Collection) -> Collection:
+        """The passages, and their queries as `synthetic` divides them."""
+        return _collection(self.generator, self.passages or target, self.share, self.how)
+
+
+@lru_cache(maxsize=16)  # asked for with every system and seed
+def _collection(
+    generator: QueryGenerator, source: Collection | OutOfTarget, share: float, how: Decoding | None
+) -> Collection:
+    documents = source.documents
+    # Of a share, too, all queries are written: they are the same, and another share finds them.
+    written = generator.queries(documents, how)
+    if share < 1:
+        documents = passages.sample(documents, max(2, round(share * len(documents))))
+        written = written[written["passage_id"].isin(documents.index)]
+    return synthetic("generated", written, documents)
+
+
+def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test: float = 0.0) -> Collection:
+    """Return passages and the queries that were generated from them, as a collection to train on.
+
+    `generated` is as `generate` returns it; `documents` have the index `passage_id`, `text`, and `title` where there is
+    one. The queries of a share `test` of the asked passages are test, of one at least if any. Of the others, those of a
+    tenth of the passages, of 200 at most, are dev. A query's `cluster` is its passage. Raises `DataError` for an
+    unknown passage, or for queries of fewer than two of which some train.
+    """
+    passage = generated["passage_id"].reset_index(drop=True)
+    sources = sorted(passage.unique(), key=hash_position)
+    wrong = f"{name!r}: queries of {len(sources)} passages; some train, others validate"
+    require(len(sources) > (0 if test else 1), wrong, DataError)
+    tested = sources[len(sources) - max(bool(test), round(test * len(sources))) :]
+    held_out = sources[: max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(sources))))]
+    split = np.select([passage.isin(tested), passage.isin(held_out)], ["test", "dev"], "train")
+    ids = passage + "?" + passage.groupby(passage, sort=False).cumcount().astype(str)
+    made = {"text": generated["query"].to_numpy(), "cluster": passage.to_numpy(), "split": split}
+    queries = pd.DataFrame(made, index=ids.to_numpy()).rename_axis("query_id")
+    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
+    qrels = with_copies(qrels, documents) if test else qrels  # where they judge
+    columns = [column for column in ("text", "title") if column in documents]
+    return Collection(name, documents[columns].rename_axis("doc_id"), queries, qrels)
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A collection's documents read with their generated queries behind them (docT5query: Nogueira and Lin 2019)."""
+
+    generator: QueryGenerator
+
+    def address(self, seed: int) -> dict[str, Any]:
+        """What of it takes part in the address of a run."""
+        return {"generator": self.generator.seeded(seed).fit().name, **self.generator.decoding.settings, "seed": seed}
+
+    def __call__(self, collection: Collection, seed: int = 0) -> pd.Series:
+        """The texts under their ids, with the queries of the generator of a seed."""
+        return expand(texts(collection), self.generator.seeded(seed).queries(collection.documents))
+
+
+def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:
+    """Texts with the queries that were generated from them behind each; one without queries stays as it is."""
+    joined = generated.groupby("passage_id")["query"].agg(" ".join).reindex(documents.index, fill_value="")
+    return (documents + " " + joined).str.rstrip()

@@ -1,70 +1,118 @@
-"""Ranking: documents are encoded, indexed and searched once, whichever chapter asks."""
+"""Rankers, which chapters compare, and how documents are encoded, indexed and ranked, once for all chapters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file, save_file
 
 from retlib.core import cache, runtime
+from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.data.tokenized import TokenizedCollection, texts
 from retlib.evaluation import measures
 from retlib.models.retriever import ENCODERS, Retriever
 from retlib.retrieval import index as indexes
-from retlib.retrieval import runs
 from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
+from retlib.retrieval.runs import Lists, Search, make_run, question_search
 
-VECTORS, INDEX, RUN, LISTS = 3, 4, 2, 1  # versions of what is made here
+VECTORS, INDEX, RUN, LISTS = 4, 5, 3, 2  # versions of what is made here
 # Documents that are tokenized and encoded at once: what a kill can cost. In batches with others a Transformer rounds
 # otherwise, by 1e-5 of a number, and what collections in this book train on is encoded in one.
 BLOCK = 32_768
 
 
+@dataclass(frozen=True)
+class Target:
+    """What systems are tested on, and whose labels or passages train them: `train`, or else `test` as well."""
+
+    test: Collection
+    train: Collection | None = None
+
+    @property
+    def trains(self) -> Collection:
+        """The collection that trains."""
+        return self.train or self.test
+
+
+class Ranker(ABC):
+    """What a study compares; not trained, and without cost, unless a subclass says so."""
+
+    trained = False  # whether seeds make a difference
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The system as recorded beside its results: JSON values."""
+
+    @abstractmethod
+    def address(self, target: Target, seed: int) -> dict[str, Any]:
+        """What of it takes part in the address of a run: JSON values."""
+
+    @abstractmethod
+    def searcher(self, target: Target, seed: int) -> Search:
+        """Return what answers any question over the documents of the target's test, from lists without its own."""
+
+    def cost(self, target: Target, seed: int) -> Cost:
+        """What its training took, where there is any, and how its last stage went."""
+        return Cost()
+
+    def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
+        """Return the run of a split's queries over the documents of the target's test, made once."""
+        collection, address = target.test, {"ranker": self.address(target, seed), "split": split, "depth": depth}
+
+        def make() -> pd.DataFrame:
+            queries, _ = measures.held_out(collection, split)
+            found = self.searcher(target, seed)(queries, depth)
+            return make_run(queries.index, collection.documents.index, *found)
+
+        return table("run", RUN, {**address, "collection": collection.fingerprint}, make)
+
+
+def table(kind: str, version: int, settings: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """Return a table, made once; see `retlib.core.cache.artefact`."""
+    settings = {**settings, "threads": runtime.threads()}
+    folder = cache.artefact(kind, version, settings, lambda partial: make().to_parquet(partial / "table.parquet"))
+    return pd.read_parquet(folder / "table.parquet")
+
+
+def arrays(kind: str, version: int, settings: dict[str, Any], make: Callable[[], dict]) -> dict[str, np.ndarray]:
+    """Return named arrays, made once; see `retlib.core.cache.artefact`."""
+    settings = {**settings, "threads": runtime.threads()}
+    folder = cache.artefact(kind, version, settings, lambda partial: save_file(make(), partial / "arrays.safetensors"))
+    return load_file(folder / "arrays.safetensors")
+
+
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
     """Encodings of all documents, made once for each document encoder that is not cheap: float32, shape (D, d)."""
-    rows = len(tokenized.collection.documents)
-    if ENCODERS.get(retriever.architecture.encoder).cheap:
-        blocks = runtime.progress(range(0, rows, BLOCK), desc="documents encoded", unit="block")
-        encoded = (retriever.encode_documents(tokenized.block(slice(start, start + BLOCK))) for start in blocks)
-        return _stacked(encoded, rows)
-    return _stacked((load_file(part)["vectors"] for part in _encoded(retriever, tokenized)), rows)
-
-
-def _stacked(blocks: Iterable[np.ndarray], rows: int) -> np.ndarray:
-    """Blocks one below the other; unlike `np.concatenate`, at no time in memory twice."""
-    found, start = np.empty((rows, 0), dtype=np.float32), 0
-    for block in blocks:
-        found = found if start else np.empty((rows, block.shape[1]), dtype=block.dtype)
-        found[start : start + len(block)] = block
-        start += len(block)
-    return found
+    return np.concatenate([block["vectors"] for block in _encoded(retriever, tokenized)])
 
 
 def encoding_seconds(retriever: Retriever, tokenized: TokenizedCollection) -> float:
     """The seconds that `encode_corpus` took."""
-    return float(sum(load_file(part)["seconds"][0] for part in _encoded(retriever, tokenized)))
+    return float(sum(block["seconds"] for block in _encoded(retriever, tokenized)))
 
 
-def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> list[Path]:
-    """The files of the documents' encodings, block by block."""
-    settings = {"encoder": retriever.document_fingerprint, **tokenized.address, "threads": runtime.threads()}
+def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> Iterator[dict[str, np.ndarray]]:
+    # Encodings block by block, each an artefact of its own.
+    is_cheap = ENCODERS.get(retriever.architecture.encoder).cheap
+    encoder = "" if is_cheap else retriever.document_fingerprint
+    for start in runtime.progress(range(0, len(tokenized.collection.documents), BLOCK), desc="encoding", unit="block"):
 
-    def write(rows: slice) -> Callable[[Path], None]:
-        table = tokenized.block(rows)
-        with runtime.Stopwatch() as watch:
-            vectors = retriever.encode_documents(table)
-        return lambda path: save_file({"vectors": vectors, "seconds": np.array([watch.seconds])}, path)
+        def make(start: int = start) -> dict[str, np.ndarray]:
+            table = tokenized.block(slice(start, start + BLOCK))
+            with runtime.Stopwatch() as watch:
+                vectors = retriever.encode_documents(table)
+            return {"vectors": vectors, "seconds": np.array(watch.seconds)}
 
-    def make(folder: Path) -> None:
-        told = {"desc": "documents encoded", "unit": "document"}
-        list(cache.parts(folder, len(tokenized.collection.documents), BLOCK, "vectors.safetensors", write, **told))
-
-    return sorted(cache.artefact("vectors", VECTORS, settings, make).glob("vectors*.safetensors"))
+        address = {"encoder": encoder, **tokenized.address, "from": start}
+        yield make() if is_cheap else arrays("vectors", VECTORS, address, make)
 
 
 def indexed(
@@ -74,42 +122,26 @@ def indexed(
     search: Mapping[str, float] | None = None,
 ) -> Index:
     """The index of all documents, made once; see `retlib.retrieval.index.build`."""
-    search = dict(search or {})
     if factory == EXACT:
         return indexes.build(EXACT, encode_corpus(retriever, tokenized), search)
     settings = {"encoder": retriever.document_fingerprint, **tokenized.address, "factory": factory}
 
-    def make(folder: Path) -> None:
-        indexes.build(factory, encode_corpus(retriever, tokenized)).save(folder)
+    def make() -> dict[str, np.ndarray]:
+        return {"content": indexes.build(factory, encode_corpus(retriever, tokenized)).content}
 
-    found = indexes.load(cache.artefact("index", INDEX, settings, make))
-    found.set(**search)
-    return found
+    return indexes.restored(factory, arrays("index", INDEX, settings, make)["content"], search)
 
 
-def rank(
-    retriever: Retriever,
-    collection: Collection,
-    split: str = "test",
-    depth: int = 1000,
-    index: str = EXACT,
-    search: Mapping[str, float] | None = None,
-) -> pd.DataFrame:
-    """Return the run of a split's queries against all documents of a collection, made once (index: see `indexed`)."""
-    tokenized = retriever.reads(collection)
-    settings = {
-        "retriever": retriever.name or retriever.fingerprint, **tokenized.address, "split": split,
-        "index": index, "search": dict(search or {}), "depth": depth, "threads": runtime.threads(),
-    } | ({} if index == EXACT else {"index version": INDEX})  # fmt: skip
+def dense_searcher(
+    retriever: Retriever, collection: Collection, index: str = EXACT, search: Mapping[str, float] | None = None
+) -> Search:
+    """Return what a retriever answers from the index of a collection's documents."""
+    found = indexed(retriever, retriever.reads(collection), index, search)
 
-    def make(folder: Path) -> None:
-        queries, _ = measures.held_out(collection, split)
-        encoded = retriever.encode_queries(tokenized.query_rows(queries.index))
-        found = indexed(retriever, tokenized, index, search)
-        run = runs.search_run(collection, queries, depth, lambda _, k: found.search(encoded, k))
-        run.to_parquet(folder / "run.parquet")
+    def answer(texts: list[str], k: int) -> Lists:
+        return found.search(retriever.encode_queries(retriever.tokenize(texts)), k)
 
-    return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")
+    return question_search(collection, answer)
 
 
 def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.ndarray:
@@ -120,9 +152,8 @@ def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.nda
     bm25, collection = BM25(), tokenized.collection
     settings = {"split": split, "depth": depth, "collection": collection.fingerprint, "lexical": bm25.settings}
 
-    def make(folder: Path) -> None:
+    def make() -> dict[str, np.ndarray]:
         queries = collection.queries["text"][tokenized.relevant(split)[0]].tolist()
-        found = bm25.fit(texts(collection).tolist()).search(queries, depth)[1]
-        save_file({"rows": found.astype(np.int32)}, folder / "lists.safetensors")
+        return {"rows": bm25.fit(texts(collection).tolist()).search(queries, depth)[1].astype(np.int32)}
 
-    return load_file(cache.artefact("bm25", LISTS, settings, make) / "lists.safetensors")["rows"]
+    return arrays("bm25", LISTS, settings, make)["rows"]

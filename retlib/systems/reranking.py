@@ -1,4 +1,4 @@
-"""Models of pairs as systems: trained on a first stage's results, they re-rank another's, or search by themselves.
+"""Models of pairs as systems: trained on a first stage's lists, they re-rank another's, or search; chapters 43 and 51.
 
 ::
 
@@ -10,14 +10,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from retlib.core import cache, runtime
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core import cache
+from retlib.core.errors import require, require_one_of
 from retlib.core.history import Cost
 from retlib.data.collection import Collection
 from retlib.evaluation import measures
@@ -25,16 +24,15 @@ from retlib.models.pair_models import PAIR_MODELS, PairModel
 from retlib.models.retriever import Retriever
 from retlib.retrieval import runs
 from retlib.retrieval.late_index import TokenIndex
-from retlib.retrieval.runs import Answer
-from retlib.systems.compose import Ranks
-from retlib.systems.ranking import bm25_lists
-from retlib.systems.stages import Stage, Training, Validate, making_seconds
-from retlib.systems.system import System, Target, fit, stage_seed, train_stage
-from retlib.training.inputs import Inputs
+from retlib.retrieval.runs import Lists, Search
+from retlib.systems.ranking import Ranker, Target, arrays, bm25_lists
+from retlib.systems.system import Stage, System, Training, Validate, fit, stage_seed, trained
+from retlib.training.negatives import Inputs
 from retlib.training.tasks import PairTask
 
-VERSION = 2  # of what trains models of pairs: who changes a loss curve raises it (tests/systems/test_reranking.py)
-RUN, TOKENS = 2, 1  # versions of what is made with them
+# Versions of what trains models of pairs (who changes a loss curve raises it: tests/systems/test_reranking.py), and of
+# what is read and encoded with them.
+VERSION, READINGS, TOKENS = 3, 1, 2
 KIND = "pair-model"
 # Validation queries, BM25's lists that they are validated on, and how much of each list: reading is slow.
 QUERIES, LISTED, CANDIDATES = 100, 50, 10
@@ -66,39 +64,33 @@ class PairSystem:
     def fit(self, target: Collection, seed: int) -> PairModel:
         """Train it, and what it starts from, on the labels of the target, or find both trained."""
         start, stage = fit(self.start, target, seed), self.stage.seeded(seed)
+        own_seed = stage_seed(seed, len(self.start.stages))
         settings = {
-            "start": start.name or start.fingerprint,
-            "model": [self.model, PAIR_MODELS.source(self.model)],
-            "stage": stage.address(target), "seed": stage_seed(seed, len(self.start.stages)),
-            "threads": runtime.threads(),
+            "start": start.name or start.fingerprint, "model": [self.model, PAIR_MODELS.source(self.model)],
+            "stage": stage.address(target), "seed": own_seed,
         }  # fmt: skip
 
-        def make(folder: Path) -> None:
-            training = PairTraining(replace(self, stage=stage), start, target, settings["seed"])
-            train_stage(training, folder, f"{self.model}, {self.stage}, seed {seed}")
-            training.student.save(folder)
+        def begin() -> Training:
+            return PairTraining(replace(self, stage=stage), start, target, own_seed)
 
-        return PairModel.load(cache.artefact(KIND, VERSION, settings, make))
+        label = f"{self.model}, {self.stage}, seed {seed}"
+        return PairModel.load(trained(KIND, VERSION, settings, begin, label))
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """What its training took, its start's included; see `retlib.systems.compose.Ranks`."""
-        before, stages = self.start.cost(target, seed).seconds or 0.0, self.start.stages
-        before += making_seconds(each.seeded(seed) for each in (*stages, self.stage))
-        before -= making_seconds(each.seeded(seed) for each in stages)  # which the start's cost has
-        return self.fit(target.trains, seed).history.cost(self.stage.keep, before)
+        """What its training took, its start's included; see `retlib.systems.ranking.Ranker`."""
+        return self.fit(target.trains, seed).history.cost(self.stage.keep)
 
 
 class PairTraining(Training):
-    """The training of a model of pairs; see `retlib.systems.stages.Training`."""
+    """The training of a model of pairs; see `retlib.systems.system.Training`."""
 
     def __init__(self, system: PairSystem, start: Retriever, target: Collection, seed: int) -> None:
-        self.system = system
+        self.model = system.model
         super().__init__(system.stage, start, target, seed)
 
     def begin(self) -> tuple[PairModel, Any]:
         """A model made from the start, all of which is trained."""
-        student = PairModel.fresh(self.system.model, self.start, self.seed)
-        self.grow(student, student.model)
+        student = PairModel.fresh(self.model, self.start, self.seed)
         return student, student.model
 
     @property
@@ -134,140 +126,104 @@ class PairTraining(Training):
 
 
 @dataclass(frozen=True, eq=False)
-class Reranked(Ranks):
+class Reranked(Ranker):
     """The first `depth` results of one system, in the order of a model that reads them with the query.
 
     What lies deeper keeps its order (Nogueira and Cho 2019; Zhan 2020, section 6.3). With a `weight` of the model's
     score below 1, they are ordered by both scores, as `retlib.retrieval.runs.combined` adds them.
     """
 
-    first: Ranks
+    first: Ranker
     reader: PairSystem
     depth: int
     weight: float = 1.0
+    trained = True
 
     def __post_init__(self) -> None:
         require(0 <= self.weight <= 1, f"weight = {self.weight} is a share, from 0 to 1")
 
     @property
-    def trained(self) -> bool:
-        return True
-
-    @property
     def settings(self) -> dict[str, Any]:
-        told = {"reader": self.reader.settings, "first": self.first.settings}
-        return {**told, "depth": self.depth, "weight": self.weight}
+        made = {"reader": self.reader.settings, "first": self.first.settings}
+        return {**made, "depth": self.depth, "weight": self.weight}
 
-    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        run = self.first.run(target, seed, split, depth)
-        ordered = rerank(run, self.depth, self.reader.fit(target.trains, seed), target.test)
-        if self.weight == 1:
-            return ordered
-        ids = measures.held_out(target.test, split)[0].index, target.test.documents.index
-        heads = [each[runs.places(each) < self.depth] for each in (run, ordered)]
-        mixed = runs.fuse(heads, *ids, self._weights, self.depth)
-        scores = heads[0][["query_id", "doc_id"]].merge(mixed, how="left", on=["query_id", "doc_id"])["score"]
-        return runs.reordered(run, self.depth, scores.to_numpy())
-
-    @property
-    def _weights(self) -> tuple[float, float]:
-        return 1 - self.weight, self.weight
+    def address(self, target: Target, seed: int) -> dict[str, Any]:
+        made = {"first": self.first.address(target, seed), "reader": self.reader.fit(target.trains, seed).name}
+        return {**made, "depth": self.depth, "weight": self.weight}
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranks`; of the reader alone."""
+        """See `Ranker`; of the reader alone."""
         return self.reader.cost(target, seed)
 
-    def answer(self, target: Target, seed: int) -> Answer:
-        model, first = self.reader.fit(target.trains, seed), self.first.answer(target, seed)
-        read = model.reads(target.test)
+    def searcher(self, target: Target, seed: int) -> Search:
+        model, first = self.reader.fit(target.trains, seed), self.first.searcher(target, seed)
 
-        def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-            before, rows = first(text, max(k, self.depth))
-            before, rows = before[rows >= 0], rows[rows >= 0]
-            head = rows[: self.depth]
-            again = model.read(model.tokenize([text]), read.fresh(head))  # the time of that is part of an answer's
-            both = [(part[None, : self.depth], head[None]) for part in (before, again)]
-            scores, best = (part[0, : len(head)] for part in runs.combined(both, self._weights))
-            # What lies deeper is worse than all of these, by scores between 0 and 1.
-            deeper = before[self.depth :] - before[self.depth :].max(initial=-np.inf) - 1
-            return np.concatenate([scores, deeper])[:k], np.concatenate([best, rows[self.depth :]])[:k]
+        def search(queries: pd.DataFrame, k: int) -> Lists:
+            before, rows = first(queries, max(k, self.depth))
+            head, deeper = rows[:, : self.depth], rows[:, self.depth :]
+            scores = _read(model, target.test, queries, head)
+            if self.weight < 1:
+                both = (before[:, : self.depth], head), (scores, head)
+                scores, head = runs.combined(both, (1 - self.weight, self.weight))
+            scores, head = runs.ordered(target.test, scores, head, rows.shape[1] - deeper.shape[1])
+            # What lies deeper comes one by one below the lowest of these; what was equal there, stays so.
+            lowest = np.where(head < 0, np.inf, scores).min(axis=1, keepdims=True, initial=0)
+            rest = np.where(deeper < 0, 0, before[:, self.depth :]).astype(np.float32)
+            falls = np.cumsum(np.diff(rest, axis=1, prepend=rest[:, :1]) < 0, axis=1)
+            rest = np.where(deeper < 0, -np.inf, lowest - 1 - falls)
+            return np.column_stack([scores, rest])[:, :k], np.column_stack([head, deeper])[:, :k]
 
-        return find
+        return search
+
+
+def _read(model: PairModel, collection: Collection, queries: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    # The model's scores of lists of documents, (Q, depth). Those of a run are made once, whatever their weight; where
+    # one question is answered, to tokenize its documents is a part of the time.
+    read, (query, place) = model.reads(collection), np.nonzero(rows >= 0)
+
+    def make() -> dict[str, np.ndarray]:
+        scores, texts = np.full(rows.shape, -np.inf, dtype=np.float32), model.tokenize(queries["text"])
+        documents = (read.fresh if len(queries) == 1 else read.block)(rows[query, place])
+        scores[query, place] = model.scores(texts.take(query), documents) if len(query) else 0.0
+        return {"scores": scores}
+
+    lists = cache.key([queries["text"].tolist(), rows.tolist()])
+    settings = {"model": model.name, "collection": collection.fingerprint, "lists": lists}
+    return (make() if len(queries) == 1 else arrays("readings", READINGS, settings, make))["scores"]
 
 
 @dataclass(frozen=True, eq=False)
-class MaxSimSearch(Ranks):
+class MaxSimSearch(Ranker):
     """A late-interaction model that searches all documents by itself, exhaustively (Khattab and Zaharia 2020).
 
     It gives the tokens of query and document vectors of their own, read apart.
     """
 
     reader: PairSystem
-
-    @property
-    def trained(self) -> bool:
-        return True
+    trained = True
 
     @property
     def settings(self) -> dict[str, Any]:
         return self.reader.settings
 
-    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        return _search(self.reader.fit(target.trains, seed), target.test, split, depth)
+    def address(self, target: Target, seed: int) -> dict[str, Any]:
+        return {"searches": self.reader.fit(target.trains, seed).name}
 
     def cost(self, target: Target, seed: int) -> Cost:
         return self.reader.cost(target, seed)
 
-    def answer(self, target: Target, seed: int) -> Answer:
+    def searcher(self, target: Target, seed: int) -> Search:
         model = self.reader.fit(target.trains, seed)
-        index = token_index(model, target.test)
+        settings = {"model": model.name, "collection": target.test.fingerprint}
 
-        def find(text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-            table = model.tokenize([text])
-            return runs.first_row(index.search(model.encode_tokens(table), table.offsets, k))
+        def make() -> dict[str, np.ndarray]:
+            documents = model.reads(target.test).documents
+            return {"vectors": model.encode_tokens(documents), "offsets": documents.offsets}
 
-        return find
+        index = TokenIndex(**arrays("tokens", TOKENS, settings, make))
 
+        def search(queries: list[str], k: int) -> Lists:
+            table = model.tokenize(queries)
+            return index.search(model.encode_tokens(table), table.offsets, k)
 
-def rerank(run: pd.DataFrame, depth: int, model: PairModel, collection: Collection) -> pd.DataFrame:
-    """Return a run whose first `depth` results a query are in the order of a trained model of pairs; made once."""
-    require(model.name != "", "only a trained model can be asked for a run", DataError)
-    settings = {
-        "model": model.name, "collection": collection.fingerprint, "run": runs.digest(run), "depth": depth,
-        "threads": runtime.threads(),
-    }  # fmt: skip
-
-    def make(folder: Path) -> None:
-        tokenized, first = model.reads(collection), run[runs.places(run) < depth]
-        queries, documents = tokenized.query_rows(first["query_id"]), tokenized.document_rows(first["doc_id"])
-        runs.reordered(run, depth, model.scores(queries, documents)).to_parquet(folder / "run.parquet")
-
-    return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")
-
-
-def token_index(model: PairModel, collection: Collection) -> TokenIndex:
-    """The vectors of all tokens of a collection's documents; made once."""
-    settings = {"model": model.name, "collection": collection.fingerprint, "threads": runtime.threads()}
-
-    def make(folder: Path) -> None:
-        documents = model.reads(collection).documents
-        TokenIndex(model.encode_tokens(documents), documents.offsets).save(folder / "tokens.safetensors")
-
-    return TokenIndex.load(cache.artefact("tokens", TOKENS, settings, make) / "tokens.safetensors")
-
-
-def _search(model: PairModel, collection: Collection, split: str, depth: int) -> pd.DataFrame:
-    """The run of a split's queries against all documents; made once."""
-    settings = {
-        "model": model.name, "collection": collection.fingerprint, "split": split, "depth": depth,
-        "threads": runtime.threads(),
-    }  # fmt: skip
-
-    def make(folder: Path) -> None:
-        queries, _ = measures.held_out(collection, split)
-        table, index = model.reads(collection).query_rows(queries.index), token_index(model, collection)
-        encoded = model.encode_tokens(table)
-        run = runs.search_run(collection, queries, depth, lambda _, k: index.search(encoded, table.offsets, k))
-        run.to_parquet(folder / "run.parquet")
-
-    return pd.read_parquet(cache.artefact("run", RUN, settings, make) / "run.parquet")
+        return runs.question_search(target.test, search)

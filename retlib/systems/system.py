@@ -1,4 +1,4 @@
-"""Systems: an encoder and the stages that train it; one fit for all of them.
+"""Systems, as chapters declare them: an encoder, the stages that train it, and how it is searched; one fit for all.
 
 ::
 
@@ -6,59 +6,265 @@
     warm = start + Stage(data=Labels(), steps=200)
     ltre = warm + Stage(data=Labels(), negatives="retrieved", loss="lambdarank-mrr", trains="query", steps=300)
 
-Equal beginnings of two systems are trained once, whichever notebook asks.
+A stage is one training, of data x negatives x loss x what it trains x how long; its data are a `TrainingData`. Equal
+beginnings of two systems are trained once, whichever notebook asks.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from torch import nn
 
-from retlib.core import cache, runtime
-from retlib.core.errors import require
+from retlib.core import cache as artefacts
+from retlib.core import runtime
+from retlib.core.errors import require, require_one_of, require_positive
 from retlib.core.history import Cost
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.text import Tokenizer, Vocabulary
-from retlib.data.tokenized import tokens_key
+from retlib.data.pairs import LabelledQueries, take
+from retlib.data.text import Tokenizer, TokenTable, Vocabulary
+from retlib.data.tokenized import TokenizedCollection, tokens_key
+from retlib.evaluation import measures
 from retlib.models import checkpoints
 from retlib.models.encoders import BagOfWords, DualEncoder
-from retlib.models.retriever import ENCODERS, Architecture, Retriever, saved_history
-from retlib.retrieval.index import EXACT
-from retlib.retrieval.runs import Answer, first_row
-from retlib.systems.ranking import indexed, rank
-from retlib.systems.stages import Stage, Training, making_seconds
-from retlib.training import trainer
+from retlib.models.retriever import ENCODERS, Architecture, Retriever, Trained
+from retlib.models.transformer import Transformer
+from retlib.retrieval import index as indexes
+from retlib.retrieval.index import EXACT, Index
+from retlib.retrieval.runs import Search
+from retlib.systems.ranking import INDEX, Ranker, Target, bm25_lists, dense_searcher, encode_corpus, indexed
+from retlib.training import losses, negatives, trainer
 from retlib.training.dynamics import Watching
-from retlib.training.inputs import Inputs
-from retlib.training.tasks import Multitask
+from retlib.training.negatives import NEGATIVES, Inputs, Sampler
+from retlib.training.tasks import Multitask, RetrievalTask, Task
+from retlib.training.trainer import Schedule
 
-VERSION = 2  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
+VERSION = 3  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
 KIND = "retriever"
+TRAINS = ("both", "query")
+# Validation queries that are looked at, and candidates beside their own documents that they are ranked against.
+DEV, POOL = 500, 500
+Validate = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class Target:
-    """What systems are tested on, and whose labels or passages train them: `train`, or else `test` as well."""
+class TrainingData(ABC):
+    """What a stage trains on."""
 
-    test: Collection
-    train: Collection | None = None
+    fits_query_encoder = False  # whether it can train the query encoder alone, over documents that are encoded before
 
     @property
-    def trains(self) -> Collection:
-        """The collection that trains."""
-        return self.train or self.test
+    def settings(self) -> Any:
+        """What is recorded of it beside results: a JSON value."""
+        return repr(self)
+
+    @abstractmethod
+    def address(self, target: Collection) -> dict[str, Any]:
+        """What of it takes part in the address of a training; JSON values."""
+
+    @abstractmethod
+    def prepare(self, training: Training, module: nn.Module) -> tuple[Task, Validate]:
+        """What the loop trains, and the score of the student on validation data as a function of its weights."""
+
+    def collections(self, target: Collection) -> list[Collection]:
+        """The collections whose queries train."""
+        return []
+
+    def seeded(self, seed: int) -> TrainingData:
+        """The data of a chain of this seed: what a model makes, a model of the same seed makes."""
+        return self
+
+    def upstream_costs(self) -> dict[str, float]:
+        """The seconds of the training of each model that makes it, by the model's name."""
+        return {}
+
+    def finish(self, student: Trained) -> None:  # noqa: B027 - most trainings train what they are to train
+        """Called when training has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Schedule):
+    """One training of a chain: a `Schedule`, on what, against what and of what.
+
+    Each of several data has its own scale; a step takes a batch of each, and losses and validation scores are averaged
+    (Gillick 2018, section 2). It raises `SettingError` without data, for an unknown name or option, or for negatives or
+    a loss that do not fit.
+    """
+
+    data: TrainingData | Sequence[TrainingData]
+    negatives: str = "in-batch"  # a name in `NEGATIVES`, and its options
+    options: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = "softmax"  # a name in `retlib.training.losses.LOSSES`
+    trains: str = "both"  # encoders; or "query" alone, over the documents as the start encodes them
+    index: str = EXACT  # what is searched in training, as in `retlib.retrieval.index.build`
+    search: Mapping[str, float] = field(default_factory=dict)
+    layers: int | None = None  # that a Transformer gets on top; see `retlib.models.transformer.Transformer.grow`
+    token_dropout: float = 0.0  # share of tokens that an encoder does not see in training; it always sees the first
+    # Where the learned scale starts, its shift at 0; else as the start ended, or as in `models.encoders.SIMILARITIES`.
+    # An `absolute` loss has its shift centred in any case.
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale is not None:
+            require_positive(self, "scale")
+            object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
+        require(len(self.parts) > 0, "data is empty: a stage trains on labels, generated queries or text")
+        require_one_of("trains", self.trains, TRAINS)
+        require(0 <= self.token_dropout < 1, f"token_dropout = {self.token_dropout} is a share, from 0 to below 1")
+        if self.trains == "query":
+            require(self.layers is None, "layers are put on both encoders: trains = 'both'")
+            fits = all(part.fits_query_encoder for part in self.parts)
+            require(fits, f"{self}: only a collection's queries can train the query encoder alone")
+        object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
+        loss = losses.get(self.loss)
+        if NEGATIVES.get(self.negatives).fixed_documents:
+            alone = f"{self.negatives!r} negatives train the query encoder alone: documents are indexed before"
+            require(self.trains == "query", alone)
+            several = f"loss = {self.loss!r} takes one positive of a query; {self.negatives!r} may find several"
+            require(not loss.one_positive, several)
+
+    @property
+    def parts(self) -> tuple[TrainingData, ...]:
+        """The data, one or several."""
+        return (self.data,) if isinstance(self.data, TrainingData) else tuple(self.data)
+
+    def seeded(self, seed: int) -> Stage:
+        """The stage of a chain of this seed; see `TrainingData.seeded`."""
+        return replace(self, data=[part.seeded(seed) for part in self.parts])
+
+    def __str__(self) -> str:
+        return f"{' and '.join(map(repr, self.parts))}, {self.negatives}"
+
+    @property
+    def training_settings(self) -> dict[str, Any]:
+        """All of the stage but its data: JSON values."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        return {name: value for name, value in values.items() if value not in (None, {})}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The stage as recorded beside results: JSON values."""
+        return {"data": [part.settings for part in self.parts], **self.training_settings}
+
+    def address(self, target: Collection) -> dict[str, Any]:
+        """What of it takes part in the address of a training, the sources of loss and negatives included."""
+        sources = {"loss": losses.LOSSES.source(self.loss), "negatives": NEGATIVES.source(self.negatives)}
+        return {**self.training_settings, "sources": sources, "data": [part.address(target) for part in self.parts]}
+
+
+class Training:
+    """A stage under way: what it starts from, what it trains, and on which collection.
+
+    The weights of the `student` are its own, but for what is not trained; of them `module` is trained. The stage may
+    train on the labels or passages of the `target`.
+    """
+
+    def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
+        self.stage, self.start, self.target, self.seed = stage, start, target, seed
+        self.student, self.module = self.begin()
+        self.grow()
+
+    def begin(self) -> tuple[Trained, nn.Module]:
+        """A model with weights of its own, and what of it is trained."""
+        start, module, architecture = self.start, copy.deepcopy(self.start.model), self.start.architecture
+        if self.stage.scale is not None:
+            nn.init.constant_(module.alpha, self.stage.scale)
+            nn.init.zeros_(module.beta)
+        if self.stage.trains == "both":
+            return Retriever(architecture, start.tokenizer, module), module
+        module.document_encoder = module.query_encoder
+        towers = DualEncoder(module.query_encoder, start.model.document_encoder, module.similarity)
+        towers.alpha, towers.beta = module.alpha, module.beta
+        return Retriever(replace(architecture, towers="two"), start.tokenizer, towers), module
+
+    def grow(self) -> None:
+        """Give the module's Transformers the layers and the dropout of the stage."""
+        if self.stage.layers is not None:
+            transformers = [part for part in self.module.modules() if isinstance(part, Transformer)]
+            require(len(transformers) > 0, "layers are those of Transformers: encoder = 'transformer'")
+            for encoder in transformers:
+                runtime.set_seeds(self.seed)  # two towers begin alike
+                encoder.grow(self.stage.layers)
+            self.student.architecture = replace(self.student.architecture, layers=self.stage.layers)
+        encoders = [part for part in self.module.modules() if hasattr(part, "token_dropout")]
+        wrong = "token_dropout is that of Transformers and bags of words"
+        require(len(encoders) > 0 or not self.stage.token_dropout, wrong)
+        for encoder in encoders:
+            encoder.token_dropout = self.stage.token_dropout
+
+    @property
+    def searching(self) -> Retriever:
+        """What encodes where negatives are searched for."""
+        return self.student
+
+    def labelled(self, tokenized: TokenizedCollection, split: str) -> LabelledQueries:
+        """A split's queries with texts of the documents, or with their encodings, where these stay as they are."""
+        return tokenized.labelled(split, encode_corpus(self.start, tokenized) if self.stage.trains == "query" else None)
+
+    def inputs(self, collection: Collection) -> Inputs:
+        """What a sampler is made of, over a collection's training queries."""
+        tokenized = self.student.reads(collection)
+        return Inputs(
+            self.labelled(tokenized, "train"),
+            self.stage.batch_size,
+            self.seed,
+            self.searching.encode_queries,
+            self.index(tokenized),
+            lambda depth: bm25_lists(tokenized, "train", depth),
+        )
+
+    def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
+        # Gives that of the start, or one made with the weights of the moment.
+        if self.stage.trains == "query" or self.searching is self.start:  # what needs no index does not wait for one
+            return cache(lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search))
+        encode = self.student.encode_documents
+        return lambda: indexes.build(self.stage.index, encode(tokenized.documents), self.stage.search)
+
+    def sampler(self, inputs: Inputs) -> Sampler:
+        """The stage's negatives, drawn from these inputs."""
+        return NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
+
+    def task(self, module: nn.Module, inputs: Inputs) -> Task:
+        """The task over what the sampler draws from these inputs."""
+        task = RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
+        if losses.get(self.stage.loss).absolute:
+            task.centre()
+        return task
+
+    def validation(self, collection: Collection) -> Validate:
+        """Return the score of the student on a collection's validation queries.
+
+        The reciprocal rank of the first relevant document among those of all validation queries and `POOL` others. Ties
+        and scores that are no numbers count against the model.
+        """
+        student = self.student
+        labelled = self.labelled(student.reads(collection), "dev")
+        chosen = np.sort(np.random.default_rng(0).permutation(len(labelled))[:DEV])
+        own = np.unique(labelled.relevant.take(chosen).ids)
+        others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(labelled.documents)), own))
+        rows = np.concatenate([own, others[:POOL]])
+        queries, pool = labelled.queries.take(chosen), take(labelled.documents, rows)
+        rows = np.broadcast_to(rows, (len(chosen), len(rows)))
+        hits, non_negatives = labelled.hits(chosen, rows), labelled.non_negatives(chosen, rows)  # (B, P)
+
+        def validate() -> float:
+            encoded = student.encode_documents(pool) if isinstance(pool, TokenTable) else pool
+            scores = [indexes.inner_products(encoded, query) for query in student.encode_queries(queries)]
+            return measures.rows_reciprocal_rank(np.where(non_negatives & ~hits, -np.inf, scores), hits)
+
+        return validate
 
 
 @dataclass(frozen=True)
-class System:
+class System(Ranker):
     """An encoder, what trains it, and how it is searched.
 
     Its vocabulary is that of `tokens` (anything with a `tokenizer`), or of its checkpoint, or else of the words of all
@@ -86,18 +292,16 @@ class System:
 
     @property
     def trained(self) -> bool:
-        """Whether seeds make a difference."""
         start, head = self.architecture.checkpoint, self.architecture.head
         drawn = not start or (head != "none" and checkpoints.head(checkpoints.sides(start)[0]) is None)
         return bool(self.stages) or drawn
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The system as recorded beside its results: JSON values."""
         # Asked of the class: the vocabulary itself is only learned when it is needed.
-        told = {"tokens": asdict(self.tokens)} if hasattr(type(self.tokens), "tokenizer") else {}
-        told |= {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
-        return {**asdict(self.architecture), **told, "stages": [stage.settings for stage in self.stages]}
+        tokens = {"tokens": asdict(self.tokens)} if hasattr(type(self.tokens), "tokenizer") else {}
+        index = {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
+        return {**asdict(self.architecture), **tokens, **index, "stages": [stage.settings for stage in self.stages]}
 
     def tokenizer(self, target: Collection) -> Tokenizer:
         """Its vocabulary."""
@@ -105,31 +309,21 @@ class System:
             return getattr(self.tokens, "tokenizer", self.tokens)
         if self.architecture.checkpoint:
             return checkpoints.tokenizer(self.architecture.checkpoint)
-        found = [each for part in self.stages[0].parts for each in part.collections(target)] if self.stages else []
-        return words(*(found or [target]))
+        collections = [each for stage in self.stages[:1] for part in stage.parts for each in part.collections(target)]
+        return words(*(collections or [target]))
 
-    def run(self, target: Target, seed: int, split: str = "test", depth: int = 1000) -> pd.DataFrame:
-        """The run of a split's queries over the documents of the target's test."""
-        return rank(fit(self, target.trains, seed), target.test, split, depth, self.index, self.search)
+    def address(self, target: Target, seed: int) -> dict[str, Any]:
+        retriever = fit(self, target.trains, seed)
+        made = {"retriever": retriever.name or retriever.fingerprint, **retriever.reads(target.test).address}
+        return made | ({} if self.index == EXACT else {"index": [INDEX, self.index, dict(self.search)]})
+
+    def searcher(self, target: Target, seed: int) -> Search:
+        return dense_searcher(fit(self, target.trains, seed), target.test, self.index, self.search)
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `retlib.systems.compose.Ranks`."""
         if not self.stages:
             return Cost(0, 0.0) if self.trained else Cost()
-        made, stages = (self.architecture, self.tokenizer(target.trains)), self._seeded(seed)
-        chains = [stages[:length] for length in range(1, len(stages) + 1)]
-        histories = [saved_history(_made(*made, chain, target.trains, seed)) for chain in chains]
-        making = making_seconds(stages)
-        return histories[-1].cost(self.stages[-1].keep, making + sum(history.seconds for history in histories[:-1]))
-
-    def _seeded(self, seed: int) -> tuple[Stage, ...]:
-        return tuple(stage.seeded(seed) for stage in self.stages)
-
-    def answer(self, target: Target, seed: int) -> Answer:
-        """What answers any question."""
-        retriever = fit(self, target.trains, seed)
-        found = indexed(retriever, retriever.reads(target.test), self.index, self.search)
-        return lambda text, k: first_row(found.search(retriever.encode_queries(retriever.tokenize([text])), k))
+        return fit(self, target.trains, seed).history.cost(self.stages[-1].keep)
 
 
 @lru_cache(maxsize=8)
@@ -151,33 +345,24 @@ def fit(system: System, target: Collection, seed: int, watching: Watching | None
     tokenizer = system.tokenizer(target)
     if not system.stages:
         return Retriever.fresh(system.architecture, tokenizer, seed)
-    return Retriever.load(_made(system.architecture, tokenizer, system._seeded(seed), target, seed, watching))
+    return Retriever.load(_folder(system, tokenizer, target, seed, watching))
 
 
-def _made(
-    architecture: Architecture,
-    tokenizer: Tokenizer,
-    stages: tuple[Stage, ...],
-    target: Collection,
-    seed: int,
-    watching: Watching | None = None,
-) -> Path:
-    """The folder of a chain's retriever, trained if it is not there."""
-    *before, stage = stages
-    start = _made(architecture, tokenizer, tuple(before), target, seed) if before else None
+def _folder(system: System, tokenizer: Tokenizer, target: Collection, seed: int, watching: Any = None) -> Path:
+    # The folder of a trained system's retriever.
+    architecture, (*before, stage) = system.architecture, system.stages
+    start = _folder(replace(system, stages=tuple(before)), tokenizer, target, seed) if before else None
+    stage, own_seed = stage.seeded(seed), stage_seed(seed, len(before))
     settings = {
-        "start": start.name if start else _fresh(architecture, tokenizer, seed),
-        "stage": stage.address(target), "seed": stage_seed(seed, len(before)),
-        "watching": dict(watching.address()) if watching else {}, "threads": runtime.threads(),
+        "start": start.name if start else _fresh(architecture, tokenizer, seed), "stage": stage.address(target),
+        "seed": own_seed, "watching": dict(watching.address()) if watching else {},
     }  # fmt: skip
 
-    def make(folder: Path) -> None:
+    def begin() -> Training:
         given = Retriever.load(start) if start else Retriever.fresh(architecture, tokenizer, seed)
-        training = Training(stage, given, target, settings["seed"])
-        train_stage(training, folder, f"{stage}, seed {seed}", watching)
-        training.student.save(folder)
+        return Training(stage, given, target, own_seed)
 
-    return cache.artefact(KIND, VERSION, settings, make)
+    return trained(KIND, VERSION, settings, begin, f"{stage}, seed {seed}", watching)
 
 
 def stage_seed(seed: int, place: int) -> int:
@@ -186,47 +371,48 @@ def stage_seed(seed: int, place: int) -> int:
 
 
 def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[str, Any]:
-    """What weights before any training are made of."""
-    told = {"architecture": asdict(architecture), "tokens": tokens_key(tokenizer), "seed": seed}
-    told["source"] = ENCODERS.source(architecture.encoder)
-    if architecture.checkpoint:  # wherever it is, its weights tell it
-        told["weights"] = checkpoints.digest(architecture.checkpoint)
-        told["architecture"]["checkpoint"] = ""
-    return told
+    # What weights before any training are made of; those of a checkpoint tell it, wherever it is.
+    made, weights = asdict(architecture), architecture.checkpoint and checkpoints.digest(architecture.checkpoint)
+    source = ENCODERS.source(architecture.encoder)
+    return {**made, "checkpoint": weights, "tokens": tokens_key(tokenizer), "seed": seed, "source": source}
 
 
-def train_stage(training: Training, folder: Path, label: str, watching: Watching | None = None) -> None:
-    """Train a stage's student in place, and give it its history."""
-    stage, module = training.stage, training.module
-    for part in module.modules():
-        if isinstance(part, BagOfWords):
-            part.sparse = stage.optimizer == "sparse_adam"
-    prepared = [
-        data.prepare(training, _likewise(module) if place else module) for place, data in enumerate(stage.parts)
-    ]
-    tasks, scores = [task for task, _ in prepared], [validate for _, validate in prepared]
-    # With several tasks, an epoch is one pass over the largest; the smaller ones come round more often.
-    pairs = max(task.pairs for task in tasks)
-    callback = watching.begin(*_watched(training)) if watching else None
-    history = trainer.train(
-        tasks[0] if len(tasks) == 1 else Multitask(tasks),
-        stage,
-        lambda: float(np.mean([score() for score in scores])),
-        training.seed,
-        folder,
-        label,
-        callback,
-        pairs,
-    )
-    for data in stage.parts:
-        data.finish(training.student)
-    if watching:
-        watching.end(callback, folder, history)
-    training.student.history = history
+def trained(
+    kind: str, version: int, settings: dict, begin: Callable[[], Training], label: str, watching: Watching | None = None
+) -> Path:
+    """Return the folder of a trained model, trained if it is not there; its history has what came before it cost."""
+
+    def make(folder: Path) -> None:
+        training = begin()
+        stage, module, student = training.stage, training.module, training.student
+        for part in module.modules():
+            if isinstance(part, BagOfWords):
+                part.sparse = stage.optimizer == "sparse_adam"
+        prepared = [data.prepare(training, _likewise(module) if i else module) for i, data in enumerate(stage.parts)]
+        tasks, scores = zip(*prepared, strict=True)
+        task = tasks[0] if len(tasks) == 1 else Multitask(tasks)
+        pairs = max(each.pairs for each in tasks)  # of an epoch: the smaller tasks come round more often
+        callback = watching.begin(*_watched(training)) if watching else None
+
+        def validate() -> float:
+            return float(np.mean([score() for score in scores]))
+
+        history = trainer.train(task, stage, validate, training.seed, folder, label, callback, pairs)
+        for data in stage.parts:
+            data.finish(student)
+            history.upstream_costs |= data.upstream_costs()
+        if start := training.start.name:
+            history.upstream_costs |= {**training.start.history.upstream_costs, start: training.start.history.seconds}
+        if watching:
+            watching.end(callback, folder, history)
+        student.history = history
+        student.save(folder)
+
+    return artefacts.artefact(kind, version, {**settings, "threads": runtime.threads()}, make)
 
 
 def _likewise(module: DualEncoder) -> DualEncoder:
-    """The same encoders with a scale of their own (Gillick 2018, section 2)."""
+    # The same encoders with a scale of their own (Gillick 2018, section 2).
     other = DualEncoder(module.query_encoder, module.document_encoder, module.similarity)
     other.alpha, other.beta = copy.deepcopy(module.alpha), copy.deepcopy(module.beta)
     return other

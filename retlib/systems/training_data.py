@@ -1,4 +1,4 @@
-"""What stages train on: pre-training tasks over articles, labels, labelled pairs."""
+"""What stages train on: pre-training tasks over articles, labels, labelled pairs; in every chapter that trains."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ import torch
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.data import passages
 from retlib.data.articles import Articles
-from retlib.data.collection import Article, Collection
-from retlib.data.corpus import Corpus
+from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs, PairSource
 from retlib.data.splits import hash_position, split_by_position
 from retlib.data.tokenized import TokenizedCollection
@@ -25,8 +23,8 @@ from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Retriever
 from retlib.models.transformer import MaskedLanguageModel, Transformer
-from retlib.systems.stages import Training, TrainingData, Validate
-from retlib.training.inputs import Inputs
+from retlib.systems.system import Training, TrainingData, Validate
+from retlib.training.negatives import Inputs
 from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs, allowed
 from retlib.training.tasks import MaskedTask, Task
 
@@ -37,24 +35,15 @@ UNSEEN, OTHER_SEED = 512, 1_000_003
 FEWEST = 10
 
 
-def _trains_both(training: Training) -> None:
-    """Whether both encoders are trained; `SettingError` where these data have no documents that are encoded before."""
-    data = " and ".join(map(repr, training.stage.parts))
-    require(training.stage.trains == "both", f"{data}: only a collection's queries can train the query encoder alone")
-
-
 def _over_pairs(training: Training, module: DualEncoder, source: PairSource, unseen: Pairs) -> tuple[Task, Validate]:
-    """A task over pairs, and precision@1 within rows of unseen ones."""
-    stage, student = training.stage, training.student
+    # A task over pairs, and precision@1 within rows of unseen ones.
+    student = training.student
 
     def validate() -> float:
         encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
         return measures.rows_precision(*encoded, unseen.groups)
 
-    return training.task(module, Inputs(source, stage.batch_size, training.seed)), validate
-
-
-# --- pre-training ----------------------------------------------------------------------------------
+    return training.task(module, Inputs(source, training.stage.batch_size, training.seed)), validate
 
 
 @dataclass(frozen=True)
@@ -62,12 +51,12 @@ class Pretraining(TrainingData):
     """Pairs out of text that nobody labelled (Chang 2020, section 3).
 
     The `tasks` of `retlib.training.pretraining.TASKS` are mixed uniformly; those that the articles do not allow, such
-    as wlp without links, are left out with a sentence. The articles are by default the passages of the collection
-    itself, each a page of its own. For `keep` see `retlib.training.pretraining.PretrainingPairs`.
+    as wlp without links, are left out with a sentence. For `keep` see `retlib.training.pretraining.PretrainingPairs`.
+    The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs.
     """
 
     tasks: Sequence[str]
-    articles: Articles | None = None
+    articles: Articles
     keep: float = 0.0
 
     def __post_init__(self) -> None:
@@ -75,65 +64,42 @@ class Pretraining(TrainingData):
             require_one_of("a pre-training task", name, TASKS.names())
 
     def address(self, target: Collection) -> dict[str, Any]:
-        """Tasks with their sources, and the text."""
         sources = [TASKS.source(name) for name in self.tasks]
-        text = (
-            {"collection": target.fingerprint}
-            if self.articles is None
-            else {"corpus": self.articles.corpus.fingerprint}
-        )
-        return {"tasks": list(self.tasks), "sources": sources, "keep": self.keep, **text}
+        corpus = self.articles.corpus.fingerprint
+        return {"tasks": list(self.tasks), "sources": sources, "keep": self.keep, "corpus": corpus}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        """The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs."""
-        _trains_both(training)
-        source = self._source(training)
+        made, tokenizer, corpus = training.student.architecture, training.student.tokenizer, self.articles.corpus
+        own = self.articles.tokenizer == tokenizer
+        require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
+        lengths = made.query_length, made.document_length
+        source = PretrainingPairs(corpus, allowed(self.tasks, corpus), tokenizer.sep, *lengths, self.keep)
         unseen = source.draw(0, min(UNSEEN, training.stage.seen or UNSEEN), training.seed + OTHER_SEED)
         return _over_pairs(training, module, source, unseen)
-
-    def _source(self, training: Training) -> PretrainingPairs:
-        made, tokenizer = training.student.architecture, training.student.tokenizer
-        own = self.articles is None or self.articles.tokenizer == tokenizer
-        require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
-        corpus = _corpus(training.target, tokenizer) if self.articles is None else self.articles.corpus
-        tasks = allowed(self.tasks, corpus)
-        return PretrainingPairs(corpus, tasks, tokenizer.sep, made.query_length, made.document_length, self.keep)
-
-
-@lru_cache(maxsize=4)
-def _corpus(collection: Collection, tokenizer) -> Corpus:
-    """A collection's passages, each a page of its own."""
-    documents = collection.documents
-    titles = documents["title"] if "title" in documents else pd.Series("", documents.index)
-    rows = zip(documents.index, titles, documents["text"], strict=True)
-    pages = (Article(name, title, (text,), opening=1) for name, title, text in rows)
-    return Corpus.build(pages, tokenizer, passages.sentences_of)
 
 
 @dataclass(frozen=True)
 class MaskedTokens(TrainingData):
-    """Passages with hidden tokens, to be predicted (MLM: Devlin et al. 2019). For a Transformer."""
+    """Passages with hidden tokens, to be predicted by a Transformer (MLM: Devlin et al. 2019).
+
+    Validated by the log-likelihood of hidden tokens of unseen passages. The output's bias begins with the tokens'
+    frequencies. Otherwise the first hundreds of steps learn nothing else, and put it into the states, which then all
+    have one direction.
+    """
 
     articles: Articles
 
     def address(self, target: Collection) -> dict[str, Any]:
-        return {"masked": self.articles.corpus.fingerprint, "output": "own, begun with frequencies"}
+        return {"masked": self.articles.corpus.fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        """Of one encoder; validated by the log-likelihood of hidden tokens of unseen passages.
-
-        The output's bias begins with the tokens' frequencies. Otherwise the first hundreds of steps learn nothing else,
-        and put it into the states, which then all have one direction.
-        """
-        _trains_both(training)
-        student, stage = training.student, training.stage
-        encoder = module.query_encoder
+        student, stage, encoder, corpus = training.student, training.stage, module.query_encoder, self.articles.corpus
         fits = isinstance(encoder, Transformer) and encoder.layers > 0 and not stage.token_dropout
         require(fits, "masked tokens are predicted by a Transformer with layers, from all that stands around them")
         model = MaskedLanguageModel(encoder).to(runtime.device())
-        counts = 1 + np.bincount(self.articles.corpus.sentences.ids, minlength=model.output.out_features)
+        counts = 1 + np.bincount(corpus.sentences.ids, minlength=model.output.out_features)
         model.output.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
-        passages = MaskedPassages(self.articles.corpus, student.tokenizer, student.architecture.document_length)
+        passages = MaskedPassages(corpus, student.tokenizer, student.architecture.document_length)
         task = MaskedTask(model, passages, stage.batch_size, training.seed)
         unseen = passages.draw(0, min(UNSEEN // 4, stage.seen or UNSEEN), training.seed + OTHER_SEED)
         return task, lambda: -task.loss(unseen).item()
@@ -150,6 +116,8 @@ class MaskedTokens(TrainingData):
 class CollectionQueries(TrainingData):
     """Queries of a collection, with what is relevant to each, as the subclass says; `Training.validation` validates."""
 
+    fits_query_encoder = True
+
     @abstractmethod
     def collection(self, target: Collection) -> Collection:
         """The queries that train and validate, with all documents."""
@@ -158,10 +126,7 @@ class CollectionQueries(TrainingData):
         return [self.collection(target)]
 
     def address(self, target: Collection) -> dict[str, Any]:
-        collection = self.collection(target)
-        spares = len(collection.own_documents) or len({*collection.text_numbers}) < len(collection.documents)
-        # What is no negative came later than the addresses of other labels.
-        return {"labels": collection.fingerprint, **({"non-negatives": "copies and own"} if spares else {})}
+        return {"labels": self.collection(target).fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
         collection = self.collection(training.target)
@@ -189,19 +154,16 @@ class Labels(CollectionQueries):
 
 @lru_cache(maxsize=16)
 def _with_dev(collection: Collection) -> Collection:
-    """A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids.
-
-    Where that leaves train or dev without a labelled query, dev has the one of them whose hash is highest.
-    """
+    # A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids. Where that
+    # leaves train or dev without a labelled query, dev has the one of them whose hash is highest.
     queries = collection.queries
     judged = queries["split"][collection.relevant()["query_id"].unique()]
     count = int(judged.isin(("train", "dev")).sum())
     require(count > 1, f"collection {collection.name!r} has {count} labelled queries to train on", DataError)
     if "dev" in set(judged):
         return collection
-    asked = queries["split"] != "test"
     position = pd.Series(queries.index, queries.index).map(hash_position)
-    split = queries["split"].where(~asked, split_by_position(position, 1, 1))
+    split = queries["split"].where(queries["split"] == "test", split_by_position(position, 1, 1))
     lent = position[judged.index[judged != "test"]]
     if split[lent.index].nunique() == 1:
         split[lent.index] = np.where(lent == lent.max(), "dev", "train")
@@ -210,14 +172,13 @@ def _with_dev(collection: Collection) -> Collection:
 
 @lru_cache(maxsize=16)
 def _few(collection: Collection, share: float) -> Collection:
-    """A share of the training and of the validation queries that have a relevant document, by a hash of their ids."""
+    # A share of the training and of the validation queries that have a relevant document, by a hash of their ids.
     if share == 1:
         return collection
     judged = collection.queries.loc[collection.relevant()["query_id"].unique()]
     chosen: set[str] = set(collection.split("test").index)
-    for _, names in judged[judged["split"] != "test"].groupby("split").groups.items():
-        order = sorted(names, key=hash_position)
-        chosen |= set(order[: max(FEWEST, round(share * len(order)))])
+    for names in judged[judged["split"] != "test"].groupby("split").groups.values():
+        chosen |= set(sorted(names, key=hash_position)[: max(FEWEST, round(share * len(names)))])
     return collection.part(queries=collection.queries.index.isin(chosen))
 
 
@@ -241,14 +202,13 @@ class LabelledPairs(TrainingData):
         return {"pairs": (self.of or target).fingerprint}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        _trains_both(training)
         tokenized = training.student.reads(self.of or training.target)
         source = _pairs(tokenized, "train", None if training.stage.negatives == "labelled" else 1)
         return _over_pairs(training, module, source, _pairs(tokenized, "dev", 1))
 
 
 def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pairs:
-    """The labelled pairs of a split; a pair's group is its cluster."""
+    # The labelled pairs of a split; a pair's group is its cluster.
     collection = tokenized.collection
     chosen = collection.labelled(split, label)
     require(len(chosen) > 0, f"collection {collection.name!r} has no {split} pairs", DataError)

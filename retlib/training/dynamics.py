@@ -1,4 +1,4 @@
-"""What full retrieval shows of a training, step by step (Zhan 2020, figures 1 and 3)."""
+"""What full retrieval shows of a training, step by step, in chapter 41 (Zhan 2020, figures 1 and 3)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from retlib.core.errors import DataError, require
+from retlib.core.errors import DataError, require, require_positive
 from retlib.core.history import History
 from retlib.data.text import TokenTable
-from retlib.training.batches import Batch, DeferredBatch
-from retlib.training.inputs import Inputs, StaleLists
+from retlib.training.negatives import Batch, DeferredBatch, Inputs, StaleLists
 
 CUT = 10  # of the reciprocal rank
 PATHS = "paths.safetensors"
@@ -34,15 +33,14 @@ class Watching:
     pace: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("every", "interval", "depth", "pace"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: at least 1 is needed")
+        require_positive(self, "every", "interval", "depth", "pace")
 
     def address(self) -> dict[str, Any]:
-        """What takes part in the address of a training."""
+        """Return what takes part in the address of a training."""
         return {**asdict(self), "version": VERSION}
 
     def begin(self, inputs: Inputs, query_rows: Callable[[Sequence[str]], TokenTable]) -> Dynamics:
-        """The callback of a training over these inputs; `query_rows` gives token rows of queries by their ids."""
+        """Return the callback of a training over these inputs; `query_rows` gives token rows of queries by ids."""
         return Dynamics(inputs, self, query_rows(self.followed))
 
     def end(self, callback: Dynamics, folder: Path, history: History) -> None:
@@ -55,18 +53,17 @@ class Watching:
 def paths(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return steps (T,) and encodings (T, F, d) of the queries that a training followed; `DataError` without any."""
     require((folder / PATHS).exists(), "no queries were followed in the training of this retriever", DataError)
-    found = load_file(folder / PATHS)
-    return found["steps"].numpy(), found["encodings"].numpy()
+    tensors = load_file(folder / PATHS)
+    return tensors["steps"].numpy(), tensors["encodings"].numpy()
 
 
 def reciprocal_rank(hits: np.ndarray) -> float:
-    """Mean over the rows of 1 / rank of the first hit, 0 for a row without one; bool, shape (B, k)."""
-    first = hits.argmax(axis=1)
-    return float((hits.any(axis=1) / (1 + first)).mean())
+    """Return the mean over the rows of 1 / rank of the first hit, 0 for a row without one; bool, shape (B, k)."""
+    return float((hits.any(axis=1) / (1 + hits.argmax(axis=1))).mean())
 
 
 def overlap(left: np.ndarray, right: np.ndarray) -> float:
-    """Mean share of each row of `left`, (B, k), that is in the same row of `right`, (B, m); -1 is nothing.
+    """Return the mean share of each row of `left`, (B, k), that is in the same row of `right`, (B, m); -1 is nothing.
 
     A row of `left` that holds nothing counts 0.
     """
@@ -90,19 +87,18 @@ class Dynamics:
         self.watching, self.followed = watching, followed
         self.bm25 = inputs.bm25(watching.depth)
         self._stale = StaleLists(inputs, watching.interval, watching.depth, watching.every)
-        self._path: list[Tensor] = []
-        self._steps: list[int] = []
+        self.paths: dict[str, Tensor] = {}  # `steps` (T,), and `encodings` of F followed queries at each, (T, F, d)
 
     def __call__(self, step: int, batch: Batch | DeferredBatch) -> dict[str, float] | None:
-        """The four measures; None between two looks."""
+        """Return the four measures; None between two looks."""
         if step % self.watching.pace == 0:
             self.follow(step)
         if step % self.watching.every:
             return None
         # Fetched first: at a refresh both lists have the same weights.
         stale, bm25 = self._stale.at(step), self.bm25[batch.rows]
-        found = self.index.search(self.encode(batch.queries), self.watching.depth)[1]
-        rows, bm25, stale = (self.labelled.candidates(batch.rows, each) for each in (found, bm25, stale))
+        rows = self.index.search(self.encode(batch.queries), self.watching.depth)[1]
+        rows, bm25, stale = (self.labelled.candidates(batch.rows, each) for each in (rows, bm25, stale))
         hits = self.labelled.hits(batch.rows, rows)
         return {
             f"RR@{CUT}": reciprocal_rank(hits[:, :CUT]),
@@ -114,22 +110,14 @@ class Dynamics:
     def follow(self, step: int) -> None:
         """Keep the encodings of the followed queries."""
         if len(self.followed):
-            self._path.append(torch.from_numpy(self.encode(self.followed)))
-            self._steps.append(step)
-
-    @property
-    def paths(self) -> dict[str, Tensor]:
-        """`steps` (T,), and `encodings` of the F followed queries at each, (T, F, d); empty if none is followed."""
-        if not self._path:
-            return {}
-        return {"steps": torch.tensor(self._steps), "encodings": torch.stack(self._path)}
+            new = {"steps": torch.tensor([step]), "encodings": torch.from_numpy(self.encode(self.followed))[None]}
+            self.paths = {name: torch.cat([self.paths.get(name, each[:0]), each]) for name, each in new.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """The stale lists, and the paths so far."""
+        """Return the stale lists, and the paths so far."""
         return {**self._stale.state(), **self.paths}
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Go back to what `state` gave."""
         self._stale.set_state(tensors)
-        if "steps" in tensors:
-            self._steps, self._path = tensors["steps"].tolist(), list(tensors["encodings"])
+        self.paths = {name: tensors[name] for name in ("steps", "encodings") if name in tensors}

@@ -1,9 +1,9 @@
-r"""Losses: pure functions of a score matrix and a target mask.
+r"""Losses, in all chapters that train: pure functions of a score matrix and a target mask.
 
-Every loss takes `scores`, shape (B, N): the similarity, as a logit, of each of B queries
-to each of N documents; and `targets`, int8 of the same shape: `POSITIVE`, `NEGATIVE` or
-`IGNORE` (a cell that takes no part, for instance a document that is relevant as well).
-It returns a scalar. A new loss is one decorated function, here or anywhere (`retlib.core.registry`)::
+Every loss takes `scores`, shape (B, N): the similarity, as a logit, of each of B queries to each of N documents; and
+`targets`, int8 of the same shape: `POSITIVE`, `NEGATIVE` or `IGNORE` (a cell that takes no part, such as another
+relevant document). It returns a scalar. A new loss is one decorated function, here or anywhere
+(`retlib.core.registry`)::
 
     @register("margin", scaled=False)
     def margin(scores, targets): ...
@@ -20,28 +20,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from retlib.core.errors import require
 from retlib.core.registry import Registry
 
 POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
 
-def _arguments(loss: Callable[..., Tensor]) -> tuple[str, ...]:
-    return ("scores", "targets", *(("queries", "documents") if loss.encodings else ()))
-
-
 # What a loss says of itself: whether it takes logits, with the learned scale, or plain similarities; whether it takes
 # one positive a row; whether it is called with the encodings of both sides behind scores and targets; and whether it
 # takes a score for a probability, so that the learned shift must start at a fitting one.
-LOSSES = Registry("loss", takes=_arguments, scaled=True, one_positive=False, encodings=False, absolute=False)
+ARGUMENTS = ("scores", "targets", "queries", "documents")
+FACTS = {"scaled": True, "one_positive": False, "encodings": False, "absolute": False}
+LOSSES = Registry("loss", takes=lambda loss: ARGUMENTS[: 4 if loss.encodings else 2], **FACTS)
 register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
-
-
-def _check(scores: Tensor, targets: Tensor) -> None:
-    require(
-        scores.shape == targets.shape and scores.dim() == 2,
-        f"scores {tuple(scores.shape)} and targets {tuple(targets.shape)} must both have shape (B, N)",
-    )
 
 
 @register("softmax", one_positive=True)
@@ -52,7 +42,6 @@ def softmax(scores: Tensor, targets: Tensor) -> Tensor:
 
     Each row has exactly one positive. In-batch negatives are the documents of the batch: its size sets the difficulty.
     """
-    _check(scores, targets)
     ignored = targets == IGNORE
     if ignored.any():  # a pass over the scores that most batches need not pay for
         scores = scores.masked_fill(ignored, -torch.inf)
@@ -66,11 +55,9 @@ def cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     .. math:: L = -\frac{1}{|C|} \sum_{(i,j) \in C} y_{ij} \log \sigma(s_{ij})
               + (1 - y_{ij}) \log (1 - \sigma(s_{ij}))
 
-    where C are the cells that are not ignored. On in-batch negatives this is the paper's
-    in-batch cross-entropy; on labelled pairs (one document a row, positive or negative)
-    its standard pairwise cross-entropy.
+    where C are the cells that are not ignored. On in-batch negatives this is the paper's in-batch cross-entropy; on
+    labelled pairs (one document a row, positive or negative) its standard pairwise cross-entropy.
     """
-    _check(scores, targets)
     each = F.binary_cross_entropy_with_logits(scores, (targets == POSITIVE).to(scores.dtype), reduction="none")
     counted = targets != IGNORE
     return (each * counted).sum() / counted.sum()
@@ -82,11 +69,9 @@ def triplet(scores: Tensor, targets: Tensor, margin: float = 0.5) -> Tensor:
 
     .. math:: L = \frac{1}{B} \sum_i \max(0,\; \delta - s_{i,+} + \max_{j \in -} s_{ij})
 
-    with margin :math:`\delta = 0.5` (Gillick 2018, section 2.1; Wieting et al. 2015). Each
-    row has exactly one positive. The margin is in units of the cosine, so this loss is
-    given similarities without the learned affine scale.
+    with margin :math:`\delta = 0.5` (Gillick 2018, section 2.1; Wieting et al. 2015). Each row has one positive. The
+    margin is in units of the cosine, so this loss is given similarities without the learned affine scale.
     """
-    _check(scores, targets)
     positive = scores.gather(1, targets.argmax(dim=1, keepdim=True)).squeeze(1)
     hardest = scores.masked_fill(targets != NEGATIVE, -torch.inf).amax(dim=1)
     return F.relu(margin - positive + hardest).mean()
@@ -98,11 +83,9 @@ def ranknet(scores: Tensor, targets: Tensor) -> Tensor:
 
     .. math:: L = \frac{1}{B} \sum_i \frac{1}{|P_i|} \sum_{(j,k) \in P_i} \log (1 + e^{s_{ik} - s_{ij}})
 
-    where :math:`P_i` are the pairs of a positive j and a negative k of row i. The paper does not
-    state how pairs are averaged; here a query counts as much as another, however many pairs it
-    has. A row without a pair contributes 0.
+    where :math:`P_i` are the pairs of a positive j and a negative k of row i. The paper does not state how pairs are
+    averaged; here a query counts as much as another, however many pairs it has. A row without a pair contributes 0.
     """
-    _check(scores, targets)
     _, _, each = _pair_losses(scores, targets)
     return each.sum() / len(scores)
 
@@ -120,11 +103,10 @@ def lambdarank_ndcg(scores: Tensor, targets: Tensor) -> Tensor:
     .. math:: L = \frac{1}{B} \sum_i \frac{1}{|P_i|} \sum_{(j,k) \in P_i}
               |\Delta M_i(j, k)| \log (1 + e^{s_{ik} - s_{ij}})
 
-    where :math:`\Delta M_i(j, k)` is the change of a measure of row i, ranked by score, when j and k
-    swap places. Here M is NDCG: a positive has gain 1, and rank r the discount
-    :math:`1 / \log_2 (1 + r)`. The weights are constants for the gradient. Ignored cells are not
-    ranked, and of equal scores the one further left comes first. No rank is cut off: the paper names
-    no cut.
+    where :math:`\Delta M_i(j, k)` is the change of a measure of row i, ranked by score, when j and k swap places. Here
+    M is NDCG: a positive has gain 1, and rank r the discount :math:`1 / \log_2 (1 + r)`. The weights are constants for
+    the gradient. Ignored cells are not ranked, and of equal scores the one further left comes first. The paper names no
+    cut.
     """
     return _lambdarank(scores, targets, _ndcg_changes)
 
@@ -140,7 +122,6 @@ def _pair_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def _lambdarank(scores: Tensor, targets: Tensor, changes: Callable[..., Tensor]) -> Tensor:
-    _check(scores, targets)
     rows, columns, each = _pair_losses(scores, targets)
     ranks = _ranks(scores, targets)
     weights = changes(ranks[rows], targets[rows], ranks[rows, columns][:, None])

@@ -1,4 +1,4 @@
-"""Negatives: each sampler answers one question, "which documents does this batch see?".
+"""Negatives, in all chapters that train: what a step sees, and samplers that choose which documents it sees.
 
 All samplers draw the queries of a step and all else from (seed, step), so that they differ in their negatives alone. A
 new one is one decorated class, here or anywhere (`retlib.core.registry`), made from `Inputs` and from options of its
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,9 @@ from torch import Tensor
 from retlib.core.errors import DataError, RetlibError, require, require_one_of
 from retlib.core.registry import Registry
 from retlib.core.runtime import Clock
-from retlib.data.pairs import RELEVANT, LabelledQueries, Pairs, pairs_in_batch, rows_of_step, take
+from retlib.data.pairs import RELEVANT, LabelledQueries, PairSource, pairs_in_batch, rows_of_step, take
 from retlib.data.text import TokenTable
-from retlib.training.batches import Batch, DeferredBatch, check_rows
-from retlib.training.inputs import Inputs, StaleLists, fits
+from retlib.retrieval.index import Index
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 
 # Purposes that random numbers are drawn for beside RELEVANT, each with a stream of its own.
@@ -40,25 +39,125 @@ NEGATIVES = Registry("negatives", indexed=False, fixed_documents=False)
 register, names = NEGATIVES.register, NEGATIVES.names
 
 
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a sampler is made of: the pairs of a step, and how queries are encoded and searched."""
+
+    source: PairSource  # `retlib.data.pairs.LabelledQueries` for samplers that choose among all documents
+    batch_size: int  # at most; there are never more than queries
+    seed: int  # of the order of the queries, and of what is drawn for them
+    # Encodes queries with the current weights: float32, shape (rows, d).
+    encode: Callable[[TokenTable], np.ndarray] | None = None
+    index: Callable[[], Index] | None = None  # of the documents; made anew where these are trained, too
+    bm25: Callable[[int], np.ndarray] | None = None  # from a depth to BM25's lists of the queries, -1 at their end
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What one training step sees: B queries and their documents."""
+
+    queries: TokenTable
+    documents: TokenTable | Tensor  # N that all queries share, or B * n, n to each query; a tensor holds encodings
+    targets: Tensor  # int8, (B, N) or (B, n); see `retlib.training.losses`
+    shared: bool
+    log_shares: Tensor | None = None  # float32, (N,): what a sampled softmax subtracts from a document's scores
+    rows: np.ndarray | None = None  # (B,): the queries' in `retlib.data.pairs.LabelledQueries`, if they come from there
+    hardest: bool = False  # of the negatives of a query only the highest-scoring one takes part
+    exact: bool = False  # products in float32: what ranks side by side differs by less than bfloat16 tells apart
+    vectors: Tensor | None = None  # float32, (M, d): a memory bank behind the shared documents; N + M targets then
+
+
+@dataclass(frozen=True, eq=False)
+class DeferredBatch:
+    """A batch whose documents depend on how this very step encodes its queries.
+
+    `close` makes the `Batch` from the queries' encodings, float32 of shape (B, d). `rows` are as for `Batch`.
+    """
+
+    queries: TokenTable
+    close: Callable[[np.ndarray], Batch]
+    rows: np.ndarray
+
+
+def check_rows(label: str, rows: Any, shape: tuple[int | None, ...], low: int, count: int) -> None:
+    """Check rows that a registered class chose, which may be someone's own; torch and numpy would name neither.
+
+    It raises `SettingError` if they are no array of whole numbers from `low` to `count` - 1, or not of that shape; None
+    in it stands for any size.
+    """
+    wrong = f"{label} must give an array of rows from {low} to {count - 1}, of shape {shape}".replace("None", "any")
+    whole = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu" and rows.ndim == len(shape)
+    require(whole and all(want in (None, size) for want, size in zip(shape, rows.shape, strict=True)), wrong)
+    require(rows.size == 0 or (rows.min() >= low and rows.max() < count), wrong)
+
+
+def only_hardest(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return targets whose negatives are ignored but for the highest-scoring one of each row; shapes (B, N)."""
+    negative = targets == NEGATIVE
+    best = scores.detach().masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
+    return targets.masked_fill(negative.scatter(1, best, False), IGNORE)
+
+
+class StaleLists:
+    """Lists that are fetched every `interval` steps, with the weights of that moment, for the steps before the next.
+
+    The index is asked for at each refresh, the lists every `every` steps only. `depth` is cut to the number of
+    documents.
+    """
+
+    def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:
+        settings = {"interval": interval, "depth": depth, "every": every}
+        require(min(settings.values()) >= 1, f"each of {settings} must be at least 1")
+        self.inputs, self.depth = inputs, depth
+        self.interval, self.every, self.clock = interval, every, clock or Clock()
+        self._rows_of_step = partial(rows_of_step, len(inputs.source), inputs.batch_size, inputs.seed)
+        self._since = -1
+        self._queries = self._lists = np.empty(0, dtype=np.int64)
+
+    def at(self, step: int) -> np.ndarray:
+        """Return the lists of a step's queries as of the last refresh: rows, shape (B, depth), -1 for none."""
+        since = step - step % self.interval
+        if since != self._since:
+            coming = [each for each in range(since, since + self.interval) if each % self.every == 0]
+            self._since, self._queries = since, np.unique([self._rows_of_step(each) for each in coming])
+            with self.clock("encoding corpus"):
+                index = self.inputs.index()
+            with self.clock("encoding queries"):
+                encoded = self.inputs.encode(self.inputs.source.queries.take(self._queries))
+            with self.clock("search"):
+                self._lists = index.search(encoded, self.depth)[1]
+        return self._lists[np.searchsorted(self._queries, self._rows_of_step(step))]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the lists, those of the queries to come among them."""
+        parts = {"since": np.array([self._since]), "queries": self._queries, "lists": self._lists}
+        return {f"stale/{name}": torch.from_numpy(values) for name, values in parts.items()}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `state` gave."""
+        self._since = int(tensors["stale/since"])
+        self._queries, self._lists = (tensors[f"stale/{name}"].numpy() for name in ("queries", "lists"))
+
+
 def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the negatives of that name, with their defaults.
 
     It raises `SettingError` if one is given that they do not have, or one is missing that has no default.
     """
-    own = list(inspect.signature(NEGATIVES.get(name)).parameters.values())[1:]
+    _, *own = inspect.signature(NEGATIVES.get(name)).parameters.values()
     for option in given:
         require_one_of(f"an option of {name!r} negatives", option, [parameter.name for parameter in own])
-    found = {parameter.name: given.get(parameter.name, parameter.default) for parameter in own}
-    missing = [option for option, value in found.items() if value is inspect.Parameter.empty]
+    values = {parameter.name: given.get(parameter.name, parameter.default) for parameter in own}
+    missing = [option for option, value in values.items() if value is inspect.Parameter.empty]
     require(not missing, f"{name!r} negatives need a value for {', '.join(missing)}")
-    return found
+    return values
 
 
 class Sampler(ABC):
     """What the samplers have in common; `clock` has the seconds of the parts of its work.
 
-    One whose batches depend on more than the step has `state` and `set_state`, as a task has; one that wants to see
-    what a step encoded has ``after(batch, queries, documents)``, called with both sides' encodings, detached.
+    One that wants to see what a step encoded has ``after(batch, queries, documents)``, called with both sides'
+    encodings, detached.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -68,13 +167,20 @@ class Sampler(ABC):
     @property
     def labelled(self) -> LabelledQueries:
         """The source, where it is a collection's queries; `SettingError` where it is none."""
-        found = isinstance(self.source, LabelledQueries)
-        require(found, f"{type(self).__name__} chooses among a collection's documents; these pairs have none")
+        fits = isinstance(self.source, LabelledQueries)
+        require(fits, f"{type(self).__name__} chooses among a collection's documents; these pairs have none")
         return self.source
 
     @abstractmethod
     def batch(self, step: int) -> Batch | DeferredBatch:
-        """The batch of a step."""
+        """Return the batch of a step."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what batches depend on beside the step, for `set_state`."""
+        return {}
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most have no state
+        """Go back to what `state` gave."""
 
     def _queries(self, step: int) -> np.ndarray:
         return rows_of_step(len(self.source), self.batch_size, self.seed, step)
@@ -107,43 +213,38 @@ class InBatch(Sampler):
     stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
     """
 
+    hardest = False
+
     def __init__(self, inputs: Inputs, mask_known: bool = True, corrected: bool = False) -> None:
         super().__init__(inputs)
         self.mask_known, self.corrected = mask_known, corrected
         self._eye = torch.full((self.batch_size,) * 2, NEGATIVE, dtype=torch.int8).fill_diagonal_(POSITIVE)
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step: targets of shape (B, B)."""
+        """Return the batch of a step: targets of shape (B, B)."""
         with self.clock("sampling"):
-            drawn = self.source.draw(step, self.batch_size, self.seed)
-            targets = self._eye
+            drawn, targets = self.source.draw(step, self.batch_size, self.seed), self._eye
             if self.mask_known:
-                known = torch.from_numpy(_known(drawn)) & (targets == NEGATIVE)
-                targets = targets.masked_fill(known, IGNORE)
-            log_shares = None
-            if self.corrected:
-                require(drawn.log_shares is not None, "the correction needs pairs with log_shares")
-                log_shares = torch.from_numpy(drawn.log_shares)
-            return Batch(drawn.queries, _tensor(drawn.documents), targets, True, log_shares, drawn.rows)
-
-
-def _known(drawn: Pairs) -> np.ndarray:
-    if drawn.known is not None:
-        return drawn.known
-    require(drawn.groups is not None, "mask_known needs pairs with groups")
-    known = drawn.groups[:, None] == drawn.groups[None, :]
-    return known if drawn.texts is None else known | (drawn.texts[:, None] == drawn.texts[None, :])
+                known = drawn.known
+                if known is None:
+                    require(drawn.groups is not None, "mask_known needs pairs with groups")
+                    numbers = [each for each in (drawn.groups, drawn.texts) if each is not None]
+                    known = np.any([each[:, None] == each[None, :] for each in numbers], axis=0)
+                targets = targets.masked_fill(torch.from_numpy(known) & (targets == NEGATIVE), IGNORE)
+            require(not self.corrected or drawn.log_shares is not None, "the correction needs pairs with log_shares")
+            log_shares = torch.from_numpy(drawn.log_shares) if self.corrected else None
+            documents = _tensor(drawn.documents)
+            return Batch(drawn.queries, documents, targets, True, log_shares, drawn.rows, self.hardest)
 
 
 @register("hardest-in-batch")
 class HardestInBatch(InBatch):
     """As `InBatch`, but only the document that scores highest is a negative (NCE Neg: Zhan 2020, section 5.2.2)."""
 
+    hardest = True
+
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
-
-    def batch(self, step: int) -> Batch:
-        return replace(super().batch(step), hardest=True)
 
 
 @register("labelled")
@@ -152,11 +253,11 @@ class Labelled(Sampler):
 
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
-        labels = getattr(inputs.source, "labels", None)
-        require(labels is not None, "the pairwise loss needs labelled pairs", DataError)
+        labelled = getattr(inputs.source, "labels", None) is not None
+        require(labelled, "the pairwise loss needs labelled pairs", DataError)
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step: targets of shape (B, 1)."""
+        """Return the batch of a step: targets of shape (B, 1)."""
         drawn = self.source.draw(step, self.batch_size, self.seed)
         targets = torch.from_numpy(drawn.labels.astype(np.int8))[:, None]
         return Batch(drawn.queries, drawn.documents, targets, shared=False)
@@ -174,7 +275,7 @@ class HardNegatives(Sampler):
         self.n = n
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step: targets of shape (B, 1 + n), the positive first."""
+        """Return the batch of a step: targets of shape (B, 1 + n), the positive first."""
         with self.clock("sampling"):
             queries = self._queries(step)
             rows = np.column_stack([self._relevant(queries, step), self.negatives(queries, step)])
@@ -184,7 +285,7 @@ class HardNegatives(Sampler):
 
     @abstractmethod
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows of documents that are not relevant to the queries, shape (B, n)."""
+        """Return rows of documents that are not relevant to the queries, shape (B, n)."""
 
     def _any(self, queries: np.ndarray, step: int, purpose: int = ANY) -> np.ndarray:
         # As `negatives`, drawn from all documents.
@@ -207,15 +308,11 @@ class RandomNegatives(HardNegatives):
 
 
 class FromLists(HardNegatives):
-    """Drawn from a ranked list of each query, without replacement.
-
-    Where a list holds fewer than n documents that are not relevant, or none at all, random
-    documents take the free places.
-    """
+    """Drawn from a ranked list of each query, without replacement; random documents take the places that stay free."""
 
     @abstractmethod
     def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
-        """Rows of documents, shape (B, k), -1 where a list is shorter."""
+        """Return rows of documents, shape (B, k), -1 where a list is shorter."""
 
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
         lists = self.lists(queries, step)
@@ -235,11 +332,7 @@ class BM25Negatives(FromLists):
 
     def __init__(self, inputs: Inputs, n: int = 1, depth: int = 200) -> None:
         super().__init__(inputs, n)
-        lists, count = inputs.bm25(depth), len(self.labelled.documents)
-        require(len(lists) == len(self.source), f"{len(lists)} lists for {len(self.source)} queries", DataError)
-        inside = lists.size == 0 or (lists.min() >= -1 and lists.max() < count)
-        require(inside, f"a list names a document that is none of the {count}", DataError)
-        self._lists = lists
+        self._lists = inputs.bm25(depth)
 
     def lists(self, queries: np.ndarray, step: int) -> np.ndarray:
         return self._lists[queries]
@@ -278,20 +371,16 @@ class Retrieved(Sampler):
     All relevant ones among them are positives. Where none is, one that is drawn takes the last place. n is cut to the
     number of documents, and places that an approximate search leaves empty are ignored. So are `skip` documents at the
     head of the list, unless they are relevant: where few were judged, relevant ones are among them.
-
-    It raises `DataError` if the index is of other documents, or of vectors of another size.
     """
 
     def __init__(self, inputs: Inputs, n: int = 50, skip: int = 0) -> None:
         super().__init__(inputs)
-        index = inputs.index()
         require(n >= 2, f"n = {n} retrieved documents: at least 2 are needed, a positive and a negative")
         require(0 <= skip < n - 1, f"skip = {skip} of n = {n} retrieved documents leaves no negative and a positive")
-        fits(index, self.labelled)
-        self.index, self.n, self.skip = index, n, skip
+        self.index, self.n, self.skip = inputs.index(), n, skip
 
     def batch(self, step: int) -> DeferredBatch:
-        """The queries of a step; closing it retrieves, and gives targets of shape (B, n)."""
+        """Return the queries of a step; closing it retrieves, and gives targets of shape (B, n)."""
         with self.clock("sampling"):
             queries = self._queries(step)
             return DeferredBatch(self.labelled.queries.take(queries), partial(self._close, queries, step), queries)

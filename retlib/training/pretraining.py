@@ -1,4 +1,4 @@
-"""Pre-training tasks: pairs and masked passages out of articles that nobody labelled (Chang 2020, section 3).
+"""Pre-training tasks, in Part II: pairs and masked passages out of articles without labels (Chang 2020, section 3).
 
 A task draws rows of a `retlib.data.corpus.Corpus`: this sentence is the query, that passage the document. Pairs are
 put together batch by batch and never stored. A new task is one decorated class, here or anywhere
@@ -22,9 +22,10 @@ from retlib.data.corpus import Corpus, Structure
 from retlib.data.pairs import Pairs, pairs_in_batch
 from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
 from retlib.data.tokenized import WHOLE
-from retlib.training.batches import check_rows
+from retlib.training.negatives import check_rows
 
 KEPT = -1  # in place of a sentence's row: none was removed
+MASKED = 0.15  # share of the tokens of a passage that are hidden (Devlin et al. 2019, section 3.1)
 
 TASKS = Registry("pre-training task", takes=lambda task: ("structure",))
 register, names = TASKS.register, TASKS.names
@@ -44,11 +45,11 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of sentences and of the passages that they are the queries of, two arrays of shape (count,)."""
+        """Return rows of sentences and of the passages that they are the queries of, two arrays of shape (count,)."""
 
     @abstractmethod
     def shares(self) -> np.ndarray:
-        """The chance of each passage to be the one that is drawn, shape (P,)."""
+        """Return the chance of each passage to be the one that is drawn, shape (P,)."""
 
 
 @register("ict")
@@ -75,85 +76,83 @@ class InverseCloze(Task):
         return shares
 
 
+class FirstSection(Task):
+    """A page is drawn uniformly among those that are `able` and have a first section, the query among its sentences."""
+
+    def __init__(self, structure: Structure, able: np.ndarray, needs: str) -> None:
+        super().__init__(structure)
+        self._starts, self._counts = structure.first_sections
+        self._articles = np.flatnonzero(able & (self._counts >= 1))
+        require(len(self._articles) > 0, needs, DataError)
+        self.queries = int(self._counts[self._articles].sum())
+        # Of each page, the chance to be the query's.
+        self._chances = np.bincount(self._articles, minlength=len(structure.names)) / len(self._articles)
+
+    def _draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        # Rows of articles, and of the queries.
+        article = self._articles[generator.integers(len(self._articles), size=count)]
+        return article, self._starts[article] + generator.integers(self._counts[article])
+
+
 @register("bfs")
-class BodyFirst(Task):
+class BodyFirst(FirstSection):
     """Body First Selection: a first-section sentence, and a passage of its page (Chang 2020, section 3).
 
-    The page is drawn uniformly among those of at least two passages that have a first section, the query uniformly
-    among the sentences of that section, the passage uniformly among the page's others. The paper says "a random passage
-    from the same page"; the one that holds the query is left out here, because the words of the query would be in it.
+    The page has at least two passages; that of the pair is drawn uniformly among those that do not hold the query. The
+    paper says "a random passage from the same page"; but the words of the query would be in its own.
     """
 
     def __init__(self, structure: Structure) -> None:
-        super().__init__(structure)
-        self._starts, self._counts = structure.first_sections
         others = structure.passages_per_article - 1
-        self._articles = np.flatnonzero((others >= 1) & (self._counts >= 1))
-        require(len(self._articles) > 0, "bfs needs an article with a first section and a second passage", DataError)
-        self.queries = int(self._counts[self._articles].sum())
+        super().__init__(structure, others >= 1, "bfs needs an article with a first section and a second passage")
         self.pairs = int((self._counts * others)[self._articles].sum())
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        article = self._articles[generator.integers(len(self._articles), size=count)]
-        query = self._starts[article] + generator.integers(self._counts[article])
-        bounds = self.structure.articles
+        (article, query), bounds = self._draw(generator, count), self.structure.articles
         passage = generator.integers(bounds[article], bounds[article + 1] - 1)
         return query, passage + (passage >= self.structure.passage_of(query))  # its own passage is jumped over
 
     def shares(self) -> np.ndarray:
         structure, passages = self.structure, np.arange(len(self.structure.passages) - 1)
         article = structure.article_of(passages)
-        able = np.zeros(len(structure.names), dtype=bool)
-        able[self._articles] = True
         others = np.maximum(structure.passages_per_article - 1, 1)
         # The query is not in the passage: surely so outside the first section.
         own = structure.sentences_per_passage / np.maximum(self._counts[article], 1)
         own[passages - structure.articles[article] >= structure.opening[article]] = 0
-        return able[article] * (1 - own) / others[article] / len(self._articles)
+        return self._chances[article] * (1 - own) / others[article]
 
 
 @register("wlp")
-class WikiLink(Task):
+class WikiLink(FirstSection):
     """Wiki Link Prediction: a first-section sentence, and a passage of a page that links to its page.
 
     "A passage from another page where there is a hyperlink link to the page of q" (Chang 2020, section 3): links run
-    from the document's page to the query's. The query's page is drawn uniformly among those that are linked to and have
-    a first section, then a page uniformly among those that link to it, then a passage of that page; it need not be the
-    one that holds the link.
+    from the document's page to the query's. The query's page is one that is linked to; then a page is drawn uniformly
+    among those that link to it, then a passage of that page; it need not be the one that holds the link.
     """
 
     def __init__(self, structure: Structure) -> None:
-        super().__init__(structure)
-        count = len(structure.names)
-        require(
-            len(structure.link_targets) > 0,
-            "wlp needs links between articles, and this corpus has none: leave wlp out, or take articles with links",
-            DataError,
-        )
-        self._starts, self._counts = structure.first_sections
+        count, needs = len(structure.names), "wlp needs a link to an article that has a first section"
+        if len(structure.link_targets) == 0:
+            needs = "wlp needs links between articles; this corpus has none: leave wlp out, or take articles with links"
         # The links the other way round: those that lead to article a are sources[bounds[a]:bounds[a + 1]].
         sources = np.repeat(np.arange(count), np.diff(structure.link_starts))
         self._sources = sources[np.argsort(structure.link_targets, kind="stable")]
         linked = np.bincount(structure.link_targets, minlength=count)
         self._bounds = offsets_of(linked)
-        self._articles = np.flatnonzero((linked >= 1) & (self._counts >= 1))
-        require(len(self._articles) > 0, "wlp needs a link to an article that has a first section", DataError)
-        self.queries = int(self._counts[self._articles].sum())
+        super().__init__(structure, linked >= 1, needs)
         self.pairs = int((structure.passages_per_article[sources] * self._counts[structure.link_targets]).sum())
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        article = self._articles[generator.integers(len(self._articles), size=count)]
-        query = self._starts[article] + generator.integers(self._counts[article])
+        (article, query), bounds = self._draw(generator, count), self.structure.articles
         other = self._sources[generator.integers(self._bounds[article], self._bounds[article + 1])]
-        bounds = self.structure.articles
         return query, generator.integers(bounds[other], bounds[other + 1])
 
     def shares(self) -> np.ndarray:
-        each = np.zeros(len(self.structure.names))  # of a link to each article
-        each[self._articles] = 1 / np.diff(self._bounds)[self._articles] / len(self._articles)
-        count = self.structure.passages_per_article
-        links = np.bincount(self._sources, np.repeat(each, np.diff(self._bounds)), minlength=len(count))
-        return np.repeat(links / count, count)
+        links, count = np.diff(self._bounds), self.structure.passages_per_article
+        each = self._chances / np.maximum(links, 1)  # of a link to each article
+        chances = np.bincount(self._sources, np.repeat(each, links), minlength=len(count))
+        return np.repeat(chances / count, count)
 
 
 def task_over(name: str, structure: Structure) -> Task:
@@ -180,8 +179,7 @@ def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
     return [name for name in tasks if name not in lacking]
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
+class Drawn(NamedTuple):
     """Pairs as rows of sentences and passages of a `Structure`: three int64 arrays of shape (pairs,)."""
 
     query: np.ndarray
@@ -211,11 +209,10 @@ class PretrainingPairs:
     keep: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("query_length", "document_length"):
-            length = getattr(self, name)
-            require(length is not None and length >= 1, f"{name} = {length} must be a number of at least 1")
-        require(len(self.tasks) > 0, f"no task is given. Valid: {', '.join(names())}.")
-        require(len(set(self.tasks)) == len(self.tasks), f"tasks = {list(self.tasks)} names a task twice")
+        lengths = {"query_length": self.query_length, "document_length": self.document_length}
+        require(all((length or 0) >= 1 for length in lengths.values()), f"of {lengths} each must be at least 1")
+        valid = f"tasks = {list(self.tasks)} must name at least one, and none twice. Valid: {', '.join(names())}."
+        require(len(set(self.tasks)) == len(self.tasks) > 0, valid)
         require(0 <= self.keep <= 1, f"keep = {self.keep} is a share, and must be within 0 and 1")
         self.made  # noqa: B018 - what is wrong with the tasks is said now
 
@@ -230,23 +227,19 @@ class PretrainingPairs:
         return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
 
     def __len__(self) -> int:
-        """Queries that can be drawn, summed over the tasks: an epoch, as far as there is one."""
+        """Return how many queries can be drawn, summed over the tasks: an epoch, as far as there is one."""
         return sum(task.queries for task in self.made)
 
-    def draw_rows(self, step: int, batch_size: int, seed: int) -> Drawn:
-        """The rows of the pairs that `draw` gives for the same arguments."""
-        return self.mixed(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
-
     def mixed(self, generator: np.random.Generator, count: int) -> Drawn:
-        """The rows of pairs that are drawn independently of each other."""
+        """Return the rows of pairs that are drawn independently of each other."""
         chosen = generator.integers(len(self.made), size=count)
         query, passage = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         for place, task in enumerate(self.made):
             rows = np.flatnonzero(chosen == place)
-            asked, answers = task.draw(generator, len(rows))
-            for each, most in (asked, len(self.corpus.sentences)), (answers, len(self.corpus.passages) - 1):
-                check_rows(f"{type(task).__name__}.draw", each, rows.shape, 0, most)
-            query[rows], passage[rows] = asked, answers
+            sentences, passages = task.draw(generator, len(rows))
+            check_rows(f"{type(task).__name__}.draw", sentences, rows.shape, 0, len(self.corpus.sentences))
+            check_rows(f"{type(task).__name__}.draw", passages, rows.shape, 0, len(self.corpus.passages) - 1)
+            query[rows], passage[rows] = sentences, passages
         goes = (self.corpus.passage_of(query) == passage) & (generator.random(count) >= self.keep)
         return Drawn(query, passage, np.where(goes, query, KEPT))
 
@@ -257,12 +250,11 @@ class PretrainingPairs:
         the passages, of copies that of the first, so that two queries of one passage can be told; `Pairs.log_shares`
         are the logarithms of the passages' chances to be drawn.
         """
-        drawn, sentences = self.draw_rows(step, batch_size, seed), self.corpus.sentences
-        queries = _run(sentences, drawn.query, drawn.query + 1)
-        first, whole = {}, self._documents(Drawn(drawn.query, drawn.passage, KEPT), WHOLE)
+        drawn = self.mixed(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
+        first, whole = {}, self._documents(drawn._replace(removed=KEPT), WHOLE)
         groups = [first.setdefault(whole.row(i).tobytes(), passage) for i, passage in enumerate(drawn.passage)]
         return Pairs(
-            concatenate([queries], self.query_length),
+            concatenate([_run(self.corpus.sentences, drawn.query, drawn.query + 1)], self.query_length),
             self._documents(drawn, self.document_length),
             groups=np.array(groups),
             log_shares=self._log_shares[drawn.passage],
@@ -301,18 +293,15 @@ class MaskedPassages:
 
     In each passage a share of the tokens is chosen, at least one; of these 80 % become the mask, 10 % a random token
     (none of the other special ones), and 10 % stay as they are. Tokens beyond `length` are cut off; special tokens at
-    the ends do not count. The tokenizer is the one that made the corpus. It raises `SettingError` if a number is not
-    valid.
+    the ends do not count. The tokenizer is the one that made the corpus.
     """
 
     corpus: Corpus
     tokenizer: WordPiece
     length: int = 288
-    share: float = 0.15
 
     def __post_init__(self) -> None:
-        require(self.length >= 1, f"length = {self.length} must be at least 1")
-        require(0 < self.share <= 1, f"share = {self.share} must be above 0 and at most 1")
+        require((self.length or 0) >= 1, f"length = {self.length} must be at least 1")
 
     def __len__(self) -> int:
         return len(self.corpus.passages) - 1
@@ -323,23 +312,15 @@ class MaskedPassages:
         return np.setdiff1d(np.arange(len(self.tokenizer)), markers)
 
     def draw(self, step: int, batch_size: int, seed: int) -> Masked:
-        """The passages of a training step, which depend on the arguments alone; drawn with replacement."""
+        """Return the passages of a training step, which depend on the arguments alone; drawn with replacement."""
         generator, count = np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size)
-        passage, sentences = generator.integers(len(self), size=count), self.corpus.sentences
-        bounds = self.corpus.passages
-        inputs = concatenate([_run(sentences, bounds[passage], bounds[passage + 1])], self.length)
-        positions = self._choose(generator, inputs)
-        originals = inputs.ids[positions].astype(np.int64)
-        kind = generator.random(len(positions))
+        passage, bounds = generator.integers(len(self), size=count), self.corpus.passages
+        inputs = concatenate([_run(self.corpus.sentences, bounds[passage], bounds[passage + 1])], self.length)
+        row, tokens = np.repeat(np.arange(len(inputs)), inputs.lengths), len(inputs.ids)
+        shuffled = np.lexsort((generator.random(tokens), row))  # each row's places in random order, row by row
+        wanted = np.maximum(1, np.rint(inputs.lengths * MASKED))
+        positions = np.sort(shuffled[np.arange(tokens) - inputs.offsets[row] < wanted[row]])
+        originals, kind = inputs.ids[positions].astype(np.int64), generator.random(len(positions))
         random = self._ordinary[generator.integers(len(self._ordinary), size=len(positions))]
         inputs.ids[positions] = np.select([kind < 0.8, kind < 0.9], [self.tokenizer.mask, random], originals)
         return Masked(inputs, positions, originals)
-
-    def _choose(self, generator: np.random.Generator, inputs: TokenTable) -> np.ndarray:
-        # A share of the places of each row, in ascending order.
-        lengths, tokens = inputs.lengths, len(inputs.ids)
-        row = np.repeat(np.arange(len(inputs)), lengths)  # (tokens,)
-        shuffled = np.lexsort((generator.random(tokens), row))  # each row's places in random order, row by row
-        rank = np.arange(tokens) - inputs.offsets[row]
-        wanted = np.maximum(1, np.rint(lengths * self.share))
-        return np.sort(shuffled[rank < wanted[row]])

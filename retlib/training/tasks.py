@@ -1,4 +1,4 @@
-"""What the loop trains: a module, a batch for every step, and the loss of a batch."""
+"""What the loop trains, in all chapters that train: a module, a batch for every step, and the loss of a batch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,56 +15,48 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from retlib.core import runtime
 from retlib.core.errors import require
+from retlib.core.runtime import Clock
 from retlib.data.pairs import Pairs, PairSource
 from retlib.data.text import TokenTable
 from retlib.models.encoders import DualEncoder
 from retlib.training import losses
-from retlib.training.batches import Batch, DeferredBatch, only_hardest
-from retlib.training.negatives import Sampler
+from retlib.training.negatives import Batch, DeferredBatch, Sampler, only_hardest
 from retlib.training.pretraining import Masked, MaskedPassages
-
-# Makes the context in which a forward pass runs.
-Autocast = Callable[[], AbstractContextManager]
 
 
 class Task(ABC):
     """What the loop trains: a module, a batch for every step, and the loss of a batch."""
 
     module: nn.Module
+    pairs = 1  # that an epoch passes over: pairs, queries or passages
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Seconds of the parts of training that the task tells apart."""
+        return Clock()
 
     @abstractmethod
     def batch(self, step: int) -> Any:
-        """The batch of a step; depends on the step alone, so that training can resume."""
+        """Return the batch of a step; it depends on the step alone, so that training can resume."""
 
     @abstractmethod
     def loss(self, batch: Any) -> Tensor:
-        """The loss of a batch, a scalar."""
+        """Return the loss of a batch, a scalar."""
 
-    def backward(self, batch: Any, autocast: Autocast) -> float:
-        """Add the gradient of a batch's loss to the parameters; returns the loss."""
+    def backward(self, batch: Any, autocast: Callable[[], AbstractContextManager]) -> float:
+        """Add the gradient of a batch's loss to the parameters; return the loss."""
         with autocast():
             loss = self.loss(batch)
         loss.backward()
         return loss.item()
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold beside the module, for `set_state`."""
+        """Return what a checkpoint must hold beside the module, for `set_state`."""
         return {}
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most tasks have no state
         """Go back to what `state` gave."""
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """Seconds of the parts of training that the task tells apart."""
-        return {}
-
-    @property
-    def pairs(self) -> int:
-        """What an epoch passes over: pairs, queries or passages."""
-        return 1
 
 
 @dataclass(eq=False)
@@ -80,9 +73,10 @@ class RetrievalTask(Task):
     loss_name: str
     chunk: int | None = None
 
-    def __post_init__(self) -> None:
-        require(self.chunk is None or self.chunk >= 1, f"chunk = {self.chunk} must be at least 1")
-        self.clock: runtime.Clock = getattr(self.negatives, "clock", None) or runtime.Clock()
+    @cached_property
+    def clock(self) -> Clock:
+        """Seconds of encoding, of searching and of what else the negatives count, and of the loss."""
+        return self.negatives.clock if self.negatives else Clock()
 
     @property
     def pairs(self) -> int:
@@ -92,18 +86,54 @@ class RetrievalTask(Task):
         return self.negatives.batch(step)
 
     def loss(self, batch: Batch | DeferredBatch) -> Tensor:
-        return self._loss(*self._encodings(batch))
+        loss = losses.get(self.loss_name)
+        batch, queries, documents = self._encodings(batch)
+        if hasattr(self.negatives, "after"):
+            self.negatives.after(batch, queries.detach().float(), documents.detach().float())
+        scores, targets = self._scores(batch, queries, documents)
+        value = loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
+        kind = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        require(kind == "shape ()", f"loss {self.loss_name!r} must return one number, of shape (); it returned {kind}")
+        return value
 
     def _encodings(self, batch: Batch | DeferredBatch) -> tuple[Batch, Tensor, Tensor]:
         # The batch, with what its queries retrieve, and the encodings of both sides.
         with self.clock("encoding queries"):
             queries = self._encoded(self.module.queries, batch.queries)
-        batch = self._closed(batch, queries)
+        if isinstance(batch, DeferredBatch):
+            with torch.no_grad():
+                looking = queries
+                if any(getattr(part, "token_dropout", 0) for part in self.module.modules()):
+                    # Queries retrieve whole, where the loss sees only a part of them.
+                    looking = self.module.eval().queries(batch.queries)
+                    self.module.train()
+                batch = batch.close(looking.detach().float().cpu().numpy())
         with self.clock("encoding documents"):
             documents = self._encoded(self.module.documents, batch.documents).to(queries.device)
         if batch.vectors is not None:
             documents = torch.cat([documents, batch.vectors.to(documents)])
         return batch, queries, documents
+
+    def _encoded(self, encode: Callable[[TokenTable], Tensor], given: TokenTable | Tensor) -> Tensor:
+        # Encodings of texts, if they are none yet; in chunks, which are encoded once more to go backward.
+        if isinstance(given, Tensor) or self.chunk is None:
+            return given if isinstance(given, Tensor) else encode(given)
+        rows = np.arange(len(given))
+        parts = (given.take(rows[start : start + self.chunk]) for start in rows[:: self.chunk])
+        # The scale tells on which device the second pass must drop what the first one dropped.
+        return torch.cat(
+            [checkpoint(lambda part, _: encode(part), part, self.module.alpha, use_reentrant=False) for part in parts]
+        )
+
+    def _scores(self, batch: Batch, queries: Tensor, documents: Tensor) -> tuple[Tensor, Tensor]:
+        # The scores that the loss takes, and their targets. Inner products have no bound, and bfloat16 has eight bits.
+        exact = batch.exact or self.module.similarity == "dot"
+        with torch.autocast(queries.device.type, enabled=False) if exact else nullcontext():
+            scores = self.module.score(queries, documents, batch.shared, losses.get(self.loss_name).scaled).float()
+        if batch.log_shares is not None:
+            scores = scores - batch.log_shares.to(scores.device)
+        targets = _fitting(scores, batch.targets)
+        return scores, only_hardest(scores, targets) if batch.hardest else targets
 
     @torch.no_grad()
     def centre(self) -> None:
@@ -127,91 +157,51 @@ class RetrievalTask(Task):
         reach = np.abs(logits).max() + abs(logit(share)) + 1
         self.module.beta.fill_(brentq(lambda shift: expit(logits + shift).mean() - share, -reach, reach))
 
-    def _encoded(self, encode: Callable[[TokenTable], Tensor], given: TokenTable | Tensor) -> Tensor:
-        # Encodings of texts, if they are none yet; in chunks, which are encoded once more to go backward.
-        if isinstance(given, Tensor) or self.chunk is None:
-            return given if isinstance(given, Tensor) else encode(given)
-        rows = np.arange(len(given))
-        parts = (given.take(rows[start : start + self.chunk]) for start in rows[:: self.chunk])
-        # The scale tells on which device the second pass must drop what the first one dropped.
-        return torch.cat(
-            [checkpoint(lambda part, _: encode(part), part, self.module.alpha, use_reentrant=False) for part in parts]
-        )
-
-    @torch.no_grad()
-    def _closed(self, batch: Batch | DeferredBatch, queries: Tensor) -> Batch:
-        # With what the queries retrieve: whole, where the loss sees only a part of them.
-        if isinstance(batch, Batch):
-            return batch
-        if any(getattr(part, "token_dropout", 0) for part in self.module.modules()):
-            queries = self.module.eval().queries(batch.queries)
-            self.module.train()
-        return batch.close(queries.detach().float().cpu().numpy())
-
-    def _loss(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
-        if hasattr(self.negatives, "after"):
-            self.negatives.after(batch, queries.detach().float(), documents.detach().float())
-        loss = losses.get(self.loss_name)
-        scores, targets = self._scores(batch, queries, documents)
-        value = loss(scores, targets, *((queries.float(), documents.float()) if loss.encodings else ()))
-        wrong = f"loss {self.loss_name!r} must return one number, of shape (); it returned "
-        require(isinstance(value, Tensor), f"{wrong}a value of type {type(value).__name__}")
-        require(value.dim() == 0, f"{wrong}shape {tuple(value.shape)}: take the mean")
-        return value
-
-    def _scores(self, batch: Batch, queries: Tensor, documents: Tensor) -> tuple[Tensor, Tensor]:
-        # The scores that the loss takes, and their targets.
-        # Inner products have no bound, and bfloat16 has eight bits.
-        exact = batch.exact or self.module.similarity == "dot"
-        with torch.autocast(queries.device.type, enabled=False) if exact else nullcontext():
-            scores = self.module.score(queries, documents, batch.shared, losses.get(self.loss_name).scaled).float()
-        if batch.log_shares is not None:
-            scores = scores - batch.log_shares.to(scores.device)
-        targets = batch.targets.to(scores.device)
-        return scores, only_hardest(scores, targets) if batch.hardest else targets
-
-    def backward(self, batch: Batch | DeferredBatch, autocast: Autocast) -> float:
+    def backward(self, batch: Batch | DeferredBatch, autocast: Callable[[], AbstractContextManager]) -> float:
         with self.clock("loss and backward"):
             return super().backward(batch, autocast)
 
-    @property
-    def parts(self) -> dict[str, float]:
-        """Seconds of encoding, of searching and of what else the negatives count, and of the loss."""
-        return dict(self.clock.seconds)
-
     def state(self) -> dict[str, Tensor]:
-        """The state of the negatives, and the seconds of the parts."""
-        seconds = {f"seconds/{part}": torch.tensor(taken, dtype=torch.float64) for part, taken in self.parts.items()}
-        return seconds | (self.negatives.state() if hasattr(self.negatives, "state") else {})
+        return self.negatives.state()
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        seconds = below(tensors, "seconds/")
-        self.clock.seconds.update({part: taken.item() for part, taken in seconds.items()})
-        if hasattr(self.negatives, "set_state"):
-            self.negatives.set_state({k: v for k, v in tensors.items() if not k.startswith("seconds/")})
+        self.negatives.set_state(tensors)
 
 
-def below(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """What is kept under names that begin with a prefix, under the rest of these names."""
-    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def _fitting(scores: Tensor, targets: Tensor) -> Tensor:
+    # Targets beside scores: where someone's own negatives give others, torch would repeat them.
+    wrong = f"scores of shape {tuple(scores.shape)} need targets of that shape; these have {tuple(targets.shape)}"
+    require(scores.shape == targets.shape, wrong)
+    return targets.to(scores.device)
+
+
+class PairTask(RetrievalTask):
+    """A model that reads query and document together; its module makes scores (B, n) of B queries and B * n documents.
+
+    The negatives give documents of their own to each query; it is not trained in chunks.
+    """
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch; `SettingError` where the documents are not each query's own."""
+        own = isinstance(batch, Batch) and not batch.shared
+        require(own, f"{type(self.negatives).__name__} gives no documents of their own to each query, as pairs need")
+        scores = self.module(batch.queries, batch.documents).float()
+        return losses.get(self.loss_name)(scores, _fitting(scores, batch.targets))
 
 
 class Multitask(Task):
     """Several tasks that share parameters; the loss is their mean (Gillick 2018, section 2: uniform weights)."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        require(len(tasks) > 0, "a multi-task needs at least one task")
-        whole = all(getattr(task, "chunk", None) is None for task in tasks)
-        require(whole, "the tasks of a multi-task cannot be trained in chunks")
         self.tasks = list(tasks)
         self.module = nn.ModuleList(task.module for task in tasks)
 
     def batch(self, step: int) -> list[Any]:
-        """One batch of each task."""
+        """Return one batch of each task."""
         return [task.batch(step) for task in self.tasks]
 
     def loss(self, batch: list[Any]) -> Tensor:
-        """The mean of the tasks' losses."""
+        """Return the mean of the tasks' losses."""
         return torch.stack([task.loss(part) for task, part in zip(self.tasks, batch, strict=True)]).mean()
 
     def state(self) -> dict[str, Tensor]:
@@ -220,6 +210,11 @@ class Multitask(Task):
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
         for i, task in enumerate(self.tasks):
             task.set_state(below(tensors, f"{i}/"))
+
+
+def below(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return what is kept under names that begin with a prefix, under the rest of these names."""
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 @dataclass(eq=False)
@@ -243,29 +238,15 @@ class MaskedTask(DrawingTask):
     """A `MaskedLanguageModel` that predicts hidden tokens of `MaskedPassages` (Devlin et al. 2019)."""
 
     def loss(self, batch: Masked) -> Tensor:
-        """Mean cross-entropy over the hidden tokens."""
+        """Return the mean cross-entropy over the hidden tokens."""
         logits = self.module(batch.inputs, batch.positions).float()
         return F.cross_entropy(logits, torch.from_numpy(batch.originals).to(logits.device))
 
 
 class WritingTask(DrawingTask):
-    """A `Seq2Seq` that writes the queries of pairs, given their documents."""
+    """A `retlib.models.generator.Bart` that writes the queries of pairs, given their documents."""
 
     def loss(self, batch: Pairs) -> Tensor:
-        r""":math:`-\frac{1}{n} \sum_t \log p(w_t \mid w_{<t}, passage)` over the n tokens, with ends."""
+        r"""Return :math:`-\frac{1}{n} \sum_t \log p(w_t \mid w_{<t}, passage)` over the n tokens, with ends."""
         tokens = len(batch.queries.ids) + len(batch)
         return -self.module.log_likelihoods(batch.documents, batch.queries).sum() / tokens
-
-
-class PairTask(RetrievalTask):
-    """A model that reads query and document together; its module makes scores (B, n) of B queries and B * n documents.
-
-    The negatives give documents of their own to each query; it is not trained in chunks.
-    """
-
-    def loss(self, batch: Batch) -> Tensor:
-        """The loss of a batch; `SettingError` where the documents are not each query's own."""
-        own = isinstance(batch, Batch) and not batch.shared
-        require(own, f"{type(self.negatives).__name__} gives no documents of their own to each query, as pairs need")
-        scores = self.module(batch.queries, batch.documents).float()
-        return losses.get(self.loss_name)(scores, batch.targets.to(scores.device))

@@ -1,11 +1,11 @@
-"""The one training loop, its checkpoints and its history."""
+"""The one training loop of all chapters: its optimizers, its checkpoints and its history."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,80 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from retlib.core import cache, runtime
 from retlib.core.errors import RetlibError, require, require_one_of, require_positive
 from retlib.core.history import History
-from retlib.training.optimizers import OPTIMIZERS
 from retlib.training.tasks import Task, below
 
 # Seconds of training after which a checkpoint is written: the most that a kill can cost.
 CHECKPOINT_SECONDS = 30.0
+
+
+class Lamb(torch.optim.Optimizer):
+    r"""Adam whose step is made as long, in each weight tensor, as its weights call for (You et al. 2020, algorithm 2).
+
+    .. math:: m &= \beta_1 m + (1 - \beta_1) g, \qquad v = \beta_2 v + (1 - \beta_2) g^2 \\
+              r &= \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} + \lambda x \\
+              x &\leftarrow x - \eta \frac{\lVert x \rVert}{\lVert r \rVert} r
+
+    for each tensor of weights :math:`x` with gradient :math:`g`. Where a norm is 0 the ratio is 1. The paper passes
+    :math:`\lVert x \rVert` through a function :math:`\phi`, which is the identity here. `lr` is :math:`\eta`,
+    `weight_decay` :math:`\lambda`.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float = 1e-3, **settings: Any) -> None:
+        # `fused` tells torch to load `step` onto the device of the weights.
+        defaults = {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "fused": True}
+        super().__init__(parameters, defaults | settings)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every weight that has a gradient."""
+        for group in self.param_groups:
+            for weights in (each for each in group["params"] if each.grad is not None):
+                self._move(weights, group)
+
+    def _move(self, weights: Tensor, group: dict) -> None:
+        state = self.state[weights]
+        if not state:
+            state |= {"mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
+            state["step"] = torch.zeros((), device=weights.device)
+        mean, square, step = ([state[name]] for name in ("mean", "square", "step"))
+        settings = {"eps": group["eps"], "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+        settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
+        # From 0, at a rate of 1, AdamW moves by Adam's part of -r, in a single pass over memory.
+        move = torch.zeros_like(weights)
+        adamw([move], [weights.grad], mean, square, [], step, lr=1.0, fused=True, **settings)
+        move.sub_(weights, alpha=group["weight_decay"])
+        length, size = weights.norm(), move.norm()
+        # A tensor on the weights' device: to look at it here would make a GPU wait.
+        ratio = torch.where((length > 0) & (size > 0), length / size, 1.0)
+        weights.addcmul_(move, ratio, value=group["lr"])
+
+
+def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    # It updates only the embeddings of a batch's words; dense Adam the rest, of which there is always a scale.
+    tables = {id(part.weight): part.weight for part in module.modules() if getattr(part, "sparse", False)}
+    rest = [parameter for parameter in module.parameters() if id(parameter) not in tables]
+    require(len(tables) > 0, "sparse_adam needs an encoder with sparse gradients")
+    return [torch.optim.SparseAdam(list(tables.values()), lr=learning_rate), torch.optim.Adam(rest, lr=learning_rate)]
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module, float], list[torch.optim.Optimizer]]] = {
+    # Fused: several times faster where the embedding table is most of the weights.
+    "adam": lambda module, rate: [torch.optim.Adam(module.parameters(), lr=rate, fused=True)],
+    # As Zhan 2020, section 5.3.
+    "adamw": lambda module, rate: [
+        torch.optim.AdamW(module.parameters(), lr=rate, fused=True, betas=(0.9, 0.999), weight_decay=0.01)
+    ],
+    # Zhan 2020 names it alone; the defaults are those of You et al. 2020.
+    "lamb": lambda module, rate: [Lamb(module.parameters(), lr=rate)],
+    # Gillick 2018 does not state the coefficient; 0.9 is the usual one.
+    "momentum": lambda module, rate: [torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9)],
+    "sparse_adam": _sparse_adam,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +97,7 @@ class Schedule:
 
     A step sees `batch_size` pairs, or queries. The learning rate rises from 0, linearly, over the share `warmup` of the
     steps, to `learning_rate`. With `decay` it then falls, linearly, to reach 0 after the last step; else it stays.
-    `optimizer` is one of `retlib.training.optimizers.OPTIMIZERS`.
+    `optimizer` is one of `OPTIMIZERS`.
 
     Validation data are looked at `evaluations` times in all, or in an epoch where there are epochs; five times, so that
     the last fifth of a training has an evaluation of its own. `patience` is the number of evaluations without a better
@@ -59,7 +124,9 @@ class Schedule:
         require_positive(self, "batch_size", "learning_rate", "evaluations")
         require_one_of("keep", self.keep, ("best", "last"))
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} is not a share, between 0 and 1")
-        require(self.patience is None or self.patience > 0, f"patience = {self.patience} must be positive, or None")
+        for name in ("patience", "chunk"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} = {value} must be positive, or None")
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, runtime.PRECISIONS)
         for name in ("learning_rate", "epochs"):  # so that 15 and 15.0 have one address
@@ -67,18 +134,18 @@ class Schedule:
 
     @property
     def seen(self) -> int:
-        """How many pairs training sees at the most, where `steps` are given."""
+        """The most pairs that training sees, where `steps` are given."""
         return self.steps * self.batch_size
 
     def length(self, pairs: int) -> tuple[int, int]:
-        """Steps at the most, and steps between two evaluations, with so many training pairs."""
+        """Return the most steps, and steps between two evaluations, with so many training pairs."""
         if self.steps:
             return self.steps, -(-self.steps // self.evaluations)
         per_epoch = max(1, pairs // min(self.batch_size, pairs))
         return max(1, round(self.epochs * per_epoch)), max(1, per_epoch // self.evaluations)
 
     def rate(self, step: int, steps: int) -> float:
-        """The learning rate of a step (from 0) of so many."""
+        """Return the learning rate of a step (from 0) of so many."""
         rising = self.warmup * steps
         if step < rising:
             return self.learning_rate * (step + 1) / (rising + 1)
@@ -97,14 +164,13 @@ def train(
 ) -> History:
     """Train a task's module in place, and leave it with its best weights, or its last.
 
-    `validate` gives the score of the module on validation data; higher is better. It is called before the first step,
-    and as often as the schedule says. `seed` is that of whatever the module itself draws (dropout); batches have their
-    own. `callback` (such as `retlib.training.dynamics.Dynamics`) looks at each step before it is taken, leaves the
-    module as it is and draws no random number; its time is left out of that of training. An epoch has `pairs` pairs.
+    `validate` gives the score of the module on validation data, before the first step and as often as the schedule
+    says; higher is better. `seed` is that of whatever the module itself draws (dropout); batches have their own.
+    `callback` (such as `retlib.training.dynamics.Dynamics`) looks at each step before it is taken, leaves the module as
+    it is and draws no random number; its time is left out of that of training. An epoch has `pairs` pairs.
 
-    Checkpoints go to `folder`. A call that finds one resumes from it and ends with the same weights as an uninterrupted
-    call. It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones,
-    stays.
+    A call that finds a checkpoint in `folder` resumes from it and ends with the same weights as an uninterrupted call.
+    It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
     saves = folder / "checkpoint.safetensors" if folder else None
@@ -122,22 +188,12 @@ def train(
                 loop.save(saves)
                 saved = time.perf_counter()
     if schedule.keep == "best":
-        _set_weights(task.module, loop.best)
-    loop.history.parts = {part: round(taken, 3) for part, taken in task.parts.items()}
+        task.module.load_state_dict(loop.best, strict=False)
+    loop.history.parts = {part: round(taken, 3) for part, taken in task.clock.seconds.items()}
     if saves:
         for left in saves.parent.glob(f"{saves.stem}*"):
             left.unlink()
     return loop.history
-
-
-def _weights(module: nn.Module) -> dict[str, Tensor]:
-    # Every parameter and buffer once, however many encoders and tasks share it; not copied.
-    return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
-
-
-def _set_weights(module: nn.Module, saved: dict[str, Tensor]) -> None:
-    for name, tensor in _weights(module).items():
-        tensor.copy_(saved[name])
 
 
 class _Loop:
@@ -151,6 +207,12 @@ class _Loop:
         self.best: dict[str, Tensor] = {}
 
     @property
+    def weights(self) -> dict[str, Tensor]:
+        # Every parameter and buffer once, however many encoders and tasks share it; not copied.
+        module = self.task.module
+        return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+
+    @property
     def exhausted(self) -> bool:
         since = sum(row["step"] > self.history.best_step for row in self.history.evaluations)
         return self.schedule.patience is not None and since >= self.schedule.patience
@@ -159,20 +221,24 @@ class _Loop:
         # Takes the steps up to the next evaluation; returns their mean loss.
         start, first, total = time.perf_counter(), self.step, 0.0
         self.task.module.train()
-        stop = min(self.step + self.every, self.steps)
         autocast = partial(runtime.autocast, self.schedule.precision)
-        while self.step < stop:
+        while self.step < min(first + self.every, self.steps):
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
             runtime.seed_torch(self.seed * 1_000_003 + self.step)
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             batch = self.task.batch(self.step)
-            self._look(batch)
+            if self.callback:
+                looking = time.perf_counter()
+                if seen := self.callback(self.step, batch):
+                    self.history.watched.append({"step": self.step, **seen})
+                start += time.perf_counter() - looking
             loss = self.task.backward(batch, autocast)
             self._require_finite("loss", math.isfinite(loss))
             total += loss
-            self._set_rate()
             for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = self.schedule.rate(self.step, self.steps)
                 optimizer.step()
             self.step += 1
         self._require_finite("weights", all(each.isfinite().all() for each in self.task.module.parameters()))
@@ -181,49 +247,32 @@ class _Loop:
 
     def _require_finite(self, what: str, finite: bool) -> None:
         rate = f"learning_rate = {self.schedule.learning_rate}"
-        told = f"step {self.step}: NaN or infinity in the {what}. Training stops; a lower {rate} may help."
-        require(finite, told, RetlibError)
-
-    def _look(self, batch: Any) -> None:
-        if self.callback is None:
-            return
-        start = time.perf_counter()
-        if seen := self.callback(self.step, batch):
-            self.history.watched.append({"step": self.step, **seen})
-        self.seconds -= time.perf_counter() - start
-
-    def _set_rate(self) -> None:
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self.schedule.rate(self.step, self.steps)
+        wrong = f"step {self.step}: NaN or infinity in the {what}. Training stops; a lower {rate} may help."
+        require(finite, wrong, RetlibError)
 
     def evaluate(self, validate: Callable[[], float], loss: float) -> None:
         self.task.module.eval()
         with torch.no_grad():
             score = validate()
         better = not self.history.evaluations or score > self.history.best_score
-        seen = {"step": self.step, "loss": loss, "score": score, "seconds": round(self.seconds, 3)}
-        self.history.evaluations.append(seen)
+        row = {"step": self.step, "loss": loss, "score": score, "seconds": round(self.seconds, 3)}
+        self.history.evaluations.append(row)
         if better:
             self.history.best_step = self.step
-            self.best = {name: tensor.clone() for name, tensor in _weights(self.task.module).items()}
+            self.best = {name: tensor.clone() for name, tensor in self.weights.items()}
 
     def save(self, path: Path) -> None:
-        # A kill while it is written leaves the one before.
-        tensors = {f"module/{k}": v for k, v in _weights(self.task.module).items()}
-        tensors |= {f"best/{k}": v for k, v in self.best.items()}
-        tensors |= {f"task/{k}": v for k, v in self.task.state().items()}
-        tensors |= {f"callback/{k}": v for k, v in (self.callback.state() if self.callback else {}).items()}
-        numbers: dict[str, Any] = {}
+        # One file holds everything, so that no kill can pair new weights with an old step; a kill while it is written
+        # leaves the one before.
+        parts = {"module": self.weights, "best": self.best, "task": self.task.state()}
+        parts["callback"] = self.callback.state() if self.callback else {}
         for i, optimizer in enumerate(self.optimizers):
-            for parameter, state in optimizer.state_dict()["state"].items():
-                for name, value in state.items():
-                    place = tensors if isinstance(value, Tensor) else numbers
-                    place[f"optimizer/{i}/{parameter}/{name}"] = value
-        # One file holds everything, so that no kill can pair new weights with an old step.
-        meta = {"step": self.step, "seconds": self.seconds, "history": asdict(self.history), "numbers": numbers}
-        on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        cache.put(path, lambda partial: save_file(on_cpu, partial, metadata={"state": json.dumps(meta)}))
+            parts |= {f"optimizer/{i}/{place}": state for place, state in optimizer.state_dict()["state"].items()}
+        flat = ((f"{part}/{name}", value) for part, values in parts.items() for name, value in values.items())
+        tensors = {name: torch.as_tensor(value).cpu().contiguous() for name, value in flat}
+        meta = {"step": self.step, "seconds": self.seconds, "history": asdict(self.history)}
+        meta["parts"] = self.task.clock.seconds
+        cache.put(path, lambda partial: save_file(tensors, partial, metadata={"state": json.dumps(meta)}))
 
     def restore(self, path: Path) -> bool:
         # False if there is none that is what was saved.
@@ -233,18 +282,18 @@ class _Loop:
         with safe_open(saved, framework="pt") as opened:
             meta = json.loads(opened.metadata()["state"])
         tensors = load_file(saved)
-        _set_weights(self.task.module, below(tensors, "module/"))
+        self.task.module.load_state_dict(below(tensors, "module/"), strict=False)
         self.best = below(tensors, "best/")
         self.task.set_state(below(tensors, "task/"))
         if self.callback:
             self.callback.set_state(below(tensors, "callback/"))
         for i, optimizer in enumerate(self.optimizers):
-            states: dict[int, dict] = {}
-            values = {**below(tensors, f"optimizer/{i}/"), **below(meta["numbers"], f"optimizer/{i}/")}
-            for name, value in values.items():
-                parameter, field_name = name.split("/")
-                states.setdefault(int(parameter), {})[field_name] = value
-            optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-        self.step, self.seconds = meta["step"], meta["seconds"]
-        self.history = History(**meta["history"])
+            state = optimizer.state_dict()
+            for name, value in below(tensors, f"optimizer/{i}/").items():
+                place, key = name.split("/")
+                value = value.item() if value.dtype == torch.int64 else value  # sparse Adam's steps are a number
+                state["state"].setdefault(int(place), {})[key] = value
+            optimizer.load_state_dict(state)
+        self.step, self.seconds, self.history = meta["step"], meta["seconds"], History(**meta["history"])
+        self.task.clock.seconds.update(meta["parts"])
         return True

@@ -1,111 +1,104 @@
-"""`make book`: run the notebooks of a profile, build the pages, and say how it went.
-
-Snakemake decides what is stale and runs it; this module starts it, shows how far it is, and sums up.
-"""
+"""`make book`: Snakemake decides what is stale and runs it; this module starts it, shows how far it is, and sums up."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from filelock import AcquireReturnProxy, FileLock, Timeout
+import psutil
+from filelock import FileLock, Timeout
 
 from retlib.core import cache, runtime
-from retlib.evaluation.results import own_folder
-from retlib.workflow import notebooks, processes
-from retlib.workflow.execute import summary
+from retlib.workflow import notebooks
+
+# Set in the environment of every process of a run, kernels included, to the run's folder.
+MARK = "RETLIB_RUN"
 
 
 def build(
-    profile: str,
-    jobs: int,
-    seeds: Sequence[int] | None = None,
-    options: Sequence[str] = (),
-    only: Sequence[str] = (),
+    profile: str, jobs: int, seeds: Sequence[int] | None = None, options: Sequence[str] = (), only: Sequence[str] = ()
 ) -> int:
     """Bring the book of a profile up to date; return 0, or 1 when a notebook or the pages failed.
 
-    The profile is a file in `notebooks/profiles`; `seeds` take the place of its own. `jobs` notebooks run side by side.
-    With `only`, these and those that they come after run, and the pages are left. `options` go to Snakemake.
+    `seeds` take the place of the profile's. `jobs` notebooks run side by side. With `only`, these and those that they
+    come after run, and the pages are left. `options` go to Snakemake.
     """
     plans = notebooks.plan(runtime.root(), profile, seeds)
-    plans = notebooks.needed(plans, only or plans)
-    for name, plan in plans.items():
-        if plan.parameters["source"] == "reference" and plan.parameters["profile"] == profile:
+    for name in only or plans:
+        if (plans[name].parameters["profile"], plans[name].parameters["source"]) == (profile, "reference"):
             print(f"{name}: its data are not here; the page shows the recorded results.")
     settings = {"profile": profile} if seeds is None else {"profile": profile, "seeds": " ".join(map(str, seeds))}
-    return run(plans, runtime.build_dir() / profile, jobs, settings, options, pages=not only)
+    return run(plans, runtime.build_dir() / profile, jobs, settings, options, only)
 
 
 def run(
-    plans: Mapping[str, notebooks.Plan],
+    names: Iterable[str],
     folder: Path,
     jobs: int,
     settings: Mapping[str, object],
     options: Sequence[str] = (),
-    pages: bool = False,
+    only: Sequence[str] = (),
 ) -> int:
-    """Bring executed copies in a folder up to date, and the pages if they are wanted; 0, or 1 when one failed.
+    """Bring executed copies in a folder, and the pages, up to date, or `only` some copies; 0, or 1 when one failed.
 
-    The plans are those that are wanted, of the ones that the Snakefile finds with these settings.
+    The names are those of the pages that the Snakefile makes with these settings.
     """
     command = [
         sys.executable, "-m", "snakemake", "--snakefile", str(runtime.root() / "Snakefile"), "--cores", str(jobs),
-        "--keep-going", "--rerun-incomplete", "--rerun-triggers", "mtime", "params", "input",
+        "--keep-going", "--rerun-incomplete", "--rerun-triggers", "mtime", "params",
         "--nolock",  # a killed Snakemake leaves its lock; ours goes with the process
-        *([] if pages else [str(folder / "notebooks" / f"{name}.ipynb") for name in plans]),
+        *(str(folder / "notebooks" / f"{name}.ipynb") for name in only),
         *options, "--config", *(f"{name}={value}" for name, value in settings.items()),
     ]  # fmt: skip
-    with _sole(folder):
-        _clear(folder, plans)
-        start = time.time()
-        code = _snakemake(command, folder)
-        print(_report(folder, plans, code, start, pages))
-    return 1 if code else 0
-
-
-def _sole(folder: Path) -> AcquireReturnProxy:
-    """Wait for the folder's lock, which the operating system takes back from a killed process."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
-        return lock.acquire(timeout=0)
+        lock.acquire(timeout=0)
     except Timeout:
         print(f"Another run is at work in {folder}; waiting for it.", flush=True)
-        return lock.acquire()
-
-
-def _clear(folder: Path, plans: Mapping[str, notebooks.Plan]) -> None:
-    """Remove what an earlier run left: processes, half-run copies, failed and damaged ones, and those of other rows."""
-    processes.end(processes.marked(str(folder)))
-    shutil.rmtree(folder / "running", ignore_errors=True)
-    for name, plan in plans.items():
-        (folder / "failed" / f"{name}.ipynb").unlink(missing_ok=True)
-        copy = folder / "notebooks" / f"{name}.ipynb"
-        known = copy.with_suffix(".sha256")
-        if copy.exists() and known.exists() and known.read_text() != cache.checksum(copy):
-            print(f"{copy} changed since it was run; {name} is run again.")
-            copy.unlink()
-        rows = own_folder(plan.parameters["profile"], name) / cache.CHECKSUMS
-        # Of a page of another profile, which `others` names, that profile's own copy goes with the rows.
-        own = (plan.parameters["profile"], plan.parameters["source"]) == (folder.name, "run")
-        if own and copy.exists() and rows.exists() and rows.stat().st_mtime > copy.stat().st_mtime:
-            print(f"The rows of {name} were recorded by another run than its page; {name} is run again.")
-            copy.unlink()
+        lock.acquire()
+    _end_processes(folder)  # those of a killed run
+    for name in ("running", "failed"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
     (folder / "logs").mkdir(exist_ok=True)
+    start = time.time()
+    code = _snakemake(command, folder)
+    ran = [name for name in names if _written(folder / "notebooks" / f"{name}.ipynb", start)]
+    print(f"{len(ran)} notebook{'' if len(ran) == 1 else 's'} ran in {time.time() - start:.0f} s.")
+    if code:
+        print("\n".join(_troubles(folder, start)), "Mend it and run again: what is done is not repeated.", sep="\n")
+    elif not only:
+        print(f"The book is at {folder / 'html' / 'index.html'}")
+    return 1 if code else 0
+
+
+def _written(path: Path, start: float) -> bool:
+    return path.exists() and path.stat().st_mtime >= start
+
+
+def _end_processes(folder: Path) -> None:
+    every = psutil.process_iter(["environ"])
+    marked = [one for one in every if (one.info["environ"] or {}).get(MARK) == str(folder) and one.pid != os.getpid()]
+    for one in marked:
+        with suppress(psutil.Error):
+            one.kill()
+    psutil.wait_procs(marked, timeout=10)
 
 
 def _snakemake(command: list[str], folder: Path) -> int:
-    """Run Snakemake and show how far it is; returns its exit code."""
-    marks = {processes.MARK: str(folder), "RETLIB_BUILD": str(runtime.build_dir())}
+    # Whatever ends it, or this process, ends all that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    marks = {MARK: str(folder), "RETLIB_BUILD": str(runtime.build_dir())}
     progress = Progress(folder)
     with (folder / "logs" / "snakemake.log").open("w") as log:
         snakemake = subprocess.Popen(command, cwd=folder, env=os.environ | marks, stdout=log, stderr=log)
@@ -113,10 +106,8 @@ def _snakemake(command: list[str], folder: Path) -> int:
             while snakemake.poll() is None:
                 progress.show()
                 time.sleep(0.5)
-        except KeyboardInterrupt:
-            processes.end(processes.marked(str(folder)))
-            raise
         finally:
+            _end_processes(folder)
             progress.show()
             progress.bar.close()
     return snakemake.returncode
@@ -128,69 +119,44 @@ class Progress:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: dict[str, float] = {}
-        self.bar = runtime.progress(
-            desc=folder.name,
-            bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}]{postfix}",
-            file=sys.stdout,
-            disable=None,  # but in a terminal
-            miniters=0,
-            dynamic_ncols=True,
-        )
+        shape = {"bar_format": "{desc}: {n_fmt}/{total_fmt} [{elapsed}]{postfix}", "miniters": 0, "dynamic_ncols": True}
+        self.bar = runtime.progress(desc=folder.name, file=sys.stdout, disable=None, **shape)  # None: in a terminal
 
     def show(self) -> None:
         """Look at the folder and show what has changed."""
-        running = sorted(path.stem for path in (self.folder / "running").glob("*.ipynb"))
-        for name in [name for name in self.started if name not in running]:
-            # One that an interrupt has ended lies in neither.
-            ends = {"notebooks": "done", "failed": "FAILED"}.items()
-            end = next((said for state, said in ends if (self.folder / state / f"{name}.ipynb").exists()), "stopped")
+        running = {path.stem for path in (self.folder / "running").glob("*.ipynb")}
+        for name in self.started.keys() - running:
             seconds = time.time() - self.started.pop(name)
+            end = "FAILED" if (self.folder / "failed" / f"{name}.ipynb").exists() else "done"
             self.bar.write(f"{name}: {end} after {seconds:.0f} s", file=sys.stdout)
-        self.started = {name: self.started.get(name, time.time()) for name in running}
-        how_far = [f"{name} {self._last('[0-9]+%(?=[|])', name) or 'starting'}" for name in running]
-        done, total = (self._last("[0-9]+ of [0-9]+(?= steps)", "snakemake") or f"0 of {len(running)}").split(" of ")
-        self.bar.total = int(total)
-        self.bar.set_postfix_str(", ".join(how_far), refresh=False)
-        self.bar.update(int(done) - self.bar.n)
-
-    def _last(self, pattern: str, name: str) -> str:
-        """What matches a pattern near the end of a log, the last of it; nothing where nothing does."""
-        log = self.folder / "logs" / f"{name}.log"
-        if not log.exists():
-            return ""
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 2**16))
-            return "".join(re.findall(pattern, file.read().decode("utf-8", "replace"))[-1:])
+        self.started = {name: self.started.get(name, time.time()) for name in sorted(running)}
+        shares = [f"{name} {_last('[0-9]+%(?=[|])', self.folder, name) or 'starting'}" for name in self.started]
+        steps = _last("[0-9]+ of [0-9]+(?= steps)", self.folder, "snakemake") or f"0 of {len(running)}"
+        done, self.bar.total = map(int, steps.split(" of "))
+        self.bar.set_postfix_str(", ".join(shares), refresh=False)
+        self.bar.update(done - self.bar.n)
 
 
-def _report(folder: Path, plans: Mapping[str, notebooks.Plan], code: int, start: float, pages: bool) -> str:
-    copies = {name: folder / "notebooks" / f"{name}.ipynb" for name in plans}
-    if not code:
-        ran = sum(path.stat().st_mtime >= start for path in copies.values())
-        said = f"{ran} notebook{'s' * (ran != 1)} ran, {len(plans) - ran} were up to date"
-        said += f" ({time.time() - start:.0f} s)."
-        return said + (f"\nThe book is at {folder / 'html' / 'index.html'}" if pages else "")
-    lines = [f"The disk is full: {folder} has no room left."] if cache.is_full(folder) else []
-    failed = {path.stem for path in (folder / "failed").glob("*.ipynb")} & plans.keys()
-    for name in plans:
-        copy, causes = folder / "failed" / f"{name}.ipynb", failed & notebooks.needed(plans, [name]).keys()
-        if name in failed:
-            lines += [f"{name} FAILED: {summary(copy)}", f"  its executed copy, the error on top: {copy}"]
-            lines += [f"  its log: {folder / 'logs' / name}.log"]
-        elif causes:
-            lines += [f"{name} was not run: it comes after {', '.join(sorted(causes))}."]
-    if not failed:
-        log = folder / "logs" / "pages.log"
-        if not log.exists() or log.stat().st_mtime < start:  # it came to none of the pages
-            log = log.with_name("snakemake.log")
-        lines += [*_troubles(log), f"The whole log is {log}"]
-    lines += ["The book was not built anew."] if pages else []
-    return "\n".join([*lines, "Mend it and run again: what is done is not repeated."])
-
-
-def _troubles(log: Path) -> list[str]:
+def _text(folder: Path, name: str) -> str:
+    log = folder / "logs" / f"{name}.log"
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    # Behind a colon, what the trouble is stands on the line below.
-    found = re.findall(r"^.*(?:WARNING|ERROR|Error|Exception).*(?:(?<=:)\n.*)?", text, re.MULTILINE)
-    return found[:20] or text.splitlines()[-20:]
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def _last(pattern: str, folder: Path, name: str) -> str:
+    return "".join(re.findall(pattern, _text(folder, name), re.MULTILINE)[-1:])
+
+
+def _troubles(folder: Path, start: float) -> list[str]:
+    lines = [f"The disk is full: {folder} has no room left."] if cache.is_full(folder) else []
+    failed = sorted(path.stem for path in (folder / "failed").glob("*.ipynb"))
+    for name in failed:
+        lines.append(f"{name} FAILED: {_last('(?<=^error: ).*', folder, name)}; what comes after it did not run.")
+        lines += [f"  its executed copy: {folder / 'failed' / name}.ipynb", f"  its log: {folder / 'logs' / name}.log"]
+    if not failed:
+        name = "pages" if _written(folder / "logs" / "pages.log", start) else "snakemake"
+        # Behind a colon, what the trouble is stands on the line below.
+        wrong = re.findall(r"^.*(?:WARNING|ERROR|Error|Exception).*(?:(?<=:)\n.*)?", _text(folder, name), re.MULTILINE)
+        lines += wrong[:20] or _text(folder, name).splitlines()[-20:]
+        lines.append(f"The whole log is {folder / 'logs' / name}.log")
+    return lines

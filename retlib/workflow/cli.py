@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,32 +20,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROFILES = notebook_files.profiles(runtime.root())
-LONGEST = 100_000  # minutes of a piece
 WIDEST = 100  # letters of a claim's evidence in a terminal
 
 
 class _Group(click.Group):
-    """A group of commands that shows retlib's own errors, and those of a call, as one line, without a traceback."""
-
-    def main(self, *arguments: Any, **options: Any) -> object:
-        try:
-            return super().main(*arguments, **options, standalone_mode=False)
-        except click.UsageError as error:
-            said = error.format_message()
-            if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # which says the help
-                said = f"error: {said}" + (f" See {error.ctx.command_path} -h." if error.ctx else "")
-            click.echo(said, err=True)
-            sys.exit(2)
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        require_one_of("COMMAND", name, self.commands)
-        return super().get_command(context, name)
-
+    # Shows retlib's own errors, and those of a file, as a full disk, in one line.
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
         except (RetlibError, OSError) as error:
-            # Of the system's errors those of a file: a full disk, a folder that cannot be written.
             if isinstance(error, OSError) and error.filename is None:
                 raise
             click.echo(f"error: {error}", err=True)
@@ -62,54 +43,30 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-_format = click.option("--format", "form", type=click.Choice(("text", "csv")), default="text", show_default=True)
+def _seeds_of(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
+    valid = all(seed.isdecimal() and int(seed) < 2**31 for seed in text.split())
+    if not valid or len({*text.split()}) < len(text.split()):
+        raise click.BadParameter(f'{text!r} must be distinct whole numbers with spaces between, as in "0 1 2".')
+    return [*map(int, text.split())] or None
 
 
-def _choice(*profiles: str) -> Callable:
-    return click.option("--profile", type=click.Choice(profiles), default="quick", show_default=True)
-
-
-_profile, _recorded_profile = _choice(*PROFILES), _choice(*PROFILES, EXPLORE)
-
-
-def _whole(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
-    try:
-        seeds = [int(seed) for seed in text.split()]
-    except ValueError:
-        raise click.BadParameter(f'{text!r} must be whole numbers with spaces between, as in "0 1 2".') from None
-    if any(not 0 <= seed < 2**31 for seed in seeds):
-        raise click.BadParameter(f"{text!r} must be whole numbers of at least 0 and at most {2**31 - 1}.")
-    if len({*seeds}) < len(seeds):
-        raise click.BadParameter(f"{text!r} names a seed twice.")
-    return seeds or None
-
-
-def _mapping(context: click.Context, option: click.Parameter, text: str) -> dict:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"{text!r} is not JSON ({error}).") from None
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} must be an object of JSON.")
-    return found
-
-
-_seeds = click.option("--seeds", default="", callback=_whole, help='in place of the profile\'s, as in "0 1 2"')
-
-
-def _jobs(default: int) -> Callable:
-    return click.option(
-        "--jobs", type=click.IntRange(1), default=default, show_default=True, help="notebooks that run side by side"
-    )
+_option = partial(click.option, show_default=True)
+_format = _option("--format", "form", type=click.Choice(("text", "csv")), default="text")
+_profile = _option("--profile", type=click.Choice(PROFILES), default="quick")
+_recorded_profile = _option("--profile", type=click.Choice([*PROFILES, EXPLORE]), default="quick")
+_jobs = _option("--jobs", type=click.IntRange(1), default=2, help="notebooks that run side by side")
+_seeds = click.option("--seeds", default="", callback=_seeds_of, help='in place of the profile\'s, as in "0 1 2"')
+_chapters = click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
 
 
 def _show(frame: pd.DataFrame, form: str) -> None:
-    text = frame.to_csv(index=False) if form == "csv" else frame.to_string(index=False, float_format="{:.6g}".format)
+    is_text = form == "text"
+    text = frame.to_string(index=False, float_format="{:.6g}".format) if is_text else frame.to_csv(index=False)
     click.echo(text.rstrip("\n"))
 
 
 def _recorded(profile: str) -> pd.DataFrame:
-    """All rows of a profile; this reads everything, so that what is unreadable is an error."""
+    # All rows of a profile; this reads everything, so that what is unreadable is an error.
     from retlib.evaluation import results
 
     frame = results.rows(profile)
@@ -120,7 +77,7 @@ def _recorded(profile: str) -> pd.DataFrame:
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @_profile
-@_jobs(2)
+@_jobs
 @_seeds
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, ...]) -> None:
@@ -128,28 +85,9 @@ def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, 
 
     Further OPTIONS go to Snakemake. The exit code is 1 if a notebook or the pages failed.
     """
-    from retlib.workflow import build as book
-    from retlib.workflow import processes
+    from retlib.workflow import build
 
-    if "MAKELEVEL" in os.environ:
-        processes.end_with_parent()
-    sys.exit(book.build(profile, jobs, seeds, options))
-
-
-@main.command()
-@click.argument("notebook", type=click.Path(path_type=Path, resolve_path=True, exists=True, dir_okay=False))
-@click.argument("folder", type=click.Path(path_type=Path, resolve_path=True, file_okay=False))
-@click.option("--name", help="of the copy, if not the notebook's")
-@click.option("--parameters", default="{}", metavar="JSON", callback=_mapping)
-@click.option("--words", default="{}", metavar="JSON", callback=_mapping, help="of a template")
-def execute(notebook: Path, folder: Path, name: str | None, parameters: dict, words: dict) -> None:
-    """Run one NOTEBOOK in FOLDER, as Snakemake asks for it."""
-    from retlib.workflow import execute as one
-    from retlib.workflow import processes
-
-    if processes.MARK in os.environ:
-        processes.end_with_parent()
-    one.execute(notebook, folder, parameters, name, words)
+    sys.exit(build.build(profile, jobs, seeds, options))
 
 
 @main.command()
@@ -158,10 +96,8 @@ def datasets(form: str) -> None:
     """List the data sets: source, licence, size, and whether they are here."""
     from retlib.data.datasets import catalogue
 
-    frame = catalogue.table()
-    if form == "text":
-        frame = frame.drop(columns=["source", "citation"])  # they would break the lines of a terminal; csv has them
-    _show(frame, form)
+    frame = catalogue.table()  # sources and citations would break the lines of a terminal
+    _show(frame if form == "csv" else frame.drop(columns=["source", "citation"]), form)
 
 
 @main.command()
@@ -188,7 +124,7 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
     from retlib.data import datasets
     from retlib.data.tokenized import texts
     from retlib.retrieval.lexical import BM25, STEMMED
-    from retlib.retrieval.runs import check_question, first_row, result_list
+    from retlib.retrieval.runs import check_question, question_search, result_list
 
     check_question(question)  # before a corpus is read, as are the weights
     datasets.COLLECTIONS.get(corpus, "CORPUS")
@@ -198,18 +134,17 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
         from retlib.systems.compose import Fused, Lexical, System, Target
 
         checkpoints.digest(system)
-        encoder = System(Architecture.of_checkpoint(system))
-        both = Fused((Lexical(BM25(**STEMMED)), encoder), (0.5, 0.5))
+        bm25, encoder = Lexical(BM25(**STEMMED)), System(Architecture.of_checkpoint(system))
+        systems = {"BM25": bm25, Path(system).name: encoder, "both": Fused((bm25, encoder), (0.5, 0.5))}
     collection = datasets.load(corpus)
-    bm25 = BM25(**STEMMED).fit(texts(collection).tolist())
-    answers = {"BM25": lambda text, k: first_row(bm25.search([text], k))}
     if system:
-        answers[Path(system).name] = encoder.answer(Target(collection), 0)
-        answers["both"] = both.of(answers.values())
-    for name, answer in answers.items():
-        found = result_list(collection, question, depth, answer)
-        click.echo(f"\n{name}" + ("" if len(found) else ": no match"))
-        for row in found.itertuples():
+        searches = {name: each.searcher(Target(collection), 0) for name, each in systems.items()}
+    else:
+        searches = {"BM25": question_search(collection, BM25(**STEMMED).fit(texts(collection).tolist()).search)}
+    for name, search in searches.items():
+        rows = result_list(collection, question, depth, search)
+        click.echo(f"\n{name}" + ("" if len(rows) else ": no match"))
+        for row in rows.itertuples():
             text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
             click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
     if collection.facts:
@@ -226,12 +161,13 @@ def advise(place: str, minutes: int) -> None:
     """
     from retlib.data import datasets
     from retlib.report import own_corpus
-    from retlib.workflow import execute as one
+    from retlib.workflow.execute import run_cells
 
     form = "folder" if Path(place).is_dir() else "csv"
     require(":" in place or not Path(place).exists(), f"PLACE = {place!r} needs a form before it: {form}:{place}")
     datasets.COLLECTIONS.get(place, "PLACE")
-    page = one.run_cells(own_corpus.NAME, corpora=[place], minutes=minutes)
+    notebook = runtime.root() / "notebooks" / f"{own_corpus.NAME}.ipynb"
+    page = run_cells(notebook, corpora=[place], minutes=minutes)
     ((name, table),), facts = page["advice"].items(), page["data"].iloc[0].dropna()
     click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in facts.items()))
     by = "its own labels" if page["judging"].get(name) == "own" else "the labels of other corpora"
@@ -282,17 +218,15 @@ def claims(name: str, profile: str, form: str) -> None:
     require(len(chosen) > 0, f"NAME {name!r} begins no claim's name, such as {verdicts['id'].iloc[0]!r}")
     verdicts = verdict_tables.flat(chosen)
     if form == "text":
-        short = verdicts.drop(columns="by_bh").drop_duplicates("claim")
-        short["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in short["evidence"]]
-        click.echo(short.to_string(index=False, float_format="%.2g"))
-    else:
-        _show(verdicts, form)
+        verdicts = verdicts.drop(columns="by_bh").drop_duplicates("claim").round({"p": 4})
+        verdicts["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in verdicts["evidence"]]
+    _show(verdicts, form)
 
 
 @main.command()
 @click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
 @_profile
-@_jobs(2)
+@_jobs
 @_seeds
 def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | None) -> None:
     """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
@@ -302,57 +236,59 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
     """
     from retlib.report import ledger, verdict_tables
     from retlib.report.papers import papers_table
-    from retlib.workflow import build as book
+    from retlib.workflow import build
 
     chosen = papers_table("claims").set_index("id")
     for name in names:
         require_one_of("CLAIM", name, chosen.index)
-    tested = sorted({*chosen.loc[list(names), "chapter"]})
-    code = book.build(profile, jobs, seeds, only=tested)
-    if code:
+    if code := build.build(profile, jobs, seeds, only=sorted({*chosen.loc[list(names), "chapter"]})):
         sys.exit(code)
     for paper in chosen["paper"][list(names)].unique():
-        found = ledger.verdicts(paper, profile)
-        for row in found[found["id"].isin(names)].itertuples():
+        verdicts = ledger.verdicts(paper, profile)
+        for row in verdicts[verdicts["id"].isin(names)].itertuples():
             click.echo(f"\n{verdict_tables.as_text(row)}")
 
 
 @main.command()
-@click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
+@_chapters
 @_profile
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="stop after so many; call again to go on")
-def record(names: tuple[str, ...], profile: str, minutes: float | None) -> None:
+def record(names: tuple[str, ...], profile: str) -> None:
     """Run each CHAPTER anew, and keep its rows in data/reference as the published ones of the profile.
 
-    With `--minutes`, in pieces: what is trained stays in the build folder. The exit code is 130 while more is to do.
+    What is trained stays in the build folder: stop it when you like, and call it again.
     """
-    from retlib.workflow import execute as one
-    from retlib.workflow import processes
+    from retlib.evaluation import results
+    from retlib.workflow import notebooks
+    from retlib.workflow.execute import execute
 
-    if minutes is not None:
-        require(minutes < LONGEST, f"--minutes is {minutes:g}, and must be below {LONGEST}")  # so that nan is refused
-        processes.end_after(60 * minutes)
-    one.record(names, profile)
+    plans = notebooks.plan(runtime.root(), profile)
+    for name in names:
+        require_one_of("CHAPTER", name, plans)
+        wrong = f"{name} shows recorded rows at {profile!r}: its data are not here (python -m retlib datasets)"
+        require(plans[name].parameters["source"] == "run", wrong)
+    for name in [name for name in plans if name in names]:
+        execute(plans[name], runtime.build_dir() / profile, name)
+        if recorded := results.load(name, profile, "run"):
+            recorded.save(results.reference_folder(profile, name))
 
 
 @main.command()
-@click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
+@_chapters
 @_profile
 def draw(names: tuple[str, ...], profile: str) -> None:
     """Draw each recorded CHAPTER from its rows, training nothing, and write the table of its claims beside them."""
-    from retlib.workflow import execute as one
+    from retlib.evaluation import results
+    from retlib.workflow import notebooks
+    from retlib.workflow.execute import run_cells
 
-    one.draw(names, profile)
-
-
-@main.command()
-@click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
-@_profile
-def train(names: tuple[str, ...], profile: str) -> None:
-    """Train what each CHAPTER compares, in this process and without a page; what is there is not trained again."""
-    from retlib.workflow import execute as one
-
-    one.train(names, profile)
+    plans = notebooks.plan(runtime.root(), profile)
+    for name in names:
+        require_one_of("CHAPTER", name, plans)
+        # The answer on top is left out: it may be for other verdicts.
+        page = run_cells(plans[name].notebook, **{**plans[name].parameters, "profile": profile, "source": "reference"})
+        if (table := page["experiment"].results.tables.get("claims")) is not None:
+            results.publish_table(profile, name, "claims", table)
+            click.echo(f"{name}: {len(table)} contrasts")
 
 
 @main.command()
@@ -365,40 +301,34 @@ def verify(profile: str, form: str) -> None:
     of 100), nearly so (near: within two points) or not (differs), and the rows that differ; csv has
     every row. The exit code is 1 if a row differs.
     """
-    from retlib.report import verify as verification
+    from retlib.report import verify
 
-    found = verification.reproduction(profile)
-    differing = found[found["status"] == verification.DIFFERS]
-    if form == "csv":
-        _show(found, form)
-    else:
-        _show(verification.matrix(found), form)
-        if len(differing):
-            click.echo()
-            _show(differing.drop(columns="status").round(2), form)
+    rows = verify.reproduction(profile)
+    differing = rows[rows["status"] == verify.DIFFERS]
+    _show(rows if form == "csv" else verify.matrix(rows), form)
+    if len(differing) and form == "text":
+        click.echo()
+        _show(differing.drop(columns="status").round(2), form)
     sys.exit(1 if len(differing) else 0)
 
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@_jobs(1)
+@_jobs
 @_format
 def sweep(file: Path, jobs: int, form: str) -> None:
     """Run a notebook at every combination of the values in FILE, a YAML file (see notebooks/sweeps).
 
-    Prints the means over seeds; every row, and a plot, are in the build folder, under the name of FILE.
-    Combinations that are there are not run again. The exit code is 1 if one failed.
+    Prints the means over seeds; every row is in the build folder, under the name of FILE. Combinations that
+    are there are not run again. The exit code is 1 if one failed.
     """
-    from retlib.workflow import sweep as sweeps
+    from retlib.workflow import sweep
 
-    chosen = sweeps.read(file, runtime.root())
+    chosen = sweep.read(file, runtime.root())
     with redirect_stdout(sys.stderr):
-        frame, code = sweeps.run(chosen, jobs)
+        frame, code = sweep.run(chosen, jobs)
     if len(frame):
-        rows, picture, table = chosen.folder / "results.csv", chosen.folder / "plot.png", sweeps.summary(frame, chosen)
-        frame.to_csv(rows, index=False)
-        _show(table if form == "csv" else table.round(4), form)
-        click.echo(f"Every row: {rows}", err=True)
-        sweeps.plot(table, chosen).savefig(picture)
-        click.echo(f"The plot:  {picture}", err=True)
+        frame.to_csv(chosen.folder / "results.csv", index=False)
+        _show(sweep.summary(frame, chosen).round(4), form)
+        click.echo(f"Every row: {chosen.folder / 'results.csv'}", err=True)
     sys.exit(code)

@@ -1,170 +1,175 @@
-"""The notebooks and their parameters: what each profile sets for each notebook.
+"""The pages of the book, and how each profile makes them (all chapters).
 
-A profile is a file `notebooks/profiles/<profile>.yaml`::
+A profile is a file ``notebooks/profiles/<profile>.yaml``::
 
     12_dual_encoder_losses:
       needs: [quora]                # data sets to download; without them, recorded rows are shown
-      after: [11_retrieval_tasks]   # notebooks that must have run before; a template stands for all its pages
+      after: [11_retrieval_tasks]   # pages that must have run before; a template stands for all its pages
       parameters: {steps: 100}
 
-Pages that `data/papers/papers.yaml` asks for need no entry. With a line ``others: laptop`` all that has none is drawn
-from what is recorded of that profile, which has no such line itself.
+Pages that ``papers.yaml`` asks for need no entry. With a line ``others: laptop`` all that has none is drawn from what
+is recorded of that profile.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from retlib.core import rules
-from retlib.core.errors import SettingError, require, require_one_of
-from retlib.core.notebook_files import MAPPING, Page, also, declared, pages, profiles, settings
+import pandas as pd
 
-_NAMES = rules.some_of(rules.text)
-ENTRY = rules.form({}, {"needs": _NAMES, "after": _NAMES, "parameters": MAPPING})
+from retlib.core.cache import CHECKSUMS, checksum, key
+from retlib.core.errors import RetlibError, SettingError, require_one_of
+from retlib.core.notebook_files import declared, names, profiles, settings
+from retlib.core.registry import plugins
+from retlib.data.datasets import catalogue, own
+from retlib.evaluation.results import reference_folder
+from retlib.report.papers import papers
+from retlib.studies.parameters import Settings, Some, Text, check
+from retlib.workflow.execute import Page
 
 # Where recorded rows of several profiles are at hand, a page shows the most telling ones.
 TELLING = ("paper", "laptop", "quick", "smoke")
 
-# What any notebook may take of a scheduler's memory, in MB, and of its time, in minutes.
-LEAST_MEMORY, LEAST_MINUTES = 4000, 60
+
+class Entry(Settings):
+    """What a profile says of a page."""
+
+    needs: Some[Text] = []
+    after: Some[Text] = []
+    parameters: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a profile makes one page: from which notebook, with which parameters, after which other pages."""
+def pages(root: Path) -> dict[str, Page]:
+    """Return the book's pages by name, in order: a notebook's, and those that ``papers.yaml`` asks of templates."""
+    book = {name: Page(root / "notebooks" / f"{name}.ipynb") for name in names(root)}
+    for paper in papers(root).values():
+        for chapter in paper.chapters:
+            require_one_of(f"a chapter of {paper.key} in papers.yaml", chapter, names(root))
+        for template, name in paper.pages.items():
+            texts = {each: value for each, value in vars(paper).items() if isinstance(value, str)}
+            words = {"note": "", "tables_note": "", **paper.notes, **paper.pages, **texts, "paper": paper.key}
+            notebook = root / "notebooks" / f"{template}.ipynb"
+            book[name] = Page(notebook, {"paper": paper.key}, tuple(paper.chapters), words)
+    return dict(sorted(book.items()))
 
-    page: Page
-    parameters: Mapping[str, Any]
-    after: tuple[str, ...] = ()
 
+def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[str, Page]:
+    """Return how a profile makes each page of the project at `root`; parameters are complete, defaults included.
 
-def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[str, Plan]:
-    """Return how `profile` (a file in `notebooks/profiles`) runs each page; parameters are complete, defaults included.
-
-    `root` is the project's folder; `seeds` take the place of the profile's. Raises `SettingError` if the profile, or a
-    notebook, key or parameter in it, is unknown, or its `others` has `others`.
+    `seeds` take the place of the profile's. Raises `SettingError` if the profile, or a name in it, is unknown.
     """
     require_one_of("PROFILE", profile, profiles(root))
-    book, entries = pages(root), settings(root, profile)
-    others = entries.pop("others", None)
+    entries = settings(root, profile)
+    others, book = entries.pop("others", None), pages(root)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
-    rest: dict[str, Plan] = {}
-    if others is not None:
-        require_one_of(f"others in {profile}.yaml", others, set(profiles(root)) - {profile})
-        wrong = f"others in {profile}.yaml = {others!r}, a profile with `others` of its own; name one without"
-        require(settings(root, others).get("others") is None, wrong)
-        for name, each in plan(root, others).items():
-            if name not in entries:
-                rest[name] = _drawn(each) if _recorded(root, others, name) else each
-    return {name: rest.get(name) or _plan(root, profile, name, entries.get(name), seeds, book) for name in book}
-
-
-def needed(plans: Mapping[str, Plan], chosen: Iterable[str]) -> dict[str, Plan]:
-    """Some of the plans, with those of the notebooks that they come after, and theirs."""
-    found: set[str] = set()
-    waiting = list(chosen)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += plans[name].after
-    return {name: plan for name, plan in plans.items() if name in found}
-
-
-def chains(plans: Mapping[str, Plan]) -> dict[str, int]:
-    """Return, for each plan, how many pages stand in the longest row of pages that wait for one another, itself first.
-
-    Raises `SettingError` if some come after each other.
-    """
-    waiting = {name: [other for other, plan in plans.items() if name in plan.after] for name in plans}
-    lengths: dict[str, int] = {}
-    try:
-        for name in TopologicalSorter(waiting).static_order():
-            lengths[name] = 1 + max((lengths[other] for other in waiting[name]), default=0)
-    except CycleError as error:
-        raise SettingError(f"pages come `after` each other in a circle: {', '.join(error.args[1])}") from error
-    return lengths
-
-
-@cache
-def resources(name: str, profile: str) -> dict[str, int]:
-    """Return what a scheduler should give a notebook: what its published rows took, and half as much again.
-
-    ``mem_mb``, ``runtime`` in minutes, and ``seconds`` of its trainings alone, by which long ones are told. Rows of
-    another profile are taken where this has none. Of a chain each row has the time of the whole, so that sums are upper
-    bounds.
-    """
-    import pandas as pd  # here, as the command line waits for what is above
-
-    from retlib.evaluation import results
-
-    files = (results.reference_folder(each, name) / "rows.parquet" for each in (profile, *TELLING))
-    rows = next((pd.read_parquet(file) for file in files if file.is_file()), pd.DataFrame())
-    rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])
-    seconds = rows.drop_duplicates(["system", "seed", "seconds"])["seconds"].astype(float).sum()
-    memory = max(rows["peak_memory"].dropna(), default=0) / 1e6
-    return {
-        "mem_mb": math.ceil(max(1.5 * memory, LEAST_MEMORY)),
-        "runtime": math.ceil(max(1.5 * seconds / 60, LEAST_MINUTES)),
-        "seconds": math.ceil(seconds),
-    }
-
-
-def reference_plan(root: Path, name: str) -> Plan | None:
-    """The plan that draws a notebook from recorded rows, or None where there are none."""
-    for profile in TELLING:
-        if _recorded(root, profile, name) and profile in profiles(root):
-            return _drawn(plan(root, profile)[name])
-    return None
-
-
-def _drawn(chosen: Plan) -> Plan:
-    """The plan that draws a page from recorded rows."""
-    return replace(chosen, parameters={**chosen.parameters, "source": "reference"})
+    if others is None:
+        return {name: _plan(root, profile, book, name, entries.get(name), seeds) for name in book}
+    valid = [name for name in profiles(root) if "others" not in settings(root, name)]
+    require_one_of(f"others in {profile}.yaml", others, valid)
+    plans = {name: _drawn(root, others, name, page) for name, page in plan(root, others).items()}
+    return plans | {name: _plan(root, profile, book, name, entry, seeds) for name, entry in entries.items()}
 
 
 def _plan(
-    root: Path, profile: str, name: str, entry: dict | None, seeds: Sequence[int] | None, book: Mapping[str, Page]
-) -> Plan:
-    entry = {} if entry is None else entry
-    ENTRY(f"{name} in {profile}.yaml", entry)
-    page = book[name]
-    defaults = declared(page.notebook)
-    chosen = {**page.parameters, **entry.get("parameters", {})}
-    for parameter in chosen:
-        require_one_of(f"a parameter of {name} in {profile}.yaml", parameter, defaults)
-    chosen["profile"] = profile
-    if seeds is not None and "seeds" in defaults:
+    root: Path, profile: str, book: Mapping[str, Page], name: str, said: object, seeds: Sequence[int] | None
+) -> Page:
+    place, page, defaults = f"{name} in {profile}.yaml", book[name], declared(book[name].notebook)
+    try:
+        entry = check(Entry, {} if said is None else said)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"{place}: {error}") from error
+    given = {**page.parameters, **entry.parameters, "profile": profile}
+    if seeds is not None:
         further = {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
-        chosen |= {**further, "seeds": list(seeds)}
-    at_hand = _at_hand(entry.get("needs", ()))
-    if _recorded(root, profile, name) and not at_hand:
-        chosen["source"] = "reference"
-    after, known = [*page.after, *also(root, name)], {*book, *(each.notebook.stem for each in book.values())}
-    for other in entry.get("after", ()):
-        require_one_of(f"`after` of {name} in {profile}.yaml", other, known)
-        after += [made for made, each in book.items() if other in (made, each.notebook.stem)]
-    return Plan(page, defaults | chosen, tuple(after))
+        given |= {**further, "seeds": list(seeds)}
+    for parameter in given:
+        require_one_of(f"a parameter of {place}", parameter, defaults)
+    page = replace(page, parameters=defaults | given)
+    if entry.needs:
+        here = catalogue.table().set_index("name")["here"]
+        for need in entry.needs:
+            require_one_of(f"a data set in `needs` of {place}", need, here.index)
+        if (here[entry.needs] != "yes").any():
+            page = _drawn(root, profile, name, page)
+    claims = pd.read_csv(root / "data" / "papers" / "claims.csv", keep_default_na=False)
+    after = [*page.after, *" ".join(claims["also"][claims["chapter"] == name]).split()]
+    makes = {each: [each] for each in book}
+    for each, made in book.items():
+        makes.setdefault(made.notebook.stem, []).append(each)  # of a template
+    for other in entry.after:
+        require_one_of(f"`after` of {place}", other, makes)
+        after += makes[other]
+    return replace(page, after=tuple(dict.fromkeys(after)))
 
 
-def _recorded(root: Path, profile: str, name: str) -> bool:
-    return (root / "data" / "reference" / profile / name).is_dir()
+def _drawn(root: Path, profile: str, name: str, page: Page) -> Page:
+    # From recorded rows, where there are some.
+    recorded = (root / "data" / "reference" / profile / name).is_dir()
+    return replace(page, parameters={**page.parameters, "source": "reference"}) if recorded else page
 
 
-def _at_hand(needs: Iterable[str]) -> bool:
-    """Whether all of the data sets are on this machine."""
-    if not needs:
-        return True
-    from retlib.data.datasets import catalogue
+def reference_plan(root: Path, name: str) -> Page | None:
+    """Return the page that draws a notebook from recorded rows, or None where there are none."""
+    plans = (_drawn(root, each, name, plan(root, each)[name]) for each in TELLING if each in profiles(root))
+    return next((page for page in plans if page.parameters["source"] == "reference"), None)
 
-    here = catalogue.table().set_index("name")["here"]
-    for name in needs:
-        require_one_of("a data set in `needs`", name, here.index)
-    return all(here[name] == "yes" for name in needs)
+
+def stamp(root: Path, page: Page) -> str:
+    """Return a hash of all that a page is made of; where it changes, the page is stale.
+
+    The notebook, any file of the package, plug-ins, papers, pinned versions, recorded rows, parameters, own corpora.
+    """
+    given = dict(page.parameters)
+    recorded = [given["profile"]] if given["source"] == "reference" else given.get("recorded", [])
+    patterns = [f"data/reference/{each}/*/{CHECKSUMS}" for each in recorded]
+    patterns += ["retlib/**/*.py", "data/papers/*.*", "constraints.txt"]
+    files = [page.notebook, *plugins(), *(path for pattern in patterns for path in root.glob(pattern))]
+    texts = map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', json.dumps(given)))
+    corpora = {text: _state(text) for text in texts if ":" in text and text.partition(":")[0] in own.FORMS}
+    return key([{str(path): checksum(path) for path in files}, corpora, given, dict(page.words), page.after])
+
+
+@cache
+def _state(corpus: str) -> list:
+    with suppress(RetlibError):  # of one that cannot be read the notebook says what is wrong, and others run
+        files = {path: path.stat() for path in own.find(corpus).files}
+        return sorted((str(path), status.st_size, status.st_mtime_ns) for path, status in files.items())
+    return []
+
+
+def urgency(plans: Mapping[str, Page], profile: str) -> dict[str, int]:
+    """Return, of each page, the seconds from its start to the end of the book, with a core for each.
+
+    Raises `SettingError` if some come after each other.
+    """
+    waiting = {name: [other for other, page in plans.items() if name in page.after] for name in plans}
+    seconds: dict[str, int] = {}
+    try:
+        for name in TopologicalSorter(waiting).static_order():
+            seconds[name] = 10 + cost(name, profile)[0] + max((seconds[other] for other in waiting[name]), default=0)
+    except CycleError as error:
+        raise SettingError(f"pages come `after` each other in a circle: {', '.join(error.args[1])}") from error
+    return seconds
+
+
+@cache
+def cost(name: str, profile: str) -> tuple[int, int]:
+    """Return what the trainings of a page's published rows took: seconds, and MB of memory.
+
+    Rows of another profile are taken where this has none. Of a chain each row has the time of the whole: sums are upper
+    bounds.
+    """
+    files = (reference_folder(each, name) / "rows.parquet" for each in (profile, *TELLING))
+    rows = next((pd.read_parquet(file) for file in files if file.is_file()), pd.DataFrame())
+    rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])
+    seconds = rows.drop_duplicates(["system", "seed", "seconds"])["seconds"].astype(float).sum()
+    return int(seconds), int(max(rows["peak_memory"].dropna(), default=0) / 1e6)

@@ -121,7 +121,7 @@ sys.path[:0] = [{tests!r}]
 from conftest import make_toy
 from retlib.core import runtime
 from retlib.models.retriever import Architecture
-from retlib.systems.stages import Stage
+from retlib.systems.system import Stage
 from retlib.systems.system import System, fit
 from retlib.systems.training_data import LabelledPairs
 runtime.set_threads()

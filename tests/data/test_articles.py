@@ -1,7 +1,6 @@
 """Articles with sections and links, and bulk text: from small files in the official formats, and from real copies."""
 
 import textwrap
-from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -102,18 +101,6 @@ def test_wikipedia_of_2015_has_openings_and_sentences_and_no_links(release):
         "It is still there today.",
         *(PROSE, PROSE, PROSE),
     ]
-
-
-WIKIPEDIA = "wikipedia-2015/wikiextractor-AA.tar.gz"
-
-
-@real(WIKIPEDIA)
-def test_real_wikipedia_2015():
-    articles = list(islice(datasets.articles("wikipedia-2015"), 300))
-    assert len({article.name for article in articles}) == 300
-    openings = [article.opening for article in articles if article.passages]
-    assert len(openings) >= 280  # the others are disambiguations and lists
-    assert 1 <= sum(openings) / len(openings) < 6
 
 
 @pytest.mark.parametrize(

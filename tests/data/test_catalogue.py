@@ -244,14 +244,6 @@ def test_provenance_and_errors_tell_release_variant_and_unknown_apart(folders, k
         raise DataError("plain")
 
 
-def test_a_checksum_is_computed_once_and_again_when_the_file_changes(tmp_path, own_build, monkeypatch):
-    for content in (b"first", b"second"):
-        (tmp_path / "big").write_bytes(content)
-        assert catalogue.checksum(tmp_path / "big") == checksum(content)
-    monkeypatch.setattr(hashlib, "file_digest", None)  # a further computation would fail
-    assert catalogue.checksum(tmp_path / "big") == checksum(content)
-
-
 def test_the_table_says_what_is_here(folders, known):
     copy = {"sha256": checksum(b"x"), "bytes": 2_500_000, "note": "a copy"}
     known(release(bytes=1_000_000), {"name": "toy/b.tsv", "url": ADDRESS, "variants": [copy]})

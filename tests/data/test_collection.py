@@ -6,6 +6,8 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from words import PAGES as MADE
+from words import make_collection
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import SPLITS, Collection
@@ -16,6 +18,7 @@ from retlib.data.splits import (
     retrieval_task,
     split_by_cluster,
     subsample,
+    union,
     with_distractors,
 )
 
@@ -219,13 +222,6 @@ def test_every_query_is_asked_whose_answers_are_in_the_part(lengths, golds, most
     assert found.qrels.equals(task.qrels[inside])
 
 
-def test_fewer_candidates_by_hand():
-    task = reading([3, 2, 2, 1, 3, 2], [(4, "test"), (0, "train")])  # the fifth sentence answers: p1#1
-    assert set(subsample(task, 1).documents["passage"]) == {"p1"}
-    assert subsample(task, 1).qrels["query_id"].tolist() == ["q0"]  # p0 is gone
-    assert len(subsample(task, 99).documents) == 13
-
-
 # A smaller task.
 
 PAGES, QUESTIONS = [f"d{i}" for i in range(10)], [f"q{i}" for i in range(12)]
@@ -381,3 +377,27 @@ def test_a_task_s_sizes_by_hand():
     assert (row["positive training pairs"], row["negative training pairs"]) == (2, 1)
     assert (row["test queries"], row["candidates"]) == (3, 12)
     assert (row["relevant candidates/query"], row["words/candidate"]) == (3.0, 3.0)
+
+
+# Several as one.
+
+
+def test_a_union_holds_all_under_prefixed_ids():
+    first, second = make_collection("one"), make_collection("two")
+    second = replace(second, documents=second.documents.drop(columns="title"))
+    whole = union([first, second])
+    assert whole.name == "one, two" and len(whole.documents) == 2 * MADE and len(whole.queries) == 240
+    assert whole.documents["text"]["two/d3"] == second.documents["text"]["d3"]
+    assert "title" not in whole.documents  # the second has none
+    assert whole.documents["collection"].unique().tolist() == ["one", "two"]
+    assert whole.queries.loc["one/q90"].tolist() == [*first.queries.loc["q90"], "one"]
+    mine = whole.qrels[whole.qrels["query_id"] == "two/q0"]
+    assert mine["doc_id"].tolist() == ("two/" + second.qrels[second.qrels["query_id"] == "q0"]["doc_id"]).tolist()
+    assert whole.provenance == {"one/a": "b", "two/a": "b"} and union([first]) is first
+    parts = [replace(part, queries=part.queries.assign(cluster=7)) for part in (first, second)]
+    assert union(parts).queries["cluster"].unique().tolist() == ["one/7", "two/7"]
+
+
+def test_a_union_of_equal_names_is_an_error():
+    with pytest.raises(DataError, match="one, one"):
+        union([make_collection("one")] * 2)

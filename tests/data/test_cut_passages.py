@@ -1,6 +1,5 @@
 """Passages of whole sentences: their length, order and boundaries, and which of them are no target's."""
 
-from itertools import islice
 from unittest import mock
 
 import numpy as np
@@ -8,10 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from realdata import real
 
 from retlib.core.errors import DataError
-from retlib.data import datasets, passages
+from retlib.data import passages
 from retlib.data.collection import Article, Collection
 from retlib.data.text import quick_sentences, words
 
@@ -116,18 +114,6 @@ def test_a_run_of_thirteen_words_is_a_copy(text, is_unseen):
     assert left.index.tolist() == ["a", "b"][: 1 + is_unseen]
 
 
-def test_runs_do_not_pass_from_one_text_to_the_next():
-    half, other = " ".join(THIRTEEN.split()[:6]), " ".join(THIRTEEN.split()[6:])
-    found = pd.DataFrame({"text": [half, other, THIRTEEN]})
-    assert len(passages.unseen(found, holding(half, other))) == 3
-    assert passages.unseen(found, holding(THIRTEEN)).index.tolist() == [0, 1]
-
-
-def test_of_equal_passages_the_first_stays():
-    found = pd.DataFrame({"text": ["One.", "Two.", "One."]}, index=["a", "b", "c"])
-    assert passages.unseen(found).index.tolist() == ["a", "b"]
-
-
 @given(
     st.lists(st.lists(st.sampled_from("abc"), max_size=40).map(" ".join), min_size=1, max_size=8),
     st.lists(st.lists(st.sampled_from("abc"), max_size=40).map(" ".join), min_size=1, max_size=4),
@@ -150,19 +136,6 @@ def test_a_smaller_sample_is_part_of_a_larger_one():
     assert large.index.tolist() == [name for name in found.index if name in set(large.index)]
     assert passages.sample(found[::-1], 10)[::-1].equals(small)
     assert passages.sample(found, 99).equals(found)
-
-
-@real("wikispeedia/wikispeedia_articles_plaintext.tar.gz", "wikispeedia/wikispeedia_paths-and-graph.tar.gz")
-def test_real_articles():
-    articles = list(islice(datasets.articles("wikispeedia"), 200))
-    found = passages.passages(articles)
-    lengths = found["text"].str.split().str.len()
-    assert lengths.max() <= 100 and 75 < lengths.mean() < 100
-    whole = {one.name: " ".join(one.passages).split() for one in articles if one.passages}
-    assert found.groupby("article")["text"].agg(" ".join).str.split().to_dict() == whole
-    part = found.iloc[::3]
-    left = passages.unseen(found, holding(*part["text"]))
-    assert 0.9 * len(found) < len(left) + len(part) and set(left["text"]).isdisjoint(part["text"][lengths > 20])
 
 
 def test_sentences_of_passages():

@@ -1,7 +1,7 @@
 """Collections whose candidates are passages: what is merged, split, judged and left out; on small and real files."""
 
 import pytest
-from realdata import real, real_collection, recorded
+from realdata import real
 from releases import ABSTRACTS, DEE, KING, NFCORPUS, RELEASES, TABLE, relevant, zipped
 
 from retlib.core.errors import DataError
@@ -118,37 +118,6 @@ def test_the_pool_keeps_what_it_holds_and_the_public_run_all(release):
 
 
 # --- real files ------------------------------------------------------------------------------------
-
-
-@recorded(
-    {
-        "squad-passages": (18_891, 62_805, 6_914, 17_623, 87_424),
-        "natural-questions-passages": (8_096, 6_248, 646, 1_628, 8_522),
-        "insuranceqa": (8_690, 3_230, 375, 928, 5_040),
-    }
-)
-def test_real_passages(name, size):
-    collection = real_collection(name, size)
-    check_asked(collection)
-    if name == "squad-passages":
-        # The same question, wherever both collections have it, asks for the passage that holds its sentence.
-        answered = datasets.load("squad").queries["cluster"].str.partition("#")[0]
-        pairs = {*zip(collection.qrels["query_id"], collection.qrels["doc_id"], strict=True)}
-        assert {*zip(answered.index, answered, strict=True)} <= pairs
-
-
-@recorded(
-    {
-        "bioasq": (18_687, 1_928, 219, 500, 19_589),
-        "nfcorpus": (3_633, 2_582, 323, 323, 134_100),
-        "trec-dl-2019": (14_581, 0, 0, 43, 4_337),
-    }
-)
-def test_real_judgments(name, size):
-    collection = real_collection(name, size)
-    assert (collection.documents["text"] != "").all()
-    assert (collection.queries.groupby("text")["split"].nunique() == 1).all()
-    assert {*collection.split("test").index} == {*collection.judgments("test")["query_id"]}
 
 
 @real(*RELEASES["trec-dl-2019"])

@@ -185,11 +185,6 @@ def test_every_paragraph_is_kept_and_nothing_that_is_said_of_others(written, nam
 # What is read of numpy, and what is made of it.
 
 
-def test_names_on_pages_of_numpy(smoke):
-    links = {tuple(row) for row in smoke["links"].to_numpy()}
-    assert {("numpy.ndarray.sum", "numpy.sum"), ("numpy.fft.ifft", "numpy.fft.fft")} < links  # a page is not its own
-
-
 def test_no_text_of_numpy_holds_what_was_taken_out(smoke):
     mentions = smoke["questions"][smoke["questions"]["source"] == "mention"]
     entries = (mentions["cluster"].str.rpartition(".")[2] + " " + mentions["text"]).map(key)

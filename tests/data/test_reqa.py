@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from realdata import real_collection, recorded
 from releases import DEE, paragraph, relevant, squad
 
 from retlib.core.errors import SettingError
@@ -93,24 +92,6 @@ def test_natural_questions_takes_the_sentences_of_the_files(release):
         assert gold(collection, question)["position"] == number
     assert gold(collection, "no starts")["sentence"] == "One two ."
     assert len(collection.queries) == 5  # two have no answer in a sentence
-
-
-@recorded(
-    {
-        "squad": (90_604, 62_736, 6_903, 17_610, 87_249),
-        "squad-small": (20_091, 13_505, 1_494, 3_847, 18_846),
-        "natural-questions": (37_593, 6_062, 631, 1_575, 8_268),
-    }
-)
-def test_real_reqa(name, size):
-    collection = real_collection(name, size)
-    check(collection)
-    assert 0.05 < collection.queries["ambiguous"].mean() < 0.15
-    # One string a passage, however many candidates hold it.
-    contexts = collection.documents["context"]
-    assert len({id(context) for context in contexts}) == contexts.nunique()
-    if name == "squad-small":
-        assert {*collection.documents.index} <= {*datasets.load("squad").documents.index}
 
 
 def test_pydocs_reqa_asks_for_the_sentence_that_opens_the_target():

@@ -1,4 +1,4 @@
-"""Runs: their order, their files, the lists that they hold, what a new order of the first makes of them; fusion."""
+"""Runs: their order, what a question's own document does to them, their files; fusion."""
 
 import numpy as np
 import pandas as pd
@@ -7,22 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from letters import listed as written
 
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import DataError
 from retlib.data.collection import Collection
 from retlib.evaluation import measures
-from retlib.retrieval.runs import (
-    combined,
-    digest,
-    fuse,
-    lists,
-    make_run,
-    places,
-    reordered,
-    result_list,
-    search_run,
-    write_qrels,
-    write_trec,
-)
+from retlib.retrieval.runs import combined, make_run, places, question_search, result_list, write_qrels, write_trec
 
 
 def test_a_run_orders_ties_by_document_and_leaves_empty_places_out():
@@ -58,12 +46,17 @@ def test_a_question_s_own_document_leaves_its_list_unless_it_is_judged_relevant(
     assert collection.own_documents.tolist() == ["a", "b", "c"]
     assert "3 questions of mine are documents of it" in capsys.readouterr().err
     orders = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 3], [3, 1, 0], [4, 5, 0], [0, 1, 2]])
-    run = search_run(collection, QUESTIONS, 2, lambda asked, k: (np.tile([3.0, 2, 1][:k], (6, 1)), orders[:, :k]))
-    found = run.groupby("query_id", sort=False)["doc_id"].agg("".join).to_dict()
+
+    def run_of(collection, orders):
+        scores = np.tile([3.0, 2.0, 1.0], (len(orders), 1))
+        search = question_search(collection, lambda _, k: (scores[:, :k], orders[:, :k]))
+        return make_run(collection.queries.index, collection.documents.index, *search(collection.queries, 2))
+
+    found = run_of(collection, orders).groupby("query_id", sort=False)["doc_id"].agg("".join).to_dict()
     assert found == {"a": "bc", "b": "ac", "c": "ba", "d": "db", "e": "ef", "g": "ab"}
     judged = Collection("judged", documents(*PAIRS), QUESTIONS[3:], QRELS[:1])
-    run = search_run(judged, judged.queries, 2, lambda asked, k: (np.ones((3, k)), orders[3:, :k]))
-    assert run.groupby("query_id")["doc_id"].agg("".join).to_dict() == {"d": "bd", "e": "ef", "g": "ab"}
+    lists = run_of(judged, orders[3:]).groupby("query_id")["doc_id"].agg("".join)
+    assert lists.to_dict() == {"d": "db", "e": "ef", "g": "ab"}
 
 
 def test_a_list_on_screen_is_the_head_of_the_run():
@@ -72,9 +65,11 @@ def test_a_list_on_screen_is_the_head_of_the_run():
     collection = Collection("mine", documents(*((name, "", "one") for name in [*names, "a"])), QUESTIONS, QRELS[2:])
     asked = []
 
-    def answer(text, k):
-        asked.append(text)
-        return np.array([*[1.0] * 12, 0.5])[:k], np.arange(13)[:k]
+    def search(texts, k):
+        asked.extend(texts)
+        return np.array([[*[1.0] * 12, 0.5]])[:, :k], np.arange(13)[None, :k]
+
+    answer = question_search(collection, search)
 
     shown = result_list(collection, "cafe\u0301", 3, answer)
     assert shown["doc_id"].tolist() == ["d00", "d01", "d02"] and shown["rank"].tolist() == [1, 2, 3]
@@ -119,6 +114,7 @@ def test_others_measure_the_files_as_the_run_is_measured_here(tmp_path_factory, 
 
 
 def test_a_run_in_a_file_by_hand(tmp_path):
+    assert places(written({"p": "ab", "q": "cab"}).iloc[[2, 0, 3, 1, 4]]).tolist() == [0, 0, 1, 1, 2]
     run = written({"q1": "ba"}).assign(score=[0.5, 0.5])
     write_trec(run, tmp_path / "a.run", "mine")
     assert (tmp_path / "a.run").read_text() == "q1 Q0 b 1 0.5 mine\nq1 Q0 a 2 0.49999997 mine\n"
@@ -132,79 +128,7 @@ def test_ids_that_a_file_would_part_are_refused(tmp_path, changes):
         write_trec(written({"q1": "b"}), tmp_path / "a.run", "my tag")
 
 
-# --- lists -----------------------------------------------------------------------------------------
-
-
-def test_places_and_lists_by_hand():
-    run = written({"q3": "dab", "q9": "a", "q0": "c"})
-    assert places(run).tolist() == [0, 1, 2, 0, 0]
-    scores, found = lists(run, pd.Index(["q0", "q1", "q3"]), pd.Index(list("abcd")))
-    assert found.tolist() == [[2, -1, -1], [-1, -1, -1], [3, 0, 1]]
-    known = {(row.query_id, row.doc_id): row.score for row in run.itertuples()}
-    assert scores[2].tolist() == [known["q3", letter] for letter in "dab"]
-    assert scores[0].tolist() == [known["q0", "c"], -np.inf, -np.inf]
-    assert lists(run, pd.Index(["q1"]), pd.Index(list("abcd")))[1].shape == (1, 0)
-
-
-def test_queries_of_a_run_may_stand_between_one_another():
-    run = written({"p": "ab", "q": "cab"}).iloc[[2, 0, 3, 1, 4]]
-    assert places(run).tolist() == [0, 0, 1, 1, 2]
-    assert lists(run, pd.Index(["p", "q"]), pd.Index(list("abc")))[1].tolist() == [[0, 1, -1], [2, 0, 1]]
-
-
-def test_a_document_that_is_not_there_is_named():
-    run = written({"q3": "dx", "q4": "y"})
-    with pytest.raises(DataError, match=r"document \['x'\], which is not in"):
-        lists(run, pd.Index(["q3"]), pd.Index(list("abcd")))
-
-
-def test_a_digest_is_of_content_and_order():
-    run = written({"p": "ab", "q": "c"})
-    assert digest(run) == digest(run.set_axis([5, 6, 7]).assign(more=1))
-    others = run.iloc[[1, 0, 2]], run.assign(score=0.0), run.iloc[:2], run.assign(doc_id=list("abd"))
-    assert len({digest(run), *map(digest, others)}) == 5
-
-
-# --- a new order -----------------------------------------------------------------------------------
-
-
-def test_reordered_by_hand():
-    run = written({"p": "abcd", "o": "xy", "q": "z"})
-    # The first three of each: a, b, c; x, y; z.
-    found = reordered(run, 3, np.array([1.0, 5.0, 5.0, -2.0, 7.0, 0.5]))
-    assert found["query_id"].tolist() == list("ppppooq")
-    assert found["doc_id"].tolist() == ["b", "c", "a", "d", "y", "x", "z"]
-    assert found["score"].tolist() == [5, 5, 1, 0, 7, -2, 0.5]  # d is one below a
-    assert found["score"].dtype == np.float32
-
-
-def test_what_was_not_read_keeps_its_distances():
-    run = make_run(["q"], list("abcd"), np.array([[9.0, 8.0, 6.0, 1.0]]), np.arange(4)[None])
-    found = reordered(run, 2, np.array([0.0, 3.0]))
-    assert found["doc_id"].tolist() == list("bacd") and found["score"].tolist() == [3, 0, -1, -6]
-
-
-@settings(max_examples=40)
-@given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=4), depth=st.integers(1, 10), seed=st.integers(0, 10**6))
-def test_the_first_are_re_ordered_and_the_rest_is_not(sizes, depth, seed):
-    rng = np.random.default_rng(seed)
-    chosen = {f"q{9 - i}": [f"d{j}" for j in rng.permutation(9)[:size]] for i, size in enumerate(sizes)}
-    new = {query: rng.integers(0, 4, min(size, depth)) for query, size in zip(chosen, sizes, strict=True)}
-    found = reordered(written(chosen), depth, np.concatenate(list(new.values())).astype(float))
-    assert found["query_id"].drop_duplicates().tolist() == list(chosen)
-    for query, docs in chosen.items():
-        own = found[found["query_id"] == query]
-        first = sorted(zip(-new[query], docs[:depth], strict=True))
-        assert own["doc_id"].tolist() == [*(doc for _, doc in first), *docs[depth:]]
-        assert own["score"].is_monotonic_decreasing
-
-
-def test_a_depth_below_one_is_named():
-    with pytest.raises(SettingError, match="depth = 0"):
-        reordered(written({"p": "ab"}), 0, np.array([]))
-
-
-# --- fusion by reciprocal rank ---------------------------------------------------------------------
+# --- fusion -------------------------------------------------------------------------------------------
 
 # Of each list, documents with their scores.
 RANKED = st.lists(st.dictionaries(st.integers(0, 9), st.integers(-4, 4), max_size=6), min_size=1, max_size=4)
@@ -262,27 +186,3 @@ def test_one_list_alone_keeps_its_order_whatever_its_scale(found, factor, shift)
     assert rows.tolist() == combined([padded(moved)], [1.0])[1].tolist()
     by_score = sorted(found, key=lambda row: (-found[row], row))
     assert rows[0, : len(found)].tolist() == by_score
-
-
-def test_lists_of_other_queries_are_refused():
-    one, two = ((np.zeros((n, 2)), np.zeros((n, 2), dtype=int)) for n in (1, 2))
-    with pytest.raises(DataError, match=r"these are of \[1, 2\] queries"):
-        combined([one, two], [1.0, 1.0])
-    with pytest.raises(DataError, match="query by query"):
-        combined([], [])
-
-
-def test_fused_runs():
-    queries, documents = pd.Index(["q", "r"]), pd.Index(list("abcd"))
-    left = make_run(queries, documents, np.array([[3.0, 2.0], [1.0, -np.inf]]), np.array([[0, 1], [2, -1]]))
-    right = make_run(queries[:1], documents, np.array([[9.0, 8.0, 7.0]]), np.array([[1, 3, 0]]))
-    found = fuse([left, right], queries, documents, (0.5, 1.0), depth=3)
-    # q: b is last and first, d second, a first and last; r has one list of one.
-    assert found[["query_id", "doc_id"]].to_numpy().tolist() == [["q", "b"], ["q", "a"], ["q", "d"], ["r", "c"]]
-    np.testing.assert_allclose(found["score"], [1.0, 0.5, 0.5, 0.5], rtol=1e-6)
-
-
-def test_fusing_a_run_of_unknown_documents_is_refused():
-    run = pd.DataFrame({"query_id": ["q"], "doc_id": ["z"], "score": [1.0]})
-    with pytest.raises(DataError, match=r"\['z'\]"):
-        fuse([run], pd.Index(["q"]), pd.Index(["a"]), [1.0], 1)

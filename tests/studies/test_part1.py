@@ -157,8 +157,8 @@ def test_averaged_words_rank_by_the_cosine_of_weighted_means(toy, idf):
     for name, part in run.groupby("query_id", sort=False):
         scores = matrix @ vector(toy.queries["text"][name])
         np.testing.assert_allclose(part["score"], np.sort(scores)[::-1][:5], atol=1e-5)
-    _, answer = system.answer(narrow, 0)(texts.iloc[3], 4)
-    np.testing.assert_allclose((matrix @ matrix[3])[answer], np.sort(matrix @ matrix[3])[::-1][:4], atol=1e-5)
+    _, rows = system.searcher(narrow, 0)(narrow.test.documents.iloc[[3]], 4)
+    np.testing.assert_allclose((matrix @ matrix[3])[rows[0]], np.sort(matrix @ matrix[3])[::-1][:4], atol=1e-5)
     assert system.trained and system.cost(whole, 0) == (2, None, ())
     assert system.settings == {"system": "AveragedWords", "text": "the task's", "epochs": 2, "idf": idf}
 

@@ -19,8 +19,7 @@ from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part2 import MEASURES
 from retlib.studies.study import Study
 from retlib.systems.compose import Lexical
-from retlib.systems.stages import Stage
-from retlib.systems.system import System
+from retlib.systems.system import Stage, System
 from retlib.systems.training_data import Labels, Pretraining
 
 PARAMETERS = {

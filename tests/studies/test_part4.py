@@ -26,8 +26,7 @@ from retlib.studies.experiment import COMMON, Experiment, check_parameters
 from retlib.studies.part4 import MEASURES, RULES
 from retlib.studies.study import record_latencies
 from retlib.systems.ranking import encode_corpus, indexed
-from retlib.systems.stages import Stage
-from retlib.systems.system import System, Target, fit
+from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
 from retlib.training import losses
 from retlib.training.dynamics import Watching

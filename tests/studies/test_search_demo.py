@@ -11,8 +11,7 @@ from retlib.core.errors import SettingError
 from retlib.data.text import TokenTable, words
 from retlib.retrieval.lexical import BM25
 from retlib.systems.compose import Lexical
-from retlib.systems.stages import Stage
-from retlib.systems.system import System, Target, fit
+from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
 
 NEURAL = "BM25 Neg"

@@ -15,9 +15,7 @@ from retlib.data import datasets
 from retlib.data.collection import Article
 from retlib.evaluation.measures import evaluate
 from retlib.studies.experiment import Experiment
-from retlib.systems.ranking import rank
-from retlib.systems.stages import Stage
-from retlib.systems.system import System, fit, stage_seed
+from retlib.systems.system import Stage, System, Target, fit, stage_seed
 from retlib.systems.training_data import Labels
 
 # --- a growing corpus ------------------------------------------------------------------------------
@@ -102,7 +100,7 @@ def test_an_interval_longer_than_an_epoch_searches_each_query_once(collection):
 def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
     """What is evaluated is the training of `fit`: the last score is that of its model."""
     for name, moments in trained.items():
-        run = rank(fit(SYSTEMS[name], collection, 0), collection, "dev", depth=10)
+        run = SYSTEMS[name].run(Target(collection), 0, "dev", depth=10)
         values = evaluate(run, collection.judgments("dev"), ["RR@10"])["value"]
         assert moments["score"].iloc[-1] == pytest.approx(values.mean(), abs=1e-6)
 

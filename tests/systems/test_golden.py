@@ -26,12 +26,11 @@ from retlib.data.corpus import Corpus
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.models.retriever import Architecture
 from retlib.studies.part1 import Neighbours, bag_of_words, pairs
-from retlib.systems.stages import Stage
-from retlib.systems.system import System, fit
+from retlib.systems.system import Stage, System, fit
 from retlib.systems.training_data import LabelledPairs, Labels, MaskedTokens, Pretraining
 from retlib.training.losses import LOSSES
 from retlib.training.negatives import NEGATIVES
-from retlib.training.optimizers import OPTIMIZERS
+from retlib.training.trainer import OPTIMIZERS
 
 CURVES = Path(__file__).with_name("golden.json")
 CLOSE = 1e-4
@@ -76,9 +75,6 @@ class Made:
 ARTICLES = Made(UNITS, Corpus.build(pages(), UNITS, lambda text: text.split(". ")))
 TEXT = Made(Vocabulary.build(sentences()))
 TOY, OTHER, QUERIES = make_toy("toy", slice(0, 12)), make_toy("other", slice(12, None)), make_collection()
-BESIDE = zip(sentences(1, 40), sentences(2, 40), strict=True)
-WRITTEN = QUERIES.documents.assign(text=[f"{one.capitalize()}. {two.capitalize()}." for one, two in BESIDE])
-PASSAGES = replace(QUERIES, name="passages", documents=WRITTEN)
 
 SMALL = Architecture(layers=1, width=64, dimension=16, query_length=8, document_length=16)
 TRANSFORMER = System(SMALL, ARTICLES)
@@ -105,7 +101,6 @@ def of_negatives(name):
 def kinds():
     """Name to the system that is trained, and the collection that it is trained for."""
     yield "pretraining", TRANSFORMER + Stage(data=Pretraining(("ict", "bfs", "wlp"), ARTICLES), **HOW), QUERIES
-    yield "pretraining on the passages", UNTRAINED + Stage(data=Pretraining(("ict",)), **HOW), PASSAGES
     yield "pretraining of a bow-mlp", UNTRAINED + Stage(data=Pretraining(("ict",), ARTICLES), **HOW), QUERIES
     two = System(replace(SMALL, towers="two"), ARTICLES)
     masked = two + Stage(data=MaskedTokens(ARTICLES), **{**HOW, "keep": "last"})  # whose best are near ties

@@ -10,8 +10,7 @@ from words import SMALL, UNITS
 
 from retlib.core import runtime
 from retlib.core.errors import SettingError
-from retlib.systems.stages import Stage, Training
-from retlib.systems.system import System, fit
+from retlib.systems.system import Stage, System, Training, fit
 from retlib.systems.training_data import Labels
 from retlib.training import trainer
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE

@@ -8,7 +8,6 @@ import pytest
 import torch
 from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, make_pairs, texts
 
-from retlib.core import cache
 from retlib.core.errors import DataError, SettingError
 from retlib.data.articles import Articles
 from retlib.data.text import TokenTable, WordPiece
@@ -17,8 +16,7 @@ from retlib.models.generator import Generator
 from retlib.models.retriever import Architecture
 from retlib.systems import query_generation
 from retlib.systems.query_generation import QueryGenerator, fit, generate, labelled_pairs, tidy
-from retlib.systems.stages import Stage
-from retlib.systems.system import System
+from retlib.systems.system import Stage, System
 from retlib.systems.system import fit as fit_retriever
 from retlib.systems.training_data import Labels
 from retlib.training.trainer import Schedule
@@ -74,18 +72,18 @@ def test_training_leaves_its_start_as_it_is_and_learns(start, own_build):
     assert scores.iloc[-1] > -1.2 > scores.iloc[0]
 
 
-def test_epochs_are_those_of_the_pairs_that_train(start, own_build):
-    epochs = Schedule(epochs=2, batch_size=8, evaluations=1, precision="float32")
-    assert fit(start, make_pairs(40, 8), epochs, seed=0).history.evaluations[-1]["step"] == 10
-
-
 def test_what_cannot_be_trained_is_named(start):
     pairs = make_pairs()
     for split, other in (("train", "dev"), ("dev", "train")):
         with pytest.raises(DataError, match=f"none has split = '{split}'"):
             fit(start, pairs.assign(split=other), SHORT, seed=0)
-    with pytest.raises(SettingError, match="without chunks"):
-        fit(start, pairs, replace(SHORT, chunk=2), seed=0)
+    with pytest.raises(DataError, match="no passage"):
+        generate(start, PASSAGES[:0], Greedy(), seed=0)
+    begun = System(SHAPE, DECLARED.articles)
+    with pytest.raises(SettingError, match="embeddings"):
+        replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), embeddings=begun)
+    with pytest.raises(DataError, match="learning_from"):
+        DECLARED.fit()
 
 
 # --- labelled pairs --------------------------------------------------------------------------------
@@ -116,12 +114,12 @@ def test_where_documents_are_sentences_these_are_read():
 def test_queries_are_sorted_distinct_and_found_again(trained, how, monkeypatch):
     found = generate(trained, PASSAGES, how, seed=0)
     assert found.columns.tolist() == ["passage_id", "query", "log_likelihood", "tokens"]
-    assert set(found["passage_id"]) <= set(PASSAGES.index) and found.attrs["name"]
+    assert set(found["passage_id"]) <= set(PASSAGES.index)
     assert not found.duplicated(["passage_id", "query"]).any() and (found["query"] != "").all()
     order = found.sort_values(["passage_id", "log_likelihood"], ascending=[True, False])
     assert order.index.tolist() == found.index.tolist()
     assert (found["log_likelihood"] < 0).all() and found["tokens"].between(1, 4).all()
-    monkeypatch.setattr(query_generation, "_written", None)
+    monkeypatch.setattr(type(how), "decode", None)
     pd.testing.assert_frame_equal(generate(trained, PASSAGES, how, seed=0), found)
 
 
@@ -151,56 +149,46 @@ def test_a_passage_gets_the_same_queries_in_any_company(trained, how, own_build,
 
 def test_a_killed_generation_loses_one_part(trained, own_build, monkeypatch):
     monkeypatch.setattr(query_generation, "PART", 4)
-    real, written = query_generation._written, []
+    real, written = Greedy.decode, []
 
-    def killed(generator, ids, *rest):
-        written.append(len(ids))
+    def killed(self, model, table, *rest):
+        written.append(len(table))
         if len(written) == 3:
             raise KeyboardInterrupt
-        return real(generator, ids, *rest)
+        return real(self, model, table, *rest)
 
-    monkeypatch.setattr(query_generation, "_written", killed)
+    monkeypatch.setattr(Greedy, "decode", killed)
     with pytest.raises(KeyboardInterrupt):
         generate(trained, PASSAGES, Greedy(), seed=0)
     found = generate(trained, PASSAGES, Greedy(), seed=0)
     assert written == [4, 4, 3, 3]  # the third part was lost, and was made again
-    (folder,) = [path for path in (own_build / "cache" / "generated").iterdir() if path.is_dir()]
-    assert {path.name for path in folder.iterdir()} == {"queries.parquet", "settings.json", cache.CHECKSUMS}
-    assert f'"generator": "{trained.name}"' in (folder / "settings.json").read_text()
-    monkeypatch.setattr(query_generation, "_written", real)
     monkeypatch.setenv("RETLIB_BUILD", str(own_build / "other"))
     pd.testing.assert_frame_equal(generate(trained, PASSAGES, Greedy(), seed=0), found)
 
 
-def test_what_makes_them_other_queries(trained):
-    how = Nucleus(1.0, 3, 3)
-    one = generate(trained, PASSAGES, how, seed=0)
-    others = [
-        generate(trained, PASSAGES, how, seed=1),
-        generate(trained, PASSAGES, replace(how, samples=4), seed=0),
-        generate(trained, PASSAGES.replace(PASSAGES["p0"], "a"), how, seed=0),
-    ]
-    assert len({frame.attrs["name"] for frame in (one, *others)}) == 4
-    assert set(one["query"]) != set(others[0]["query"])
-    # What is not drawn has no seed.
-    assert len({generate(trained, PASSAGES, Greedy(), seed=seed).attrs["name"] for seed in (0, 1)}) == 1
+def test_what_makes_them_other_queries(trained, own_build, monkeypatch):
+    real, decoded = Nucleus.decode, []
+    monkeypatch.setattr(Nucleus, "decode", lambda *given: decoded.append(given) or real(*given))
+    how, others = Nucleus(1.0, 3, 3), PASSAGES.replace(PASSAGES["p0"], "a")
+    one, drawn = (generate(trained, PASSAGES, how, seed)["query"] for seed in (0, 1))
+    assert set(one) != set(drawn)
+    generate(trained, PASSAGES, replace(how, samples=4), 0)
+    generate(trained, others, how, 0)
+    assert len(decoded) == 4
+    generate(trained, others, how, 0)
+    assert len(decoded) == 4
+    frames = [generate(trained, PASSAGES, Greedy(), seed) for seed in (0, 1)]  # what is not drawn has no seed
+    pd.testing.assert_frame_equal(*frames)
 
 
-def test_duplicates_of_a_passage_and_empty_queries_go(trained, monkeypatch):
+def test_duplicates_of_a_passage_and_empty_queries_go(trained, own_build, monkeypatch):
     a, b = LETTERS.ids["a"], LETTERS.ids["b"]
     queries = TokenTable.from_rows([[a], [b], [a], [], [a]])
     found = Found(np.array([0, 0, 0, 1, 1]), queries, np.array([-1.0, -2.0, -3.0, -1.0, -4.0]))
     monkeypatch.setattr(Greedy, "decode", lambda *given: found)
-    written = query_generation._written(trained, pd.Index(["x", "y"]), LETTERS.encode(["a", "b"]), Greedy(), 0)
+    written = generate(trained, pd.Series(["a", "b"], index=["x", "y"]), Greedy(), 0)
     assert written["passage_id"].tolist() == ["x", "x", "y"] and written["query"].tolist() == ["a", "b", "a"]
     assert written["log_likelihood"].tolist() == [-1, -2, -4]
-
-
-def test_passages_that_cannot_be_are_named(trained):
-    with pytest.raises(DataError, match="there is no passage"):
-        generate(trained, PASSAGES[:0], Greedy(), seed=0)
-    with pytest.raises(DataError, match=r"passage id \['p0'\] is repeated"):
-        generate(trained, pd.Series(["a", "b"], index=["p0", "p0"]), Greedy(), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -244,17 +232,19 @@ def test_a_declared_generator_learns_from_labels_once(letters, trainings, own_bu
 SHAPE = Architecture(layers=0, width=64, dimension=16)
 
 
-def test_it_may_begin_with_the_embeddings_of_a_retriever(letters, own_build):
+def test_it_may_begin_with_the_embeddings_of_a_retriever(letters, own_build, monkeypatch):
     tuned = System(SHAPE, DECLARED.articles) + Stage(data=Labels(), steps=3, batch_size=8, learning_rate=0.1)
     made = replace(DECLARED, embeddings=tuned).learning_from(make_collection()).seeded(3)
     theirs = fit_retriever(tuned, make_collection(), 3).model.query_encoder.bert.embeddings.word_embeddings.weight
-    mine, fresh = (each.model.bart.model.shared.weight for each in (made.start(), Generator.fresh(SMALL, LETTERS, 3)))
+    given: list[Generator] = []
+    monkeypatch.setattr(query_generation, "fit", lambda start, *_: given.append(start) or fit(start, *_))
+    assert made.fit().name != replace(made, embeddings=None).fit().name
+    mine, fresh = (each.model.bart.model.shared.weight for each in given)
     assert torch.nn.functional.cosine_similarity(mine[1:], theirs[1:]).min() > 0.9999  # the first is padding
     assert mine.square().mean().item() == pytest.approx(fresh.square().mean().item())  # as long as they were
-    assert made.fit().name != replace(made, embeddings=None).fit().name
     wide = replace(DECLARED, architecture=replace(SMALL, width=128), embeddings=tuned).learning_from(make_collection())
     with pytest.raises(SettingError, match=r"128\).*64\)"):
-        wide.start()
+        wide.fit()
     other = fit_retriever(System(SHAPE, Articles("pydocs-smoke", 300)), make_collection(), 0)
     other.tokenizer = WordPiece([*LETTERS.tokens[:-1], "+"])
     with pytest.raises(SettingError, match="vocabulary"):
@@ -278,11 +268,3 @@ def test_one_that_learned_from_sentences_writes_for_every_sentence(letters, own_
     found = made.queries(pd.DataFrame({"text": [text, text]}, index=["x", "y"]))
     assert set(found["passage_id"]) == {"x", "y"} and not found.duplicated(["passage_id", "query"]).any()
     assert found.groupby("passage_id").size().max() > made.decoding.keep
-
-
-def test_what_cannot_be_declared_is_named():
-    begun = System(SHAPE, DECLARED.articles)
-    with pytest.raises(SettingError, match="leave embeddings out"):
-        replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), embeddings=begun)
-    with pytest.raises(DataError, match="needs labels to learn from"):
-        DECLARED.fit()

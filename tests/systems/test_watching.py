@@ -13,11 +13,10 @@ from retlib.data.pairs import rows_of_step
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.index import build
 from retlib.retrieval.runs import make_run
-from retlib.systems.stages import Stage
-from retlib.systems.system import KIND, System, fit, observe, stage_seed
+from retlib.systems.system import KIND, Stage, System, fit, observe, stage_seed
 from retlib.systems.training_data import Labels
 from retlib.training import trainer
-from retlib.training.dynamics import Watching, paths
+from retlib.training.dynamics import Dynamics, Watching, paths
 from retlib.training.negatives import NEGATIVES
 
 LOOK = Watching(every=2, interval=4, depth=10, followed=("q1", "q0"), pace=3)
@@ -95,17 +94,17 @@ def test_a_killed_training_resumes_to_the_same_end(stage, collection, own_build,
     whole = fit(system, collection, 0, LOOK)
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "other"))
     fit(START, collection, 0)
-    looks, real = iter(range(100)), trainer._Loop._look
+    looks, real = iter(range(100)), Dynamics.__call__
 
     def killing(*given):
         if next(looks) == 8:  # after the checkpoint of step 6, in the middle of an interval of four
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(trainer._Loop, "_look", killing)
+    monkeypatch.setattr(Dynamics, "__call__", killing)
     with pytest.raises(KeyboardInterrupt):
         fit(system, collection, 0, LOOK)
-    monkeypatch.setattr(trainer._Loop, "_look", real)
+    monkeypatch.setattr(Dynamics, "__call__", real)
     resumed = fit(system, collection, 0, LOOK)
     assert same(resumed, whole) and resumed.history.watched == whole.history.watched
     monkeypatch.setenv("RETLIB_BUILD", str(own_build))
