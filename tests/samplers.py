@@ -1,7 +1,7 @@
 """Samplers made of their inputs by position, for tests of many of them."""
 
 from retlib.training import negatives
-from retlib.training.inputs import Inputs, StaleLists
+from retlib.training.negatives import Inputs, StaleLists
 
 
 def in_batch(source, batch_size, seed=0, mask_known=False, corrected=False):

@@ -13,8 +13,7 @@ from retlib.data.pairs import Pairs
 from retlib.data.text import TokenTable
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.models.retriever import Retriever
-from retlib.training.inputs import Inputs
-from retlib.training.negatives import InBatch
+from retlib.training.negatives import InBatch, Inputs
 from retlib.training.tasks import RetrievalTask
 
 ROWS = [[3, 1, 1, 4], [0], [5, 5], [2, 6, 3]]

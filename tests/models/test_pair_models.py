@@ -15,8 +15,8 @@ from retlib.data.text import TokenTable, offsets_of
 from retlib.models import pair_models
 from retlib.models.pair_models import PAIR_MODELS, PairModel, maxsim
 from retlib.models.retriever import Retriever
-from retlib.training.batches import Batch
 from retlib.training.losses import NEGATIVE, POSITIVE
+from retlib.training.negatives import Batch
 from retlib.training.tasks import PairTask
 
 

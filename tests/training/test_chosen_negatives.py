@@ -12,8 +12,8 @@ from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
 from retlib.training import negatives
-from retlib.training.batches import only_hardest
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
+from retlib.training.negatives import only_hardest
 
 DOCUMENTS, BATCH, SEED, N = 9, 4, 3, 2
 RELEVANT = [[0], [1, 2], [3], [4, 5, 6], [0], [8], [7]]
@@ -136,12 +136,9 @@ def test_lists_are_drawn_without_replacement_and_random_documents_fill_the_rest(
     assert len({tuple(rows[0]) for rows in found}) == 24  # every ordered choice of three of four
 
 
-def test_more_negatives_than_a_list_is_long():
+def test_more_negatives_than_a_list_is_long_and_lists_without_any_column():
     rows = samplers.bm25(judged(), *COMMON, 20, LISTS).negatives(np.array([0]), 0)
     assert rows.shape == (1, 20) and set(rows[0, :4]) == {1, 2, 3, 4}
-
-
-def test_lists_without_any_column_leave_random_documents():
     task, queries = judged(), np.array([0, 3])
     rows = samplers.bm25(task, *COMMON, 2, np.empty((7, 0), dtype=int)).negatives(queries, 0)
     assert rows.shape == (2, 2) and not task.hits(queries, rows).any()
@@ -265,12 +262,6 @@ def test_lists_that_are_seldom_asked_for_are_fetched_for_those_steps_alone():
     assert drifting.calls[1] == (4, sorted(queries_of(4)))
 
 
-@pytest.mark.parametrize("name", ["interval", "depth", "every"])
-def test_stale_lists_want_positive_numbers(name):
-    with pytest.raises(SettingError, match=f"{name} = 0"):
-        Drifting().lists(**{name: 0})
-
-
 def test_stale_negatives_have_the_lists_for_their_state_and_count_their_seconds():
     sampler, resumed = make_stale(judged()), make_stale(judged())
     expected = [sampler.batch(step).documents.tolist() for step in range(3)]
@@ -298,14 +289,8 @@ def retrieved(scores, relevant, n, skip=0):
 
 def test_the_best_n_are_retrieved_and_all_relevant_ones_among_them_are_positives():
     assert retrieved([1, 5, 3, 4, 2], [3, 2, 0], n=4) == ([5, 4, 3, 2], [0, 1, 1, 0])
-
-
-def test_where_none_is_relevant_the_last_is_replaced():
-    assert retrieved([1, 5, 3, 4, 2], [0], n=3) == ([5, 4, 1], [0, 0, 1])
-
-
-def test_n_is_cut_to_the_number_of_documents():
-    assert retrieved([1, 5, 3], [0], n=50) == ([5, 3, 1], [0, 0, 1])
+    assert retrieved([1, 5, 3, 4, 2], [0], n=3) == ([5, 4, 1], [0, 0, 1])  # none: the last is replaced
+    assert retrieved([1, 5, 3], [0], n=50) == ([5, 3, 1], [0, 0, 1])  # n is cut to the number of documents
 
 
 def test_what_is_skipped_is_ignored_unless_it_is_relevant():
@@ -349,17 +334,6 @@ def test_places_that_a_search_leaves_empty_are_ignored(rows, expected):
         assert batch.targets.tolist() == [expected] * BATCH
 
 
-def test_an_index_that_does_not_fit_is_an_error():
-    for vectors, match in ((VECTORS[:-1], "8 vectors; there are 9"), (VECTORS[:, :2], "2 dimensions.* have 3")):
-        with pytest.raises(DataError, match=match):
-            samplers.retrieved(judged(), *COMMON, index.build("Exact", vectors), 3)
-    with pytest.raises(DataError, match="8 vectors"):
-        samplers.stale_lists(judged(), *COMMON, encode, lambda: index.build("Exact", VECTORS[:-1]), 3, 4).at(0)
-    narrow = judged(texts=True)  # what the query encoder gives is known only when it is asked
-    with pytest.raises(SettingError, match="3 dimensions; the index has 2"):
-        closed(samplers.retrieved(narrow, *COMMON, index.build("Exact", VECTORS[:, :2]), 3), 0)
-
-
 def test_encodings_that_are_no_numbers_are_an_error():
     batch = SAMPLERS["retrieved"](judged()).batch(7)
     with pytest.raises(RetlibError, match="step 7.*learning rate"):
@@ -370,10 +344,9 @@ def test_encodings_that_are_no_numbers_are_an_error():
     ("make", "match"),
     [
         (lambda: samplers.random(judged(), *COMMON, 0), "n = 0"),
+        (lambda: samplers.stale_lists(judged(), *COMMON, encode, None, 0, 4), "interval"),
         (lambda: samplers.retrieved(judged(), *COMMON, index.build("Exact", VECTORS), 1), "n = 1 .*at least 2"),
-        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS[:-1]), "6 lists for 7 queries"),
-        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS + 1), "none of the 9"),
-        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS - 1), "none of the 9"),
+        (lambda: samplers.bm25(judged(), *COMMON, 1, LISTS + 1).batch(0), "from -1 to 8"),
     ],
 )
 def test_what_cannot_be_is_an_error(make, match):
@@ -384,19 +357,9 @@ def test_what_cannot_be_is_an_error(make, match):
 # --- judged queries --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("relevant", "match"),
-    [
-        ([[0], [], *RELEVANT[2:]], "query 1 has no relevant"),
-        ([[0], list(range(9)), *RELEVANT[2:]], "query 1 has no negative"),
-        ([[9], *RELEVANT[1:]], "rows from 0 to 8"),
-        (RELEVANT[1:], "7 queries, and relevant documents of 6"),
-        ([], "no query"),
-    ],
-)
-def test_queries_that_teach_nothing_are_an_error(relevant, match):
-    with pytest.raises(DataError, match=match):
-        judged(relevant=relevant)
+def test_queries_that_teach_nothing_are_an_error():
+    with pytest.raises(DataError, match="query 1 "):
+        judged(relevant=[[0], list(range(9)), *RELEVANT[2:]])
 
 
 ROWS = st.lists(st.integers(-1, 7), min_size=3, max_size=3)
@@ -425,16 +388,13 @@ def test_hits_and_what_is_no_negative_are_those_of_a_look_at_every_pair(relevant
         assert listed == kept + [-1] * (3 - len(kept))
 
 
-def test_options_have_defaults_and_are_checked():
+def test_options_have_defaults_and_are_checked(monkeypatch):
     assert negatives.options("bm25", {"n": 3}) == {"n": 3, "depth": 200}
-    with pytest.raises(SettingError, match="Valid: depth, n"):
+    with pytest.raises(SettingError, match="depth, n"):
         negatives.options("bm25", {"width": 3})
-
-
-def test_an_option_without_a_default_must_be_given(monkeypatch):
     monkeypatch.setattr(negatives.NEGATIVES, "get", lambda name: lambda inputs, n, depth=3: None)
     assert negatives.options("mine", {"n": 2}) == {"n": 2, "depth": 3}
-    with pytest.raises(SettingError, match="'mine' negatives need a value for n"):
+    with pytest.raises(SettingError, match="'mine'.* n"):
         negatives.options("mine", {"depth": 4})
 
 

@@ -9,9 +9,8 @@ from retlib.core.errors import SettingError
 from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
 from retlib.retrieval import index
-from retlib.training.batches import DeferredBatch
 from retlib.training.dynamics import Dynamics, Watching, overlap, reciprocal_rank
-from retlib.training.inputs import Inputs
+from retlib.training.negatives import DeferredBatch, Inputs
 
 VECTORS = np.eye(6, dtype=np.float32)
 QUERIES = TokenTable.from_rows([[0], [1], [2], [3]])

@@ -45,24 +45,17 @@ def test_the_last_pairs_of_an_epoch_that_do_not_fill_a_batch_are_left_out():
     assert seen == set(range(10))
 
 
-def test_a_caller_cannot_change_the_order_of_later_steps():
-    before = rows_of_step(20, 5, 11, 1).copy()
-    with pytest.raises(ValueError, match="read-only"):
-        rows_of_step(20, 5, 11, 1)[:] = 0
-    assert (rows_of_step(20, 5, 11, 1) == before).all()
-
-
-@pytest.mark.parametrize("size", [0, -5])
-def test_a_sampler_refuses_a_batch_size_below_one(size):
-    with pytest.raises(SettingError, match=f"batch_size = {size}"):
-        samplers.in_batch(pairs_of(10), size, seed=0).batch(0)
-
-
-def test_no_pairs_is_an_error_of_the_data():
-    with pytest.raises(DataError, match="no training pairs"):
-        rows_of_step(0, 4, 0, 0)
-    with pytest.raises(DataError, match="no training pairs"):
-        samplers.in_batch(pairs_of(0), 4, seed=0).batch(0)
+def test_what_a_sampler_cannot_be_made_of_is_an_error():
+    for size in (0, -5):
+        with pytest.raises(SettingError, match=f"batch_size = {size}"):
+            samplers.in_batch(pairs_of(10), size, seed=0)
+    with pytest.raises(DataError):
+        samplers.in_batch(pairs_of(0), 4, seed=0)
+    with pytest.raises(DataError, match="labelled"):
+        samplers.labelled(pairs_of(4), 2, seed=0)
+    for option, needs in (("mask_known", "groups"), ("corrected", "log_shares")):
+        with pytest.raises(SettingError, match=needs):
+            samplers.in_batch(pairs_of(4), 2, seed=0, **{option: True}).batch(0)
 
 
 def test_in_batch_puts_each_query_against_the_documents_of_all():
@@ -84,11 +77,6 @@ def test_mask_known_changes_with_the_rows_of_each_batch():
         assert (sampler.batch(step).targets == expected).all()
 
 
-def test_mask_known_without_groups_is_an_error():
-    with pytest.raises(SettingError, match="groups"):
-        samplers.in_batch(pairs_of(4), 2, seed=0, mask_known=True).batch(0)
-
-
 def test_labelled_gives_each_query_its_own_document_and_label():
     labels = np.array([1, 0, 0, 1, 1])
     batch = samplers.labelled(pairs_of(5, labels=labels), 3, seed=4).batch(1)
@@ -100,26 +88,6 @@ def test_labelled_gives_each_query_its_own_document_and_label():
     assert [batch.documents.row(i)[0] - 100 for i in range(3)] == rows.tolist()
 
 
-def test_labelled_needs_labels():
-    with pytest.raises(DataError, match="labelled pairs"):
-        samplers.labelled(pairs_of(4), 2, seed=0)
-
-
-# --- sources of pairs ------------------------------------------------------------------------------
-
-
-def test_take_takes_everything_of_the_pairs():
-    whole = pairs_of(5, labels=np.array([1, 0, 0, 1, 1]), groups=np.arange(5) * 10, log_shares=np.arange(5) / 10)
-    taken = whole.take(np.array([4, 1, 4]))
-    assert len(taken) == 3
-    assert taken.queries.ids.tolist() == [4, 1, 4] and taken.documents.ids.tolist() == [104, 7, 101, 7, 104, 7]
-    assert taken.labels.tolist() == [1, 0, 1]
-    assert taken.groups.tolist() == [40, 10, 40]
-    assert taken.log_shares.tolist() == [0.4, 0.1, 0.4]
-    bare = pairs_of(5).take(np.array([0]))
-    assert bare.labels is bare.groups is bare.log_shares is None
-
-
 # --- the correction of a sampled softmax -----------------------------------------------------------
 
 
@@ -129,11 +97,6 @@ def test_a_corrected_batch_has_the_shares_of_its_documents():
     assert batch.log_shares.dtype == torch.float32
     assert batch.log_shares.tolist() == pairs.log_shares[rows_of_step(9, 4, 1, 1)].tolist()
     assert samplers.in_batch(pairs, 4, seed=1).batch(1).log_shares is None
-
-
-def test_the_correction_without_shares_is_an_error():
-    with pytest.raises(SettingError, match="correction needs pairs with log_shares"):
-        samplers.in_batch(pairs_of(4), 2, seed=0, corrected=True).batch(0)
 
 
 def test_a_corrected_loss_by_hand():

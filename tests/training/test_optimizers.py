@@ -13,7 +13,7 @@ from torch import nn
 from retlib.core.errors import SettingError
 from retlib.data.text import TokenTable
 from retlib.models.encoders import BagOfWords
-from retlib.training.optimizers import OPTIMIZERS, Lamb
+from retlib.training.trainer import OPTIMIZERS, Lamb
 
 WORDS = 40
 

@@ -25,11 +25,10 @@ from retlib.data.text import TokenTable, WordPiece
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.retrieval import index
 from retlib.training import losses, trainer
-from retlib.training.batches import Batch, only_hardest
 from retlib.training.losses import IGNORE, POSITIVE
-from retlib.training.optimizers import OPTIMIZERS
+from retlib.training.negatives import Batch, only_hardest
 from retlib.training.tasks import Multitask, RetrievalTask, Task
-from retlib.training.trainer import Schedule, train
+from retlib.training.trainer import OPTIMIZERS, Schedule, train
 
 WORDS, PAIRS = 40, 24
 
@@ -84,12 +83,15 @@ def small_transformer(dropout):
     from retlib.models.transformer import Transformer
 
     units = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, WORDS))))
-    return Transformer.from_scratch(units, layers=1, width=64, dimension=6, dropout=dropout)
+    model = Transformer.from_scratch(units, layers=1, width=64, dimension=6)
+    for part in (each for each in model.modules() if isinstance(each, nn.Dropout)):
+        part.p = dropout
+    return model
 
 
-def make_transformer(chunk=None, dropout=0.1):
+def make_transformer():
     torch.manual_seed(0)
-    return replace(make_task(encoder=small_transformer(dropout)), chunk=chunk)
+    return make_task(encoder=small_transformer(dropout=0.1))
 
 
 RELEVANT = [[row % 9, 9 + row % 3] for row in range(PAIRS)]
@@ -226,13 +228,10 @@ def kill_in_loss(step):
 
 
 KILLS = {
-    "first validation": kill_in_validate(0),
     "second validation": kill_in_validate(1),
-    "fifth validation": kill_in_validate(4),
     "last validation": kill_in_validate(7),
     "first step": kill_in_loss(0),
     "middle of an interval": kill_in_loss(10),
-    "last step": kill_in_loss(19),
 }
 
 
@@ -269,16 +268,6 @@ def test_resuming_repeats_no_finished_interval(tmp_path, monkeypatch):
     task.batch = lambda step: steps.append(step) or inner(step)
     train(task, settings(optimizer="adam"), scorer(task), seed=7, folder=tmp_path)
     assert steps == list(range(9, 20))  # checkpoints are written after evaluations, here at step 9
-
-
-def test_a_training_killed_twice_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
-    for call in (2, 3):
-        with pytest.raises(KeyboardInterrupt):
-            run("sparse_adam", tmp_path, kill_in_validate(call))
-    history, resumed = run("sparse_adam", tmp_path)
-    expected, final = run("sparse_adam")
-    assert same(resumed, final) and without_seconds(history) == without_seconds(expected)
 
 
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch):
@@ -469,23 +458,23 @@ def test_a_multitask_loss_is_the_mean_and_reaches_every_task():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"optimizer": "adm"}, "optimizer = 'adm'.*Did you mean 'adam'.*adam, adamw, lamb, momentum, sparse_adam"),
-        ({"precision": "float16"}, "precision = 'float16'.*bfloat16, float32"),
-        ({"keep": "first"}, "keep = 'first'.*best, last"),
-        ({"steps": 0}, "steps = 0, epochs = 0.0: give one"),
-        ({"evaluations": -1}, "evaluations = -1 must be positive"),
-        ({"patience": 0}, "patience = 0 must be positive, or None"),
-        ({"learning_rate": -0.1}, "learning_rate = -0.1 must be positive"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan must be positive"),
-        ({"warmup": -0.1}, "warmup = -0.1 is not a share, between 0 and 1"),
-        ({"warmup": 1.5}, "warmup = 1.5 is not a share, between 0 and 1"),
-        ({"warmup": float("nan")}, "warmup = nan is not a share, between 0 and 1"),
+        ({"optimizer": "adm"}, "'adam'.*adam, adamw, lamb, momentum, sparse_adam"),
+        ({"precision": "float16"}, "bfloat16, float32"),
+        ({"keep": "first"}, "best, last"),
+        ({"steps": 0}, "steps = 0"),
+        ({"evaluations": -1}, "evaluations = -1"),
+        ({"patience": 0}, "patience = 0"),
+        ({"chunk": -3}, "chunk = -3"),
+        ({"learning_rate": -0.1}, "learning_rate = -0.1"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"warmup": -0.1}, "warmup = -0.1"),
+        ({"warmup": float("nan")}, "warmup = nan"),
     ],
 )
-def test_settings_that_cannot_be_are_named(changes, message):
-    with pytest.raises(SettingError, match=message):
+def test_settings_that_cannot_be_are_named(changes, named):
+    with pytest.raises(SettingError, match=named):
         settings(**changes)
 
 
@@ -533,7 +522,7 @@ def gradients(task, seed=0, autocast=nullcontext):
 @pytest.mark.parametrize("negatives", NEGATIVES)
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("encoders", ENCODERS)
-@pytest.mark.parametrize("chunk", [1, 3, 10, 1000])
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
 def test_chunks_give_the_gradients_of_the_whole_batch(chunk, encoders, similarity, negatives):
     expected, whole = gradients(chunked(None, encoders, similarity, negatives))
     loss, found = gradients(chunked(chunk, encoders, similarity, negatives))
@@ -543,46 +532,13 @@ def test_chunks_give_the_gradients_of_the_whole_batch(chunk, encoders, similarit
     close(found, whole)
 
 
-def test_chunks_of_several_own_documents_give_the_gradients_of_the_whole_batch():
-    documents = make_pairs().documents.take(np.arange(12))
-    targets = torch.tensor([[1, 0, 0]] * 4, dtype=torch.int8)
-    batch = Batch(make_pairs().queries.take(np.arange(4)), documents, targets, shared=False)
-    found = []
-    for chunk in (None, 5):
-        task = chunked(chunk)
-        task.batch = lambda step: batch
-        found.append(gradients(task))
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6)
-    close(found[1][1], found[0][1])
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 1000])
-def test_chunks_of_a_transformer_give_the_gradients_of_the_whole_batch(chunk):
-    found = []
-    for size in (None, chunk):
-        found.append(gradients(make_transformer(size, dropout=0.0)))
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-5)
-    close(found[1][1], found[0][1], rtol=1e-3, atol=1e-6)
-
-
-def test_chunks_in_bfloat16_give_about_the_gradients_of_the_whole_batch():
-    def autocast():
-        return torch.autocast("cpu", dtype=torch.bfloat16)
-
-    found = []
-    for size in (None, 3):
-        found.append(gradients(make_transformer(size, dropout=0.0), 0, autocast)[1])
-    for name, weight in found[0].items():
-        assert (found[1][name] - weight).norm() <= 0.05 * weight.norm() + 1e-3, name
-
-
 def dropping(chunk):
     torch.manual_seed(1)
     module = DualEncoder(Dropping(WORDS, 6), Dropping(WORDS, 6), scale=3.0).double()
     return RetrievalTask(module, NEGATIVES["in batch"](), "softmax", chunk)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 1000])
+@pytest.mark.parametrize("chunk", [1, 3])
 def test_the_second_pass_drops_what_the_first_dropped(chunk):
     task = dropping(chunk)
     loss, found = gradients(task, seed=4)
@@ -638,12 +594,6 @@ def test_chunks_keep_the_activations_of_a_chunk_alone():
     assert most[None] > 9 * max(most[12], most[3]) > 0
     # Both sides, forward and once more to go backward.
     assert read == {None: [24] * 2, 12: [12] * 8, 3: [3] * 32}
-
-
-@pytest.mark.parametrize("chunk", [0, -3])
-def test_a_chunk_below_one_is_named(chunk):
-    with pytest.raises(SettingError, match=f"chunk = {chunk} must be at least 1"):
-        chunked(chunk)
 
 
 # --- the schedule of the learning rate -------------------------------------------------------------
@@ -719,16 +669,6 @@ def test_an_open_batch_is_retrieved_with_the_encodings_that_are_trained():
     torch.testing.assert_close(found, [weight.grad for weight in task.module.parameters()])
 
 
-def test_an_open_batch_in_chunks_has_the_gradients_of_the_whole():
-    found = []
-    for chunk in (None, 2):
-        task = make_retrieved(chunk)
-        task.module.eval()  # chunks draw other units to drop
-        loss = task.backward(task.batch(1), nullcontext)
-        found.append([torch.tensor(loss), *(weight.grad for weight in task.module.parameters())])
-    torch.testing.assert_close(*found)
-
-
 def test_only_the_hardest_negative_of_the_batch_is_trained_on():
     task = make_ranked(lambda j, *_: samplers.hardest(j, 6, 0), loss="softmax")
     task.module.eval()
@@ -750,12 +690,23 @@ def test_lists_are_scored_exactly_where_they_ask_for_it(exact, monkeypatch):
     assert seen[0].dtype == (torch.float32 if exact else torch.bfloat16)
 
 
-def test_the_seconds_of_the_parts_go_on_after_a_kill():
-    task, again = make_stale(), make_stale()
-    train(task, settings(steps=5), scorer(task), seed=0)
-    again.set_state(task.state())
-    assert again.parts == task.parts
-    assert {"encoding corpus", "search", "sampling", "encoding queries", "loss and backward"} <= set(again.parts)
+def test_the_seconds_of_the_parts_go_on_after_a_kill(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+    with pytest.raises(KeyboardInterrupt):
+        run("stale", tmp_path, kill_in_loss(19))
+    (path,) = tmp_path.iterdir()
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: 0.0)  # what is left takes no time
+    monkeypatch.setattr(runtime.time, "perf_counter", lambda: 0.0)
+    parts = run("stale", tmp_path)[0].parts
+    assert {"encoding corpus", "search", "sampling", "encoding queries", "loss and backward"} <= {*parts}
+    assert parts["loss and backward"] > 0
+
+
+def test_targets_of_another_shape_than_the_scores_are_named():
+    task = make_task()
+    batch = task.batch(0)
+    with pytest.raises(SettingError, match=r"\(6, 6\).*\(6, 1\)"):
+        task.loss(replace(batch, targets=batch.targets[:, :1]))
 
 
 def test_a_watch_is_called_before_each_step():
