@@ -21,6 +21,7 @@ from retlib.systems.system import System, Target
 from retlib.training.pretraining import KEPT, PretrainingPairs, task_over
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
+SAMPLE = 10_000  # pairs that a pre-training task's averages are of
 TEST = 0.2  # the share of the queries that every system is tested on
 
 

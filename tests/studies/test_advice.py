@@ -2,15 +2,15 @@
 
 import json
 
+import advice
 import numpy as np
 import pytest
+from advice import Advice
 from recorded import put
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.studies import advice
-from retlib.studies.advice import Advice
 
 COUNT = 40
 

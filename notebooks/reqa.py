@@ -1,0 +1,100 @@
+"""BM25's settings and what labels buy after pre-training; chapter 22."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from retlib.core import runtime
+from retlib.data.collection import Collection
+from retlib.data.splits import low_resource
+from retlib.evaluation import measures
+from retlib.evaluation.results import Results
+from retlib.report.contrasts import LEVEL
+from retlib.retrieval.lexical import BM25, STEMMED
+from retlib.studies.experiment import Experiment, Outcome
+from retlib.studies.part2 import MEASURES
+from retlib.systems.compose import Lexical
+from retlib.systems.system import Target
+
+SAMPLE = 10_000  # queries that most of BM25's settings are tried on
+# Lucene's defaults; then what others use (Anserini's defaults, a high k1), and a candidate's parts alone. Settings,
+# column that is indexed, and whether only the first `SAMPLE` queries are asked.
+BM25_SETTINGS: dict[str, tuple[BM25, str, bool]] = {
+    "k1 1.2, b 0.75": (BM25(), "text", False),
+    "k1 1.2, b 0.75, stop words, stemmed": (BM25(**STEMMED), "text", False),
+    "k1 0.9, b 0.4": (BM25(k1=0.9, b=0.4), "text", True),
+    "k1 2, b 0.75, stop words, stemmed": (BM25(k1=2.0, **STEMMED), "text", True),
+    "k1 1.2, b 0.75, passage alone": (BM25(), "context", True),
+    "k1 1.2, b 0.75, sentence alone": (BM25(), "sentence", True),
+}
+
+
+def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
+    """Return recall of BM25 at several settings in points of 100, all queries against all candidates, and `seconds`.
+
+    With the passage alone its sentences are equal, and the first one wins.
+    """
+    rows = []
+    for collection in collections:
+        jobs = runtime.progress(BM25_SETTINGS.items(), desc=f"{collection.name}: BM25", unit="setting")
+        for name, (system, column, sampled) in jobs:
+            queries = collection.queries.nsmallest(SAMPLE if sampled else len(collection.queries), "position")
+            with runtime.Stopwatch() as watch:
+                run = system.rank(collection.documents[column], queries["text"])
+            qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
+            values = measures.evaluate(run, qrels, MEASURES).groupby("measure")["value"].mean() * 100
+            found = {measure: float(values[measure]) for measure in MEASURES}
+            size = {"queries": len(queries), "candidates": len(collection.documents)}
+            rows.append({"collection": collection.name, "settings": name, **size, **found, "seconds": watch.seconds})
+    return pd.DataFrame(rows)
+
+
+def record_others(experiment: Experiment, collections: Iterable[Collection], name: str, system: Lexical) -> None:
+    """A lexical system over all candidates, on all queries but the share that would train: the paper's test sets."""
+    for collection in collections:
+        everything = replace(collection, queries=collection.queries.assign(split="test"))
+        run = system.run(Target(everything), depth=100)
+        for share in experiment.parameters["shares"]:
+            part = low_resource(collection, share)
+            part = replace(part, name=f"{part.name}-others")
+            mine = run[run["query_id"].isin(part.split("test").index)]
+            experiment.measure(name, part, 0, Outcome(mine, system.settings), measures=["R@1"])
+
+
+def labels_bought(
+    results: Results, collections: Sequence[str], shares: Sequence[float], systems: Iterable[str], measure: str
+) -> pd.DataFrame:
+    """Return what each further share of the labels adds to a system, paired over the same test questions.
+
+    Columns `collection`, `system`, `labels` (their share as text; "no labels" of a pre-trained system), `value` (points
+    of 100), `gain` over the row before and its `p`, Holm-corrected over all; NaN in a first row.
+    """
+    rows = []
+    for collection, system in product(collections, systems):
+        tests = [(f"{100 * share:g} %", f"{collection}-{share:g}", system) for share in sorted(shares)]
+        before = None
+        for share, test, name in [("no labels", tests[0][1], f"{system}, no labels"), *tests]:
+            if name in results.systems(test, "test", measure):
+                value = 100 * results.per_query(test, "test", measure, name).to_numpy().mean()
+                gain = results.compared(test, measure, name, before[1], on=before[0]) if before else None
+                tested = (gain.effect, gain.p_value()) if gain else (np.nan, np.nan)
+                rows.append((collection, system, share, value, *tested))
+                before = test, name
+    table = pd.DataFrame(rows, columns=["collection", "system", "labels", "value", "gain", "p"])
+    p = table["p"].dropna()
+    return table.assign(p=pd.Series(measures.holm(p), p.index))
+
+
+def bought_in_columns(bought: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `labels_bought`, a column for each share: the value, its gain, a star where p < `LEVEL`."""
+    star = (bought["p"] < LEVEL).map({True: "*)", False: ")"})
+    gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
+    table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)
+    rows, columns = ["collection", "system"], ["no labels", *bought["labels"]]
+    found = table.set_index([*rows, "labels"])["text"].unstack(fill_value="")
+    return found.loc[bought.set_index(rows).index.unique(), [each for each in dict.fromkeys(columns) if each in found]]
