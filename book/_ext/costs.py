@@ -32,17 +32,18 @@ def costs(profile: str) -> list[tuple[str, ...]]:
     for name, entry in notebook_files.read_yaml(root / "notebooks" / "profiles" / f"{profile}.yaml").items():
         if isinstance(entry, dict) and (needs := entry.get("needs")):
             megabytes = sum(float(sizes[each]) for each in needs)
-            if recorded := results.load(name, profile, "reference"):
-                trained.append(recorded.rows)
-            found.append((f"{{doc}}`../notebooks/{name}`", ", ".join(needs), f"{megabytes:.0f}", *_trained(recorded)))
+            given, recorded = entry.get("parameters", {}), results.load(name, profile, "reference")
+            seeds = {*given.get("seeds", [0]), *given.get("further_seeds", ())}  # more may be recorded
+            rows = recorded.rows[recorded.rows["seed"].isin(seeds)] if recorded else pd.DataFrame()
+            trained.append(rows)
+            found.append((f"{{doc}}`../notebooks/{name}`", ", ".join(needs), f"{megabytes:.0f}", *_trained(rows)))
     every = _together(pd.concat(trained)) if trained else 0
     return [*found, ("all of these, what several share once", *[""] * (len(HEAD) - 2), f"{every / 3600:.0f}")]
 
 
-def _trained(recorded: results.Results | None) -> tuple[str, ...]:
+def _trained(rows: pd.DataFrame) -> tuple[str, ...]:
     """How many systems were trained, with how many seeds; minutes of the costliest, median over seeds, hours of all."""
-    rows = recorded.rows if recorded else None
-    if rows is None or "seconds" not in rows or not (rows["seconds"].fillna(0) > 0).any():
+    if "seconds" not in rows or not (rows["seconds"].fillna(0) > 0).any():
         return ("",) * 4
     rows = rows[rows["seconds"].fillna(0) > 0]
     counts = str(rows["system"].nunique()), str(rows["seed"].nunique())

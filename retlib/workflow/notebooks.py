@@ -131,7 +131,7 @@ def stamp(root: Path, page: Page) -> str:
     given = dict(page.parameters)
     recorded = [given["profile"]] if given["source"] == "reference" else given.get("recorded", [])
     patterns = [f"data/reference/{each}/*/{CHECKSUMS}" for each in recorded]
-    patterns += ["retlib/**/*.py", "data/papers/*.*", "constraints.txt"]
+    patterns += ["retlib/**/*.py", "notebooks/*.py", "data/papers/*.*", "constraints.txt"]
     files = [page.notebook, *plugins(), *(path for pattern in patterns for path in root.glob(pattern))]
     texts = map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', json.dumps(given)))
     corpora = {text: _state(text) for text in texts if ":" in text and text.partition(":")[0] in own.FORMS}
