@@ -1,4 +1,4 @@
-"""Measures of generated queries: how many and how different they are, and whether they lead to their passage."""
+"""How many and how different generated queries are, and whether they lead to their passage (chapters of Part III)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
 
 
 def _own(generated: pd.DataFrame, passages: pd.Series) -> np.ndarray:
-    """The row of each query's passage."""
+    # The row of each query's passage.
     own = passages.index.get_indexer(generated["passage_id"])
-    unknown = generated["passage_id"][own < 0][:1].tolist()
-    require(not unknown, f"a query is of passage {unknown}, which is not among the passages", DataError)
+    others = generated["passage_id"][own < 0][:1].tolist()
+    require(not others, f"a query is of passage {others}, which is not among the passages", DataError)
     return own
 
 
@@ -41,25 +41,17 @@ def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
     a query's words that stand in its passage, and `round trip` that of the queries for which `round_trip` holds.
     """
     require(len(generated) > 0, "there is no query to measure", DataError)
-    own = _own(generated, passages)
-    asked = [words(query) for query in generated["query"]]
-    known = {row: set(words(passages.iloc[row])) for row in np.unique(own)}
-    shares = [np.mean([word in known[row] for word in query]) for row, query in zip(own, asked, strict=True) if query]
+    own, queries = _own(generated, passages), [words(query) for query in generated["query"]]
+    texts = {row: set(words(passages.iloc[row])) for row in np.unique(own)}
+    shares = [np.mean([word in texts[row] for word in query]) for row, query in zip(own, queries, strict=True) if query]
+
+    def distinct(grams: list[list]) -> float:
+        passages = (list(chain.from_iterable(each)) for _, each in pd.Series(grams).groupby(own))
+        return pd.Series([len(set(each)) / len(each) for each in passages if each], dtype=float).mean()
+
     return pd.Series({
-        "passages": len(passages),
-        "pairs": len(generated),
-        "queries": generated["query"].nunique(),
-        "pairs per passage": len(generated) / len(passages),
-        "words per query": np.mean([len(query) for query in asked]),
-        "distinct-1": _distinct(own, [[(word,) for word in query] for query in asked]),
-        "distinct-2": _distinct(own, [list(pairwise(query)) for query in asked]),
-        "overlap": np.mean(shares) if shares else np.nan,
-        "round trip": round_trip(generated, passages).mean(),
+        "passages": len(passages), "pairs": len(generated), "queries": generated["query"].nunique(),
+        "pairs per passage": len(generated) / len(passages), "words per query": np.mean([*map(len, queries)]),
+        "distinct-1": distinct(queries), "distinct-2": distinct([list(pairwise(query)) for query in queries]),
+        "overlap": np.mean(shares) if shares else np.nan, "round trip": round_trip(generated, passages).mean(),
     })  # fmt: skip
-
-
-def _distinct(own: np.ndarray, grams: list[list[tuple[str, ...]]]) -> float:
-    """The mean over passages of their different n-grams over all of theirs."""
-    passages = [list(chain.from_iterable(queries)) for _, queries in pd.Series(grams).groupby(own)]
-    ratios = [len(set(found)) / len(found) for found in passages if found]
-    return float(np.mean(ratios)) if ratios else float("nan")

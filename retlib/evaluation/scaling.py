@@ -1,10 +1,10 @@
-"""How search behaves as candidates grow: quality, speed and memory of an index, measured alike for all."""
+"""Quality, speed and memory of an index as candidates grow, measured alike for all (chapter 14)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,30 +18,25 @@ from retlib.retrieval import index
 from retlib.retrieval.runs import make_run
 
 
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """A task's queries and a growing set of candidates."""
+class Pool(NamedTuple):
+    """A task's test queries, encoded, and a growing set of candidates, its test candidates first."""
 
     task: Collection
-    queries: np.ndarray  # encodings of its test queries, in their order
-    doc_ids: np.ndarray  # its test candidates first, so that each pool has all relevant documents; then all others
+    queries: np.ndarray
+    doc_ids: np.ndarray
     vectors: np.ndarray
 
 
 def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], most: int) -> Pool:
     """Return a pool of a task's candidates and, up to `most` in all, of distractors, encoded as they stream by."""
     documents = task.documents.sort_values("split", key=lambda split: split != "test", kind="stable")[:most]
-    parts = [retriever.encode_texts(documents["text"].tolist())]
-    wanted = most - len(documents)
-    with runtime.progress(total=wanted, desc="encoding distractors", unit="text") as bar:
-        added = islice(distractors, wanted)
-        for chunk in iter(lambda: list(islice(added, 20_000)), []):
-            parts.append(retriever.encode_texts(chunk))
-            bar.update(len(chunk))
-    vectors = np.concatenate(parts)
-    others = np.array([f"distractor-{i}" for i in range(len(vectors) - len(documents))], dtype=object)
+    texts = islice(chain(documents["text"], distractors), most)
+    blocks = iter(lambda: list(islice(texts, 20_000)), [])
+    bar = {"total": most / 20_000, "unit_scale": 20_000, "unit": "text", "desc": "encoding candidates"}
+    vectors = np.concatenate([retriever.encode_texts(block) for block in runtime.progress(blocks, **bar)])
+    others = (f"distractor-{number}" for number in range(len(vectors) - len(documents)))
     queries = retriever.encode_queries(retriever.tokenize(task.split("test")["text"].tolist()))
-    return Pool(task, queries, np.concatenate([documents.index.to_numpy(dtype=object), others]), vectors)
+    return Pool(task, queries, np.array([*documents.index, *others], dtype=object), vectors)
 
 
 def measure(
@@ -57,21 +52,18 @@ def measure(
     require(own <= size <= most, wrong, DataError)
     with runtime.Stopwatch() as building:
         built = index.build(factory, pool.vectors[:size], search=search)
-    found = built.search(pool.queries, 100)
+    run = make_run(pool.task.split("test").index, pool.doc_ids[:size], *built.search(pool.queries, 100))
     timed, seconds = pool.queries[:batch], []
     for _ in range(3):
         with runtime.Stopwatch() as searching:
             built.search(timed, 100)
         seconds.append(searching.seconds)
-    run = make_run(pool.task.split("test").index, pool.doc_ids[:size], *found)
-    ap = evaluate(run, pool.task.judgments("test"), ["AP@100"])["value"].mean()
-    numbers = {
-        "AP@100": 100 * float(ap),
+    return run, {
+        "AP@100": 100 * float(evaluate(run, pool.task.judgments("test"), ["AP@100"])["value"].mean()),
         "queries/s": len(timed) / float(np.median(seconds)),
         "MB": built.size_bytes / 1e6,
         "build seconds": building.seconds,
     }
-    return run, numbers
 
 
 def against_exact(points: pd.DataFrame) -> pd.DataFrame:
@@ -79,11 +71,7 @@ def against_exact(points: pd.DataFrame) -> pd.DataFrame:
 
     They have columns `seed`, `candidates`, `index` and the numbers of `measure`.
     """
-    exact = points[points["index"] == "exact"].set_index(["seed", "candidates"])
-    same = pd.MultiIndex.from_frame(points[["seed", "candidates"]])
-    return points.assign(
-        **{
-            "loss": exact["AP@100"].reindex(same).to_numpy() - points["AP@100"],
-            "speed-up": points["queries/s"] / exact["queries/s"].reindex(same).to_numpy(),
-        }
-    )
+    exact = points[points["index"] == "exact"].set_index(["seed", "candidates"])[["AP@100", "queries/s"]]
+    exact = points[["seed", "candidates"]].join(exact, on=["seed", "candidates"])
+    gained = {"loss": exact["AP@100"] - points["AP@100"], "speed-up": points["queries/s"] / exact["queries/s"]}
+    return points.assign(**gained)

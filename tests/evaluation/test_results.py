@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core import runtime
+from retlib.core import cache, runtime
 from retlib.core.errors import DataError
 from retlib.evaluation import results
 from retlib.evaluation.measures import between_seeds
@@ -40,19 +40,13 @@ def some():
     return made
 
 
-def test_per_query_values_come_by_seed_in_order():
-    found = some().per_query(*KEY, "DE")
-    assert found.columns.tolist() == [0, 1]
-    assert found.index.tolist() == QUERIES
-    assert found[0].tolist() == [0.25, 0, 1] and found[1].tolist() == [1, 0, 0.5]
-
-
-def test_seeds_are_ordered_as_numbers():
-    made = Results()
-    for seed in (10, 9, 2):
-        made.add_queries("quora", "test", "DE", seed, values([seed / 10] * 3), CLUSTERS)
-    assert made.per_query(*KEY, "DE").columns.tolist() == [2, 9, 10]
-    assert made.per_query(*KEY, "DE")[10].tolist() == [1, 1, 1]
+def test_per_query_values_come_by_seed_in_the_order_of_numbers():
+    made = some()
+    made.add_queries("quora", "test", "DE", 10, values([0.5, 0, 0]), CLUSTERS)
+    made.add_queries("quora", "test", "DE", 2, values([0, 0, 0.5]), CLUSTERS)
+    found = made.per_query(*KEY, "DE")
+    assert found.columns.tolist() == [0, 1, 2, 10] and found.index.tolist() == QUERIES
+    assert found.T.to_numpy().tolist() == [[0.25, 0, 1], [1, 0, 0.5], [0, 0, 0.5], [0.5, 0, 0]]
 
 
 def test_a_system_whose_name_begins_another_is_not_taken_for_it():
@@ -66,7 +60,7 @@ def test_a_system_whose_name_begins_another_is_not_taken_for_it():
 def test_clusters_belong_to_their_queries():
     assert some().clusters(*KEY).to_dict() == CLUSTERS.to_dict()
     assert some().clusters(*KEY).index.tolist() == QUERIES
-    with pytest.raises(DataError, match="no R@1 on 'quora'"):
+    with pytest.raises(DataError, match="R@1 .*'quora'"):
         some().clusters("quora", "test", "R@1")
 
 
@@ -99,15 +93,10 @@ def test_a_row_with_the_same_key_takes_the_others_place():
     assert len(made.rows) == 4
 
 
-def test_values_of_the_same_system_and_seed_take_the_others_place():
+def test_values_of_the_same_system_and_seed_or_over_other_queries_replace_those_before():
     made = some()
     made.add_queries("quora", "test", "DE", 0, values([0, 0, 0]), CLUSTERS)
-    assert made.per_query(*KEY, "DE")[0].tolist() == [0, 0, 0]
-    assert made.per_query(*KEY, "DE")[1].tolist() == [1, 0, 0.5]
-
-
-def test_values_over_other_queries_replace_all_before():
-    made = some()
+    assert made.per_query(*KEY, "DE").T.to_numpy().tolist() == [[0, 0, 0], [1, 0, 0.5]]
     made.add_queries("quora", "test", "new", 0, values([1, 1], queries=["q7", "q8"]), pd.Series({"q7": "a", "q8": "b"}))
     assert made.systems(*KEY) == ["new"]
     assert made.clusters(*KEY).to_dict() == {"q7": "a", "q8": "b"}
@@ -129,14 +118,8 @@ def equal(left, right):
             pd.testing.assert_frame_equal(mine[name], other[name], check_names=False)
 
 
-def test_a_round_trip_loses_nothing(tmp_path):
+def test_a_round_trip_loses_nothing_whatever_the_names(tmp_path):
     made = some()
-    made.save(tmp_path / "11")
-    equal(Results.read(tmp_path / "11"), made)
-
-
-def test_names_with_dots_slashes_and_spaces_survive(tmp_path):
-    made = Results()
     made.add_queries("beir/quora v1.1", "test", "DE", 0, values([0.1, 0.2, 0.3], "RBP(p=0.8)"), CLUSTERS)
     made.tables["loss at 0.5/1000"] = pd.DataFrame({"x": [1]})
     made.save(tmp_path / "11")
@@ -182,32 +165,19 @@ def test_at_no_moment_of_saving_is_the_folder_half_there(tmp_path, monkeypatch):
     assert seen and set(seen) == {3}
 
 
-@pytest.mark.parametrize("victim", ["rows.parquet", "queries/quora.test.AP@100.parquet", "tables/curve.parquet"])
-@pytest.mark.parametrize("damage", ["truncated", "rubbish", "empty"])
-def test_a_damaged_file_is_an_error_that_names_the_folder(tmp_path, victim, damage):
+@pytest.mark.parametrize(
+    "victim", ["rows.parquet", "queries/quora.test.AP@100.parquet", "tables/curve.parquet", cache.CHECKSUMS]
+)
+def test_a_damaged_file_is_named_with_its_folder(tmp_path, victim):
     some().save(tmp_path / "11")
     path = tmp_path / "11" / victim
-    path.write_bytes({"truncated": path.read_bytes()[:-20], "rubbish": b"rubbish" * 9, "empty": b""}[damage])
-    with pytest.raises(DataError, match=f"{tmp_path / '11'}.*Delete it and run again"):
-        Results.read(tmp_path / "11")
-
-
-def test_a_flipped_bit_is_an_error_that_names_the_file(tmp_path):
-    some().save(tmp_path / "11")
-    path = tmp_path / "11" / "queries" / "quora.test.AP@100.parquet"
     raw = path.read_bytes()
-    for place in range(0, len(raw), 101):
-        path.write_bytes(raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1 :])
-        with pytest.raises(DataError, match=r"changed.* queries/quora\.test\.AP@100\.parquet.*Delete it and run again"):
+    flipped = (raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1 :] for place in range(0, len(raw), 501))
+    for damaged in (raw[:-20], b"rubbish", b"", None, *flipped):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        with pytest.raises(DataError, match=str(tmp_path / "11")) as caught:
             Results.read(tmp_path / "11")
-
-
-def test_a_damaged_published_folder_is_brought_back_and_not_deleted(tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
-    some().save(folder := results.reference_folder("toy", "11"))
-    (folder / "rows.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match="git checkout"):
-        Results.read(folder)
+        assert victim in str(caught.value) or victim == cache.CHECKSUMS  # which may tell wrong of others
 
 
 def test_values_by_query_are_read_when_they_are_asked_for(tmp_path):
@@ -215,7 +185,7 @@ def test_values_by_query_are_read_when_they_are_asked_for(tmp_path):
     read = Results.read(tmp_path / "11")
     (tmp_path / "11" / "queries" / "quora.test.AP@100.parquet").unlink()
     assert KEY in read.queries and len(read.queries) == len(some().queries)
-    with pytest.raises(DataError, match=f"{tmp_path / '11'}: .*cannot be read"):
+    with pytest.raises(FileNotFoundError):
         read.per_query(*KEY, "DE")
 
 
@@ -233,12 +203,6 @@ def test_two_that_save_at_once_leave_the_whole_of_one(tmp_path):
         thread.join()
     equal(Results.read(tmp_path / "11"), some())
     assert [path.name for path in tmp_path.iterdir()] == ["11"]
-
-
-def test_a_folder_without_rows_is_an_error(tmp_path):
-    (tmp_path / "11").mkdir()
-    with pytest.raises(DataError, match="11"):
-        Results.read(tmp_path / "11")
 
 
 # Own runs and the reference
@@ -265,7 +229,10 @@ def own(experiment, value):
 
 
 def test_an_own_run_comes_before_the_reference(places):
+    assert results.load("11", "quick") is None and results.load_table("11", "quick", "claims") is None
+    assert results.rows("quick").columns.tolist() == FIRST and results.experiments("quick") == []
     reference("11", 0.1)
+    assert results.load("11", "quick", "run") is None and results.load("11", "laptop") is None
     assert results.load("11", "quick").rows["source"].tolist() == ["reference"]
     own("11", 0.2)
     found = results.load("11", "quick").rows
@@ -274,18 +241,12 @@ def test_an_own_run_comes_before_the_reference(places):
     assert results.load("11", "quick", "run").rows["value"].tolist() == [0.2]
 
 
-def test_nothing_recorded_is_none(places):
-    assert results.load("11", "quick") is None
-    reference("11", 0.1)
-    assert results.load("11", "quick", "run") is None
-    assert results.load("11", "laptop") is None
-
-
 def test_rows_of_all_experiments_with_the_promised_columns_first(places):
     reference("11", 0.1)
     reference("12", 0.3)
     own("12", 0.2)
     own("13", 0.4)
+    (results.own_folder("quick", "11").parent / ".11.abc").mkdir()  # of a save that was killed
     found = results.rows("quick")
     promised = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
     assert found.columns[:9].tolist() == promised == FIRST
@@ -295,18 +256,6 @@ def test_rows_of_all_experiments_with_the_promised_columns_first(places):
         ["13", 0.4, "run"],
     ]
     assert results.experiments("quick") == ["11", "12", "13"]
-
-
-def test_no_results_are_an_empty_table_with_the_promised_columns(places):
-    found = results.rows("quick")
-    assert found.empty and found.columns.tolist() == FIRST
-    assert results.experiments("quick") == []
-
-
-def test_the_folder_of_an_unfinished_save_is_not_an_experiment(places):
-    own("11", 0.2)
-    (results.own_folder("quick", "11").parent / ".11.abc").mkdir()
-    assert results.experiments("quick") == ["11"]
 
 
 def test_the_source_is_not_written(places):
