@@ -29,7 +29,7 @@ ITERATIONS = {"coarse": 10, "product": 20, "rotation": 10, "product in rotation"
 
 
 class Index:
-    """Vectors that can be searched for those with the largest inner product; `settings` has `factory` and `search`.
+    """Vectors that can be searched for those with the largest inner product.
 
     >>> scores, rows = build("Exact", np.eye(3)).search(np.array([[0, 2, 1]]), k=2)
     >>> scores.tolist(), rows.tolist()
@@ -58,11 +58,9 @@ class Index:
     def search(self, queries: np.ndarray, k: int) -> Lists:
         """Return scores and rows of the k vectors with the largest inner product with each query, best first.
 
-        Queries are float32, (Q, d). Scores, float32, and rows, int64, are (Q, min(k, N)). Equal scores are in the order
-        of rows. Where an approximate search found fewer, the rest has row -1 and score -inf.
-
-        It raises `SettingError` if k is below 1, or if the queries are no matrix of the index's dimension, and
-        `DataError` if a query is not finite.
+        Scores, float32, and rows, int64, are (Q, min(k, N)). Equal scores are in the order of rows. Where an
+        approximate search found fewer, the rest has row -1 and score -inf. Raises `SettingError` for a k below 1 or
+        another dimension, `DataError` for a query that is not finite.
         """
         queries = _matrix(queries, "queries")
         require(bool(np.isfinite(queries).all()), "the queries hold NaN or infinity", DataError)
@@ -76,15 +74,12 @@ def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None 
     """Return an index of vectors, float32 of shape (N, d).
 
     `factory` is "Exact", which keeps a reference to the vectors, not a copy; or what faiss's `index_factory`
-    understands, for instance "PCAR224,PQ32x4fs_64,RFlat", "IVF1024,PQ50x4fs,RFlat", "OPQ64_256,IVF1024,PQ64" or
-    "HNSW32". faiss trains and fills an index on one thread, so that the same vectors give the same bytes. Of a PCA that
-    comes first the shift is left out: the mean, which faiss would subtract, stays.
+    understands, such as "PCAR224,PQ32x4fs_64,RFlat", "OPQ64_256,IVF1024,PQ64" or "HNSW32". faiss trains and fills an
+    index on one thread, so that the same vectors give the same bytes. Of a PCA that comes first the shift is left out.
 
     `search` sets `nprobe` (IVF: lists that are searched), `efSearch` (HNSW: width of the search), `k_factor` (RFlat,
-    Refine: this many times k results are scored again).
-
-    It raises `SettingError` if the factory is not known, cannot index such vectors, or has no such search parameter,
-    and `DataError` if there are no vectors, or one is not finite.
+    Refine: this many times k results are scored again). Raises `SettingError` for what the factory cannot, `DataError`
+    for vectors that are none, or not finite.
     """
     vectors = _matrix(vectors, "vectors")
     require(len(vectors) > 0, "there are no vectors to index", DataError)
@@ -114,8 +109,7 @@ def restored(factory: str, content: np.ndarray, search: Mapping[str, float] | No
 def export(index: Index, folder: Path, doc_ids: Sequence[str]) -> None:
     """Write an index for others: ``index.faiss``, which `faiss.read_index` opens, and ``documents.txt``.
 
-    The latter has an id of each row on a line. An exact index is written as faiss's flat one. It raises `DataError` if
-    an id has several lines.
+    The latter has an id of each row on a line: `DataError` if one has several. Exact is written as faiss's flat index.
     """
     broken = [name for name in doc_ids if name.splitlines() != [name]]
     require(not broken, f"the ids {broken[:3]} are no single lines", DataError)
@@ -133,9 +127,9 @@ def _matrix(values: np.ndarray, name: str) -> np.ndarray:
 def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Return the inner product of each vector with one query, (n,), the same wherever a vector stands.
 
-    BLAS sums in another order at the ragged end of a matrix, for another number of queries, and on another processor:
-    equal vectors would score differently. Here each product of 32-bit numbers is exact in 64 bits, and their sum, whose
-    order depends on d alone, is rounded once.
+    BLAS sums in another order at the ragged end of a matrix, for another number of queries, and on another processor.
+    Here each product of 32-bit numbers is exact in 64 bits, and their sum, whose order depends on d alone, is rounded
+    once.
     """
     return np.einsum("nd,d->n", vectors, query, dtype=np.float64).astype(np.float32)
 
@@ -209,7 +203,7 @@ class Faiss(Index):
 
     @property
     def content(self) -> np.ndarray:
-        """What `faiss.write_index` would write, uint8."""
+        """What `faiss.write_index` writes, uint8."""
         return faiss.serialize_index(self._index)
 
     @property

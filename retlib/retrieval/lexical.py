@@ -42,10 +42,7 @@ class LexicalSystem(ABC):
         return {"system": type(self).__name__, **asdict(self)}
 
     def fit(self, documents: Sequence[str]) -> Self:
-        """Index the documents; row i of every later result is ``documents[i]``.
-
-        It raises `DataError` if there is no document, or no term in any of them.
-        """
+        """Index the documents, in the order of rows; `DataError` if there is no term in any of them."""
         wrong = f"{type(self).__name__}: there is no word to index in any of the {len(documents)} documents"
         require(any(map(self._terms, documents)), wrong, DataError)
         self._weights = self._index(documents)
@@ -54,13 +51,10 @@ class LexicalSystem(ABC):
     def search(self, queries: Sequence[str], k: int) -> Lists:
         """Return scores and rows of the k best documents of each query, best first: float32 and int64, (Q, k).
 
-        Equal scores are in the order of rows. Only documents with a score above 0 are retrieved, so none without a word
-        in common with the query. Where fewer than k are, the rest has row -1 and score -inf.
+        Equal scores are in the order of rows. Only scores above 0 count; where fewer are, the rest is -1 and -inf.
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(hasattr(self, "_weights"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
-        if not len(queries):
-            return np.empty((0, k), dtype=np.float32), np.empty((0, k), dtype=np.int64)
         return _products(self._queries(queries), self._weights, k)
 
     def rank(self, documents: pd.Series, queries: pd.Series, depth: int = 100) -> pd.DataFrame:
@@ -109,7 +103,7 @@ class TfIdf(LexicalSystem):
         return csr_array(self._vectorizer.fit_transform(documents).T)
 
     def _queries(self, texts: Sequence[str]) -> csr_array:
-        return csr_array(self._vectorizer.transform(texts))
+        return csr_array(self._vectorizer.transform(texts) if len(texts) else (0, self._weights.shape[0]))
 
 
 # What makes BM25 compare stems, without stop words.
@@ -120,8 +114,8 @@ STEMMED = {"stop_words": "english", "stemmer": "english"}
 class BM25(LexicalSystem):
     r"""Okapi BM25 as Lucene has it. A word that the query repeats counts as often as it stands there.
 
-    With tf the word's count in a document, df the number of documents that have it, N that of all documents, and
-    lengths counted in terms, after stop words went, a word adds
+    With tf the word's count in a document, df the number of documents that have it, N that of all, and lengths counted
+    in terms, after stop words went, a word adds
 
     .. math:: \ln\left(1 + \frac{N - df + 0.5}{df + 0.5}\right) \cdot
               \frac{tf}{tf + k_1 (1 - b + b \cdot \text{length} / \text{mean length})}
@@ -175,8 +169,7 @@ class RM3(BM25):
     than the share `common` of all documents expand no query: stop words otherwise win.
 
     As in Anserini, only terms of 2 to 20 letters a to z and digits expand a query, and lengths :math:`|d|` count these
-    alone. Anserini also prunes each document to its most frequent terms first; here all count. Equally probable terms
-    are taken in the order in which the documents bring them up.
+    alone. Anserini also prunes each document to its most frequent terms first; here all count.
     """
 
     fb_docs: int = 10

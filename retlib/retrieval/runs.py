@@ -31,10 +31,7 @@ def best(scores: np.ndarray, rows: np.ndarray, k: int) -> Lists:
 
 
 def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
-    """Return the run of lists of documents whose ids are `doc_ids`, row by row.
-
-    Equal scores are ordered by document id, so that a run does not depend on the order in which a system found them.
-    """
+    """Return the run of lists of documents, whose ids are `doc_ids`; equal scores are ordered by document id."""
     found = rows >= 0
     query, row, score = np.nonzero(found)[0], rows[found], scores[found].astype(np.float32)
     documents, queries = (pd.array(ids, dtype="str") for ids in (doc_ids, query_ids))
@@ -47,10 +44,7 @@ def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarra
 
 
 def question_search(collection: Collection, search: Callable[[list[str], int], Lists]) -> Search:
-    """Return a search of texts as one of questions, whose own documents are left out, in the order of a run.
-
-    Every list takes this way; see `retlib.data.collection.Collection.own_documents`.
-    """
+    """Return a search of texts as one of questions, whose `own_documents` are left out, in the order of a run."""
 
     def found(queries: pd.DataFrame, k: int) -> Lists:
         own = collection.own_rows(queries.index)[:, None]
@@ -79,10 +73,7 @@ def check_question(question: str) -> None:
 
 
 def result_list(collection: Collection, question: str, depth: int, search: Search) -> pd.DataFrame:
-    """Return the first `depth` documents of the run of one question, ranked from 1, with title ("" of none) and text.
-
-    Which are `relevant` is known of the collection's own questions.
-    """
+    """Return the head of one question's run with `rank`, title ("" of none), text, and `relevant` of own questions."""
     check_question(question := normalize("NFC", question))
     require(depth >= 1, f"depth = {depth}: at least 1 is needed")
     same = collection.queries[collection.queries["text"].str.normalize("NFC") == question][["text"]]
@@ -104,9 +95,8 @@ def places(run: pd.DataFrame) -> np.ndarray:
 def write_trec(run: pd.DataFrame, path: Path, tag: str) -> None:
     """Write a run in TREC's form: query, ``Q0``, document, rank from 1, score and the tag of the system.
 
-    Evaluators order equal scores each in their own way, and look at no rank. So that all of them find the order of the
-    run, a score that is not below the one before it is written as the next smaller number of 32 bits. It raises
-    `DataError` if an id or the tag is empty or has white space.
+    So that all evaluators find the order of the run, a score that is not below the one before it is written as the next
+    smaller number of 32 bits. It raises `DataError` if an id or the tag is empty or has white space.
     """
     place = places(run)
     # The numbers of 32 bits in their order: those below zero count down from the sign.

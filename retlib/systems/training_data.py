@@ -15,9 +15,12 @@ import torch
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.articles import Articles
-from retlib.data.collection import Collection
+from retlib.data.collection import Article, Collection
+from retlib.data.corpus import Corpus
 from retlib.data.pairs import Pairs, PairSource
+from retlib.data.passages import sentences_of
 from retlib.data.splits import hash_position, split_by_position
+from retlib.data.text import WordPiece
 from retlib.data.tokenized import TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
@@ -51,12 +54,13 @@ class Pretraining(TrainingData):
     """Pairs out of text that nobody labelled (Chang 2020, section 3).
 
     The `tasks` of `retlib.training.pretraining.TASKS` are mixed uniformly; those that the articles do not allow, such
-    as wlp without links, are left out with a sentence. For `keep` see `retlib.training.pretraining.PretrainingPairs`.
+    as wlp without links, are left out with a sentence. Without articles each passage of what trains is a page of its
+    own. For `keep` see `retlib.training.pretraining.PretrainingPairs`.
     The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs.
     """
 
     tasks: Sequence[str]
-    articles: Articles
+    articles: Articles | None = None
     keep: float = 0.0
 
     def __post_init__(self) -> None:
@@ -65,17 +69,25 @@ class Pretraining(TrainingData):
 
     def address(self, target: Collection) -> dict[str, Any]:
         sources = [TASKS.source(name) for name in self.tasks]
-        corpus = self.articles.corpus.fingerprint
-        return {"tasks": list(self.tasks), "sources": sources, "keep": self.keep, "corpus": corpus}
+        text = {"corpus": self.articles.corpus.fingerprint} if self.articles else {"collection": target.fingerprint}
+        return {"tasks": list(self.tasks), "sources": sources, "keep": self.keep, **text}
 
     def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        made, tokenizer, corpus = training.student.architecture, training.student.tokenizer, self.articles.corpus
-        own = self.articles.tokenizer == tokenizer
+        made, tokenizer = training.student.architecture, training.student.tokenizer
+        corpus = self.articles.corpus if self.articles else _passages_as_pages(training.target, tokenizer)
+        own = not self.articles or self.articles.tokenizer == tokenizer
         require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
         lengths = made.query_length, made.document_length
         source = PretrainingPairs(corpus, allowed(self.tasks, corpus), tokenizer.sep, *lengths, self.keep)
         unseen = source.draw(0, min(UNSEEN, training.stage.seen or UNSEEN), training.seed + OTHER_SEED)
         return _over_pairs(training, module, source, unseen)
+
+
+@lru_cache(maxsize=4)
+def _passages_as_pages(collection: Collection, tokenizer: WordPiece) -> Corpus:
+    texts = collection.documents.reindex(columns=["title", "text"], fill_value="")
+    pages = (Article(name, title, (text,), opening=1) for name, title, text in texts.itertuples(name=None))
+    return Corpus.build(pages, tokenizer, sentences_of)
 
 
 @dataclass(frozen=True)

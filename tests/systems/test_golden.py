@@ -75,6 +75,9 @@ class Made:
 ARTICLES = Made(UNITS, Corpus.build(pages(), UNITS, lambda text: text.split(". ")))
 TEXT = Made(Vocabulary.build(sentences()))
 TOY, OTHER, QUERIES = make_toy("toy", slice(0, 12)), make_toy("other", slice(12, None)), make_collection()
+BESIDE = zip(sentences(1, 40), sentences(2, 40), strict=True)
+WRITTEN = QUERIES.documents.assign(text=[f"{one.capitalize()}. {two.capitalize()}." for one, two in BESIDE])
+PASSAGES = replace(QUERIES, name="passages", documents=WRITTEN)
 
 SMALL = Architecture(layers=1, width=64, dimension=16, query_length=8, document_length=16)
 TRANSFORMER = System(SMALL, ARTICLES)
@@ -101,6 +104,7 @@ def of_negatives(name):
 def kinds():
     """Name to the system that is trained, and the collection that it is trained for."""
     yield "pretraining", TRANSFORMER + Stage(data=Pretraining(("ict", "bfs", "wlp"), ARTICLES), **HOW), QUERIES
+    yield "pretraining on the passages", UNTRAINED + Stage(data=Pretraining(("ict",)), **HOW), PASSAGES
     yield "pretraining of a bow-mlp", UNTRAINED + Stage(data=Pretraining(("ict",), ARTICLES), **HOW), QUERIES
     two = System(replace(SMALL, towers="two"), ARTICLES)
     masked = two + Stage(data=MaskedTokens(ARTICLES), **{**HOW, "keep": "last"})  # whose best are near ties
