@@ -1,8 +1,5 @@
 """Sources of articles: their text with a vocabulary learned from it, and their passages that no target holds."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +9,6 @@ import pandas as pd
 from retlib.core import cache, runtime
 from retlib.core.errors import require_positive
 from retlib.data import datasets, passages
-from retlib.data.collection import Article
 from retlib.data.corpus import Corpus
 from retlib.data.text import WordPiece, quick_sentences
 
@@ -30,32 +26,22 @@ class Articles:
         datasets.ARTICLES.get(self.name, "articles")
         require_positive(self, "vocabulary")
 
-    @property
-    def tokenizer(self) -> WordPiece:
-        """The vocabulary."""
-        return _read(self)[0]
-
-    @property
-    def corpus(self) -> Corpus:
-        """The articles as token rows."""
-        return _read(self)[1]
+    tokenizer = property(lambda self: _read(self)[0], doc="The vocabulary, a `WordPiece`.")
+    corpus = property(lambda self: _read(self)[1], doc="The articles as token rows, a `Corpus`.")
 
 
 @lru_cache(maxsize=4)
 def _read(articles: Articles) -> tuple[WordPiece, Corpus]:
     def make(folder: Path) -> None:
-        paragraphs = (part for article in _stream(articles.name, "vocabulary") for part in article.passages)
-        wordpiece = WordPiece.train(paragraphs, articles.vocabulary)
+        paragraphs = (part for article in datasets.articles(articles.name) for part in article.passages)
+        wordpiece = WordPiece.train(runtime.progress(paragraphs, desc=articles.name), articles.vocabulary)
         wordpiece.save(folder / "vocab.txt")
-        Corpus.build(_stream(articles.name, "articles"), wordpiece, quick_sentences).save(folder)
+        pages = runtime.progress(datasets.articles(articles.name), desc=articles.name)
+        Corpus.build(pages, wordpiece, quick_sentences).save(folder)
 
     settings = {"tokens": articles.vocabulary, **datasets.provenance(articles.name)}
     folder = cache.artefact("corpus", VERSION, settings, make)
     return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder)
-
-
-def _stream(name: str, label: str) -> Iterator[Article]:
-    return runtime.progress(datasets.articles(name), desc=f"{name}: {label}")
 
 
 @dataclass(frozen=True)
@@ -85,7 +71,7 @@ def _out_of_target(name: str, targets: tuple[str, ...]) -> pd.DataFrame:
     settings = {**datasets.provenance(name), "targets": [collection.fingerprint for collection in collections]}
 
     def make(folder: Path) -> None:
-        whole = passages.passages(_stream(name, "passages"))
+        whole = passages.passages(runtime.progress(datasets.articles(name), desc=name))
         passages.unseen(whole, *collections).to_parquet(folder / "passages.parquet")
 
     return pd.read_parquet(cache.artefact("passages", PASSAGES, settings, make) / "passages.parquet")

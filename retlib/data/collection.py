@@ -41,9 +41,8 @@ class Article:
     links: tuple[str, ...] = ()  # names; some may be no article of the source
 
     def __post_init__(self) -> None:
-        count = len(self.passages)
-        is_possible = min(1, count) <= self.opening <= count
-        require(is_possible, f"article {self.name!r}: an opening of {self.opening} of {count} passages", DataError)
+        is_possible = min(1, len(self.passages)) <= self.opening <= len(self.passages)
+        require(is_possible, f"article {self.name!r} has an impossible opening, {self.opening}", DataError)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """How collections are cut and joined: by cluster, share of labels or size; with distractors; from pairs of texts."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -62,9 +62,6 @@ def quick_sentences(text: str) -> list[str]:
     return [*sentences, text[start:]]
 
 
-# --- tables of token ids ---------------------------------------------------------------------------
-
-
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Return where each of several runs begins, and where the last one ends; one number more than there are runs."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

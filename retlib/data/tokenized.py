@@ -118,20 +118,15 @@ class TokenizedCollection:
 
         Raises `DataError` if the split has no query with a relevant document.
         """
-        ids, relevant = self.relevant(split)
-        wrong = f"collection {self.collection.name!r} has no {split} queries with a relevant document"
-        require(len(ids) > 0, wrong, DataError)
-        documents, whole = self.documents if documents is None else documents, self.collection
+        (ids, relevant), whole = self.relevant(split), self.collection
+        require(len(ids) > 0, f"collection {whole.name!r} has no {split} queries with a relevant document", DataError)
+        documents = self.documents if documents is None else documents
         return LabelledQueries(self.query_rows(ids), relevant, documents, whole.own_rows(ids), whole.text_numbers)
 
     def query_rows(self, ids: Sequence[str]) -> TokenTable:
         """Return token rows of queries; `KeyError` names an id that is not there."""
-        return self.queries.take(_rows(self.collection.queries, ids))
+        return self.queries.take(pd.Series(range(len(self.queries)), self.collection.queries.index)[list(ids)])
 
     def document_rows(self, ids: Sequence[str]) -> TokenTable:
         """Return token rows of documents; `KeyError` names an id that is not there."""
-        return self.documents.take(_rows(self.collection.documents, ids))
-
-
-def _rows(frame: pd.DataFrame, ids: Sequence[str]) -> np.ndarray:
-    return pd.Series(np.arange(len(frame)), frame.index)[list(ids)].to_numpy()
+        return self.documents.take(pd.Series(range(len(self.documents)), self.collection.documents.index)[list(ids)])

@@ -17,7 +17,7 @@ from retlib.data.text import quick_sentences
 
 @pytest.mark.parametrize(("passages", "opening"), [(("a", "b"), 3), (("a",), 0), ((), 1), (("a",), -1)])
 def test_an_impossible_opening_is_an_error(passages, opening):
-    with pytest.raises(DataError, match=f"article 'x': an opening of {opening} of {len(passages)} passages"):
+    with pytest.raises(DataError, match=f"'x' .* {opening}"):
         Article("x", "X", passages, opening)
 
 

@@ -152,12 +152,6 @@ def test_a_part_keeps_what_refers_to_nothing_else(rows, documents, queries):
     assert found.name == task.name and found.provenance == task.provenance
 
 
-def test_a_part_of_everything_is_the_whole():
-    assert toy().part().fingerprint == toy().fingerprint
-    bare = replace(toy(), pairs=None)
-    assert bare.part(bare.documents.index != "i00").pairs is None
-
-
 # Fewer candidates.
 
 lengths_of_passages = st.lists(st.integers(1, 4), min_size=1, max_size=12)

@@ -50,18 +50,6 @@ def beir(tmp_path):
     return make
 
 
-def test_a_folder_and_its_zip_are_the_same_collection(beir, tmp_path):
-    folder = datasets.load(beir())
-    for inside in ("", "mine/"):
-        archive = zipped({inside + name: content for name, content in FILES.items()} | {"../../escaped.txt": "x"})
-        place = write(tmp_path / f"{len(inside)}", {"a.zip": archive}) / "a.zip"
-        assert datasets.load(f"beir:{place}").fingerprint == folder.fingerprint
-    assert not [*tmp_path.parent.rglob("escaped.txt")]
-    assert folder.documents["text"].to_dict() == {str(each["_id"]): each["text"] for each in CORPUS}
-    assert folder.documents["title"].tolist() == ["Sorting", "", ""]
-    assert {*folder.qrels["relevance"]} == {1, 2} and len(folder.split("test")) == 10
-
-
 @pytest.mark.parametrize(
     ("changes", "splits", "made"),
     [
@@ -109,12 +97,6 @@ def test_queries_whose_judgments_lie_elsewhere_are_refused(beir, misplaced):
         datasets.load(beir({TRAIN: None, TEST: None, misplaced: FILES[TEST]}))
 
 
-@pytest.mark.parametrize("queries", [None, ""])
-def test_documents_that_nobody_asked_for_are_a_collection_too(beir, queries):
-    collection = datasets.load(beir({TRAIN: None, TEST: None, "queries.jsonl": queries}))
-    assert len(collection.documents) == 3 and collection.queries.empty and collection.qrels.empty
-
-
 def test_what_is_written_is_read_again(beir, tmp_path):
     """Of three splits all is as it was, judgments by their splits; of documents alone no judgment is written."""
 
@@ -147,12 +129,10 @@ def test_what_changes_is_read_again_and_has_another_provenance(beir, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "place", "problem"),
     [
-        ("corpus.jsonl", of_json({"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}), "line 2", "keep one"),
         ("corpus.jsonl", '{"_id": "a\\tb", "text": "x"}\n', "line 1", "white space"),
         ("corpus.jsonl", of_json({"_id": "a", "text": "x"}) + "[" * 100_000, "line 2", "recursion"),
         ("corpus.jsonl", r'{"_id": "a", "text": "\ud800"}', "line 1", "surrogates not allowed"),
         ("corpus.jsonl", b"x" * 10_000_000 + b"\xff", "", "byte 10000000 is not UTF-8"),
-        (TEST, f"{HEAD}q50\td1\t1\nq50\td1\t0\n", "line 3", "another content"),
         (TEST, HEAD, "line 2", "no judgment"),
         (TEST, f"{HEAD}q50\td1\t{9**30}\n", "line 2", "too large"),
         ("queries.jsonl", None, "", "has no queries.jsonl"),
@@ -293,12 +273,6 @@ def test_a_broken_table_is_named_with_its_line(tmp_path, name, content, line, pr
     with pytest.raises(DataError, match=problem) as error:
         datasets.load(f"csv:{path}")
     assert f"{path}, line {line}" in str(error.value)
-
-
-def test_a_collection_without_titles_is_articles_named_by_their_ids():
-    untitled = Collection("x", pd.DataFrame({"text": ["One.\n\nTwo."]}, index=["d1"]), *_beir.unasked())
-    (found,) = own.Own("x", (), lambda _: untitled).articles()
-    assert (found.name, found.title, found.passages) == ("d1", "d1", ("One.", "Two."))
 
 
 # --- names -----------------------------------------------------------------------------------------

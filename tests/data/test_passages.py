@@ -1,10 +1,8 @@
 """Collections whose candidates are passages: what is merged, split, judged and left out; on small and real files."""
 
-import pytest
 from realdata import real
-from releases import ABSTRACTS, DEE, KING, NFCORPUS, RELEASES, TABLE, relevant, zipped
+from releases import ABSTRACTS, DEE, KING, RELEASES, TABLE, relevant
 
-from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.datasets import trec_dl_2019
 from retlib.data.splits import hash_position
@@ -89,15 +87,6 @@ def test_nfcorpus_has_its_own_splits_and_grades(release):
     assert collection.documents["title"].to_dict() == {name: title for name, (title, _) in ABSTRACTS.items()}
     assert {*collection.qrels["query_id"]} == {*collection.queries.index}
     assert {*collection.provenance} == {"beir/nfcorpus.zip"} and collection.facts["questions without an answer"] == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "content"), [("qrels/dev.tsv", "query-id\tcorpus-id\tscore\nP9\tM1\t1\n"), ("queries.jsonl", "{")]
-)
-def test_a_damaged_member_of_an_archive_is_named(release, file, content):
-    release("nfcorpus", {"beir/nfcorpus.zip": zipped(NFCORPUS | {f"nfcorpus/{file}": content})})
-    with pytest.raises(DataError, match=rf"nfcorpus/{file}, line \d.* fetch beir"):
-        datasets.load("nfcorpus")
 
 
 # --- TREC Deep Learning 2019 -----------------------------------------------------------------------

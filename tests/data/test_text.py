@@ -19,13 +19,11 @@ tables = st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=8)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("How do I learn C++, quickly?", ["how", "do", "i", "learn", "c", "quickly"]),
         ("Don't stop; it’s 3.5 km", ["don't", "stop", "it’s", "3", "5", "km"]),
         ("the 'quoted' word", ["the", "quoted", "word"]),
         ("Élan vital, naïve ÜBER", ["élan", "vital", "naïve", "über"]),
         ("np.array(foo_bar)", ["np", "array", "foo_bar"]),
-        ("?!…", []),
-        ("", []),
+        ("C++?!…", ["c"]),
     ],
 )
 def test_words(text, expected):

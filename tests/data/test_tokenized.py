@@ -45,12 +45,6 @@ def test_an_unknown_id_is_an_error(ranking):
         ranking.document_rows(["d77", "d0"])
 
 
-def test_token_rows_are_those_of_the_ids(collection, ranking):
-    names = ["q7", "q0", "q7"]
-    found, rows = ranking.query_rows(names), collection.queries.index.get_indexer(names)
-    assert tokens(found) == [ranking.queries.row(row).tolist() for row in rows]
-
-
 def test_documents_are_two_parts_with_a_separator_or_one(collection):
     documents = pd.DataFrame({"title": WORDS[0], "text": WORDS[1]}, index=collection.documents.index)
     first, sep, second = UNITS.ids[WORDS[0]], UNITS.sep, UNITS.ids[WORDS[1]]

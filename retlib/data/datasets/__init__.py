@@ -17,14 +17,10 @@ The documents need a column `text`, the queries `text` and `split` (train, dev o
 `doc_id` and `relevance`. From then on its name is valid wherever a collection is named; a cell that runs again replaces
 it. In this folder, what is read from files has a card in `data/catalogue.yaml`, too, that says where they come from.
 
-Bulk text without queries (for word vectors, pre-training, distractors) registers with `register_text` a function that
-yields one sentence at a time; pages with sections and hyperlinks (for pre-training) register with `register_articles`
-one that yields each as an `Article`. A corpus of one's own needs no function: its name is where it lies
-(`retlib.data.datasets.own`). The documents of a collection are articles, too, where nothing else is registered under
-its name.
+`register_text` takes a function that yields the sentences of a bulk text (for word vectors, distractors), and
+`register_articles` one that yields each page as an `Article` (for pre-training); else the documents of a collection are
+its articles. A corpus of one's own needs no function: its name is where it lies (`retlib.data.datasets.own`).
 """
-
-from __future__ import annotations
 
 import inspect
 import pkgutil

@@ -1,12 +1,9 @@
 """Collections in BEIR's form (Thakur 2021): ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``."""
 
-from __future__ import annotations
-
 import csv
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError
-from retlib.data.collection import SPLITS, Collection
+from retlib.data.collection import Collection
 from retlib.data.datasets._tasks import SHARE, guarded
 from retlib.data.datasets.catalogue import MOST
 from retlib.data.splits import HELD_OUT, hash_position, with_copies
@@ -49,24 +46,6 @@ class Entries:
         return DataError(f"{self.dataset}: {self.place}, line {number}: {problem:.{MOST}}.")
 
 
-def beir(
-    name: str, read: Callable[[str], Entries], splits: Sequence[str], made_of: Mapping, files: Mapping | None = None
-) -> Collection:
-    """Return the collection whose files `read` gives by their names.
-
-    Texts of one's own, with facts about their files, become NFC; those of a release stay. `DataError` names what cannot
-    be read, an id of two texts, a pair of two grades, and a split where over a tenth of the judgments name nothing.
-    """
-    form, counts, (queries, qrels) = "" if files is None else "NFC", Counter(), unasked()
-    documents = texts(read("corpus.jsonl"), json.loads, ["text", "title"], ["_id"], counts, form).set_index("_id")
-    if splits:
-        order = sorted(splits, key=SPLITS.index)[::-1]
-        queries = texts(read("queries.jsonl"), json.loads, ["text"], ["_id"], counts, form).set_index("_id")
-        parts = [_judgments(read(f"qrels/{split}.tsv"), queries.index, documents.index, counts) for split in order]
-        qrels = pd.concat(parts, keys=order, names=["split"]).reset_index("split")
-    return complete_collection(name, documents, queries, qrels, made_of, counts, files)
-
-
 def complete_collection(
     name: str, documents: Frame, queries: Frame, qrels: Frame, made_of: Mapping, counts: Counter, files: Mapping | None
 ) -> Collection:
@@ -79,7 +58,7 @@ def complete_collection(
     first = guarded(qrels, qrels["query_id"])
     answered = queries[["text"]].join(first.drop_duplicates("query_id").set_index("query_id")["split"], how="right")
     unique = guarded(answered, answered["text"].str.casefold()).rename_axis("query_id")
-    judgments = first.loc[first["query_id"].isin(unique.index), QRELS].reset_index(drop=True)
+    kept = first.loc[first["query_id"].isin(unique.index), QRELS].reset_index(drop=True)
     split_queries, made = with_splits(unique)
     words = documents["text"].str.count(r"\S+")
     facts = {
@@ -93,15 +72,14 @@ def complete_collection(
         **{each: counts[each] for each in (BLANK, REPEATED, NOTHING)},
         "questions without an answer": len(queries) - len(answered),
         "queries whose text a more guarded split has": len(answered) - len(unique),
-        "judgments of queries that a more guarded split has": len(qrels) - len(judgments),
+        "judgments of queries that a more guarded split has": len(qrels) - len(kept),
         **made,
         **(files or {}),
     }
-    if files is not None:
-        judgments = with_copies(given := judgments, documents)
-        facts["judgments of copies"] = len(judgments) - len(given)
+    every = kept if files is None else with_copies(kept, documents)
+    facts["judgments of copies"] = len(every) - len(kept)
     documents = documents.rename_axis("doc_id")
-    collection = Collection(name, documents, split_queries, judgments, provenance=made_of, facts=facts)
+    collection = Collection(name, documents, split_queries, every, provenance=made_of, facts=facts)
     facts["questions that are documents"] = len(collection.own_documents)
     if move := collection.copy_bound():
         facts["points that unjudged copies can move a mean by"] = round(move, 1)
@@ -111,8 +89,8 @@ def complete_collection(
 def write(collection: Collection, folder: Path) -> None:
     """Write a collection, to be read as ``beir:<folder>``."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    for earlier in ("queries.jsonl", *(f"qrels/{split}.tsv" for split in SPLITS)):
-        (folder / earlier).unlink(missing_ok=True)
+    for earlier in (folder / "queries.jsonl", *(folder / "qrels").iterdir()):
+        earlier.unlink(missing_ok=True)
     queries = {"queries": collection.queries} if len(collection.qrels) else {}
     for file, frame in {"corpus": collection.documents, **queries}.items():
         named = frame.filter(["title", "text"]).rename_axis("_id").reset_index()
@@ -180,7 +158,8 @@ def texts(entries: Entries, decode: Callable, columns: list[str], keys: list[str
     return unique_rows(entries, frame[~is_blank], keys, counts)
 
 
-def _judgments(entries: Entries, queries: pd.Index, documents: pd.Index, counts: Counter[str]) -> Frame:
+def judgments(entries: Entries, queries: pd.Index, documents: pd.Index, counts: Counter[str]) -> Frame:
+    """Return a split's judgments that name something, by the numbers of their lines; of over a tenth `DataError`."""
     lines = [(number, line.split("\t" if "\t" in line else None)) for number, line in entries.numbered]
     places = [0, -2, -1]  # behind the first TREC has a column of its own
     head = [name.strip().lower() for name in lines[0][1]] if lines else []

@@ -26,9 +26,6 @@ def guarded(queries: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
     return queries[queries["split"] == queries.groupby(texts)["split"].transform("first")]
 
 
-# --- similar items ---------------------------------------------------------------------------------
-
-
 def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     """Return one item of every distinct text: item id (`text_id`) to stripped text, and the pairs with ids for texts.
 
@@ -55,9 +52,6 @@ def similar_items(name: str, pairs: pd.DataFrame, shares: Mapping[str, float], t
     split = split_by_cluster(texts.index, closure(pairs), shares)
     split[texts.isin(set(test))] = "test"
     return retrieval_task(name, texts, pairs, split)
-
-
-# --- questions -------------------------------------------------------------------------------------
 
 
 class Question(NamedTuple):
@@ -156,9 +150,6 @@ def answering(name: str, documents: pd.DataFrame, judged: pd.DataFrame, made_of:
     queries = queries.assign(position=position, split=split_by_position(position, SHARE, SHARE))
     qrels = judged[["query_id", "cluster"]].set_axis(["query_id", "doc_id"], axis=1).assign(relevance=1)
     return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=dict(made_of or {}))
-
-
-# --- articles --------------------------------------------------------------------------------------
 
 
 def is_running_text(paragraph: str) -> bool:

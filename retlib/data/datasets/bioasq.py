@@ -1,6 +1,7 @@
 """BioASQ task B: questions of biomedical experts, and PubMed documents by their snippets (Tsatsaronis 2015)."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import pandas as pd
 
@@ -37,9 +38,9 @@ def load_bioasq() -> Collection:
         query_id = queries.setdefault(text, (question["id"], split))[0]
         for quote in question["snippets"]:
             place = quote["beginSection"], int(quote["offsetInBeginSection"]), " ".join(quote["text"].split())
-            snippets[_number(quote["document"])].append(place)
+            snippets[Path(quote["document"]).name].append(place)  # the PubMed number at the end of its address
         addresses = [*question["documents"], *(quote["document"] for quote in question["snippets"])]
-        judged.update(dict.fromkeys((query_id, _number(address)) for address in addresses))
+        judged.update(dict.fromkeys((query_id, Path(address).name) for address in addresses))
     documents = {document: _document(parts) for document, parts in snippets.items()}
     asking = [(query_id, text, split) for text, (query_id, split) in queries.items()]
     qrels = [pair for pair in judged if pair[1] in snippets]
@@ -49,11 +50,6 @@ def load_bioasq() -> Collection:
         pd.DataFrame(asking, columns=["query_id", "text", "split"]).set_index("query_id"),
         pd.DataFrame(qrels, columns=["query_id", "doc_id"]).assign(relevance=1),
     )
-
-
-def _number(address: str) -> str:
-    # The PubMed number at the end of an address.
-    return address.rstrip("/").rpartition("/")[2]
 
 
 def _document(snippets: list[tuple[str, int, str]]) -> tuple[str, str]:

@@ -4,8 +4,6 @@
 its sha256, as the official release, as a variant that differs from it in bytes, or not at all.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from retlib.core import runtime
 from retlib.core.cache import checksum
@@ -23,8 +21,8 @@ from retlib.core.notebook_files import read_yaml
 MOST = 500  # letters of what is said of a file: it may quote a line of megabytes
 
 
-class _Card(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Card(BaseModel, frozen=True, extra="forbid"):
+    """Has these facts and no other."""
 
 
 class Variant(_Card):
@@ -36,11 +34,7 @@ class Variant(_Card):
 
 
 class File(_Card):
-    """One file of a data set.
-
-    `name` is the path below a data folder. Without a `url` it must be fetched by hand; without `bytes` and `sha256` the
-    release was never seen.
-    """
+    """One file: its path below a data folder; without a `url` it is fetched by hand, without `sha256` never seen."""
 
     name: str
     url: str | None = None
@@ -93,10 +87,10 @@ def catalogue() -> dict[str, Entry]:
 def _words() -> dict[str, tuple[str, str]]:
     # Name and part of each collection and of each variant of one.
     every = {name: words for card in catalogue().values() for name, words in card.collections.items()}
-    variants = {
-        name: (f"{words.name}, {kind}", words.part) for words in every.values() for name, kind in words.variants.items()
+    variants = ((each, kind, words) for words in every.values() for each, kind in words.variants.items())
+    return {name: (words.name, words.part) for name, words in every.items()} | {
+        name: (f"{words.name}, {kind}", words.part) for name, kind, words in variants
     }
-    return {name: (words.name, words.part) for name, words in every.items()} | variants
 
 
 def called(collection: str) -> str:
@@ -136,10 +130,9 @@ def locate(dataset: str, name: str) -> Path:
 
 
 def _advice(card: Entry, file: File) -> str:
-    if file.url is None:
-        return f"It comes from {card.source} and must be fetched by hand: {card.how}"
     command = f"run `python -m retlib fetch {card.name}`, or let $RETLIB_DATA name the folder that already holds it."
-    return f"It comes from {file.url}: {command}"
+    by_hand = f"It comes from {card.source} and must be fetched by hand: {card.how}"
+    return f"It comes from {file.url}: {command}" if file.url else by_hand
 
 
 def provenance(name: str) -> dict[str, str]:
@@ -185,20 +178,16 @@ def fetch(dataset: str) -> list[str]:
     address or a truncated or wrong file, whether fetched or here, and for files that must be fetched by hand.
     """
     card = entry(dataset)
-    lines = [_fetch(card, file) for file in card.files if file.url or file.find()]
-    if missing := [file for file in card.files if file.find() is None]:
-        absent = ", ".join(file.name for file in missing)
-        raise DataError(f"{dataset}: put {absent} below {_target_folder()}. {_advice(card, missing[0])}")
+    # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
+    folder = next((each for each in data_folders() if os.access(each, os.W_OK)), data_folders()[-1])
+    lines = [_fetch(card, file, folder) for file in card.files if file.url or file.find()]
+    missing = [file for file in card.files if file.find() is None]
+    absent = ", ".join(file.name for file in missing)
+    require(not missing, f"{dataset}: put {absent} below {folder}. {card.how}", DataError)
     return lines or [f"{dataset}: nothing to fetch, it comes with installed packages."]
 
 
-def _target_folder() -> Path:
-    # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
-    *others, last = data_folders()
-    return next((folder for folder in others if os.access(folder, os.W_OK)), last)
-
-
-def _fetch(card: Entry, file: File) -> str:
+def _fetch(card: Entry, file: File, folder: Path) -> str:
     import pooch
 
     again = f"run `python -m retlib fetch {card.name}` again"
@@ -208,7 +197,7 @@ def _fetch(card: Entry, file: File) -> str:
         is_wrong = kind == "unknown" and file.sha256 is not None
         require(not is_wrong, f"{card.name}: {path} is {wrong}. Move it away and {again}.", DataError)
         return f"{file.name}: already here ({kind}), {path}"
-    path = _target_folder() / file.name
+    path = folder / file.name
     # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
     with runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True) as bar:
         try:

@@ -24,6 +24,8 @@ from urllib.parse import quote, unquote
 from zipfile import Path as Member
 from zipfile import ZipFile
 
+import pandas as pd
+
 from retlib.core import runtime
 from retlib.core.cache import checksum
 from retlib.core.errors import DataError, require, require_one_of
@@ -176,10 +178,9 @@ def _of_beir(name: str, place: str) -> Own:
     folders = {each.rpartition("corpus")[0] for each in files if re.search(r"(^|/)corpus\.jsonl(\.gz)?$", each)}
     require("" in folders or len(folders) == 1, f"{name}: it holds {len(folders)} corpus.jsonl, not one", DataError)
     inside = "" if "" in folders else folders.pop()
+    places = [each for each in sorted(files)[::-1] if each.startswith(inside)]
     # A file that is there twice, packed and not, is read as it is.
-    parts = {
-        each.removeprefix(inside).removesuffix(".gz"): each for each in sorted(files)[::-1] if each.startswith(inside)
-    }
+    parts = {each.removeprefix(inside).removesuffix(".gz"): each for each in places}
 
     def read(part: str) -> Entries:
         return _lines(name, parts[part], _content(name, parts[part], files[parts[part]]))
@@ -195,9 +196,21 @@ def _of_beir(name: str, place: str) -> Own:
     used = [parts[each] for each in used]
 
     def make(own: Own) -> Collection:
+        # Texts of a release stay as they are, and have no facts about files; those of one's own become NFC.
         releases = {file.sha256 for entry in catalogue().values() for file in entry.files}
-        is_release = bool(releases & {*own.provenance.values()})
-        return _beir.beir(name, read, splits, own.provenance, None if is_release else _counted(files, used))
+        facts = None if releases & {*own.provenance.values()} else _counted(files, used)
+        form, counts, (queries, qrels) = "NFC" if facts else "", Counter(), _beir.unasked()
+
+        def frame(part: str, columns: list[str]) -> pd.DataFrame:
+            return _beir.texts(read(part), json.loads, columns, ["_id"], counts, form).set_index("_id")
+
+        documents = frame("corpus.jsonl", ["text", "title"])
+        if splits:
+            queries = frame("queries.jsonl", ["text"])
+            ids = queries.index, documents.index
+            parts = {split: _beir.judgments(read(f"qrels/{split}.tsv"), *ids, counts) for split in splits[::-1]}
+            qrels = pd.concat(parts, names=["split"]).reset_index("split")
+        return _beir.complete_collection(name, documents, queries, qrels, own.provenance, counts, facts)
 
     return Own(name, tuple(files[each] for each in used) if path.is_dir() else (path,), make)
 

@@ -54,12 +54,9 @@ def _passages() -> Iterator[Passage]:
         name = article["title"]
         for paragraph in article["paragraphs"]:
             text = paragraph["context"]
-            questions = tuple(_question(text, entry) for entry in paragraph["qas"])
+            answers = [(entry["question"].strip(), entry["answers"][0]) for entry in paragraph["qas"]]
+            questions = tuple(Question(asked, answer["answer_start"], answer["text"]) for asked, answer in answers)
+            for question in questions:
+                if not question.answer or not text.startswith(question.answer, question.start):
+                    raise ValueError(f"the answer to {question.text!r} is not where it is said to be")
             yield Passage(name, unquote(name).replace("_", " "), text, tuple(sentence_spans(text)), questions)
-
-
-def _question(text: str, entry: dict) -> Question:
-    answer = entry["answers"][0]
-    if not answer["text"] or not text.startswith(answer["text"], answer["answer_start"]):
-        raise ValueError(f"the answer of question {entry['id']} is not where it is said to be")
-    return Question(entry["question"].strip(), answer["answer_start"], answer["text"])

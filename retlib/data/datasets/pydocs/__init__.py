@@ -5,8 +5,6 @@ Also" and its cross-references are hyperlinks. What one page says of *another* i
 whose answer is certain; it is taken out of the text. `build` reads them, once for the installed versions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

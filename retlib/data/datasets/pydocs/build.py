@@ -3,8 +3,6 @@
 It runs in a process of its own: what a notebook has imported does not change it, nor stay in memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect
@@ -213,10 +211,9 @@ def build(packages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
 
     ``pages`` (by path: summary, cluster, split, opening), ``passages`` (by id: text, title, article, position),
     ``questions`` (by id: text, cluster, origin, source, rest, split), ``links`` (source, target). `opening` counts
-    passages; `rest` is the opening passage without the summary that asks for it.
-
-    Pages are of one *cluster* when their summaries are the same, or when one links to another of its name
-    (`numpy.ndarray.sum` to `numpy.sum`): to a reader they answer the same question, so a split must not part them.
+    passages; `rest` is the opening passage without the summary that asks for it. Pages are of one *cluster* when their
+    summaries are the same, or when one links to another of its name (`numpy.ndarray.sum` to `numpy.sum`): to a reader
+    they answer the same question, so a split must not part them.
     """
     docs, page_of = documented(packages)
     readings = {page: read(page, docs[page], docs) for page in sorted(set(page_of.values()))}
