@@ -36,14 +36,12 @@ EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 README = """---
 library_name: sentence-transformers
-pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, dense-retrieval]
 ---
 
 # {name}
 
-A dual encoder for dense retrieval: {made.dimension} numbers a text, compared by {made.similarity}. An empty string has
-no token at all: where there is no title, or no text, write a blank.
+A dual encoder: {made.dimension} numbers a text, compared by {made.similarity}. Write a blank for an empty string.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -74,9 +72,9 @@ def export(retriever: Retriever, folder: Path, name: str, about: Mapping[str, An
     """
     model, made, tokens = retriever.model, retriever.architecture, retriever.tokenizer
     is_static = made.encoder == "static"
-    fits = is_static or isinstance(model.query_encoder, Transformer) and isinstance(tokens, WordPiece)
-    here = f"here is {made.encoder!r} over {type(tokens).__name__}"
-    require(fits, f"only encoder = 'static', or 'transformer' over WordPiece, can be exported; {here}")
+    wrong = "only encoder = 'static', or 'transformer' over WordPiece, can be exported; here is "
+    wrong += f"{made.encoder!r} over {type(tokens).__name__}"
+    require(is_static or isinstance(model.query_encoder, Transformer) and isinstance(tokens, WordPiece), wrong)
     longest = math.inf if is_static else model.query_encoder.longest
     lengths = dict(zip(SIDES, (made.query_length, made.document_length), strict=True))
     require(not is_static or {*lengths.values()} == {None}, "static embeddings read whole texts: give no length")

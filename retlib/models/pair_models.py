@@ -152,12 +152,6 @@ class PairModel(Trained):
                 scores[rows] = self.model(queries.take(rows), documents.take(rows))[:, 0].float().cpu().numpy()
         return scores
 
-    def read(self, query: TokenTable, documents: TokenTable) -> np.ndarray:
-        """Return the scores of the one query with documents: float32, shape (documents,)."""
-        if not len(documents):
-            return np.empty(0, dtype=np.float32)
-        return self.scores(query.take(np.zeros(len(documents), dtype=np.int64)), documents)
-
     def encode_tokens(self, table: TokenTable) -> np.ndarray:
         """Return the vectors of all tokens of texts that are read by themselves: float32, shape (tokens, d)."""
         with runtime.autocast("bfloat16"):

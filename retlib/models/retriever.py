@@ -62,14 +62,12 @@ class Architecture:
     checkpoint: str = ""
 
     def __post_init__(self) -> None:
-        require_one_of("encoder", self.encoder, ENCODERS.names())
-        for name, valid in {"towers": TOWERS, "pooling": POOLINGS, "head": HEADS, "similarity": SIMILARITIES}.items():
+        choices = {"encoder": ENCODERS.names(), "towers": TOWERS, "pooling": POOLINGS, "head": HEADS}
+        for name, valid in {**choices, "similarity": SIMILARITIES}.items():
             require_one_of(name, getattr(self, name), valid)
         require(self.layers >= 0, f"layers = {self.layers} must be at least 0")
-        require_positive(self, "width", "dimension")
-        for name in ("query_length", "document_length"):
-            length = getattr(self, name)
-            require(length is None or length >= 1, f"{name} = {length} must be at least 1, or None")
+        lengths = [name for name in ("query_length", "document_length") if getattr(self, name) is not None]
+        require_positive(self, "width", "dimension", *lengths)
 
     @classmethod
     def of_checkpoint(cls, name: str, **lengths: int) -> Architecture:
@@ -155,7 +153,7 @@ class Trained:
         """The sha256 of architecture, vocabulary and weights, wherever a checkpoint lies."""
         return self._digest(self.model, asdict(replace(self.architecture, checkpoint="")))
 
-    def _digest(self, module: nn.Module, facts: dict) -> str:
+    def _digest(self, module: nn.Module, facts: Any) -> str:
         digest = hashlib.sha256(json.dumps([facts, tokens_key(self.tokenizer)]).encode())
         for name, weight in sorted(module.state_dict().items()):
             digest.update(name.encode() + weight.cpu().numpy().tobytes())
@@ -192,11 +190,6 @@ class Trained:
         return cls(architecture, tokenizer, model, history, folder.name, **meta["own"])
 
 
-def saved_history(folder: Path) -> History:
-    """Return the history of a saved model, which is not loaded."""
-    return History(**json.loads((folder / META).read_text())["history"])
-
-
 class Retriever(Trained):
     """A dual encoder, whatever its encoders are made of."""
 
@@ -212,8 +205,7 @@ class Retriever(Trained):
     def document_fingerprint(self) -> str:
         """The sha256 of what encodes documents: trainings of the query encoder alone share it with their start."""
         made = self.architecture
-        facts = {"length": made.document_length, "similarity": made.similarity, "pooling": made.pooling}
-        facts |= {"encoder": [made.encoder, ENCODERS.source(made.encoder)], "head": made.head}
+        facts = [made.document_length, made.similarity, made.pooling, made.head, ENCODERS.source(made.encoder)]
         return self._digest(self.model.document_encoder, facts)
 
     def encode_queries(self, table: TokenTable) -> np.ndarray:

@@ -78,8 +78,7 @@ class Dynamics:
 
     It gives, as means over the batch: `RR@10` and `R@200` (the share of the relevant documents that is retrieved);
     `overlap BM25` and `overlap stale`, the shares of the 200 retrieved that are in BM25's top 200, and in the list that
-    was fetched at the first look since the last multiple of `interval`. `inputs` are those of the sampler, whose steps
-    these are.
+    was fetched at the first look since the last multiple of `interval`.
     """
 
     def __init__(self, inputs: Inputs, watching: Watching, followed: TokenTable) -> None:

@@ -69,21 +69,17 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class DeferredBatch:
-    """A batch whose documents depend on how this very step encodes its queries.
-
-    `close` makes the `Batch` from the queries' encodings, float32 of shape (B, d). `rows` are as for `Batch`.
-    """
+    """A batch whose documents depend on how this very step encodes its queries."""
 
     queries: TokenTable
-    close: Callable[[np.ndarray], Batch]
-    rows: np.ndarray
+    close: Callable[[np.ndarray], Batch]  # from the queries' encodings, float32 of shape (B, d)
+    rows: np.ndarray  # as of `Batch`
 
 
 def check_rows(label: str, rows: Any, shape: tuple[int | None, ...], low: int, count: int) -> None:
-    """Check rows that a registered class chose, which may be someone's own; torch and numpy would name neither.
+    """Raise `SettingError` unless someone's own class gave whole numbers from `low` to `count` - 1, of that shape.
 
-    It raises `SettingError` if they are no array of whole numbers from `low` to `count` - 1, or not of that shape; None
-    in it stands for any size.
+    None in it stands for any size.
     """
     wrong = f"{label} must give an array of rows from {low} to {count - 1}, of shape {shape}".replace("None", "any")
     whole = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu" and rows.ndim == len(shape)
@@ -99,11 +95,7 @@ def only_hardest(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 class StaleLists:
-    """Lists that are fetched every `interval` steps, with the weights of that moment, for the steps before the next.
-
-    The index is asked for at each refresh, the lists every `every` steps only. `depth` is cut to the number of
-    documents.
-    """
+    """Lists that are fetched every `interval` steps, with the weights of that moment, for each `every`-th step."""
 
     def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:
         settings = {"interval": interval, "depth": depth, "every": every}
@@ -140,10 +132,7 @@ class StaleLists:
 
 
 def options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the negatives of that name, with their defaults.
-
-    It raises `SettingError` if one is given that they do not have, or one is missing that has no default.
-    """
+    """Return the options of the negatives of that name, with defaults; `SettingError` if one is unknown or missing."""
     _, *own = inspect.signature(NEGATIVES.get(name)).parameters.values()
     for option in given:
         require_one_of(f"an option of {name!r} negatives", option, [parameter.name for parameter in own])
@@ -225,10 +214,9 @@ class InBatch(Sampler):
         with self.clock("sampling"):
             drawn, targets = self.source.draw(step, self.batch_size, self.seed), self._eye
             if self.mask_known:
-                known = drawn.known
+                known, numbers = drawn.known, [each for each in (drawn.groups, drawn.texts) if each is not None]
+                require(known is not None or drawn.groups is not None, "mask_known needs pairs with groups")
                 if known is None:
-                    require(drawn.groups is not None, "mask_known needs pairs with groups")
-                    numbers = [each for each in (drawn.groups, drawn.texts) if each is not None]
                     known = np.any([each[:, None] == each[None, :] for each in numbers], axis=0)
                 targets = targets.masked_fill(torch.from_numpy(known) & (targets == NEGATIVE), IGNORE)
             require(not self.corrected or drawn.log_shares is not None, "the correction needs pairs with log_shares")

@@ -193,12 +193,11 @@ class PretrainingPairs:
 
     A query is a sentence; a document is the title of its article, the separator (``tokenizer.sep``) and a passage. The
     paper says so of ict alone; here it holds for all tasks. Tokens beyond `query_length` and `document_length` are cut
-    off; 64 and 288 in section 4.1. Special tokens at the ends do not count: they are the encoder's to add.
+    off; special tokens at the ends are the encoder's to add.
 
-    Each pair is drawn from one of `tasks`, names in `TASKS`, each once, chosen uniformly. `keep` is the share of the
-    pairs whose query stays in the document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee
-    et al. 2019. It raises `SettingError` if a task or a number is not valid, and `DataError` if the corpus lacks what a
-    task needs.
+    Each pair is drawn from one of `tasks`, names in `TASKS`, chosen uniformly. `keep` is the share of the pairs whose
+    query stays in the document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
+    It raises `DataError` if the corpus lacks what a task needs.
     """
 
     corpus: Corpus
@@ -237,18 +236,17 @@ class PretrainingPairs:
         for place, task in enumerate(self.made):
             rows = np.flatnonzero(chosen == place)
             sentences, passages = task.draw(generator, len(rows))
-            check_rows(f"{type(task).__name__}.draw", sentences, rows.shape, 0, len(self.corpus.sentences))
-            check_rows(f"{type(task).__name__}.draw", passages, rows.shape, 0, len(self.corpus.passages) - 1)
+            for each, most in (sentences, len(self.corpus.sentences)), (passages, len(self.corpus.passages) - 1):
+                check_rows(f"{type(task).__name__}.draw", each, rows.shape, 0, most)
             query[rows], passage[rows] = sentences, passages
         goes = (self.corpus.passage_of(query) == passage) & (generator.random(count) >= self.keep)
         return Drawn(query, passage, np.where(goes, query, KEPT))
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """Return the pairs of a training step, which depend on the arguments alone.
+        """Return the pairs of a training step, drawn with replacement; they depend on the arguments alone.
 
-        Pairs are drawn with replacement, and never more of them than there are queries. `Pairs.groups` are the rows of
-        the passages, of copies that of the first, so that two queries of one passage can be told; `Pairs.log_shares`
-        are the logarithms of the passages' chances to be drawn.
+        `Pairs.groups` are the rows of the passages, of copies that of the first; `Pairs.log_shares` are the logarithms
+        of the passages' chances to be drawn.
         """
         drawn = self.mixed(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
         first, whole = {}, self._documents(drawn._replace(removed=KEPT), WHOLE)
@@ -292,8 +290,7 @@ class MaskedPassages:
     """Passages for the masked language model (Chang 2020, section 3; Devlin et al. 2019, section 3.1).
 
     In each passage a share of the tokens is chosen, at least one; of these 80 % become the mask, 10 % a random token
-    (none of the other special ones), and 10 % stay as they are. Tokens beyond `length` are cut off; special tokens at
-    the ends do not count. The tokenizer is the one that made the corpus.
+    (none of the other special ones), and 10 % stay as they are. Tokens beyond `length` are cut off.
     """
 
     corpus: Corpus

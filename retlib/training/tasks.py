@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,8 @@ class Task(ABC):
 class RetrievalTask(Task):
     """A dual encoder, its negatives and its loss, one of `retlib.training.losses.names()`.
 
-    With `chunk`, so many texts are encoded at a time, and no more than their activations are kept: a large batch in
-    little memory, for one forward pass more (gradient checkpointing, Chen et al. 2016; GradCache, Gao et al. 2021,
-    comes to the same). The gradients are those of the whole batch.
+    With `chunk`, so many texts are encoded at a time, and no more than their activations are kept, for one forward pass
+    more (gradient checkpointing, Chen et al. 2016). The gradients are those of the whole batch.
     """
 
     module: DualEncoder
@@ -121,9 +120,8 @@ class RetrievalTask(Task):
         rows = np.arange(len(given))
         parts = (given.take(rows[start : start + self.chunk]) for start in rows[:: self.chunk])
         # The scale tells on which device the second pass must drop what the first one dropped.
-        return torch.cat(
-            [checkpoint(lambda part, _: encode(part), part, self.module.alpha, use_reentrant=False) for part in parts]
-        )
+        again = partial(checkpoint, lambda part, _: encode(part), use_reentrant=False)
+        return torch.cat([again(part, self.module.alpha) for part in parts])
 
     def _scores(self, batch: Batch, queries: Tensor, documents: Tensor) -> tuple[Tensor, Tensor]:
         # The scores that the loss takes, and their targets. Inner products have no bound, and bfloat16 has eight bits.
@@ -140,17 +138,14 @@ class RetrievalTask(Task):
         r"""Start the learned shift :math:`\beta` where the first batch's mean probability is its share of positives.
 
         A logistic loss on every cell of a batch of B queries has B - 1 negatives for each positive. From a shift of 0
-        its first gradients all push similarities down, whatever they are between, and the encoder is lost before the
-        shift has come to where it ought to be (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2). What
-        a memory bank brings later is not counted.
+        its first gradients all push similarities down, and the encoder is lost before the shift has come to where it
+        ought to be (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2).
         """
         from scipy.optimize import brentq
         from scipy.special import expit, logit
 
-        training = self.module.training
         self.module.eval()
         scores, targets = self._scores(*self._encodings(self.batch(0)))
-        self.module.train(training)
         logits = (scores - self.module.beta)[targets != losses.IGNORE].double().cpu().numpy()
         positives = (targets == losses.POSITIVE).sum().item()
         share = np.clip(positives / len(logits), 0.5 / len(logits), 1 - 0.5 / len(logits))
@@ -176,10 +171,7 @@ def _fitting(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 class PairTask(RetrievalTask):
-    """A model that reads query and document together; its module makes scores (B, n) of B queries and B * n documents.
-
-    The negatives give documents of their own to each query; it is not trained in chunks.
-    """
+    """A model that reads query and document together; it makes scores (B, n) of B queries and B * n documents."""
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of a batch; `SettingError` where the documents are not each query's own."""

@@ -97,13 +97,11 @@ class Schedule:
 
     A step sees `batch_size` pairs, or queries. The learning rate rises from 0, linearly, over the share `warmup` of the
     steps, to `learning_rate`. With `decay` it then falls, linearly, to reach 0 after the last step; else it stays.
-    `optimizer` is one of `OPTIMIZERS`.
 
-    Validation data are looked at `evaluations` times in all, or in an epoch where there are epochs; five times, so that
-    the last fifth of a training has an evaluation of its own. `patience` is the number of evaluations without a better
-    score after which training stops; None never stops early. `keep` says which weights the module has in the end, the
-    "best" or the "last". `precision`, "float32" or "bfloat16", is that of matrix products. For `chunk` see
-    `retlib.training.tasks.RetrievalTask`.
+    Validation data are looked at `evaluations` times in all, or in an epoch where there are epochs. `patience` is the
+    number of evaluations without a better score after which training stops; None never stops early. `keep` says which
+    weights the module has in the end, the "best" or the "last". `precision`, "float32" or "bfloat16", is that of matrix
+    products. For `chunk` see `retlib.training.tasks.RetrievalTask`.
     """
 
     steps: int = 0

@@ -45,11 +45,6 @@ def scores(model, queries, documents, *how, **options):
     return model.score(model.queries(queries), model.documents(documents), *how, **options)
 
 
-def test_embeddings_start_at_about_unit_length():
-    lengths = torch.linalg.norm(BagOfWords(500, 300).weight, dim=1)
-    assert lengths.mean().item() == pytest.approx(1, abs=0.02)
-
-
 def test_dense_and_sparse_gradients_are_equal_and_by_hand():
     gradients = []
     for sparse in (False, True):

@@ -160,13 +160,6 @@ def test_scores_are_those_of_each_row_in_its_place(block, monkeypatch, exact):
     np.testing.assert_allclose(made.scores(queries, documents), expected, atol=1e-5)
 
 
-def test_one_query_is_read_with_each_document():
-    made = PairModel(SMALL, LETTERS, Scripted(), kind="cross-encoder")
-    documents, (a, b, c) = table("c", "a", "b"), (LETTERS.ids[letter] for letter in "abc")
-    assert made.read(table("a"), documents).tolist() == [10 * a - c, 10 * a - a, 10 * a - b]
-    assert made.read(table("a"), documents.take(np.array([], dtype=int))).tolist() == []
-
-
 @pytest.mark.parametrize("block", [1, 4, 512])
 def test_texts_are_encoded_in_blocks(block, monkeypatch, exact):
     monkeypatch.setattr(pair_models, "BLOCK", block)

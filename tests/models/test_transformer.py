@@ -94,17 +94,6 @@ def test_dropout_draws_in_training_alone():
     assert not torch.allclose(model(table), model(table), atol=1e-3)
 
 
-def test_encodings_stay_exact_where_layers_run_in_bfloat16():
-    model, table = make(), TokenTable.from_rows(ROWS)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        found = model(table)
-    assert found.dtype == torch.float32
-    assert not torch.equal(found, found.bfloat16().float())
-    with torch.no_grad():
-        exact = model(table)
-    assert (found - exact).norm() < 0.05 * exact.norm()
-
-
 def test_a_text_that_is_too_long_is_named():
     model = make()
     assert model.longest == 510

@@ -478,8 +478,6 @@ def test_overlap_compares_words_in_runs_of_eight():
     assert overlap([text], passages).tolist()[:2] == [1, 0]
     assert np.isnan(overlap([text], passages)[2])
     assert overlap(["the quick brown fox", "it is said jumps"], passages[:1]).tolist() == [0]
-    with pytest.raises(SettingError, match="n = 0"):
-        overlap([text], passages, 0)
 
 
 @pytest.mark.parametrize(
