@@ -45,7 +45,9 @@ def make(root: Path) -> None:
     shutil.copytree(original / "book" / "_ext", root / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Snakefile", "_config.yml", "constraints.txt"):
         shutil.copy(original / name, root / name)
-    (root / "data").mkdir()
+    (root / "data" / "papers").mkdir(parents=True)
+    (root / "data" / "papers" / "papers.yaml").write_text("{}")
+    (root / "data" / "papers" / "claims.csv").write_text("chapter,also\n")
     shutil.copy(original / "data" / "catalogue.yaml", root / "data" / "catalogue.yaml")
     shutil.copytree(original / "book" / "_static", root / "book" / "_static")
     (root / "book" / "references.bib").write_text("")
@@ -73,7 +75,6 @@ def add_paper(root: Path) -> None:
     notebook["cells"][0]["source"] = "# Part {{ part }}\n\n{{ note }} {doc}`{{ page }}`, {{ paper }}: {{ title }}"
     notebook["cells"][1]["source"] += '\npaper = ""'
     template.write_text(json.dumps(notebook))
-    (root / "data" / "papers").mkdir()
     paper = {"part": "I", "name": "Some 2020", "authors": "Some 2020", "title": '"T"', "link": "https://example.org"}
     paper |= {"chapters": ["1_a"], "pages": {"page": "4_p"}, "notes": {"note": "Well."}}
     (root / "data" / "papers" / "papers.yaml").write_text(yaml.safe_dump({"some2020": paper}))
@@ -100,9 +101,9 @@ def set_profile(root: Path, profile: str, entries: Mapping) -> None:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Its own copy of the package comes first; MAKELEVEL ties a run to the process that starts it."""
+    """Its own copy of the package comes first."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path, "RETLIB_BUILD": str(root / "_build"), "MAKELEVEL": "1"}
+    return os.environ | {"PYTHONPATH": path, "RETLIB_BUILD": str(root / "_build")}
 
 
 def start(root: Path, *arguments: str) -> subprocess.Popen:
@@ -135,13 +136,10 @@ def call(root: Path, *arguments: str) -> tuple[int, str]:
     return process.returncode, said
 
 
-def jupyter_book(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    """`jupyter-book build .` at the root, warnings as errors."""
-    program = Path(sys.executable).with_name("jupyter-book")
-    command = [str(program), "build", ".", "-W", "-n", "--keep-going", *arguments]
-    return subprocess.run(
-        command, cwd=root, env=environment(root) | variables, text=True, capture_output=True, timeout=300
-    )
+def python(root: Path, *arguments: object) -> subprocess.CompletedProcess:
+    """Run Python, or a program of its environment, at the root."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=root, env=environment(root), text=True, capture_output=True, timeout=300)
 
 
 def copies(root: Path, state: str = "notebooks") -> dict[str, tuple[int, int]]:

@@ -78,6 +78,7 @@ def read(path: Path, root: Path) -> Sweep:
         for name, value in (file.set | point).items():
             parameter, dot, inner = name.partition(".")
             require_one_of(f"a parameter of {file.notebook}", parameter, page.parameters.keys() - {"profile"})
+            require(not dot or isinstance(given[parameter], dict), f"{name}: {parameter} is no mapping")
             given[parameter] = {**given[parameter], inner: value} if dot else value
         text = ",".join(f"{name}={value}" for name, value in point.items())
         name = f"{re.sub('[^A-Za-z0-9=,._-]+', '', text)[:100]}-{cache.key(given)[:8]}"

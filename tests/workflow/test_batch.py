@@ -1,45 +1,71 @@
-"""`make book` on a toy book: what is rerun and what is not, failures, and kills."""
+"""`make book` on a toy book: what is stale, failures, a kill, and the pages that it builds."""
 
+import json
 import os
+import re
 import signal
-import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
 import toybook
+from bs4 import BeautifulSoup
+from filelock import FileLock
 
-from retlib.core import cache
-from retlib.workflow import processes
-from retlib.workflow.build import Progress
+from retlib.core import cache, runtime
+from retlib.workflow import build, notebooks
 
 pytestmark = pytest.mark.slow
 
-A, B, C = "1_a", "2_b", "3_c"
-NO_PAGES = ("--omit-from", "pages")
-BUILD = ["build", "--profile", "toy"]
+A, B, C, D = "1_a", "2_b", "3_c", "4_p"
+MODULE = '''"""A module."""
+
+from pathlib import Path
+
+
+class Thing:
+    """A thing.
+
+    Parameters
+    ----------
+    vectors : float32 array, shape (B, d)
+        Of `B` texts.
+    """
+
+    def __init__(self, vectors, root=Path.cwd()):
+        pass
+
+    @property
+    def seconds(self):
+        """Seconds of each part: all of them."""
+'''
 
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """A toy book that has been built once; the tests below go on from one another's state."""
+    """A toy book with a paper and a reference, built once; the tests below go on from one another's state."""
     root = tmp_path_factory.mktemp("toy")
     toybook.make(root)
-    code, said = toybook.build(root)
-    assert code == 0, said
-    return root
+    toybook.add_paper(root)
+    (root / "retlib" / "toys").mkdir()
+    (root / "retlib" / "toys" / "__init__.py").write_text("")
+    (root / "retlib" / "toys" / "thing.py").write_text(MODULE)
+    (root / "book" / "reference.md").write_text("# Reference\n\n```{rooms}\ntoys\n```\n")
+    with (root / "_toc.yml").open("a") as toc:
+        toc.write("- file: notebooks/4_p\n- file: book/reference\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RETLIB_REPOSITORY", "https://github.com/someone/something")
+        code, said = toybook.build(root)
+        assert code == 0, said
+        yield root
 
 
-def index(root):
-    """What leads to the first page."""
-    return root / "_build" / "toy" / "html" / "index.html"
-
-
-def first(root):
-    """The first page."""
-    return root / "_build" / "toy" / "html" / "book" / "index.html"
+def page(root, name="book/index"):
+    return root / "_build" / "toy" / "html" / f"{name}.html"
 
 
 def change(path, old, new):
@@ -48,125 +74,93 @@ def change(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-def add_a_line(path):
-    path.write_text(path.read_text() + "# Another line.\n")
-
-
-def run(root, *arguments):
-    """Run the notebooks without building pages; returns those that were run, and what was said."""
-    before = toybook.copies(root)
-    code, said = toybook.build(root, *NO_PAGES, *arguments)
+def stale(root, *arguments):
+    """The notebooks that a build would run."""
+    code, said = toybook.build(root, *arguments, "--dry-run")
     assert code == 0, said
-    return toybook.rerun(before, toybook.copies(root)), said
+    log = (root / "_build" / "toy" / "logs" / "snakemake.log").read_text()
+    return set(re.findall(r"output: \S+/notebooks/(\w+).ipynb", log))
 
 
 def test_the_first_run_made_everything(book):
-    assert set(toybook.copies(book)) == {A, B, C}
-    copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
-    assert toybook.printed(copy) == "toy [0] run\n"
-    assert "https://" not in first(book).read_text()  # nothing is loaded from elsewhere
-    assert "launch-buttons" not in (first(book).parents[1] / "notebooks" / f"{A}.html").read_text()
-    assert (book / "_build" / "toy" / "html" / "_static" / "tex-svg.js").stat().st_size > 1e6
-    log = (book / "_build" / "toy" / "logs" / f"{A}.log").read_text()
-    assert f"{A}: 100%" in log  # papermill's progress bar
-
-
-def test_what_a_notebook_does_not_use_reruns_nothing(book):
-    """Nothing, then a touched file, a changed module, a reader that it does not name, a new one."""
-    before, page = toybook.copies(book), index(book).stat()
+    assert set(toybook.copies(book)) == {A, B, C, D}
+    assert toybook.printed(book / "_build" / "toy" / "notebooks" / f"{A}.ipynb") == "toy [0] run\n"
+    text = page(book).read_text()
+    assert "https://" not in re.sub("https://(github.com|mybinder|colab)", "", text)  # nothing comes from elsewhere
+    assert (page(book).parents[1] / "_static" / "tex-svg.js").stat().st_size > 1e6
+    assert f"{A}: 100%" in (book / "_build" / "toy" / "logs" / f"{A}.log").read_text()  # papermill's progress bar
+    before, written = toybook.copies(book), page(book).stat().st_mtime_ns
     code, said = toybook.build(book)
-    assert code == 0 and "0 notebooks ran, 3 were up to date" in said and str(index(book)) in said
-    assert toybook.copies(book) == before and index(book).stat().st_mtime_ns == page.st_mtime_ns
+    assert code == 0 and "0 notebooks ran" in said and str(page(book, "index")) in said
+    assert toybook.copies(book) == before and page(book).stat().st_mtime_ns == written
+
+
+def test_a_reference_shows_what_docstrings_say(book):
+    """Types that are descriptions look nothing up, a property keeps its words, and no default is of this machine."""
+    shown = BeautifulSoup(page(book, "book/reference").read_text(), "html.parser")
+    assert shown.select_one("article h2").get_text().startswith("thing")
+    text = shown.article.get_text()
+    assert "float32 array, shape (B, d)" in text and "Seconds of each part: all of them." in text
+    assert "root=Path.cwd()" in text and str(book) not in text
+    source = shown.select_one("a[href*='_modules/retlib/toys/thing']")["href"].partition("#")[0]
+    assert "Seconds of each part" in (page(book).parent / source).resolve().read_text()
+
+
+@pytest.mark.parametrize(("name", "opened"), [(A, A), (D, "page")], ids=["its own", "its template"])
+def test_a_notebook_opens_elsewhere_where_the_repository_is_known(book, name, opened):
+    shown = BeautifulSoup(page(book, f"notebooks/{name}").read_text(), "html.parser")
+    assert [link["href"] for link in shown.select(".dropdown-launch-buttons a[href]")] == [
+        f"https://mybinder.org/v2/gh/someone/something/main?urlpath=lab/tree/notebooks/{opened}.ipynb",
+        f"https://colab.research.google.com/github/someone/something/blob/main/notebooks/{opened}.ipynb",
+    ]
+
+
+def test_what_snakemake_would_run(book):
+    """What comes after a stale page is stale, too, as is a page whose rows another run has replaced."""
     os.utime(book / "notebooks" / f"{A}.ipynb")
-    (book / "retlib" / "unused.py").write_text("VALUE = 2\n")
-    readers = book / "retlib" / "data" / "datasets"
-    add_a_line(readers / "nfcorpus.py")
-    (readers / "mine.py").write_text("VALUE = 1\n")
-    assert run(book)[0] == set()
-
-
-def test_a_change_reruns_what_depends_on_it(book):
-    """On a module what imports it, on a reader what names its data set, on a parameter what comes after, too."""
-    (book / "retlib" / "only_b.py").write_text("VALUE = 2\n")
-    assert run(book)[0] == {B}
-    add_a_line(book / "retlib" / "data" / "datasets" / "quora.py")
-    assert run(book)[0] == {C}
+    assert stale(book) == set()
     toybook.set_profile(book, "toy", {A: {"parameters": {"wait": 0.1}}, B: {"after": [A]}})
-    assert run(book)[0] == {A, B}
-
-
-def test_lost_copies_are_made_again_some_of_them_if_asked_for_with_those_that_they_need(book):
-    """And the pages stay as they are."""
-    before, page = toybook.copies(book), index(book).stat()
-    for name in (A, B, C):
-        (book / "_build" / "toy" / "notebooks" / f"{name}.ipynb").unlink()
-    code = f"from retlib.workflow.build import build; raise SystemExit(build('toy', 2, only=['{B}']))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=book, env=toybook.environment(book), text=True, capture_output=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 notebooks ran, 0 were up to date" in done.stdout and "The book is at" not in done.stdout
-    assert toybook.rerun(before, toybook.copies(book)) == {A, B} == set(toybook.copies(book))
-    assert index(book).stat().st_mtime_ns == page.st_mtime_ns
-    assert run(book)[0] == {C}
-
-
-def test_a_damaged_copy_is_made_again(book):
-    copy = book / "_build" / "toy" / "notebooks" / f"{C}.ipynb"
-    change(copy, "run", "rum")
-    ran, said = run(book)
-    assert ran == {C} and f"{copy} changed since it was run" in said
-    assert toybook.printed(copy) == "toy [0] run\n"
-
-
-def test_a_page_whose_rows_another_run_has_replaced_is_made_again(book):
+    assert stale(book) == {A, B, D}
+    toybook.set_profile(book, "toy", {B: {"after": [A]}})
     rows = book / "_build" / "toy" / "results" / C
     rows.mkdir(parents=True)
     cache.write_checksums(rows)
-    ran, said = run(book)
-    assert ran == {C} and f"The rows of {C} were recorded by another run" in said
-    assert run(book)[0] == set()
-
-
-def test_a_corpus_of_one_s_own_reruns_what_names_it(book):
-    """Braces in a name, which are wildcards elsewhere, are like other letters."""
-    (book / "mine").mkdir()
-    document = book / "mine" / "{name}.md"
-    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"data": "folder:mine"}}})
-    for text in ("first", "second"):
-        document.write_text(text)
-        assert C in run(book)[0]
-    (book / "mine" / "more.md").write_text("new")
-    assert run(book)[0] == {C}
-    assert run(book)[0] == set()
+    assert stale(book) == {C}
+    (rows / cache.CHECKSUMS).unlink()
+    (book / "_build" / "toy" / "notebooks" / f"{D}.ipynb").unlink()
+    assert stale(book) == {D}
 
 
 def test_a_failure_stops_its_dependants_only_and_is_named(book):
-    """With other seeds, so that all three are stale."""
+    """With other seeds, so that all are stale."""
     toybook.set_profile(book, "toy", {A: {"parameters": {"fail": True}}, B: {"after": [A]}})
-    before, page = toybook.copies(book), first(book).read_text()
+    before, text = toybook.copies(book), page(book).read_text()
     code, said = toybook.build(book, "--seeds", "1 2")
     assert code == 1
-    assert f"{A} FAILED: ValueError: told to fail" in said and f"{B} was not run: it comes after {A}" in said
+    assert f"{A} FAILED: ValueError: told to fail" in said
     assert str(book / "_build" / "toy" / "failed" / f"{A}.ipynb") in said
     assert toybook.rerun(before, toybook.copies(book)) == {C}
     assert toybook.printed(book / "_build" / "toy" / "notebooks" / f"{C}.ipynb") == "toy [1, 2] run\n"
-    assert first(book).read_text() == page  # the last good book stays
+    assert page(book).read_text() == text  # the last good book stays
 
+
+def test_a_warning_is_an_error_and_so_is_a_page_that_is_not_there(book):
     toybook.set_profile(book, "toy", {B: {"after": [A]}})
-    assert run(book, "--seeds", "1 2")[0] == {A, B}
-    assert toybook.copies(book, "failed") == {}
-
-
-def test_a_warning_is_an_error_and_a_mended_page_is_published(book):
     change(book / "book" / "index.md", "See", "See {doc}`nowhere` and")
-    page = first(book).read_text()
+    text = page(book).read_text()
     code, said = toybook.build(book, "--seeds", "1 2")
-    assert code == 1 and "nowhere" in said and "index.md:3" in said
-    assert first(book).read_text() == page
+    assert code == 1 and "3 notebooks ran" in said and "nowhere" in said and "index.md:3" in said
+    assert set(toybook.copies(book)) == {A, B, C, D} and toybook.copies(book, "failed") == {}
+    assert page(book).read_text() == text
     change(book / "book" / "index.md", "See {doc}`nowhere` and", "Now see")
+    config = (book / "_config.yml").read_text()
+    change(book / "_config.yml", "    add_module_names", "    suppress_warnings: [etoc, toc]\n    add_module_names")
+    change(book / "_config.yml", "notebooks/62_speed.ipynb", f"notebooks/{C}.ipynb")
+    code, said = toybook.build(book, "--seeds", "1 2")
+    assert code == 1 and f"no page notebooks/{C}" in said and page(book).read_text() == text
+    (book / "_config.yml").write_text(config)
     assert toybook.build(book, "--seeds", "1 2")[0] == 0
-    assert "Now see" in first(book).read_text()
+    assert "Now see" in page(book).read_text() and page(book, f"notebooks/{C}").exists()
 
 
 @pytest.mark.parametrize("arguments", [["--profile", "quik"], ["--seeds", "1,2"], ["--seeds", "0 -1"]])
@@ -175,11 +169,165 @@ def test_wrong_settings_are_refused(book, arguments):
     assert code == 2 and repr(arguments[1]) in said and "Traceback" not in said
 
 
+def processes(root):
+    """The processes that a run in a folder started."""
+    every = psutil.process_iter(["environ"])
+    return [each for each in every if (each.info["environ"] or {}).get(build.MARK) == str(root / "_build" / "toy")]
+
+
+def kernels(root):
+    with suppress(psutil.Error):  # gone meanwhile
+        return [each for each in processes(root) if "ipykernel_launcher" in " ".join(each.cmdline())]
+    return []
+
+
+def wait_for(condition, seconds=60):
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def long_run(book):
+    """A run whose last notebook waits for minutes, once that one's kernel is at work."""
+    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 120.0}}})
+    process = toybook.start(book, "build", "--profile", "toy", "--jobs", "1", "--seeds", "1 2")
+    wait_for(lambda: bool(kernels(book)))
+    time.sleep(0.3)
+    yield process
+    toybook.set_profile(book, "toy", {B: {"after": [A]}})
+
+
+def test_an_interrupted_run_leaves_no_process_and_says_how_to_go_on(book, long_run):
+    for each in (psutil.Process(long_run.pid), *set(processes(book)) - set(kernels(book))):  # as a terminal does
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(signal.SIGINT)
+    said, _ = long_run.communicate(timeout=300)
+    assert long_run.returncode == 130 and "Stopped" in said and "FAILED" not in said
+    assert not processes(book)
+
+
+def test_after_a_kill_the_next_run_ends_what_is_left_and_needs_no_help(book, long_run):
+    """It makes some pages if these are asked for, and what they come after."""
+    (orphan,) = kernels(book)
+    long_run.kill()
+    long_run.communicate(timeout=300)
+    assert orphan.is_running()
+    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 0.05}}})
+    before, text = toybook.copies(book), page(book).read_text()
+    code = f"from retlib.workflow.build import build; raise SystemExit(build('toy', 2, [1, 2], only=['{C}']))"
+    done = toybook.python(book, "-c", code)
+    assert done.returncode == 0 and "1 notebook ran" in done.stdout, done.stdout + done.stderr
+    assert not orphan.is_running() and not processes(book) and toybook.copies(book, "running") == {}
+    assert toybook.rerun(before, toybook.copies(book)) == {C} and page(book).read_text() == text
+
+
+def test_the_bare_build_looks_nowhere_else(book, monkeypatch):
+    """Pages that are no pages lie where nobody should look."""
+    monkeypatch.delenv("RETLIB_REPOSITORY")
+    for folder in (".venv/lib", "_build/toy/junk", "venv", "data"):
+        (book / folder).mkdir(parents=True, exist_ok=True)
+        (book / folder / "broken.md").write_text("# x\n\n{nope}`y`\n")
+        (book / folder / "broken.ipynb").write_text("not a notebook")
+    done = toybook.python(book, Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "-n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = (book / "_build" / "html" / "notebooks" / f"{A}.html").read_text()
+    assert "toy [1, 2] run" in shown and "launch-buttons" not in shown
+    assert not list((book / "_build" / "html").rglob("broken*"))
+
+
+# --- in this process -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executed(monkeypatch):
+    monkeypatch.syspath_prepend(runtime.root() / "book" / "_ext")
+    import executed
+
+    return executed
+
+
+def text_of(source, name):
+    return (source / "notebooks" / f"{name}.ipynb").read_text()
+
+
+def test_pages_show_the_latest_copies_or_those_of_a_profile(tmp_path, monkeypatch, own_build, executed):
+    toybook.make(tmp_path)
+    for profile, age in (("toy", 2), ("other", 1)):
+        toybook.set_profile(tmp_path, profile, {})
+        copy = own_build / profile / "notebooks" / f"{A}.ipynb"
+        copy.parent.mkdir(parents=True)
+        copy.write_text((tmp_path / "notebooks" / f"{A}.ipynb").read_text().replace("Chapter", f"Of {profile},"))
+        os.utime(copy, (time.time() - age, time.time() - age))
+    assert f"Of other, {A}" in text_of(executed.assemble(tmp_path), A)
+    monkeypatch.setenv("RETLIB_PROFILE", "toy")
+    source = executed.assemble(tmp_path)
+    assert source == own_build / "toy" / "source" and f"Of toy, {A}" in text_of(source, A)
+    assert f"Chapter {C}" in text_of(source, C)  # nothing recorded: the notebook as it is
+
+
+def test_pages_without_a_copy_are_drawn_from_recorded_results(tmp_path, own_build, executed):
+    toybook.make(tmp_path)
+    recorded = tmp_path / "data" / "reference" / "laptop" / A
+    recorded.mkdir(parents=True)
+    cache.write_checksums(recorded)
+    toybook.set_profile(tmp_path, "laptop", {A: {"needs": ["quora"]}})
+    stamps = []
+    for text in ("", "", "something else"):
+        (recorded / "rows.parquet").write_text(text)
+        cache.write_checksums(recorded)
+        assert "laptop [0] reference" in text_of(executed.assemble(tmp_path), A)
+        stamps.append((own_build / "reference" / "notebooks" / f"{A}.ipynb").stat().st_mtime_ns)
+    assert stamps[0] == stamps[1] != stamps[2]
+
+
+def stamps(root):
+    return {name: notebooks.stamp(root, each) for name, each in notebooks.plan(root, "toy").items()}
+
+
+def test_whatever_a_page_is_made_of_makes_it_stale(tmp_path, monkeypatch):
+    """Any file of the package all pages, as do papers, versions and plug-ins; the rest those that name it."""
+    toybook.make(tmp_path)
+    monkeypatch.setattr(runtime, "root", lambda: tmp_path)
+    everything, before = {A, B, C}, stamps(tmp_path)
+
+    def changed():
+        nonlocal before
+        notebooks._state.cache_clear()
+        then, before = before, stamps(tmp_path)
+        return {name for name in before if before[name] != then[name]}
+
+    assert changed() == set()
+    (tmp_path / "mine").mkdir()
+    corpus, plugin = tmp_path / "mine" / "{name}.md", tmp_path / "plugin.py"
+    for path, text, expected in (
+        (tmp_path / "retlib" / "unused.py", "VALUE = 2", everything),
+        (tmp_path / "retlib" / "data" / "new.py", "", everything),
+        (tmp_path / "data" / "papers" / "tables.csv", "paper", everything),
+        (tmp_path / "constraints.txt", "numpy==1", everything),
+        (plugin, "VALUE = 1", set()),
+        (corpus, "# Text\n\nfirst", set()),
+        (tmp_path / "data" / "catalogue.yaml", (tmp_path / "data" / "catalogue.yaml").read_text(), set()),
+    ):
+        path.write_text(text)
+        assert changed() == expected, path
+    monkeypatch.setenv("RETLIB_PLUGINS", "plugin.py")
+    assert changed() == everything
+    toybook.set_profile(tmp_path, "toy", {B: {"after": [A]}, C: {"parameters": {"data": ["folder:mine", {"x": 1}]}}})
+    assert changed() == {C}
+    for path in (corpus, corpus.with_name("more.md")):
+        path.write_text("# Text\n\nsecond one")
+        assert changed() == {C}
+    toybook.set_profile(tmp_path, "toy", {C: {"parameters": {"data": "folder:nowhere"}}})
+    assert changed() == {B, C}  # whose order has changed; what is wrong with the corpus the notebook says
+
+
 def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for folder in ("logs", "running", "notebooks", "failed"):
         (tmp_path / folder).mkdir()
-    progress, names = Progress(tmp_path), {"12_x": "notebooks", "13_y": "failed"}
+    progress, names = build.Progress(tmp_path), {"12_x": "notebooks", "13_y": "failed"}
     for name in names:
         (tmp_path / "running" / f"{name}.ipynb").touch()
     (tmp_path / "logs" / "12_x.log").write_text("12_x:   0%| | 0/9\rA warning\n12_x:  22%|## | 2/9 [00:01<00:03]")
@@ -195,114 +343,34 @@ def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
     assert "12_x: done" in said and "13_y: FAILED" in said
 
 
-def running(root):
-    return set(processes.marked(str(root / "_build" / "toy")))
+def test_a_second_run_waits_for_the_first(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(build, "_snakemake", lambda *_: 0)
+    first = FileLock(tmp_path / ".lock")
+    first.acquire()
+    threading.Timer(0.3, first.release).start()
+    assert build.run([], tmp_path, 1, {}) == 0 and not first.is_locked
+    assert "Another run is at work" in capsys.readouterr().out
 
 
-def wait_for(condition, seconds=60):
-    end = time.time() + seconds
-    while not condition():
-        assert time.time() < end, "waited in vain"
-        time.sleep(0.1)
+def test_a_page_says_of_which_run_it_is_and_folds_how_to_change_it(executed):
+    def cell(source, *tags, kind="code", **data):
+        made = {"cell_type": kind, "source": source, "metadata": {"tags": [*tags]}, "id": "x"}
+        return made | ({"outputs": [{"data": data}], "execution_count": 1} if kind == "code" else {})
 
-
-def start_long(root):
-    """Start a run whose last notebook waits for minutes; returns once that one's kernel is at work."""
-    toybook.set_profile(root, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 120.0}}})
-    process = toybook.start(root, *BUILD, "--jobs", "1", *NO_PAGES)
-    wait_for(lambda: bool(kernels(root)))
-    time.sleep(0.3)
-    return process
-
-
-def kernels(root):
-    return {p for p in running(root) if "ipykernel_launcher" in " ".join(command(p))}
-
-
-def command(process):
-    try:
-        return process.cmdline()
-    except psutil.Error:  # gone meanwhile
-        return []
-
-
-@pytest.mark.parametrize("victim", ["papermill", "driver", "snakemake", "everything"])
-def test_a_kill_leaves_no_process_and_the_next_run_needs_no_help(book, victim):
-    """Whichever process is killed, those that it started go too: of papermill its kernel."""
-    process = start_long(book)
-    driver, kernel = psutil.Process(process.pid), kernels(book).pop()
-    snakemake = next(p for p in running(book) if p.ppid() == process.pid)
-    victims = {"papermill": [kernel.parent()], "driver": [driver], "snakemake": [snakemake]}
-    for one in victims.get(victim, [driver, *running(book)]):
-        with suppress(psutil.NoSuchProcess):  # it may have gone with the one before
-            one.kill()
-    assert psutil.wait_procs([kernel], timeout=20)[1] == []
-    process.kill()
-    process.communicate(timeout=300)
-    wait_for(lambda: not running(book), 20)
-    if victim == "everything":  # a half-run notebook is left
-        toybook.set_profile(book, "toy", {B: {"after": [A]}})
-        assert C in run(book)[0]
-        assert set(toybook.copies(book)) == {A, B, C} and toybook.copies(book, "running") == {}
-
-
-def test_an_interrupted_run_says_how_to_go_on(book):
-    process = start_long(book)
-    for one in (psutil.Process(process.pid), *running(book) - kernels(book)):  # as a terminal does
-        with suppress(psutil.NoSuchProcess):
-            one.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 130 and "Stopped" in said and "FAILED" not in said
-    assert not running(book)
-
-
-def test_a_second_run_waits_for_the_first(book):
-    toybook.set_profile(book, "toy", {B: {"after": [A]}, C: {"parameters": {"wait": 2.0}}})
-    first = toybook.start(book, *BUILD, *NO_PAGES)
-    wait_for(lambda: bool(running(book)))
-    said = run(book)[1]
-    assert first.wait(300) == 0
-    assert "Another run is at work" in said and "0 notebooks ran" in said
-    first.communicate()
-
-
-def test_the_bare_build_shows_the_latest_copies_and_looks_nowhere_else(book):
-    """Copies of the two profiles differ; pages that are no pages lie where nobody should look."""
-    for folder in (".venv/lib", "_build/toy/junk", "venv", "data"):
-        (book / folder).mkdir(parents=True, exist_ok=True)
-        (book / folder / "broken.md").write_text("# x\n\n{nope}`y`\n")
-        (book / folder / "broken.ipynb").write_text("not a notebook")
-    copy = book / "_build" / "toy" / "notebooks" / f"{A}.ipynb"
-    other = book / "_build" / "other" / "notebooks" / f"{A}.ipynb"
-    other.parent.mkdir(parents=True, exist_ok=True)
-    toybook.set_profile(book, "other", {})
-    other.write_text(copy.read_text().replace("toy [0] run", "a later run"))
-    built = toybook.jupyter_book(book)
-    assert built.returncode == 0, built.stderr
-    page = book / "_build" / "html" / "notebooks" / f"{A}.html"
-    assert "a later run" in page.read_text()
-    assert not list((book / "_build" / "html").rglob("broken*"))
-    # A profile can be asked for, and the page notices that its copy is another one.
-    built = toybook.jupyter_book(book, RETLIB_PROFILE="toy")
-    assert built.returncode == 0, built.stderr
-    assert "toy [0] run" in page.read_text()
-
-
-def test_the_bare_build_of_a_fresh_clone_draws_from_recorded_results(tmp_path):
-    toybook.make(tmp_path)
-    recorded = tmp_path / "data" / "reference" / "laptop" / B
-    recorded.mkdir(parents=True)
-    (recorded / "rows.parquet").write_bytes(b"anything")
-    toybook.set_profile(tmp_path, "laptop", {B: {"needs": ["quora"]}})
-    built = toybook.jupyter_book(tmp_path)
-    assert built.returncode == 0, built.stderr
-    pages = tmp_path / "_build" / "html" / "notebooks"
-    assert "laptop [0] reference" in (pages / f"{B}.html").read_text()
-    assert "cell_output" not in (pages / f"{C}.html").read_text()  # nothing recorded: the notebook as it is
-    drawn = tmp_path / "_build" / "reference" / "notebooks" / f"{B}.ipynb"
-    stamp = drawn.stat().st_mtime_ns
-    assert toybook.jupyter_book(tmp_path).returncode == 0
-    assert drawn.stat().st_mtime_ns == stamp
-    (recorded / "rows.parquet").write_bytes(b"something else")
-    assert toybook.jupyter_book(tmp_path).returncode == 0
-    assert drawn.stat().st_mtime_ns != stamp
+    cells = [cell("# Title", kind="markdown"), cell("answer()", "answer"), cell("seeds = [0]\nsize = 1", "parameters")]
+    cells += [cell("seeds = [0, 1]", "injected-parameters"), cell("systems = 1", "systems")]
+    cells += [cell("run()", **{"text/html": ['<p class="note"><strong>Mind.</strong></p>']})]
+    copy = {
+        "cells": cells,
+        "metadata": {"papermill": {"parameters": {"profile": "toy", "seeds": [0, 1]}}, "widgets": {}},
+    }
+    executed.arrange(copy)
+    shown = ["".join(each["source"]) for each in copy["cells"]]
+    assert [text.partition("\n")[0] for text in shown] == [
+        "# Title", "answer()", ":::{note}", "systems = 1", "run()", "::::{dropdown} Run or change this chapter",
+    ]  # fmt: skip
+    assert "profile `toy`, with 2 seeds; the answer above" in shown[2] and "Mind." in shown[2]
+    assert "seeds = [0, 1]\nsize = 1" in shown[-1] and "widgets" not in copy["metadata"]
+    hidden = ["remove-input" in each["metadata"].get("tags", ()) for each in copy["cells"]]
+    assert hidden == [False, True, False, False, True, False]
+    json.dumps(copy)

@@ -75,33 +75,22 @@ def test_a_chapters_explorations_are_shown_together_or_one_by_its_name(places):
     assert call("results", "12+", "--profile", "explore").exit_code == 2
 
 
-def test_results_can_be_read_by_eye(places):
-    found = call("results")
-    assert found.exit_code == 0
-    assert "BM25" in found.output and "reference" in found.output and "parameters" not in found.output
-
-
 def test_one_chapter_has_results_of_its_own(places):
     assert pd.read_csv(io.StringIO(call("results", "12", "--format", "csv").output))["experiment"].tolist() == [12, 12]
     refused = call("results", "13")
-    assert refused.exit_code == 2 and "CHAPTER = '13' is not known" in refused.stderr
+    assert refused.exit_code == 2 and "'13'" in refused.stderr
+    by_eye = call("results").output
+    assert "BM25" in by_eye and "reference" in by_eye and "parameters" not in by_eye
 
 
 @pytest.mark.parametrize("command", ["results", "claims"])
-def test_nothing_recorded_ends_with_two_and_says_what_to_do(places, command):
+def test_nothing_recorded_or_unreadable_rows_end_with_two(places, command):
     found = call(command, "--profile", "laptop")
-    assert found.exit_code == 2
-    assert "error: nothing is recorded at profile 'laptop'. Run: make book PROFILE=laptop" in found.stderr
-    assert found.stdout == "" and "Traceback" not in found.output
-
-
-@pytest.mark.parametrize("command", ["results", "claims"])
-def test_unreadable_results_end_with_two_and_name_the_folder(places, command):
+    assert (found.exit_code, found.stdout) == (2, "") and "Run: make book PROFILE=laptop" in found.stderr
     folder = results.own_folder("quick", "11")
     (folder / "rows.parquet").write_bytes(b"rubbish")
     found = call(command)
-    assert found.exit_code == 2
-    assert str(folder) in found.stderr and "Traceback" not in found.output
+    assert found.exit_code == 2 and str(folder) in found.stderr and "Traceback" not in found.output
 
 
 def test_claims_end_with_nought_whatever_the_verdicts(places):
@@ -173,23 +162,15 @@ def test_fetch_prints_what_it_did_and_errors_in_one_line(monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("results", "--format", "xml"), ("results", "--profile", "quik"), ("nope",), ("fetch",),
-        ("execute", "nowhere.ipynb", "."), ("execute", __file__, ".", "--parameters", "{"),
-        ("execute", __file__, ".", "--parameters", "[" * 9999),
-        ("execute", __file__, ".", "--words", "[1]"), ("build", "--seeds", "2147483648"), ("build", "--jobs", "0"),
-        ("--profile", "quick", "claims"),
+        ("results", "--format", "xml"), ("claims", "--profile", "quik"), ("resluts",), ("fetch",), (),
+        ("sweep", "nowhere.yaml"), ("build", "--seeds", "2147483648"), ("build", "--seeds", "0 1 0"),
+        ("build", "--jobs", "0"), ("--profile", "quick", "claims"),
     ],
 )  # fmt: skip
-def test_a_wrong_call_ends_with_two_and_one_line(arguments):
+def test_a_wrong_call_ends_with_two_and_says_where_more_is_told(arguments):
     found = call(*arguments)
     assert found.exit_code == 2 and isinstance(found.exception, SystemExit)
-    assert found.output == found.stderr and found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
-
-
-def test_a_wrong_call_says_where_more_is_told_and_one_without_a_command_tells_it():
-    assert call("fetch").stderr == "error: Missing argument 'NAME'. See main fetch -h.\n"
-    found = call()
-    assert found.exit_code == 2 and found.stderr.startswith("Usage: ") and "Commands:" in found.stderr
+    assert found.output == found.stderr and "Usage: " in found.stderr
 
 
 def test_make_help_names_every_target():
@@ -204,15 +185,6 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "file" / "build"))
     found = call("build", "--profile", "smoke")
     assert found.exit_code == 2 and f"error: [Errno 20] Not a directory: '{tmp_path}" in found.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wrong", "valid"),
-    [(("resluts",), "resluts", set(main.commands)), (("claims", "--profile", "quik"), "quik", {"smoke", "explore"})],
-)
-def test_a_misspelt_word_is_answered_with_what_is_valid(arguments, wrong, valid):
-    found = call(*arguments).stderr
-    assert wrong in found and all(word in found for word in valid) and "Traceback" not in found
 
 
 def test_an_interrupt_says_how_to_go_on(monkeypatch):
@@ -276,14 +248,6 @@ def test_a_failed_notebook_leaves_no_verdict(places, built):
     assert found.exit_code == 1 and "not tested" not in found.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["gillick2018-softmax"], "CLAIM = 'gillick2018-softmax' is not known. Did you mean 'gillick2018-softmax-"),
-        ([CLAIM, "--seeds", "one"], "'one' must be whole numbers"),
-        ([CLAIM, "--seeds", "0 1 0"], "'0 1 0' names a seed twice"),
-    ],
-)
-def test_a_claim_that_is_none_is_refused_before_any_work(places, built, arguments, message):
-    found = call("rerun", *arguments)
-    assert found.exit_code == 2 and message in found.output and "only" not in built
+def test_a_claim_that_is_none_is_refused_before_any_work(places, built):
+    found = call("rerun", "gillick2018-softmax")
+    assert found.exit_code == 2 and "Did you mean 'gillick2018-softmax-" in found.output and "only" not in built

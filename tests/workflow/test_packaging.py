@@ -20,7 +20,8 @@ CONDA_FILE = ROOT / "environment.yml"
 CONDA = {"pytorch": "torch", "snakemake-minimal": "snakemake"}
 # What comes with a declared package and is as good as declared.
 OPTIONAL = [line for extra in ("benchmarks", "starts") for line in PROJECT["optional-dependencies"][extra]]
-WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
+WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "pydantic-core", "requests"}
+WITH_OTHERS |= {"sphinx"}
 
 
 def direct():

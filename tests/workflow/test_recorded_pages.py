@@ -2,22 +2,23 @@
 
 from functools import cache
 
+import matplotlib.pyplot as plt
 import pages
 import pandas as pd
 import pytest
 
-from retlib.core import runtime
+from retlib.core import notebook_files, runtime
 from retlib.evaluation import results
 from retlib.evaluation.measures import is_score
 from retlib.studies import study
 from retlib.workflow import notebooks
-from retlib.workflow.execute import execute
+from retlib.workflow.execute import run_cells
 
 ROOT = runtime.root()
 plan = cache(notebooks.plan)
 RECORDED = [
     rows.parts[-3:-1]
-    for profile in notebooks.profiles(ROOT)
+    for profile in notebook_files.profiles(ROOT)
     for rows in sorted((ROOT / "data" / "reference" / profile).glob("*/rows.parquet"))
 ]
 # Each notebook once, with the rows that tell most.
@@ -26,20 +27,21 @@ PAGES = {name: profile for best in ("quick", "checkpoint", "laptop") for profile
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_drawn_from_published_rows(name, monkeypatch, tmp_path):
+def test_a_page_is_drawn_from_published_rows(name, monkeypatch):
+    """In this process, its answer too; the book of test_build.py has a kernel for each."""
     monkeypatch.setenv("RETLIB_DATA", "")  # which may hold the data
+    monkeypatch.chdir(ROOT / "notebooks")
     chosen = plan(ROOT, PAGES[name])[name]
-    parameters = {**chosen.parameters, "source": "reference"}
-    execute(chosen.page.notebook, tmp_path, parameters, name, chosen.page.words)
+    run_cells(chosen.notebook, ("parameters",), **{**chosen.parameters, "source": "reference"})
+    plt.close("all")
 
 
 @pytest.mark.parametrize(("profile", "name"), RECORDED, ids=map(" ".join, RECORDED))
-def test_a_profile_says_the_seeds_of_its_published_rows(profile, name):
+def test_the_seeds_of_a_profile_are_recorded(profile, name):
+    """More may be: a profile runs those that decide."""
     rows = pd.read_parquet(results.reference_folder(profile, name) / "rows.parquet", columns=["seed", "measure"])
     rows = rows[rows["measure"].map(is_score)]  # times are of repetitions
-    parameters = plan(ROOT, profile)[name].parameters
-    further = {*parameters.get("further_seeds", ())}.union(*parameters.get("layered_seeds", {}).values())
-    assert set(rows["seed"]) <= {*parameters["seeds"], *further}
+    assert {*plan(ROOT, profile)[name].parameters["seeds"]} <= set(rows["seed"])
 
 
 # Of other parts some systems are chosen by validation, with data that are not here.
@@ -49,6 +51,6 @@ CHAINS = [each for each in RECORDED if each[0] in ("quick", "laptop") and each[1
 @pytest.mark.parametrize(("profile", "name"), CHAINS, ids=map(" ".join, CHAINS))
 def test_every_system_is_declared_as_it_was_trained_for_its_published_rows(profile, name):
     chosen = plan(ROOT, profile)[name]
-    _, studies = pages.declared(chosen.page.notebook.stem, chosen.parameters)
+    _, studies = pages.declared(chosen.notebook.stem, chosen.parameters)
     rows = results.load(name, profile, "reference").rows
     assert [each for declared, _ in studies for each in study.changed(declared.systems, rows)] == []

@@ -21,10 +21,10 @@ for seed in seeds:
     for system in ("a", "b"):
         found.add_row(experiment="1_a", system=system, collection="toy", split="test", measure="R@1",
                       value=size * rate + seed + (system == "b"), seed=seed, profile=profile)
-given = {"seeds": seeds, "size": size, "rate": rate}
+given = {"seeds": seeds, "size": size, "rate": rate, "recipe": recipe}
 found.save(own_folder(profile, "1_a", given))
 """
-PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsize = 1\nrate = 1.0'
+PARAMETERS = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsize = 1\nrate = 1.0\nrecipe = {}'
 VARIED = {"size": [1, 10], "rate": [0.5, 2.0]}
 TOLD = {"notebook": "1_a", "profile": "toy", "measure": "R@1", "set": {"seeds": [0, 2]}, "vary": VARIED}
 
@@ -56,9 +56,6 @@ def test_every_combination_is_run_once(root):
     assert table.set_index(["varied size", "varied rate", "system"])["R@1"].to_dict() == expected
     assert (table["seeds"] == 2).all() and table["deviation over seeds"].round(4).eq(1.4142).all()
     assert len(set(results.rows("explore")["experiment"])) == 4  # explorations like any others
-    figure = sweep.plot(table, chosen)
-    assert len(figure.axes) == 1 and len(figure.axes[0].containers) == 4
-    assert figure.axes[0].get_xlabel() == "size" and figure.axes[0].get_ylabel() == "R@1"
     # What is there is not run again, whatever else is asked for.
     before = stamps(chosen)
     more = sweep.read(written(root, vary={"size": [10, 100], "rate": [2.0]}), root)
@@ -76,11 +73,11 @@ def stamps(chosen):
 def test_a_failed_combination_is_named_and_the_others_are_there(root):
     done = CliRunner().invoke(cli.main, ["sweep", str(written(root, vary={"rate": [1.0, 9.0]})), "--format", "csv"])
     assert done.exit_code == 1
-    assert "FAILED: ValueError: too fast" in done.stderr and "the error on top" in done.stderr
+    assert "FAILED: ValueError: too fast" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "varied rate,system,collection,R@1,deviation over seeds,seeds" and len(lines) == 3
     folder = runtime.build_dir() / "sweeps" / "mine"
-    assert len(pd.read_csv(folder / "results.csv")) == 4 and (folder / "plot.png").stat().st_size > 1000
+    assert len(pd.read_csv(folder / "results.csv")) == 4
 
 
 def recorded():
@@ -88,22 +85,29 @@ def recorded():
     return rows.assign(collection="toy", measure="R@1", seed=0, **{"varied size": 1, "varied rate": 0.5})
 
 
-def test_systems_can_be_chosen_and_other_splits_are_left_out(root):
-    table = sweep.summary(recorded(), sweep.read(written(root, systems=["b"]), root))
-    assert table[["system", "R@1", "seeds"]].to_numpy().tolist() == [["b", 2.0, 1]]
+def test_other_splits_are_left_out_and_names_are_names_of_files(root):
+    table = sweep.summary(recorded(), sweep.read(written(root), root))
+    assert table[["system", "R@1", "seeds"]].to_numpy().tolist() == [["a", 1.0, 1], ["b", 2.0, 1]]
     chosen = sweep.read(written(root, vary={"size": ["a/b", "ab", {"a": "b"}, "x" * 300]}, set=None), root)
     assert len(chosen.plans) == 4 and all("/" not in name and len(name) < 200 for name in chosen.plans)
 
 
+def test_a_value_within_a_parameter_varies_and_the_profile_s_others_stay(root):
+    toybook.set_profile(root, "toy", {"1_a": {"parameters": {"recipe": {"layers": 2, "width": 64}}}})
+    chosen = sweep.read(written(root, set={"recipe.width": 128}, vary={"recipe.layers": [0, 1]}), root)
+    assert [page.parameters["recipe"] for page in chosen.plans.values()] == [
+        {"layers": 0, "width": 128}, {"layers": 1, "width": 128},
+    ]  # fmt: skip
+
+
 def test_parameters_may_be_called_as_recorded_columns_are(root):
     chosen = sweep.read(written(root, vary={"seeds": [[0], [1]]}, set=None), root)
-    cells = [sweep._cell(plan.parameters["seeds"]) for plan in chosen.plans.values()]
+    cells = [sweep._cell(point["seeds"]) for point in chosen.points.values()]
     assert cells == [0, 1]
     frame = pd.concat([recorded().assign(**{"varied seeds": each}) for each in cells])
     table = sweep.summary(frame, chosen)
     expected = [[seed, system, 1] for seed in (0, 1) for system in "ab"]
     assert table[["varied seeds", "system", "seeds"]].to_numpy().tolist() == expected
-    assert sweep.plot(table, chosen).axes[0].get_xlabel() == "seeds"
 
 
 def test_without_its_data_a_notebook_is_not_swept(root, monkeypatch):
@@ -114,19 +118,17 @@ def test_without_its_data_a_notebook_is_not_swept(root, monkeypatch):
         sweep.read(written(root), root)
 
 
-@pytest.mark.parametrize("changes", [{"measure": "AP@7"}, {"systems": ["c"]}])
-def test_what_nothing_recorded(root, changes):
-    with pytest.raises(SettingError, match="Valid: "):
-        sweep.summary(recorded(), sweep.read(written(root, **changes), root))
+def test_a_measure_that_nothing_recorded(root):
+    with pytest.raises(SettingError, match="R@1"):
+        sweep.summary(recorded(), sweep.read(written(root, measure="AP@7"), root))
 
 
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
         ({"notebook": "9_x"}, "'9_x'"), ({"profile": "quik"}, "'quik'"), ({"vary": {"sice": [1]}}, "sice"),
-        ({"vary": {"size": []}}, "size"), ({"set": {"profile": "toy"}}, "profile"), ({"set": {"size": 3}}, "size"),
-        ({"measure": None}, "measure$"), ({"vary": ["size"]}, "'vary'"), ({"vary": {}}, "mine.yaml"),
-        ({"systems": ["a", 3]}, "'systems'.* = 3"),
+        ({"vary": {"size": []}}, "size"), ({"set": {"profile": "toy"}}, "profile"), ({"vary": {"rate.x": [1]}}, "rate"),
+        ({"measure": None}, "measure"), ({"vary": ["size"]}, "vary"), ({"seeds": [0]}, "seeds"),
     ],
 )  # fmt: skip
 def test_wrong_files(root, changes, name):
@@ -134,11 +136,7 @@ def test_wrong_files(root, changes, name):
         sweep.read(written(root, **changes), root)
 
 
-def test_the_sweeps_of_the_repository_can_be_read_and_measure_what_is_recorded(tmp_path):
+def test_the_sweeps_of_the_repository_can_be_read():
     real = runtime.root()
     files = sorted((real / "notebooks" / "sweeps").glob("*.yaml"))
     assert files and all(sweep.read(path, real).plans for path in files)
-    told = yaml.safe_load(files[0].read_text())
-    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(told | {"measure": "AP@1000"}))
-    with pytest.raises(SettingError, match="AP@1000.*AP@100"):
-        sweep.read(tmp_path / "wrong.yaml", real)
