@@ -80,7 +80,7 @@ class Fused(Ranker):
         return {"fused": [system.address(target, seed) for system in self.systems], "weights": list(self.weights)}
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranker`: the seconds of all, what they share as often; steps and curve of the first that is trained."""
+        """The seconds of all, what they share as often; steps and curve of the first that is trained."""
         costs = [cost for system in self.systems if (cost := system.cost(target, seed)).steps is not None]
         return costs[0]._replace(seconds=sum(cost.seconds or 0.0 for cost in costs)) if costs else Cost()
 

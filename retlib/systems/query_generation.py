@@ -69,15 +69,12 @@ class QueryGenerator:
         require(not (self.architecture.checkpoint and self.embeddings), wrong)
 
     def learning_from(self, collection: Collection | None) -> QueryGenerator:
-        """The same generator with other labels."""
         return replace(self, learns_from=collection)
 
     def seeded(self, seed: int) -> QueryGenerator:
-        """The same generator of another seed."""
         return replace(self, seed=seed)
 
     def fit(self) -> Generator:
-        """The generator, trained or found trained."""
         return _fitted(self)
 
     @property
@@ -164,20 +161,12 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
 
 
 def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -> pd.DataFrame:
-    """Write queries for passages (id to text), or find them written.
+    """Write queries for passages (id to text), or find them written; `DataError` if there is no passage.
 
     Returns columns `passage_id`, `query`, `log_likelihood` (of the whole query) and `tokens` (its end not counted),
-    sorted by passage, the likeliest query first. Of a passage's equal queries the likelier stays; empty ones are left
-    out.
-
-    A passage's queries depend on its id, its text and the seed of a decoding that draws, not on the other texts but for
-    the rounding of sums.
-
-    Liang 2020, section 6, removes duplicates and names samples of one passage as their source: 422,309 of at most
-    423,915 pairs of beam search leave little room for those of two passages, which stay here.
-
-    Passages are taken in the order of lengths, in parts: a killed call goes on from the last. Raises `DataError` if
-    there is no passage.
+    sorted by passage, the likeliest query first. Of a passage's equal queries the likelier stays (Liang 2020, section
+    6, removes duplicates); empty ones are left out. They depend on its id, its text and the seed of a decoding that
+    draws. Passages are taken in the order of lengths, in parts: a killed call goes on from the last.
     """
     require(len(texts) > 0, "there is no passage to write queries for", DataError)
     seed = seed if isinstance(how, Nucleus) else 0  # nothing else is drawn
@@ -236,7 +225,6 @@ class Generated(CollectionQueries):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was written by whom and how."""
         how = self.how or self.generator.decoding
         return {"data": repr(self), **self.generator.settings, **how.settings}
 
@@ -249,7 +237,6 @@ class Generated(CollectionQueries):
         return {made.name: made.history.seconds}
 
     def collection(self, target: Collection) -> Collection:
-        """The passages, and their queries as `synthetic` divides them."""
         return _collection(self.generator, self.passages or target, self.share, self.how)
 
 
@@ -297,7 +284,6 @@ class Expanded:
     generator: QueryGenerator
 
     def address(self, seed: int) -> dict[str, Any]:
-        """What of it takes part in the address of a run."""
         return {"generator": self.generator.seeded(seed).fit().name, **self.generator.decoding.settings, "seed": seed}
 
     def __call__(self, collection: Collection, seed: int = 0) -> pd.Series:

@@ -58,7 +58,6 @@ class PairSystem:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The model as recorded beside its results: JSON values."""
         return {"model": self.model, "start": self.start.settings, "stage": self.stage.settings}
 
     def fit(self, target: Collection, seed: int) -> PairModel:
@@ -77,7 +76,6 @@ class PairSystem:
         return PairModel.load(trained(KIND, VERSION, settings, begin, label))
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """What its training took, its start's included; see `retlib.systems.ranking.Ranker`."""
         return self.fit(target.trains, seed).history.cost(self.stage.keep)
 
 
@@ -89,13 +87,11 @@ class PairTraining(Training):
         super().__init__(system.stage, start, target, seed)
 
     def begin(self) -> tuple[PairModel, Any]:
-        """A model made from the start, all of which is trained."""
         student = PairModel.fresh(self.model, self.start, self.seed)
         return student, student.model
 
     @property
     def searching(self) -> Retriever:
-        """The start, which stays as it is."""
         return self.start
 
     def task(self, module: Any, inputs: Inputs) -> PairTask:
@@ -152,7 +148,7 @@ class Reranked(Ranker):
         return {**made, "depth": self.depth, "weight": self.weight}
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """See `Ranker`; of the reader alone."""
+        """Of the reader alone."""
         return self.reader.cost(target, seed)
 
     def searcher(self, target: Target, seed: int) -> Search:

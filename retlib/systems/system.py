@@ -16,7 +16,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +91,10 @@ class TrainingData(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(Schedule):
-    """One training of a chain: a `Schedule`, on what, against what and of what.
+    """One training of a chain: a `Schedule`, on what, against what and of what; `SettingError` for what does not fit.
 
     Each of several data has its own scale; a step takes a batch of each, and losses and validation scores are averaged
-    (Gillick 2018, section 2). It raises `SettingError` without data, for an unknown name or option, or for negatives or
-    a loss that do not fit.
+    (Gillick 2018, section 2).
     """
 
     data: TrainingData | Sequence[TrainingData]
@@ -137,7 +136,6 @@ class Stage(Schedule):
         return (self.data,) if isinstance(self.data, TrainingData) else tuple(self.data)
 
     def seeded(self, seed: int) -> Stage:
-        """The stage of a chain of this seed; see `TrainingData.seeded`."""
         return replace(self, data=[part.seeded(seed) for part in self.parts])
 
     def __str__(self) -> str:
@@ -161,11 +159,7 @@ class Stage(Schedule):
 
 
 class Training:
-    """A stage under way: what it starts from, what it trains, and on which collection.
-
-    The weights of the `student` are its own, but for what is not trained; of them `module` is trained. The stage may
-    train on the labels or passages of the `target`.
-    """
+    """A stage under way on a collection; of the `student`, a copy of the start, `module` is trained."""
 
     def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
         self.stage, self.start, self.target, self.seed = stage, start, target, seed
@@ -173,7 +167,6 @@ class Training:
         self.grow()
 
     def begin(self) -> tuple[Trained, nn.Module]:
-        """A model with weights of its own, and what of it is trained."""
         start, module, architecture = self.start, copy.deepcopy(self.start.model), self.start.architecture
         if self.stage.scale is not None:
             nn.init.constant_(module.alpha, self.stage.scale)
@@ -187,18 +180,18 @@ class Training:
 
     def grow(self) -> None:
         """Give the module's Transformers the layers and the dropout of the stage."""
-        if self.stage.layers is not None:
-            transformers = [part for part in self.module.modules() if isinstance(part, Transformer)]
+        layers, dropout = self.stage.layers, self.stage.token_dropout
+        encoders = [part for part in self.module.modules() if hasattr(part, "token_dropout")]
+        require(len(encoders) > 0 or not dropout, "token_dropout is that of Transformers and bags of words")
+        if layers is not None:
+            transformers = [part for part in encoders if isinstance(part, Transformer)]
             require(len(transformers) > 0, "layers are those of Transformers: encoder = 'transformer'")
             for encoder in transformers:
                 runtime.set_seeds(self.seed)  # two towers begin alike
-                encoder.grow(self.stage.layers)
-            self.student.architecture = replace(self.student.architecture, layers=self.stage.layers)
-        encoders = [part for part in self.module.modules() if hasattr(part, "token_dropout")]
-        wrong = "token_dropout is that of Transformers and bags of words"
-        require(len(encoders) > 0 or not self.stage.token_dropout, wrong)
+                encoder.grow(layers)
+            self.student.architecture = replace(self.student.architecture, layers=layers)
         for encoder in encoders:
-            encoder.token_dropout = self.stage.token_dropout
+            encoder.token_dropout = dropout
 
     @property
     def searching(self) -> Retriever:
@@ -206,20 +199,15 @@ class Training:
         return self.student
 
     def labelled(self, tokenized: TokenizedCollection, split: str) -> LabelledQueries:
-        """A split's queries with texts of the documents, or with their encodings, where these stay as they are."""
+        # With texts of the documents, or with their encodings, where these stay as they are.
         return tokenized.labelled(split, encode_corpus(self.start, tokenized) if self.stage.trains == "query" else None)
 
     def inputs(self, collection: Collection) -> Inputs:
         """What a sampler is made of, over a collection's training queries."""
         tokenized = self.student.reads(collection)
-        return Inputs(
-            self.labelled(tokenized, "train"),
-            self.stage.batch_size,
-            self.seed,
-            self.searching.encode_queries,
-            self.index(tokenized),
-            lambda depth: bm25_lists(tokenized, "train", depth),
-        )
+        labelled, encode = self.labelled(tokenized, "train"), self.searching.encode_queries
+        bm25 = partial(bm25_lists, tokenized, "train")
+        return Inputs(labelled, self.stage.batch_size, self.seed, encode, self.index(tokenized), bm25)
 
     def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
         # Gives that of the start, or one made with the weights of the moment.
@@ -229,11 +217,9 @@ class Training:
         return lambda: indexes.build(self.stage.index, encode(tokenized.documents), self.stage.search)
 
     def sampler(self, inputs: Inputs) -> Sampler:
-        """The stage's negatives, drawn from these inputs."""
         return NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
 
     def task(self, module: nn.Module, inputs: Inputs) -> Task:
-        """The task over what the sampler draws from these inputs."""
         task = RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
         if losses.get(self.stage.loss).absolute:
             task.centre()
@@ -268,8 +254,8 @@ class System(Ranker):
     """An encoder, what trains it, and how it is searched.
 
     Its vocabulary is that of `tokens` (anything with a `tokenizer`), or of its checkpoint, or else of the words of all
-    candidates of the collections that train its first stage: candidates are indexed before any query comes, and no
-    label is used. `index` and `search` are those of `retlib.retrieval.index.build`.
+    candidates of the collections that train its first stage; no label is used. `index` and `search` are those of
+    `retlib.retrieval.index.build`.
     """
 
     architecture: Architecture
@@ -282,7 +268,7 @@ class System(Ranker):
         return replace(self, stages=(*self.stages, stage))
 
     def with_last(self, **changes: Any) -> System:
-        """The same system with changes to its last stage."""
+        """Return the same system with changes to its last stage."""
         *before, last = self.stages
         return replace(self, stages=(*before, replace(last, **changes)))
 
@@ -336,11 +322,10 @@ def words(*collections: Collection) -> Vocabulary:
 
 
 def fit(system: System, target: Collection, seed: int, watching: Watching | None = None) -> Retriever:
-    """Train a system, or find it trained; its weights are those that the last stage keeps, and so is its history.
+    """Train a system, or find it trained; weights and history are those of the last stage.
 
-    Without stages the weights are random, or those of the checkpoint. If only the query encoder was trained, there are
-    two towers. With the stage's place in the chain, `seed` orders the pairs. `watching` looks at the last stage, or at
-    another one with its `address`, `begin` and `end`.
+    Without stages the weights are random, or those of the checkpoint. `watching`, or another one with its `address`,
+    `begin` and `end`, looks at the last stage.
     """
     tokenizer = system.tokenizer(target)
     if not system.stages:
