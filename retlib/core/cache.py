@@ -97,20 +97,6 @@ def last(path: Path) -> Path | None:
     return next((file for file in files if file.stem.endswith(checksum(file))), None)
 
 
-def parts(
-    folder: Path, rows: int, size: int, file: str, make: Callable[[slice], Callable[[Path], None]], **bar: str
-) -> Iterator[Path]:
-    """Yield the files of something that is made in parts of `size` rows, in order; a kill costs the part in the making.
-
-    The `folder` is one that `artefact` fills. In the name of a part the number of its first row stands before the
-    suffix of `file`. `make` takes the rows of a part and returns what writes it, as `put` takes it; `bar` goes to
-    `progress`.
-    """
-    for start in runtime.progress(range(0, rows, size), unit_scale=size, **bar):
-        path = (folder / file).with_stem(f"{Path(file).stem}-{start:09d}")
-        yield last(path) or put(path, make(slice(start, min(start + size, rows))))
-
-
 def is_full(folder: Path) -> bool:
     """Return whether there is less than a megabyte left on the disk of a folder."""
     return shutil.disk_usage(folder).free < 2**20

@@ -142,16 +142,3 @@ def test_of_files_put_at_a_path_the_last_whole_one_is_found(tmp_path):
     assert cache.last(path) is None
     assert cache.put(path, lambda partial: partial.write_text("three")) == cache.last(path)
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_of_what_is_made_in_parts_those_that_are_whole_are_not_made_again(tmp_path):
-    made = []
-
-    def make(rows):
-        made.append((rows.start, rows.stop))
-        return lambda path: path.write_text(f"{rows.start}")
-
-    first = list(cache.parts(tmp_path, 5, 2, "rows.txt", make))
-    assert made == [(0, 2), (2, 4), (4, 5)] and [path.read_text() for path in first] == ["0", "2", "4"]
-    flip(first[1], 0)
-    assert list(cache.parts(tmp_path, 5, 2, "rows.txt", make)) == first == sorted(first) and made[3:] == [(2, 4)]
