@@ -7,7 +7,7 @@ longer bears it out: a test draws every answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cache
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -29,18 +29,12 @@ class Answer:
     """The published rows, of a profile, that the answer of a chapter (a notebook) is about."""
 
     def __init__(self, chapter: str, profile: str = PUBLISHED) -> None:
-        self.chapter, self.profile = chapter, profile
-
-    @cached_property
-    def rows(self) -> Results:
-        """The chapter's published rows."""
-        return self.of(self.chapter)
+        self.chapter, self.profile, self.rows = chapter, profile, results.load(chapter, profile, "reference")
 
     def of(self, chapter: str, profile: str = "") -> Results:
         """Return another chapter's published rows."""
-        profile = profile or self.profile
-        found = results.load(chapter, profile, "reference")
-        require(found is not None, f"no rows of {chapter} are published at profile {profile!r}", DataError)
+        found = results.load(chapter, profile or self.profile, "reference")
+        require(found, f"no rows of {chapter} are published at profile {profile or self.profile!r}", DataError)
         return found
 
     def means(self, collection: str, measure: str) -> pd.Series:
@@ -54,17 +48,15 @@ class Answer:
     @property
     def verdicts(self) -> pd.DataFrame:
         """The published verdicts on the claims of this chapter, for a forest."""
-        found = _ledger(self.profile)
-        return found[found["chapter"] == self.chapter]
+        return _ledger(self.profile).query("chapter == @self.chapter")
 
     def says(
         self, text: str, verdicts: Mapping[str, str] | None = None, relies: Mapping[str, bool] | None = None
     ) -> str:
-        """Return a sentence, or a few, if the rows still bear it out.
+        """Return a sentence, or a few, if the rows still bear it out; `DataError` where they do not.
 
         `verdicts` has the verdict on a claim's id that the text was written for. `relies` is what else it says, and
-        whether the rows have it so: ``{"softmax is ahead": found.effect > 0}``. Raises `DataError` where one no longer
-        holds.
+        whether the rows have it so: ``{"softmax is ahead": found.effect > 0}``.
         """
         known = _ledger(self.profile).set_index("id")["verdict"]
         for claim, verdict in (verdicts or {}).items():
@@ -76,11 +68,19 @@ class Answer:
             require(bool(so), wrong, DataError)
         return text
 
-    def show(self, figure: Figure | None, *sentences: str, caption: str = "") -> None:
-        """Show the figure with its caption, and the sentences below it."""
+    def show(
+        self,
+        figure: Figure | None,
+        text: str,
+        verdicts: Mapping[str, str] | None = None,
+        relies: Mapping[str, bool] | None = None,
+        caption: str = "",
+    ) -> None:
+        """Show the figure with its caption, and below it the text if it `says` what the rows bear out."""
+        text = self.says(text, verdicts, relies)
         if figure is not None:
             display(figure)
             plt.close(figure)  # else the backend shows it again
         if caption:
             display(HTML(f'<p class="caption">{caption}</p>'))
-        display(Markdown(" ".join(sentences)))
+        display(Markdown(text))

@@ -9,38 +9,50 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.notebook_files import EXPLORE
 from retlib.data.datasets.catalogue import called
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import gate
-from retlib.report.contrasts import QUESTIONS, Contrast, Kind, Term, collections, test
+from retlib.report.contrasts import QUESTIONS, Contrast, Kind, Term, test
 from retlib.report.papers import papers_table, places
 
-COLUMNS = [
-    "claim", "role", "label", "terms", "measure", "data_sets", "collections", "unit", "rows", "margin", "alike",
-    "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "seeds", "questions", "one_seed", "closed",
-    "blind", "paper", "encoder", "candidates", "reason",
-]  # fmt: skip
 TEST, CONDITION = "test", "condition"
+EMPTY = {
+    "claim": "", "role": TEST, "label": "", "terms": "", "measure": "", "data_sets": "", "collections": "", "unit": "",
+    "rows": "", "margin": np.nan, "alike": False, "effect": np.nan, "low": np.nan, "high": np.nan, "freedom": np.nan,
+    "p_for": np.nan, "p_against": np.nan, "p_none": np.nan, "seeds": np.nan, "questions": np.nan, "one_seed": False,
+    "closed": "", "blind": "", "paper": np.nan, "encoder": "", "candidates": np.nan, "reason": "",
+}  # fmt: skip
+COLUMNS = [*EMPTY]
 
 
 class Claims:
     """What a chapter (the notebook whose cell this is) tests of a paper (a key of ``papers.yaml``).
 
-    For profile and source of the rows see `retlib.evaluation.results.load`.
+    For profile and source of the rows see `retlib.evaluation.results.load`. The `parameters` are the chapter's: they
+    tell the encoder where rows have no settings.
     """
 
-    def __init__(self, paper: str, chapter: str, profile: str, source: str | None = None) -> None:
+    def __init__(
+        self,
+        paper: str,
+        chapter: str,
+        profile: str,
+        source: str | None = None,
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._encoder = encoder({"encoder": "transformer", **parameters}) if "layers" in parameters else ""
         self.paper, self.chapter, self.profile = paper, chapter, profile
-        known = papers_table("claims").query("paper == @paper and chapter == @chapter").set_index("id")
-        self._known, self._places = known, places(paper, profile)
+        self._known = papers_table("claims").query("paper == @paper and chapter == @chapter").set_index("id")
+        self._places = places(paper, profile)["collection"]
         self._load = cache(lambda name: results.load(name, profile, source))
         self._lines: list[dict[str, Any]] = []
 
@@ -79,26 +91,19 @@ class Claims:
         try:
             reason = not_tested if isinstance(not_tested, str) else not_tested.get(self.profile, "")
             require(not reason, reason, DataError)
-            given = list(given)
-            self._check([term for each in (*contrasts, *given) for term in each.terms], name, one_is_enough)
-            lines = [self._line(each, TEST) for each in self._distinct(contrasts)]
-            lines += [self._line(each, CONDITION) for each in self._distinct(given)]
+            roles = {TEST: list(contrasts), CONDITION: list(given)}
+            self._check([term for role in roles.values() for each in role for term in each.terms], name, one_is_enough)
+            lines = [self._line(each, role) for role, several in roles.items() for each in self._distinct(several)]
         except DataError as error:
-            lines = [{"role": TEST, "reason": str(error)}]
-        self._lines += [{"claim": name, **line} for line in lines]
+            lines = [{"reason": str(error)}]
+        self._lines += [EMPTY | {"claim": name} | each for each in lines]
 
     @property
     def table(self) -> pd.DataFrame:
         """A line for each contrast, in the columns `COLUMNS`; of what is not tested one with the `reason`."""
         missing = self._known.index.difference([line["claim"] for line in self._lines])
         require(missing.empty, f"claims.csv says that {self.chapter} tests {', '.join(missing)}", DataError)
-        table = pd.DataFrame(self._lines).reindex(columns=COLUMNS)
-        numbers = ["margin", "effect", "low", "high", "freedom", "p_for", "p_against", "p_none", "seeds", "questions"]
-        numbers, flags = [*numbers, "paper", "candidates"], ["alike", "one_seed"]
-        texts = table.columns.difference([*numbers, *flags])
-        table[texts] = table[texts].astype(object).fillna("")
-        table[flags] = table[flags].eq(True)
-        return table.astype(dict.fromkeys(numbers, float))
+        return pd.DataFrame(self._lines, columns=COLUMNS)
 
     def _check(self, terms: Iterable[Term], claim: str, one_is_enough: bool) -> None:
         # Data sets for which one collection stands are no sample of several.
@@ -110,8 +115,7 @@ class Claims:
         for term in terms:
             require_one_of(f"chapter whose rows {claim} loads, by claims.csv,", term.chapter, also)
             rows, chapter = self._load(term.chapter), term.chapter[:2]
-            wanted = f"not run yet at profile {self.profile}: chapter {chapter} would do it"
-            require(rows is not None, wanted, DataError)
+            require(rows, f"not run yet at profile {self.profile}: chapter {chapter} would do it", DataError)
             known = rows.systems(self._stand(term.data_sets[0]), "test", term.measure)
             missing = f"not run yet: chapter {chapter} would record {term.measure} of {term.system}"
             require(term.kind is not QUESTIONS or term.system in known, missing, DataError)
@@ -119,95 +123,69 @@ class Claims:
     def _stand(self, data_set: str) -> str:
         explored = "this is an exploration, and claims are tested at a profile's own parameters"
         at_profile = f"no collection stands for {data_set} at profile {self.profile}"
-        wanted = explored if self.profile == notebook_files.EXPLORE else at_profile
-        require(data_set in self._places.index, wanted, DataError)
-        return self._places.loc[data_set, "collection"]
+        wrong = explored if self.profile == EXPLORE else at_profile
+        require(data_set in self._places, wrong, DataError)
+        return self._places[data_set]
 
-    def _distinct(self, contrasts: Iterable[Contrast]) -> list[Contrast]:
+    def _distinct(self, contrasts: Sequence[Contrast]) -> list[Contrast]:
         # Those of several data sets are one where one collection stands for them.
         def key(contrast: Contrast) -> tuple:
-            terms = tuple(term._replace(data_sets=collections(term, self._stand)) for term in contrast.terms)
+            terms = tuple(term._replace(data_sets=term.collections(self._stand)) for term in contrast.terms)
             return terms, contrast.constant, contrast.margin
 
-        return list({key(each): each for each in reversed(list(contrasts))}.values())[::-1]
+        return list({key(each): each for each in contrasts[::-1]}.values())[::-1]
 
     def _line(self, contrast: Contrast, role: str) -> dict[str, Any]:
-        outcome = test(contrast, self._load, self._stand)
-        (low, high), compared, kind = outcome.comparison.interval(), outcome.comparison, contrast.terms[0].kind
-        where = [collections(term, self._stand) for term in contrast.terms]
+        outcome, kind, margin = test(contrast, self._load, self._stand), contrast.terms[0].kind, contrast.margin or 0.0
+        (low, high), compared, measure = outcome.comparison.interval(), outcome.comparison, contrast.terms[0].measure
+        places = [term.collections(self._stand) for term in contrast.terms]
         terms = [
             {"weight": term.weight, "chapter": term.chapter, "system": term.system, "collections": on,
              "mean": round(float(mean), 4)}
-            for term, on, mean in zip(contrast.terms, where, outcome.means, strict=True)
+            for term, on, mean in zip(contrast.terms, places, outcome.means, strict=True)
         ]  # fmt: skip
-        used = [
-            (self._load(term.chapter), term.system, on)
-            for term, names in zip(contrast.terms, where, strict=True)
-            for on in names
-        ]
-        measure, margin = contrast.terms[0].measure, contrast.margin or 0.0
+        used = [(self._load(term["chapter"]), term["system"], on) for term in terms for on in term["collections"]]
         candidates = min(_candidates(*place, measure) for place in used)
         closed, blind = outcome.closed or gate.too_deep(measure, candidates), ""
         if kind.gate and contrast.gated and not closed:
             effect = abs(compared.effect) if kind.rows else 0.0
             large = np.inf if role == CONDITION else max(effect, abs(margin), gate.NOISE)
-            ends = [(system, on, gate.ending(rows, system, on)) for rows, system, on in used]
-            closed = next(filter(None, (gate.unfit(*place, end, large) for *place, end in ends if end)), "")
-            blind = next(filter(None, (_blind(*place, end) for place, (*_, end) in zip(used, ends, strict=True))), "")
+            closed = next(filter(None, (gate.unfit(*place, large) for place in used)), "")
+            blind = next(filter(None, (gate.blind(*place) for place in used)), "")
         encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used if rows.settings()]
-        encoders = encoders or [self._declared_encoder(contrast.terms[0].chapter)]
         return {
             "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(terms), "measure": measure,
             "data_sets": json.dumps(list(dict.fromkeys(name for term in contrast.terms for name in term.data_sets))),
             "collections": json.dumps(list(dict.fromkeys(on for *_, on in used))),
             "unit": "points" if kind.rows else "ratio", "rows": kind.rows, "margin": margin, "alike": contrast.alike,
-            "effect": compared.effect, "low": low, "high": high, "freedom": compared.freedom, "p_for": outcome.p_for,
-            "p_against": outcome.p_against, "p_none": outcome.p_none, "seeds": compared.seeds,
-            "questions": compared.queries, "one_seed": outcome.one_seed, "closed": closed, "blind": blind,
-            "paper": contrast.paper, "candidates": candidates if np.isfinite(candidates) else None,
-            "encoder": "; ".join(dict.fromkeys(filter(None, encoders))), "reason": "",
+            "effect": compared.effect, "low": low, "high": high, "freedom": float(compared.freedom),
+            "p_for": outcome.p_for, "p_against": outcome.p_against, "p_none": outcome.p_none,
+            "seeds": float(compared.seeds), "questions": float(compared.queries), "one_seed": outcome.one_seed,
+            "closed": closed, "blind": blind, "paper": np.nan if contrast.paper is None else contrast.paper,
+            "encoder": "; ".join(dict.fromkeys(filter(None, encoders or [self._encoder]))),
+            "candidates": candidates if np.isfinite(candidates) else np.nan,
         }  # fmt: skip
-
-    def _declared_encoder(self, chapter: str) -> str:
-        # Of a chapter whose rows have no settings, by its parameters at the profile.
-        known = self.profile in notebook_files.profiles(runtime.root())
-        given = notebook_files.at_profile(runtime.root(), self.profile, chapter) if known else {}
-        return encoder({"encoder": "transformer", **given}) if "layers" in given else ""
 
 
 def _label(contrast: Contrast) -> str:
-    weights, names = [term.weight for term in contrast.terms], [term.system for term in contrast.terms]
-    if contrast.terms[0].kind.rows == "" and weights == [1, -1]:
-        return " / ".join(names)
-    if weights == [1, -1] and len({term.data_sets for term in contrast.terms}) == 1:
-        return " − ".join(names)
-    said = " ".join(
-        f"{'−' if weight < 0 else '+'} {'' if abs(weight) == 1 else f'{abs(weight):.3g} × '}{term.system}"
-        + f" ({' and '.join(term.data_sets)})" * (len({each.data_sets for each in contrast.terms}) > 1)
-        for weight, term in zip(weights, contrast.terms, strict=True)
-    )
-    said += f" − {-contrast.constant:g}" if contrast.constant else ""
-    return said.removeprefix("+ ")
-
-
-def _blind(rows: Results, system: str, collection: str, end: gate.Ending | None) -> str:
-    # What the gate cannot see of a system.
-    if end is None:
-        trained = rows.lines(system, collection).reindex(columns=["steps"])["steps"].notna().any()
-        return f"{system} has no learning curve" if trained else ""
-    stages = rows.settings().get(system, {}).get("stages", [{}])
-    decayed = f"the rate of {system} has decayed to zero; a run with half again as many steps would tell"
-    return decayed if stages and stages[-1].get("decay") else ""
+    terms = contrast.terms
+    if not terms[0].kind.rows and [term.weight for term in terms] == [1, -1]:
+        return " / ".join(term.system for term in terms)
+    several = len({term.data_sets for term in terms}) > 1
+    parts = [
+        f"{'−' if term.weight < 0 else '+'} {f'{abs(term.weight):.3g} × '.removeprefix('1 × ')}{term.system}"
+        + (f" ({' and '.join(term.data_sets)})" if several else "")
+        for term in terms
+    ]
+    parts += [f"− {-contrast.constant:g}"] if contrast.constant else []
+    return " ".join(parts).removeprefix("+ ")
 
 
 def _candidates(rows: Results, system: str, collection: str, measure: str) -> float:
     # The fewest that a system was measured among; infinite where it is unknown. Of curves there are no rows.
-    def least(lines: pd.DataFrame) -> float:
-        mine = lines[lines["measure"] == measure]
-        known = (mine if len(mine) else lines).reindex(columns=["candidates"])["candidates"].dropna()
-        return float(known.astype(float).min()) if len(known) else np.inf
-
-    return rows.once(("candidates", measure, system, collection), rows.lines(system, collection), least)
+    lines = rows.lines(system, collection).reindex(columns=["measure", "candidates"])
+    mine = lines[lines["measure"] == measure]
+    return (mine if len(mine) else lines)["candidates"].astype(float).fillna(np.inf).min() if len(lines) else np.inf
 
 
 def setting(settings: Mapping[str, Any], name: str) -> Any:
@@ -222,7 +200,6 @@ def encoder(settings: Mapping[str, Any]) -> str:
         return str(settings["checkpoint"])
     if settings.get("encoder") == "transformer":
         layers = setting(settings, "layers")
-        return f"Transformer, {layers} layer{'s' * (layers != 1)}" if layers else "token embeddings, no layer"
-    parts = (encoder(each) for each in settings.values() if isinstance(each, Mapping))
-    parts = [*parts, *(encoder(each) for each in settings.get("fused", ()))]
-    return settings.get("encoder", "") or "; ".join(dict.fromkeys(filter(None, parts)))
+        return f"Transformer, {layers} layer{'s' if layers != 1 else ''}" if layers else "token embeddings, no layer"
+    parts = [each for each in settings.values() if isinstance(each, Mapping)] + [*settings.get("fused", ())]
+    return settings.get("encoder", "") or "; ".join(dict.fromkeys(filter(None, map(encoder, parts))))

@@ -38,22 +38,14 @@ class Kind(NamedTuple):
     gate: bool = True  # whether trainings must have come to rest
 
 
-def by_question(rows: Results, system: str, collection: str, measure: str) -> tuple[pd.DataFrame, pd.Series]:
-    """Return values by test question in points of 100, and the questions' clusters."""
-    values = 100 * rows.per_query(collection, "test", measure, system)
-    return values, rows.clusters(collection, "test", measure)
-
-
-def by_seed(rows: Results, system: str, collection: str, measure: str, column: str = "value") -> pd.Series:
-    """Return what a column of a system's rows has for each seed."""
-    lines = rows.lines(system, collection)
-    lines = lines[lines["measure"] == measure].reindex(columns=["seed", column]).dropna().drop_duplicates("seed")
-    return lines.set_index("seed")[column].sort_index().astype(float)
+def _by_question(rows: Results, system: str, collection: str, measure: str) -> tuple[pd.DataFrame, pd.Series]:
+    return 100 * rows.per_query(collection, "test", measure, system), rows.clusters(collection, "test", measure)
 
 
 def _logarithm(column: str) -> Callable:
     def read(rows: Results, system: str, collection: str, measure: str) -> tuple[pd.DataFrame, None]:
-        values = by_seed(rows, system, collection, measure, column)
+        lines = rows.lines(system, collection).query("measure == @measure").reindex(columns=["seed", column])
+        values = lines.dropna().drop_duplicates("seed").set_index("seed")[column].sort_index().astype(float)
         require(len(values) > 1, f"{system!r} has fewer than two recorded values of {measure!r}", DataError)
         require(bool((values > 0).all()), f"{system!r} has no logarithm of {measure!r}", DataError)
         return np.log(values).to_frame().T, None
@@ -61,7 +53,7 @@ def _logarithm(column: str) -> Callable:
     return read
 
 
-QUESTIONS = Kind(by_question)
+QUESTIONS = Kind(_by_question)
 LOG_VALUE = Kind(_logarithm("value"), "", gate=False)
 LOG_STEPS = Kind(_logarithm("steps"), "")  # training steps to the weights that were kept
 
@@ -75,6 +67,10 @@ class Term(NamedTuple):
     data_sets: tuple[str, ...]
     measure: str
     kind: Kind = QUESTIONS
+
+    def collections(self, stand: Stand) -> tuple[str, ...]:
+        """Return the collections that stand for the data sets, each once."""
+        return tuple(dict.fromkeys(map(stand, self.data_sets)))
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ class Contrast:
         return replace(self, margin=margin, alike=True)
 
     def printed(self, effect: float) -> Contrast:
-        """Return the contrast with the effect that the paper prints: a difference in points, or a ratio."""
+        """Return the contrast with the effect that the paper prints."""
         return replace(self, paper=effect)
 
     def called(self, label: str) -> Contrast:
@@ -164,25 +160,21 @@ def test(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
     """
     outcome, margin = estimate(contrast, load, stand), contrast.margin or 0.0
     compared = outcome.comparison
-    p_for, p_against = compared.p_greater(margin), compared.p_less(margin)
+    p_for, p_against, p_none = compared.p_greater(margin), compared.p_less(margin), 1.0
     if contrast.alike:  # against: it lies beyond the margin on one of two sides
         p_for = compared.p_equivalent(margin)
         p_against = min(1.0, 2 * min(compared.p_greater(margin), compared.p_less(-margin)))
     if contrast.steps:  # the line and the steps speak against a rise: each is paid for
         falls = [estimate(step, load, stand).comparison.p_less() for step in contrast.steps]
         p_against = min(1.0, 2 * min(len(falls) * min(falls), p_against))
-    return outcome._replace(p_for=p_for, p_against=p_against, p_none=_p_none(contrast, compared))
-
-
-def _p_none(contrast: Contrast, found: Comparison) -> float:
-    # Two one-sided tests: the effect is within a point of 0, or within the paper's where that is smaller. It is 1 where
-    # the interval leaves out 0, which is an effect, and of what asks for more or less than a direction.
-    low, high = found.interval()
+    # No effect is one within a point of 0, or within the paper's where that is smaller. It is not asked for where the
+    # interval leaves out 0, which is an effect, nor of what asks for more or less than a direction.
     more = contrast.margin is not None or contrast.constant or contrast.steps or not contrast.terms[0].kind.rows
-    if more or not low <= 0 <= high:
-        return 1.0
-    paper = EQUIVALENCE_MARGIN if contrast.paper is None else abs(contrast.paper)
-    return found.p_equivalent(min(EQUIVALENCE_MARGIN, paper))
+    low, high = compared.interval()
+    if not more and low <= 0 <= high:
+        paper = EQUIVALENCE_MARGIN if contrast.paper is None else abs(contrast.paper)
+        p_none = compared.p_equivalent(min(EQUIVALENCE_MARGIN, paper))
+    return outcome._replace(p_for=p_for, p_against=p_against, p_none=p_none)
 
 
 def estimate(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
@@ -190,78 +182,55 @@ def estimate(contrast: Contrast, load: Load, stand: Stand) -> Outcome:
 
     Terms with other questions, such as two data sets, are samples of their own; seeds are the same in all (`average`).
     """
-    parts = [
-        (number, term.weight / len(on), on_one, *term.kind.read(load(term.chapter), term.system, on_one, term.measure))
-        for number, term in enumerate(contrast.terms)
-        for on in [collections(term, stand)]
-        for on_one in on
-    ]
-    if not contrast.terms[0].kind.rows:
-        return _ratio([(weight, values) for _, weight, _, values, _ in parts], contrast.constant)
-    samples: list[list] = []  # parts that share questions
-    for part in parts:
-        sample = next((each for each in samples if len(each[0][3].index.intersection(part[3].index))), None)
-        samples.append([part]) if sample is None else sample.append(part)
-    compared, every, means = [], [], [0.0] * len(contrast.terms)
+    terms, kind = contrast.terms, contrast.terms[0].kind
+    places = [(term, on) for term in terms for on in term.collections(stand)]
+    read = [term.kind.read(load(term.chapter), term.system, on, term.measure) for term, on in places]
+    weights = [term.weight / len(term.collections(stand)) for term, _ in places]
+    if not kind.rows:
+        return _ratio(weights, [values for values, _ in read], contrast.constant)
+    samples: list[list[int]] = []  # places that share questions
+    for i, (values, _) in enumerate(read):
+        sample = next((each for each in samples if len(read[each[0]][0].index.intersection(values.index))), None)
+        samples.append([i]) if sample is None else sample.append(i)
+    compared, matched = [], {}
     for sample in samples:
-        shared = reduce(pd.Index.intersection, (values.index for *_, values, _ in sample))
+        shared = reduce(pd.Index.intersection, (read[i][0].index for i in sample))
         require(len(shared) > 1, "the terms of a comparison share no questions", DataError)
-        values = same_seeds(*(values.loc[shared] for *_, values, _ in sample))
-        widest = max(values, key=lambda each: each.shape[1])
-        total = sum(part[1] * each.to_numpy(float) for part, each in zip(sample, values, strict=True))  # (Q, S)
+        matched |= zip(sample, same_seeds(*(read[i][0].loc[shared] for i in sample)), strict=True)
+        widest = max((matched[i] for i in sample), key=lambda each: each.shape[1])
+        total = sum(weights[i] * matched[i].to_numpy(float) for i in sample) * len(samples)  # (Q, S); `average` divides
         total = pd.DataFrame(np.broadcast_to(total, widest.shape), widest.index, widest.columns)
-        compared.append(compare(total, 0 * total, sample[0][4]))
-        for (number, *_), each in zip(sample, values, strict=True):
-            means[number] += each.to_numpy(float).mean() / len(collections(contrast.terms[number], stand))
-            every.append((number, each))
-    counts = [each.shape[1] for number, each in every if _trained(contrast.terms[number], load)]
-    seeds = max((part.seeds for part in compared), default=1)
-    found = _sum(compared, _pooled(contrast.terms, load, stand, seeds))
-    found = replace(found, effect=found.effect + contrast.constant, seeds=min(counts, default=1))
-    return Outcome(found, means, 1 in counts, _closed(contrast, found, [each for _, each in every]))
-
-
-def collections(term: Term, stand: Stand) -> tuple[str, ...]:
-    """Return the collections that stand for a term's data sets, each once."""
-    return tuple(dict.fromkeys(map(stand, term.data_sets)))
-
-
-def _trained(term: Term, load: Load) -> bool:
-    return term.kind is not QUESTIONS or load(term.chapter).trained(term.system, term.measure)
-
-
-def _sum(parts: Sequence[Comparison], pooled: Sequence[tuple[float, float]]) -> Comparison:
-    # `average` gives a mean over samples; this is a sum.
-    count = len(parts)
-    mean = average(parts, [(variance / count**2, freedom) for variance, freedom in pooled])
-    by_query = mean.by_query[0] * count**2, mean.by_query[1]
-    return Comparison(count * mean.effect, count * mean.error, mean.freedom, mean.queries, mean.seeds, by_query)
-
-
-def _pooled(terms: Sequence[Term], load: Load, stand: Stand, seeds: int) -> list[tuple[float, float]]:
-    # The variance over seeds from all systems of each chapter; one model answers all collections of a term.
-    parts: dict[tuple, list[tuple[float, str]]] = defaultdict(list)
+        compared.append(compare(total, 0 * total, read[sample[0]][1]))
+    # The variance over seeds is from all systems of each chapter; one model answers all collections of a term.
+    together = defaultdict(list)
     for term in terms:
         if term.kind is QUESTIONS:
-            parts[term.chapter, collections(term, stand), term.measure].append((term.weight, term.system))
-    found = (load(name).pooled(mine, on, measure, seeds) for (name, on, measure), mine in parts.items())
-    return list(chain.from_iterable(found))
+            together[term.chapter, term.collections(stand), term.measure].append((term.weight, term.system))
+    seeds = max(part.seeds for part in compared)
+    pooled = (load(name).pooled(each, on, measure, seeds) for (name, on, measure), each in together.items())
+    found = average(compared, [*chain.from_iterable(pooled)])
+    values = [(term, matched[i].to_numpy(float)) for i, (term, _) in enumerate(places)]
+
+    def is_trained(term: Term) -> bool:
+        return term.kind is not QUESTIONS or load(term.chapter).trained(term.system, term.measure)
+
+    counts = [each.shape[1] for term, each in values if is_trained(term)]
+    found = replace(found, effect=found.effect + contrast.constant, seeds=min(counts, default=1))
+    means = [float(np.mean([each.mean() for other, each in values if other is term])) for term in terms]
+    closed = ""
+    if kind is QUESTIONS and all(each.mean() >= CEILING for _, each in values):
+        closed = f"no comparison: all sides are at the measure's ceiling ({CEILING:g} points and more)"
+    elif kind is QUESTIONS and found.effect == 0 and found.by_query[0] == 0:
+        closed = "no comparison: all differences are 0"
+    return Outcome(found, means, 1 in counts, closed)
 
 
-def _closed(contrast: Contrast, found: Comparison, values: Sequence[pd.DataFrame]) -> str:
-    if contrast.terms[0].kind is not QUESTIONS:
-        return ""
-    if all(value.to_numpy().mean() >= CEILING for value in values):
-        return f"no comparison: all sides are at the measure's ceiling ({CEILING:g} points and more)"
-    same = found.effect == 0 and found.by_query is not None and found.by_query[0] == 0
-    return "no comparison: all differences are 0" if same else ""
-
-
-def _ratio(parts: Sequence[tuple[float, pd.DataFrame]], constant: float) -> Outcome:
-    shared = reduce(pd.Index.intersection, (values.columns for _, values in parts))
+def _ratio(weights: Sequence[float], read: Sequence[pd.DataFrame], constant: float) -> Outcome:
+    shared = reduce(pd.Index.intersection, (values.columns for values in read))
     require(len(shared) > 1, "a comparison of steps or times needs at least two seeds", DataError)
-    total = constant + sum(weight * values[shared].iloc[0] for weight, values in parts)
+    logs = [values[shared].iloc[0] for values in read]
+    total = constant + sum(weight * each for weight, each in zip(weights, logs, strict=True))
     count = len(total)
     require(total.nunique() > 1, f"all {count} seeds have one value: there is no error to compare it with", DataError)
     found = Comparison(float(total.mean()), total.std(ddof=1) / count**0.5, count - 1, 0, count)
-    return Outcome(found, [float(np.exp(values[shared].iloc[0].mean())) for _, values in parts], False, "")
+    return Outcome(found, [float(np.exp(each.mean())) for each in logs], False, "")

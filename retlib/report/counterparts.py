@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from retlib.core import notebook_files, runtime
@@ -18,11 +19,8 @@ from retlib.report.papers import STAND_IN, joint_fidelity, papers_table, places
 
 # Units of measures, and by how many places the point moves to make points of a hundred of them.
 POINTS = {"%": 0, "fraction": 2}
-# A table with more columns than this is cut up: its data sets become lines.
-WIDEST = 8
-# One with a larger share of empty cells has a line for each number.
-SPARSE = 0.7
-NOTHING = float("nan"), float("nan"), "", "", ""  # of ours beside a number
+WIDEST = 8  # columns of a table; of a wider one data sets become lines
+SPARSE = 0.7  # of cells that are empty: a table with more has a line for each number
 
 
 def paper_numbers(paper: str) -> pd.DataFrame:
@@ -36,15 +34,14 @@ def paper_numbers(paper: str) -> pd.DataFrame:
     lines, rows = papers_table("tables").query("paper == @paper"), []
     lines["place"] = (lines["dataset"] + ", " + lines["split"]).str.strip(", ")
     pairs = zip(lines["value"], lines["unit"].map(POINTS).fillna(0).astype(int), strict=True)
-    lines["theirs"] = [format(Decimal(value).scaleb(shift), "f") if value else "" for value, shift in pairs]
+    lines["theirs"] = [value and format(Decimal(value).scaleb(shift), "f") for value, shift in pairs]
     entries = notebook_files.read_yaml(runtime.root() / "data" / "papers" / "rows.yaml").get(paper, {})
     for artefact, group in ((artefact, group) for artefact, groups in entries.items() for group in groups):
-        sides = {"row": group["rows"], "place": group["data"], "metric": group["measures"]}
         matched = lines[lines["artefact"] == artefact]
-        for side, names in sides.items():
-            matched = matched[matched[side].isin(names)]
-        unmatched = [name for side, names in sides.items() for name in names if name not in set(matched[side])]
-        require(not unmatched, f"rows.yaml, {paper}, {artefact}: no number of the paper has {unmatched}", DataError)
+        for side, names in {"row": "rows", "place": "data", "metric": "measures"}.items():
+            matched = matched[matched[side].isin(group[names])]
+            unmatched = [name for name in group[names] if name not in set(matched[side])]
+            require(not unmatched, f"rows.yaml, {paper}, {artefact}: no number of the paper has {unmatched}", DataError)
         for line in matched.itertuples():
             experiment, _, system = group["rows"][line.row].partition(":")
             data_set, measure = group["data"][line.place], group["measures"][line.metric]
@@ -77,33 +74,34 @@ def numbers(paper: str, profile: str, source: str | None = None) -> pd.DataFrame
     """
     lines, played = paper_numbers(paper), places(paper, profile)
     lines = lines[lines.groupby("artefact")["value"].transform(lambda values: (values != "").any())]
-    load, matched = cache(lambda name: results.load(name, profile, source)), lines.dropna(subset="experiment")
-    ours = [_ours(line, played, load(line.experiment)) for line in matched.itertuples()]
-    columns = ["ours", "half", "system", "collection", "fidelity"]
-    table = pd.DataFrame(ours, matched.index, columns).reindex(lines.index).fillna(dict.fromkeys(columns[2:], ""))
+    load = cache(lambda name: results.load(name, profile, source))
+    ours = [_ours(line, played, load) for line in lines.itertuples()]
     titles = papers_table("artefacts").query("paper == @paper").set_index("artefact")["title"]
     artefact = lines["artefact"].replace("text-abstract", "abstract").str.replace("text-", "section ")
     title = artefact.str.replace("-", " ").str.capitalize() + ": " + lines["artefact"].map(titles)
-    return lines.assign(**table, title=title)
+    return lines.assign(**pd.DataFrame(ours, lines.index), title=title)
 
 
-def _ours(line: Any, played: pd.DataFrame, recorded: Results | None) -> tuple:
-    names, system, measure = line.data_set.split("+"), line.system, line.measure
-    if recorded is None or not {*names} <= {*played.index}:
-        return NOTHING
-    collections = played.loc[names, "collection"].tolist()
+def _ours(line: Any, played: pd.DataFrame, load: Any) -> dict[str, Any]:
+    row = {"ours": np.nan, "half": np.nan, "system": "", "collection": "", "fidelity": ""}
+    names = [] if pd.isna(line.experiment) else line.data_set.split("+")
+    recorded: Results | None = load(line.experiment) if names and {*names} <= {*played.index} else None
+    if recorded is None:
+        return row
+    system, measure, collections = line.system, line.measure, played.loc[names, "collection"].tolist()
     if all(system in recorded.systems(name, "test", measure) for name in collections):
         parts = [recorded.compared(name, measure, system) for name in collections]
         pooled = recorded.pooled([(1.0, system)], collections, measure, min(part.seeds for part in parts))
         mean = average(parts, pooled) if len(parts) > 1 else parts[0]
-        value, half = mean.effect, mean.interval()[1] - mean.effect
+        row |= {"ours": mean.effect, "half": mean.interval()[1] - mean.effect}
     else:
         values = recorded.lines(system, collections[0]).query("measure == @measure")["value"]
         if len(values) == 0 or len(collections) > 1:
-            return NOTHING
-        value, half = values.mean() * line.times, float("nan")
+            return row
+        row["ours"] = values.mean() * line.times
     fidelity = joint_fidelity(played.loc[names, "fidelity"].tolist())
-    return value, half, system, f"{' and '.join(map(called, collections))} ({fidelity})", fidelity
+    where = f"{' and '.join(map(called, collections))} ({fidelity})"
+    return row | {"system": system, "collection": where, "fidelity": fidelity}
 
 
 def coverage(lines: pd.DataFrame) -> pd.DataFrame:
@@ -117,19 +115,17 @@ def coverage(lines: pd.DataFrame) -> pd.DataFrame:
 def table(lines: pd.DataFrame) -> pd.DataFrame:
     """Return the `numbers` of an artefact as the paper's table: "theirs | ours ± half of the 95 % interval"."""
 
-    def cell(line: Any) -> str:
-        ours = f"{line.ours:.3g}" if pd.isna(line.half) else f"{line.ours:.1f} ± {line.half:.1f}"
-        return line.theirs if pd.isna(line.ours) else f"{line.theirs or '–'} | {ours}"
-
     def with_ours(theirs: pd.Series, ours: pd.Series) -> pd.Series:
         # Names of the paper, each with all that stands for it here.
         here = ours.groupby(theirs).transform(lambda names: " / ".join(filter(None, names.unique())))
         return theirs + ("\nours: " + here).where((here != "") & (here != theirs), "")
 
-    place, row = with_ours(lines["place"], lines["collection"]), with_ours(lines["row"], lines["system"])
+    half = lines["half"].map(" ± {:.1f}".format).where(lines["half"].notna(), "")
+    ours = lines["ours"].map("{:.3g}".format).where(lines["half"].isna(), lines["ours"].map("{:.1f}".format)) + half
+    value = lines["theirs"].where(lines["ours"].isna(), lines["theirs"].replace("", "–") + " | " + ours)
     what = lines["metric"].where(lines["unit"].isin(POINTS), lines["metric"] + " (" + lines["unit"] + ")")
-    values = [cell(line) for line in lines.itertuples()]
-    tall = pd.DataFrame({"data": place, "in the paper": row, "what": what, "value": values})
+    place, row = with_ours(lines["place"], lines["collection"]), with_ours(lines["row"], lines["system"])
+    tall = pd.DataFrame({"data": place, "in the paper": row, "what": what, "value": value})
     index, columns = ["data", "in the paper"], tall
     if len(tall[["data", "what"]].drop_duplicates()) <= WIDEST:
         index, columns = index[1:], tall.assign(what=(tall["data"] + "\n" + tall["what"]).str.strip())

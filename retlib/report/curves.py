@@ -25,43 +25,41 @@ PHASES = 5  # parts of a refresh cycle; odd, so that a moving average over a cyc
 def curve(rows: Results, system: str, collection: str, measure: str) -> pd.DataFrame:
     """Return a system's curve in points of 100: index step, a column for each seed."""
     table = rows.tables.get("curves", pd.DataFrame(columns=["system", "measure"]))
-    mine = table[(table["system"] == system) & (table["measure"] == measure)]
+    mine = table.query("system == @system and measure == @measure")
     require(len(mine) > 0, f"no curve of {measure} of {system!r} is recorded", DataError)
     return mine.pivot(index="step", columns="seed", values="value").dropna() * 100
 
 
 def interval(rows: Results, system: str) -> int:
     """Return the steps between two refreshes of a system's lists."""
-    table = rows.tables.get("intervals", pd.DataFrame(columns=["system"]))
-    mine = table[table["system"] == system]
-    require(len(mine) == 1, f"no refresh interval of {system!r} is recorded", DataError)
-    return int(mine["interval"].iloc[0])
+    table = rows.tables.get("intervals", pd.DataFrame(columns=["system"])).query("system == @system")
+    require(len(table) == 1, f"no refresh interval of {system!r} is recorded", DataError)
+    return int(table["interval"].iloc[0])
 
 
-def _blocks(steps: pd.Index) -> pd.Series:
-    return pd.Series(np.arange(len(steps)) * min(BLOCKS, len(steps)) // len(steps), index=steps)
+def _in_blocks(values: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    count = len(values)
+    return values, pd.Series(np.arange(count) * min(BLOCKS, count) // count, values.index)
 
 
 def _last(share: float, *place: object) -> tuple[pd.DataFrame, pd.Series]:
     values = curve(*place)
-    values = values.iloc[len(values) - round(share * len(values)) :]
-    return values, _blocks(values.index)
+    return _in_blocks(values.iloc[len(values) - round(share * len(values)) :])
 
 
 def _window(number: int, *place: object) -> tuple[pd.DataFrame, pd.Series]:
     values = curve(*place)
     size = len(values) // WINDOWS
     require(size > 1, f"{len(values)} recorded steps are too few for {WINDOWS} windows", DataError)
-    values = values.iloc[number * size : (number + 1) * size].set_axis(range(size))
-    return values, _blocks(values.index)
+    return _in_blocks(values.iloc[number * size : (number + 1) * size].set_axis(range(size)))
 
 
 def _quarter(late: bool, before: bool, rows: Results, system: str, *place: str) -> tuple[pd.DataFrame, None]:
     # The mean over the first or the last quarter of each refresh cycle but an unfinished one; of all but the first
     # cycle under the number of the one before, or of all but the last.
     values, every = curve(rows, system, *place), interval(rows, system)
-    phase, cycle = values.index.to_numpy() % every / every, values.index.to_numpy() // every
-    early, end = (values[at].groupby(cycle[at]).mean() for at in (phase < 0.25, phase >= 0.75))
+    cycle, phase = np.divmod(values.index.to_numpy(), every)
+    early, end = (values[at].groupby(cycle[at]).mean() for at in (phase < every / 4, phase >= 0.75 * every))
     whole = early.index.intersection(end.index)
     require(len(whole) > 2, f"a sawtooth needs three whole cycles of {every} steps", DataError)
     found = (end if late else early).loc[whole]
@@ -87,17 +85,16 @@ def repetition(values: pd.DataFrame, every: int) -> pd.DataFrame:
     profile = parts - parts.rolling(PHASES, center=True).mean()
     profile.index = pd.MultiIndex.from_arrays([profile.index // PHASES, profile.index % PHASES])
     profile = profile.groupby(level=0).filter(lambda cycle: len(cycle) == PHASES and cycle.notna().all(axis=None))
-    cycles = profile.index.get_level_values(0).nunique()
-    total = profile.groupby(level=1).transform("sum")
-    others = (total - profile) / max(1, cycles - 1)
-    return (profile * others).groupby(level=0).mean()
+    total, cycles = profile.groupby(level=1).transform("sum"), profile.index.get_level_values(0).nunique()
+    return (profile * (total - profile) / max(1, cycles - 1)).groupby(level=0).mean()
 
 
-AT_END = Kind(partial(_last, END), "steps")
-THROUGHOUT = Kind(partial(_last, 1.0), "steps")
+AT_END, THROUGHOUT = (Kind(partial(_last, share), "steps") for share in (END, 1.0))
 WINDOW = [Kind(partial(_window, number), "steps of a window", gate=False) for number in range(WINDOWS)]
-EARLY, LATE = (Kind(partial(_quarter, late, False), "cycles", gate=False) for late in (False, True))
-AFTER_REFRESH = Kind(partial(_quarter, False, True), "cycles", gate=False)
+EARLY, LATE, AFTER_REFRESH = (
+    Kind(partial(_quarter, late, before), "cycles", gate=False)
+    for late, before in ((False, False), (True, False), (False, True))
+)
 
 
 def swing(of: str) -> Kind:

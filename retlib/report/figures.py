@@ -38,8 +38,7 @@ def styled(
 
 def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple[Figure, list[Axes]]:
     """Return a figure of titled panels, two a row, each of the given size in inches; options as of `styled`."""
-    columns = min(2, len(titles))
-    rows = -(-len(titles) // columns)
+    columns, rows = min(2, len(titles)), -(-len(titles) // 2)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
     figure, axes = styled(*size, columns, rows, **options)
     figure.get_layout_engine().set(h_pad=0.12)  # a title keeps away from the numbers of the panel above
@@ -62,11 +61,12 @@ def line_styles(names: Iterable[str]) -> dict[str, dict[str, str]]:
     return {name: line_style(place) for place, name in enumerate(dict.fromkeys(names))}
 
 
-def legend(figure: Figure, axes: Iterable[Axes]) -> None:
+def legend(figure: Figure, axes: Iterable[Axes]) -> Figure:
     """Draw one legend below all panels, at the left, and narrow, since a narrow page shows that first."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     columns = max(1, 72 // (max(map(len, handles), default=0) + 8))
     figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns, fontsize=9, frameon=False)
+    return figure
 
 
 def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
@@ -86,13 +86,16 @@ def _ends(table: pd.DataFrame) -> list[pd.Series]:
     return [table["value"] - table["low"], table["high"] - table["value"]]
 
 
-def _marks(axis: Axes, rows: Sequence[str], series: Mapping[str, pd.DataFrame]) -> pd.Series:
-    # In each row a mark for each series, whose index is the row, and its interval; returns the heights of the rows.
+def marks(axis: Axes, series: Mapping[str, pd.DataFrame], rows: Sequence[str] = ()) -> pd.Series:
+    """Draw a mark with its interval for each series in each row; returns the rows' heights.
+
+    A series is a table `value`, `low`, `high` by row. Rows are in an order, or as they come.
+    """
+    rows = list(rows) or list(dict.fromkeys(row for table in series.values() for row in table.index))
     heights = pd.Series(name_rows(axis, rows), rows)
     for number, (label, table) in enumerate(series.items()):
         at = heights[table.index] + 0.13 * ((len(series) - 1) / 2 - number)
-        style = line_style(number) | {"linestyle": "none", "label": label}
-        axis.errorbar(table["value"], at, xerr=_ends(table), **style)
+        axis.errorbar(table["value"], at, xerr=_ends(table), **line_style(number) | {"linestyle": "none"}, label=label)
     return heights
 
 
@@ -100,7 +103,7 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
     """Return scores with 95 % intervals and each seed's, a panel a collection; the paper's are open diamonds."""
     figure, axes = panels(list(tables), 4.0, ROW * max(map(len, tables.values())) + 0.9)
     for axis, table in zip(axes, tables.values(), strict=True):
-        heights = _marks(axis, table.index, {"ours, 95 % interval": table.rename(columns={measure: "value"})})
+        heights = marks(axis, {"ours, 95 % interval": table.rename(columns={measure: "value"})})
         seeds = table["each seed"].set_axis(heights)
         seeds = seeds[seeds.map(len) > 1].explode()  # of one seed the mean says it all
         if len(seeds):
@@ -109,39 +112,21 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
             theirs = {"color": COLOURS[1], "markerfacecolor": "none", "label": "paper (its own data)"}
             axis.plot(table["paper"].astype(float), heights, "D", **theirs)
         axis.set_xlabel(f"{measure} (points of 100)")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: Sequence[str] = ()) -> Figure:
     """Return effects with 95 % intervals by row, in an order or as they come: a mark for each series."""
-    rows = list(order) or list(dict.fromkeys(row for part in series.values() for row in part))
-    figure, (axis,) = styled(6.6, 0.42 * len(rows) + 1.3)
-    tables = {}
-    for label, part in series.items():
-        values = [(each.effect, *each.interval()) for each in part.values()]
-        tables[label] = pd.DataFrame(values, list(part), ["value", "low", "high"])
-    _marks(axis, rows, tables)
+    columns = ["value", "low", "high"]
+    tables = {
+        label: pd.DataFrame([(each.effect, *each.interval()) for each in part.values()], [*part], columns)
+        for label, part in series.items()
+    }
+    figure, (axis,) = styled(6.6, 0.42 * len({row for part in series.values() for row in part}) + 1.3)
+    marks(axis, tables, order)
     axis.axvline(0, color="0.4", linewidth=0.9)
     axis.set(xlabel=xlabel)
-    legend(figure, [axis])
-    return figure
-
-
-def statistics(table: pd.DataFrame, shown: Mapping[str, str]) -> Figure:
-    """Return what each decoding writes, as `retlib.studies.part3.record_statistics` has it.
-
-    A panel for each column that is `shown`, under its title, with a mark for each kind of queries: the mean over seeds,
-    and a bar from the lowest to the highest.
-    """
-    targets = [called(name) for name in table["target"].unique()]
-    figure, axes = panels(list(shown.values()), 3.2, ROW * len(targets) + 0.9)
-    seeds = table.assign(target=table["target"].map(called)).groupby(["by", "target"], sort=False)
-    for axis, column in zip(axes, shown, strict=True):
-        found = seeds[column].agg(value="mean", low="min", high="max")
-        _marks(axis, targets, {kind: found.loc[kind] for kind in table["by"].unique()})
-    legend(figure, axes)
-    return figure
+    return legend(figure, [axis])
 
 
 def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Figure:
@@ -154,11 +139,9 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
         for height, ties in zip(heights, table["ties"], strict=True):
             # At the right edge of the panel, whatever the lengths of bars.
             axis.text(1.02, height, f"{ties} ties", transform=axis.get_yaxis_transform(), va="center", fontsize=8)
-        axis.axvline(0, color="0.2", linewidth=0.8)
         axis.set(xlabel=f"queries worse | better than {rival} ({measure})")
         axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
@@ -166,15 +149,14 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     figure, axes = panels(list(tables), 4.4, 3.4)
     styles = line_styles(pd.concat(tables.values())["system"])
     for axis, table in zip(axes, tables.values(), strict=True):
-        parts = table["part"].unique()
         for place, (system, rows) in enumerate(table.groupby("system", sort=False)):
-            x = np.arange(len(parts)) + 0.2 * place / len(styles)  # side by side: no bar covers another
+            x = np.arange(len(rows)) + 0.2 * place / len(styles)  # side by side: no bar covers another
             looks = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2, "label": system}
             axis.errorbar(x, rows["value"], _ends(rows), **looks, **styles[system])
+        parts = table["part"].unique()
         axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts])
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def tradeoff(table: pd.DataFrame, families: Mapping[str, str] | None = None, measure: str = "RR@10") -> Figure:
@@ -184,23 +166,20 @@ def tradeoff(table: pd.DataFrame, families: Mapping[str, str] | None = None, mea
     for name, style in line_styles(family).items():
         part = table[family == name].sort_values("median")
         latency = [0 * part["median"], part["p95"] - part["median"]]
-        looks = {"capsize": 3, "elinewidth": 0.9, "markersize": 7, "label": name, **style}
-        axis.errorbar(part["median"], part["value"], xerr=latency, yerr=_ends(part), **looks)
+        axis.errorbar(part["median"], part["value"], _ends(part), latency, capsize=3, markersize=7, label=name, **style)
     axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
     axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
     axis.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
     axis.minorticks_off()
-    legend(figure, [axis])
-    return figure
+    return legend(figure, [axis])
 
 
 def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]], errors: bool = False) -> None:
     """Draw means over seeds, in bands of their range or of a standard error; the columns are name and seed."""
     for name in [name for name in styles if name in values]:
         seeds, style = values[name].dropna(how="all"), styles[name]
-        marks = {"markersize": 4, "markevery": max(1, len(seeds) // 12)}
         mean, error = seeds.mean(axis=1), seeds.sem(axis=1)
-        axis.plot(mean, label=name.replace("_", " "), **marks, **style)
+        axis.plot(mean, label=name.replace("_", " "), markersize=4, markevery=max(1, len(seeds) // 12), **style)
         low, high = (mean - error, mean + error) if errors else (seeds.min(axis=1), seeds.max(axis=1))
         axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.18, linewidth=0)
 
@@ -216,8 +195,7 @@ def curves(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: st
     if logarithmic:
         axis.set_xticks(table[x].unique(), [f"{size:,}" for size in table[x].unique()], fontsize=7)
         axis.xaxis.minorticks_off()
-    legend(figure, [axis])
-    return figure
+    return legend(figure, [axis])
 
 
 def recalls(results: Results, collections: Iterable[str], measures: Sequence[str]) -> Figure:
@@ -232,8 +210,7 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
         axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
         axis.minorticks_off()
     figure.supylabel("R@k (points of 100)", fontsize=10)
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def _matrix(cells: pd.DataFrame, form: str, label: str, **colours: object) -> Figure:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -37,7 +37,6 @@ SIGNS = {
     HOLDS: "✓", CONTRADICTED: "✗", NOT_REPRODUCED: "⊘", AGAINST: "↓", NO_EFFECT: "≈", INCONCLUSIVE: "~",
     INDICATION: "○", NOT_TESTED: "·",
 }  # fmt: skip
-POWER = 0.8
 
 
 def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
@@ -57,24 +56,6 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     those of tests with `verdict`; `reason`, why it is not tested.
     """
     known = papers_table("claims").query("paper == @paper")
-    lines = _lines(known, profile, source)
-    tested = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
-    # Every contrast must speak for a claim, so that the largest p-value is the claim's.
-    largest = tested.groupby("claim", sort=False)["p_for"].max()
-    corrected = {name: _corrected(tested, largest, of) for name, of in (("holm", holm), ("bh", _bh))}
-    here = places(paper, profile)
-    found = pd.DataFrame([_row(claim, lines, largest, corrected, here) for claim in known.to_dict("records")])
-    notes = papers_table("evidence").query("profile == @profile").set_index("claim")
-    found.insert(0, "test", found["verdict"])
-    found["note"] = found["id"].map(notes["note"]).astype(object).where(found["test"] == AGAINST).fillna("")
-    # Against a claim is evidence on the paper's own material, or on our scale, our stand-in for its data, our choices.
-    kinds = found["id"].map(notes["kind"].eq("paper").map({True: CONTRADICTED, False: NOT_REPRODUCED}))
-    for column in ("verdict", "by_bh"):
-        found[column] = kinds.where((found[column] == AGAINST) & kinds.notna(), found[column])
-    return found
-
-
-def _lines(known: pd.DataFrame, profile: str, source: str | None) -> pd.DataFrame:
     load = cache(lambda chapter: results.load_table(chapter, profile, "claims", source))
     parts = []
     for claim in known.itertuples():
@@ -82,87 +63,84 @@ def _lines(known: pd.DataFrame, profile: str, source: str | None) -> pd.DataFram
         mine = [] if table is None else table[table["claim"] == claim.id]
         why = f"not run at profile {profile}" if claim.chapter else "its part of the book is not written yet"
         parts.append(mine if len(mine) else pd.DataFrame([{"claim": claim.id, "role": TEST, "reason": why}]))
-    return pd.concat(parts, ignore_index=True).reindex(columns=COLUMNS)
+    lines = pd.concat(parts, ignore_index=True).reindex(columns=COLUMNS)
+    tested = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
+    # Every contrast must speak for a claim, so that the largest p-value is the claim's.
+    largest = tested.groupby("claim", sort=False)["p_for"].max()
+    corrected = {"verdict": _corrected(tested, largest, holm), "by_bh": _corrected(tested, largest, _bh)}
+    fidelity = places(paper, profile)["fidelity"]
+    found = pd.DataFrame([_row(claim, lines, largest, corrected, fidelity) for claim in known.to_dict("records")])
+    found.insert(0, "test", found["verdict"])
+    notes = papers_table("evidence").query("profile == @profile").set_index("claim").reindex(found["id"])
+    found["note"] = notes["note"].astype(object).where((found["test"] == AGAINST).array).fillna("").array
+    # Against a claim is evidence on the paper's own material, or on our scale, our stand-in for its data, our choices.
+    kinds = notes["kind"].eq("paper").map({True: CONTRADICTED, False: NOT_REPRODUCED}).where(notes["kind"].notna())
+    for column in ("verdict", "by_bh"):
+        found[column] = found[column].mask((found[column] == AGAINST) & kinds.notna().array, kinds.array)
+    return found
 
 
-def _bh(p_values: Sequence[float]) -> np.ndarray:
+def _bh(p_values: Any) -> np.ndarray:
     return false_discovery_control(np.asarray(p_values, dtype=float)) if len(p_values) else np.empty(0)
 
 
 def _corrected(tested: pd.DataFrame, largest: pd.Series, correct: Callable) -> pd.DataFrame:
     # A contrast speaks for a claim if the claim would hold with it alone; any one may speak against it. What is closed
     # is corrected for, too: whether it is may depend on its effect.
-    return pd.DataFrame(
-        {
-            "p_for": [float(correct([*largest.drop(line.claim), line.p_for])[-1]) for line in tested.itertuples()],
-            "p_against": correct(tested["p_against"]),
-            "p_none": correct(tested["p_none"]),
-        },
-        index=tested.index,
-    )
+    alone = [correct([*largest.drop(line.claim), line.p_for])[-1] for line in tested.itertuples()]
+    p = pd.DataFrame({"p_for": np.array(alone, float)}, tested.index)
+    p["p_against"], p["p_none"] = correct(tested["p_against"]), correct(tested["p_none"])
+    kinds = {AGAINST: "p_against", HOLDS: "p_for", NO_EFFECT: "p_none"}
+    return p.assign(speaks=np.select([p[name] < LEVEL for name in kinds.values()], [*kinds], INCONCLUSIVE))
 
 
-def _row(
-    claim: dict[str, Any],
-    lines: pd.DataFrame,
-    largest: pd.Series,
-    corrected: dict[str, pd.DataFrame],
-    here: pd.DataFrame,
-) -> dict[str, Any]:
+def _row(claim: dict, lines: pd.DataFrame, largest: pd.Series, corrected: dict, fidelity: pd.Series) -> dict[str, Any]:
     mine = lines[lines["claim"] == claim["id"]]
-    found = {
+    row = {
         **claim, "verdict": NOT_TESTED, "by_bh": NOT_TESTED, "p": np.nan, "speaks": {},
         "seeds": 0, "fidelity": "", "tests": [], "conditions": [], "reason": "; ".join(mine["reason"].unique()),
     }  # fmt: skip
-    if found["reason"]:
-        return found
+    if row["reason"]:
+        return row
     tests, conditions = (mine[mine["role"] == role] for role in (TEST, CONDITION))
-    sets = {name for told in mine["data_sets"] for name in json.loads(told)}
-    trained = [line.seeds for line in tests.itertuples() if line.seeds > 1 or line.one_seed]
-    found |= {
-        "seeds": int(min(trained, default=1)), "fidelity": joint_fidelity(here.loc[sorted(sets), "fidelity"].tolist()),
-        "conditions": list(conditions.itertuples()),
-    }  # fmt: skip
-    reasons = [line.closed for line in tests.itertuples() if line.closed]
-    reasons += [_unseen(line) for line in conditions.itertuples() if not is_seen(line)]
     p = {name: each.loc[tests.index] for name, each in corrected.items()}
-    speaks = p["holm"].apply(_speaks, axis=1)
     # The level that Holm's correction leaves to one more claim beside the others.
     others = largest.drop(claim["id"])
     level = LEVEL / (len(others) + 1 - (holm([*others, 1.0])[:-1] < LEVEL).sum())
-    found["tests"] = list(tests.assign(verdict=speaks, level=level).itertuples())
+    trained = tests["seeds"][(tests["seeds"] > 1) | tests["one_seed"]]
+    sets = sorted({name for each in mine["data_sets"] for name in json.loads(each)})
+    row |= {
+        "seeds": int(trained.min()) if len(trained) else 1,
+        "fidelity": joint_fidelity(fidelity[sets].tolist()), "conditions": [*conditions.itertuples()],
+        "tests": [*tests.assign(verdict=p["verdict"]["speaks"], level=level).itertuples()],
+    }  # fmt: skip
+    reasons = [*tests["closed"][tests["closed"] != ""]]
+    reasons += [
+        f"presupposes {line.label} above {amount(line, line.margin)}; {line.closed or f'here {effect(line)}'}"
+        for line in row["conditions"]
+        if not is_seen(line)
+    ]
     if reasons:
-        return found | {"reason": "; ".join(dict.fromkeys(reasons))}
-    found["verdict"], found["p"] = _decide(p["holm"], tests["one_seed"].any())
-    found["by_bh"], _ = _decide(p["bh"], tests["one_seed"].any())
-    return found | {"speaks": speaks.value_counts().to_dict()}
+        return row | {"reason": "; ".join(dict.fromkeys(reasons))}
+    (verdict, rests), (by_bh, _) = map(_decide, p.values())
+    if tests["one_seed"].any():
+        verdict = by_bh = INDICATION
+    speaks = p["verdict"]["speaks"].value_counts().to_dict()
+    return row | {"verdict": verdict, "by_bh": by_bh, "p": rests, "speaks": speaks}
 
 
-def _speaks(p: pd.Series) -> str:
-    several = {AGAINST: p["p_against"], HOLDS: p["p_for"], NO_EFFECT: p["p_none"]}
-    return next((verdict for verdict, value in several.items() if value < LEVEL), INCONCLUSIVE)
-
-
-def _decide(p: pd.DataFrame, one_seed: bool) -> tuple[str, float]:
-    speaks = set(p.apply(_speaks, axis=1))
+def _decide(p: pd.DataFrame) -> tuple[str, float]:
+    speaks = {*p["speaks"]}
     if AGAINST in speaks:
-        verdict, rests = AGAINST, p["p_against"].min()
-    elif NO_EFFECT in speaks and HOLDS not in speaks:
-        verdict, rests = NO_EFFECT, p["p_none"].min()
-    else:
-        verdict = HOLDS if speaks == {HOLDS} else INCONCLUSIVE
-        rests = min(p["p_for"].max(), p["p_against"].min())
-    return (INDICATION if one_seed else verdict), float(rests)
+        return AGAINST, p["p_against"].min()
+    if NO_EFFECT in speaks and HOLDS not in speaks:
+        return NO_EFFECT, p["p_none"].min()
+    return HOLDS if speaks == {HOLDS} else INCONCLUSIVE, min(p["p_for"].max(), p["p_against"].min())
 
 
 def is_seen(condition: Any) -> bool:
     """Return whether a condition speaks for itself: without correction, as it decides no claim."""
     return not condition.closed and condition.p_for < LEVEL
-
-
-def _unseen(condition: Any) -> str:
-    what = condition.closed or f"here {effect(condition)}"
-    return f"presupposes {condition.label} above {amount(condition, condition.margin)}; {what}"
 
 
 # --- one contrast, for tables and figures ------------------------------------------------------------
@@ -192,12 +170,6 @@ def printed(line: Any) -> float:
     return math.log(line.paper) if line.unit == "ratio" and line.paper > 0 else line.paper
 
 
-def smallest(line: Any, level: float = LEVEL, power: float = POWER) -> float:
-    """Return the smallest true effect beyond the margin that a contrast would have seen; see `Comparison.smallest`."""
-    error = (line.high - line.low) / 2 / special.stdtrit(line.freedom, 0.975)
-    return Comparison(0.0, error, line.freedom, 0, 0).smallest(level, power)
-
-
 def times_as_much(row: Any) -> float:
     """Return how many times as much data makes an inconclusive claim hold; infinity where none does.
 
@@ -208,7 +180,8 @@ def times_as_much(row: Any) -> float:
         if not line.closed and line.verdict != HOLDS:
             there = line.effect if math.isnan(printed(line)) else printed(line)
             beyond = line.margin if line.alike else there - line.margin
+            error = (line.high - line.low) / 2 / special.stdtrit(line.freedom, 0.975)
             # Both of two tests must pass for two to be alike.
-            least = smallest(line, line.level, 0.9 if line.alike else POWER)
+            least = Comparison(0.0, error, line.freedom, 0, 0).smallest(line.level, 0.9 if line.alike else 0.8)
             needed.append(max(1, math.ceil((least / beyond) ** 2)) if beyond > 0 else math.inf)
     return max(needed)

@@ -32,9 +32,9 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
     recorded = results.systems(collection, "test", CHOSEN_BY)
     if not recorded or results.clusters(collection, "test", CHOSEN_BY).nunique() < 2:
         return pd.DataFrame(columns=["gain", "low", "high", "value"], dtype=float)
-    values = tables.scores(results, collection, CHOSEN_BY)[CHOSEN_BY]
+    values = tables.scores(results, collection, CHOSEN_BY)[CHOSEN_BY].rename("value")
     tests = tables.against(results, [collection], CHOSEN_BY, rival).set_index("system").reindex(values.index)
-    return tests[["effect", "low", "high"]].fillna(0.0).rename(columns={"effect": "gain"}).assign(value=values)
+    return tests[["effect", "low", "high"]].fillna(0.0).rename(columns={"effect": "gain"}).join(values)
 
 
 def judgements(results: Results, corpora: Iterable[str]) -> pd.DataFrame:
@@ -56,21 +56,20 @@ def chains(results: Results) -> pd.DataFrame:
     return table.set_index(table["system"].rename("name"))
 
 
+def _references() -> list[Results]:
+    profiles = notebook_files.profiles(runtime.root())
+    return [results for profile in profiles if (results := load(NAME, profile, "reference"))]
+
+
 def all_judgements(own: pd.DataFrame) -> pd.DataFrame:
     """Return the judgements of a page, and the published ones that it has not."""
     every = [own, *(each.tables["judgements"] for each in _references())]
     return pd.concat(every).drop_duplicates(["start", "corpus", "system"], ignore_index=True)
 
 
-def _references() -> list[Results]:
-    profiles = notebook_files.profiles(runtime.root())
-    return [results for profile in profiles if (results := load(NAME, profile, "reference"))]
-
-
 def without_labels() -> pd.DataFrame:
     """Return what others' labels advise on published corpora whose labels are hidden, beside what their own say."""
     gain, rows = f"{CHOSEN_BY} above {RIVAL}, by the labels of others", []
-    columns = ["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
     for results in _references():
         data, judged = results.tables["data"], all_judgements(results.tables["judgements"])
         for corpus in data["corpus"][data["judges"] & (data["questions"] == "generated")]:
@@ -78,6 +77,7 @@ def without_labels() -> pd.DataFrame:
             advice = recommendation(results, question_set(corpus, True), others)["gain"]
             own, first = gains(results, corpus)["gain"], advice.index[0]
             rows.append((corpus, first, advice[first], own[first], own.idxmax(), own.max()))
+    columns = ["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -113,5 +113,6 @@ def recommendation(results: Results, collection: str, others: pd.DataFrame | Non
     else:
         return table.assign(low=np.nan, high=np.nan, advice=UNKNOWN)
     table = table.assign(low=ends["low"], high=ends["high"])
-    advice = np.where(table["gain"].isna(), UNKNOWN, np.where(table["high"] >= 0, NEAR, "worse"))
-    return table.assign(advice=np.where(table.index == first, BEST, advice))
+    near = np.where(table["high"] >= 0, NEAR, "worse")
+    advice = np.select([table.index == first, table["gain"].isna()], [BEST, UNKNOWN], near)
+    return table.assign(advice=advice)

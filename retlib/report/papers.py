@@ -17,7 +17,7 @@ from retlib.data.datasets.catalogue import called, part_of
 SUBSET, STAND_IN = "subset", "stand-in"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Paper:
     """What ``papers.yaml`` says of a paper.
 
@@ -68,16 +68,13 @@ def joint_fidelity(fidelities: Sequence[str]) -> str:
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
     """Return `places` as a page shows them, with what each collection is of its source."""
     table = places(paper, profile).reset_index()
-    told = ["; ".join(filter(None, (part_of(row.collection), row.why))) for row in table.itertuples()]
-    shown = pd.DataFrame({"paper's data set": table["data_set"].map(called), "here": table["collection"].map(called),
-                          "fidelity": table["fidelity"], "what that is": told})  # fmt: skip
-    first = dict(zip(told[::-1], shown["paper's data set"][::-1], strict=True))
-    again = shown["what that is"].duplicated() & (shown["what that is"] != "")
-    as_for = shown["what that is"].map(first).map("as for {}".format)
-    return shown.assign(**{"what that is": shown["what that is"].mask(again, as_for)})
+    what = pd.Series(["; ".join(filter(None, (part_of(row.collection), row.why))) for row in table.itertuples()])
+    names = table["data_set"].map(called)
+    what = what.mask(what.duplicated() & (what != ""), "as for " + names.groupby(what).transform("first"))
+    columns = {"paper's data set": names, "here": table["collection"].map(called), "fidelity": table["fidelity"]}
+    return pd.DataFrame({**columns, "what that is": what})
 
 
 def reported(paper: str, artefact: str) -> pd.DataFrame:
     """Return the numbers that a paper reports in one table, figure or section of its text."""
-    found = papers_table("tables")
-    return found[(found["paper"] == paper) & (found["artefact"] == artefact)].reset_index(drop=True)
+    return papers_table("tables").query("paper == @paper and artefact == @artefact").reset_index(drop=True)

@@ -10,8 +10,9 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 from retlib.data.text import content_words, words
-from retlib.evaluation.measures import compare, held_out, holm, same_seeds
+from retlib.evaluation.measures import compare, held_out, same_seeds
 from retlib.evaluation.results import Results
+from retlib.report.tables import against
 
 # Points of 100. Values are recorded to five digits, so that equal ones may differ by this much.
 TIE = 2e-3
@@ -47,40 +48,34 @@ def slices(results: Results, collection: str, measure: str, systems: Sequence[st
     shares = results.tables["overlap"].query("collection == @collection").set_index("query_id")["overlap"]
     complete = shares.index.is_unique and clusters.index.isin(shares.index).all()
     require(complete, f"the overlaps of {collection!r} are not those of its questions", DataError)
-    shares = shares.reindex(clusters.index).dropna()
+    shares, rows = shares.reindex(clusters.index).dropna(), []
     # Equal values stay together, where their middle rank falls.
-    place = (2 * shares.rank(method="average") - 1) * parts // (2 * len(shares))
-    rows = []
-    for _, share in shares.groupby(place):
-        low, high = f"{100 * share.min():.0f}", f"{100 * share.max():.0f}"
-        part = f"{low if low == high else f'{low}-{high}'} % (n = {len(share)})"
+    for _, share in shares.groupby((2 * shares.rank(method="average") - 1) * parts // (2 * len(shares))):
+        ends = dict.fromkeys(f"{100 * end:.0f}" for end in (share.min(), share.max()))
+        part = f"{'-'.join(ends)} % (n = {len(share)})"
         for system in systems or results.systems(collection, "test", measure):
             points = 100 * results.per_query(collection, "test", measure, system).loc[share.index].astype(float)
             several = clusters[share.index].nunique() > 1
-            ends = compare(points, 0 * points, clusters).interval() if several else (np.nan, np.nan)
-            rows.append((part, share.min(), system, points.to_numpy().mean(), *ends, len(share)))
+            interval = compare(points, 0 * points, clusters).interval() if several else (np.nan, np.nan)
+            rows.append((part, share.min(), system, points.to_numpy().mean(), *interval, len(share)))
     return pd.DataFrame(rows, columns=["part", "edge", "system", "value", "low", "high", "queries"])
 
 
 def outcomes(results: Results, collection: str, measure: str, rival: str) -> pd.DataFrame:
     """Return every system against a rival, query by query, the largest effect first.
 
-    In points of 100, over common seeds. Columns `system`; `wins`, `ties` and `losses`, numbers of queries, whose seeds
-    are averaged first; `effect` (system less rival), `low`, `high` and `p` of a paired test, Holm-corrected over the
-    systems; and what they reach `alone`, the `rival`, and the `best of both`, chosen for each query and seed with
-    hindsight: the upper bound of a choice, above both even if they differ by chance alone, and none of a fusion.
+    In points of 100, over common seeds. Beside the columns of `retlib.report.tables.against`: `wins`, `ties` and
+    `losses`, numbers of queries, whose seeds are averaged first; and what they reach `alone`, the `rival`, and the
+    `best of both`, chosen for each query and seed with hindsight: the upper bound of a choice, above both even if they
+    differ by chance alone, and none of a fusion.
     """
-    rows = []
-    for system in results.systems(collection, "test", measure):
-        if system == rival:
-            continue
-        test = results.compared(collection, measure, system, rival)
+    tests, rows = against(results, [collection], measure, rival).drop(columns="collection"), []
+    for system in tests["system"]:
         pair = (results.per_query(collection, "test", measure, name).astype(float) for name in (system, rival))
         ours, theirs = (100 * values.to_numpy() for values in same_seeds(*pair))  # (Q, S), by broadcasting
         apart = ours.mean(axis=1) - theirs.mean(axis=1)
         counts = [int(each.sum()) for each in (apart > TIE, abs(apart) <= TIE, apart < -TIE)]
-        means = ours.mean(), theirs.mean(), np.maximum(ours, theirs).mean()
-        rows.append((system, *counts, test.effect, *test.interval(), test.p_value(), *means))
-    columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p", "alone", "rival", "best of both"]
-    table = pd.DataFrame(rows, columns=columns).sort_values("effect", ascending=False, kind="stable", ignore_index=True)
-    return table.assign(p=holm(table["p"]))
+        rows.append((*counts, ours.mean(), theirs.mean(), np.maximum(ours, theirs).mean()))
+    table = pd.DataFrame(rows, columns=["wins", "ties", "losses", "alone", "rival", "best of both"])
+    table = pd.concat([tests["system"], table.iloc[:, :3], tests.iloc[:, 1:], table.iloc[:, 3:]], axis=1)
+    return table.sort_values("effect", ascending=False, kind="stable", ignore_index=True)

@@ -57,36 +57,6 @@ def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.D
     return times.join(quality).reset_index()[["system", *quality, *times]]
 
 
-def varying(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table without the columns that say the same in every row."""
-    return table.loc[:, [len(table) < 2 or table[name].nunique(dropna=False) > 1 for name in table]]
-
-
-def about(value: float) -> str:
-    """Return a number in two digits, as ``1,400`` or ``0.12``; "" if there is none."""
-    rounded = float(f"{value:.2g}")
-    return "" if pd.isna(value) else f"{rounded:,.0f}" if abs(rounded) >= 10 else f"{rounded:g}"
-
-
-def p_text(value: float) -> str:
-    """Return a p-value as pages show it: what rounds to the level and is below it says so."""
-    return "< 0.001" if value < 0.001 else f"< {LEVEL}" if LEVEL - 0.0005 <= value < LEVEL else f"{value:.3f}"
-
-
-def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """Return tables one under the other, each under its collection; one alone needs none."""
-    table = pd.concat({called(key): table for key, table in tables.items()}, names=[name]).astype(object).fillna("")
-    return table.droplevel(name) if len(tables) == 1 else table
-
-
-def bracketed(tests: pd.DataFrame, effect: str) -> pd.DataFrame:
-    """Return tests as a page shows them: effect and interval in a column of that name, p as text."""
-    text = "{:+.1f} [{:+.1f}, {:+.1f}]".format
-    effects = list(map(text, tests["effect"], tests["low"], tests["high"]))
-    table = tests.drop(columns=["low", "high"]).assign(effect=effects, p=tests["p"].map(p_text))
-    return table.rename(columns={"effect": f"{effect}, 95 % interval", "p": "p (Holm)"})
-
-
 def against(results: Results, collections: Sequence[str], measure: str, rival: str = "BM25") -> pd.DataFrame:
     """Return paired tests of every system against one, on every collection, Holm-corrected over all of them.
 
@@ -100,6 +70,35 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
                 rows.append((name, system, test.effect, *test.interval(), test.p_value()))
     table = pd.DataFrame(rows, columns=["collection", "system", "effect", "low", "high", "p"])
     return table.assign(p=holm(table["p"]))
+
+
+def bracketed(tests: pd.DataFrame, effect: str) -> pd.DataFrame:
+    """Return tests as a page shows them: effect and interval in a column of that name, p as text."""
+    effects = map("{:+.1f} [{:+.1f}, {:+.1f}]".format, tests["effect"], tests["low"], tests["high"])
+    table = tests.drop(columns=["low", "high"]).assign(effect=[*effects], p=tests["p"].map(p_text))
+    return table.rename(columns={"effect": f"{effect}, 95 % interval", "p": "p (Holm)"})
+
+
+def varying(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table without the columns that say the same in every row."""
+    return table.loc[:, [len(table) < 2 or table[name].nunique(dropna=False) > 1 for name in table]]
+
+
+def stacked(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    """Return tables one under the other, each under its collection; one alone needs none."""
+    table = pd.concat({called(key): table for key, table in tables.items()}, names=[name]).astype(object).fillna("")
+    return table.droplevel(name) if len(tables) == 1 else table
+
+
+def about(value: float) -> str:
+    """Return a number in two digits, as ``1,400`` or ``0.12``; "" if there is none."""
+    rounded = float(f"{value:.2g}")
+    return "" if pd.isna(value) else f"{rounded:,.0f}" if abs(rounded) >= 10 else f"{rounded:g}"
+
+
+def p_text(value: float) -> str:
+    """Return a p-value as pages show it: what rounds to the level and is below it says so."""
+    return "< 0.001" if value < 0.001 else f"< {LEVEL}" if LEVEL - 0.0005 <= value < LEVEL else f"{value:.3f}"
 
 
 def as_html(table: pd.DataFrame) -> str:
@@ -122,12 +121,6 @@ def as_html(table: pd.DataFrame) -> str:
     return _scoped(html)
 
 
-def _scoped(html: str) -> str:
-    # So that a screen reader says which column and which row a cell is of.
-    head, end, body = html.partition("</thead>")
-    return head.replace("<th>", '<th scope="col">') + end + body.replace("<th>", '<th scope="row">')
-
-
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
     """Return a table for a page: text wraps, line breaks count, collections are called as in sentences.
 
@@ -135,20 +128,25 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
     """
 
     def as_text(value: Any) -> Any:
-        if isinstance(value, str):
-            # Long names may break before their capitals, lest their column take the room of others.
-            return re.sub(r"(?<=[a-z,])(?=[A-Z]\S{6})", "<wbr>", escape(value).replace("\n", "<br>"))
-        return _cell(value) if isinstance(value, Integral) else value
+        if not isinstance(value, str):
+            return _cell(value) if isinstance(value, Integral) else value
+        # Long names may break before their capitals, lest their column take the room of others.
+        return re.sub(r"(?<=[a-z,])(?=[A-Z]\S{6})", "<wbr>", escape(value).replace("\n", "<br>"))
 
     table = _called(table)
     # Before pandas writes a line break as a backslash and an n, which a text may hold itself.
     html = {name: table[name].str.replace("\n", "<br>") for name in markup}
-    cells = {name: table[name].map(as_text) for name in table if name not in html}
-    safe = table.assign(**cells, **html).rename(columns=as_text)
+    safe = table.assign(**{name: table[name].map(as_text) for name in table} | html).rename(columns=as_text)
     page = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")
     for anchor in anchors:
         page = page.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
     return HTML(_scoped(page))
+
+
+def _scoped(html: str) -> str:
+    # So that a screen reader says which column and which row a cell is of.
+    head, end, body = html.partition("</thead>")
+    return head.replace("<th>", '<th scope="col">') + end + body.replace("<th>", '<th scope="row">')
 
 
 def _cell(value: Any) -> str:

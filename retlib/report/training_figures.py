@@ -37,22 +37,20 @@ def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch
     looks = line_styles(methods[name] for name in systems)
     styles = {name: looks[methods[name]] | ({} if name in looks else {"linestyle": "--"}) for name in systems}
     for axis, (measure, title) in zip(axes, DYNAMICS.items(), strict=True):
-        recorded = curves[curves["measure"] == measure]
-        points = 100 * recorded.pivot(index="step", columns=["system", "seed"], values="value")
-        axis.set(ylabel="points of 100")
-        if measure != WITH_REFRESHES:
+        points = curves[curves["measure"] == measure].pivot(index="step", columns=["system", "seed"], values="value")
+        points *= 100
+        above = "" if measure == WITH_REFRESHES else f" above {start}"
+        if above:
             part = np.arange(len(points)) * WINDOWS // len(points)
             points = points.reset_index().groupby(part).mean().set_index("step")
             points = pd.concat({name: points[name] - points[start] for name in systems if name in points}, axis=1)
-            axis.set(ylabel=f"points of 100 above {start}")
         mean_lines(axis, points, styles, errors=True)
+        axis.set(ylabel=f"points of 100{above}", xlabel="training step")
         axis.set_title(title, fontsize=10)
+        axis.label_outer(remove_inner_ticks=False)
         for step in np.arange(epoch, curves["step"].max() + 1, epoch):
             axis.axvline(step, color="grey", linestyle=":", linewidth=1, label="a pass over the questions ends")
-    for axis in axes[-2:]:
-        axis.set_xlabel("training step")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def paths(places: pd.DataFrame) -> Figure:
@@ -85,8 +83,7 @@ def paths(places: pd.DataFrame) -> Figure:
         seen = pd.concat([path, nearest.clip(path.min() - reach, path.max() + reach, axis=1)])
         middle, half = (seen.max() + seen.min()) / 2, 0.6 * np.ptp(seen, axis=0).max() + least
         near.set(xlim=middle["x"] + half * np.array([-1, 1]), ylim=middle["y"] + half * np.array([-1, 1]))
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame) -> Figure:
@@ -121,5 +118,4 @@ def training_time(times: pd.DataFrame, beyond: pd.DataFrame, parts: pd.DataFrame
     stacks = parts.drop(columns=["documents", "system"]).set_axis(names)
     stacks.plot.bar(ax=right, stacked=True, color=COLOURS[2:], width=0.8, rot=0, fontsize=8, legend=False)
     right.set(ylabel="seconds, mean over seeds", xlabel="system, documents")
-    legend(figure, [left, right])
-    return figure
+    return legend(figure, [left, right])

@@ -23,7 +23,7 @@ from retlib.core.history import Cost
 from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.evaluation import results
-from retlib.evaluation.measures import evaluate, held_out
+from retlib.evaluation.measures import evaluate_once, held_out
 from retlib.evaluation.results import Results
 from retlib.report import tables, verdict_tables
 from retlib.report.claims import Claims
@@ -150,7 +150,7 @@ class Experiment:
         with runtime.Stopwatch() as watch:
             outcome = make() if callable(make) else make
         wall = round(watch.seconds, 3) if callable(make) else None
-        values = evaluate(outcome.run, qrels, list(measures))
+        values = evaluate_once(outcome.run, qrels, list(measures))
         clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
         self.results.add_queries(collection.name, "test", system, seed, values, clusters)
         self.learned(system, collection.name, seed, outcome.cost)
@@ -209,7 +209,7 @@ class Experiment:
     def claims(self, paper: str) -> Claims:
         """Return the claims of a paper that this chapter tests, of its rows as they are recorded now."""
         self.save()
-        return Claims(paper, self.name, self.profile, None if self.live else "reference")
+        return Claims(paper, self.name, self.profile, None if self.live else "reference", self.parameters)
 
     def record_claims(self, *tested: Claims) -> HTML:
         """Record the table `claims` beside the rows of a run, and return it for the page."""

@@ -253,13 +253,6 @@ def test_what_a_system_encodes_with(settings, expected):
     assert encoder(settings) == expected
 
 
-def test_a_setting_is_that_of_the_last_stage_that_has_it():
-    assert setting({"rate": 1, "stages": [{"rate": 2}, {"rate": 3}, {"steps": 4}]}, "rate") == 3
-    assert setting({"rate": 1}, "rate") == 1
-    with pytest.raises(KeyError):
-        setting({"stages": []}, "rate")
-
-
 ROOT = runtime.root()
 BOOK = pd.read_csv(ROOT / "data" / "papers" / "claims.csv", keep_default_na=False)
 
@@ -334,3 +327,10 @@ def redrawn(chapter, profile):
 def test_published_claims_are_those_of_the_published_rows(chapter, profile):
     published = results.load_table(chapter, profile, "claims", "reference")
     pd.testing.assert_frame_equal(redrawn(chapter, profile), published, check_dtype=False, rtol=1e-6, atol=1e-9)
+
+
+def test_a_setting_is_that_of_the_last_stage_that_has_it():
+    assert setting({"rate": 1, "stages": [{"rate": 2}, {"rate": 3}, {"steps": 4}]}, "rate") == 3
+    assert setting({"rate": 1}, "rate") == 1
+    with pytest.raises(KeyError):
+        setting({"stages": []}, "rate")

@@ -115,19 +115,6 @@ def test_a_system_without_seeds_goes_with_every_seed():
     assert not found.one_seed
 
 
-def test_terms_are_compared_over_the_seeds_that_all_have():
-    made, rng = Results(), np.random.default_rng(0)
-    values = {name: rng.integers(0, 101, (5, 3)) for name in "ABC"}
-    for name, seeds in (("A", (0, 1, 2)), ("B", (1, 2, 3)), ("C", (2, 1, 5))):
-        put(made, name, dict(zip(seeds, values[name].T, strict=True)))
-    put(made, "D", {8: rng.integers(0, 101, 5), 9: rng.integers(0, 101, 5)})
-    found = judge(of("A") + of("B") - 2 * of("C"), made).comparison
-    shared = values["A"][:, [1, 2]] + values["B"][:, [0, 1]] - 2 * values["C"][:, [1, 0]]
-    assert (found.effect, found.seeds) == (pytest.approx(shared.mean(), abs=1e-3), 2)
-    with pytest.raises(DataError):
-        judge(of("A") - of("D"), made)
-
-
 def test_one_seed_is_that_of_what_is_trained():
     made = recorded(BM25=level(50, 1), A=dict.fromkeys(range(3), level(60)[0]))
     put(made, "B", level(55), steps=80)
@@ -214,17 +201,6 @@ def test_the_same_questions_on_two_collections_are_paired():
         judge(of("A") - of("G", "G"), made)  # one question is no comparison
     put(made, "H", {0: [10, 25]}, "h")
     assert judge(of("A") - of("H", "H"), made).comparison.queries == 2  # as many as it takes
-
-
-def test_what_a_seed_adds_here_and_takes_away_there_is_not_in_the_mean():
-    made = Results()
-    for name, sign in (("d", 1), ("e", -1)):
-        put(made, "A", seeded(60, (-sign, 0, sign)), name, index=[f"{name}{i}" for i in range(COUNT)])
-        put(made, "B", seeded(50, (0, 0, 0), 1), name, index=[f"{name}{i}" for i in range(COUNT)])
-    found = judge(of("A", "D", "E") - of("B", "D", "E"), made).comparison
-    assert half(found) == pytest.approx(stats.t.ppf(0.975, 2 * COUNT - 2) * 0.5**0.5, rel=1e-3)
-    alone = judge(of("A") - of("B"), made).comparison
-    assert alone.error**2 == pytest.approx(1 + 1 / 3, rel=1e-3)
 
 
 @pytest.mark.parametrize(("margin", "least"), [(None, 0), (15.0, 15), (0.5, 0.5), (-40.0, -40)])
@@ -355,3 +331,27 @@ def test_sides_that_never_differ_are_no_comparison():
 def test_what_is_not_recorded_is_refused(absent):
     with pytest.raises(DataError):
         judge(of("A") - absent if absent.terms[0].kind is QUESTIONS else absent, recorded(A=[20, 30, 40]))
+
+
+def test_terms_are_compared_over_the_seeds_that_all_have():
+    made, rng = Results(), np.random.default_rng(0)
+    values = {name: rng.integers(0, 101, (5, 3)) for name in "ABC"}
+    for name, seeds in (("A", (0, 1, 2)), ("B", (1, 2, 3)), ("C", (2, 1, 5))):
+        put(made, name, dict(zip(seeds, values[name].T, strict=True)))
+    put(made, "D", {8: rng.integers(0, 101, 5), 9: rng.integers(0, 101, 5)})
+    found = judge(of("A") + of("B") - 2 * of("C"), made).comparison
+    shared = values["A"][:, [1, 2]] + values["B"][:, [0, 1]] - 2 * values["C"][:, [1, 0]]
+    assert (found.effect, found.seeds) == (pytest.approx(shared.mean(), abs=1e-3), 2)
+    with pytest.raises(DataError):
+        judge(of("A") - of("D"), made)
+
+
+def test_what_a_seed_adds_here_and_takes_away_there_is_not_in_the_mean():
+    made = Results()
+    for name, sign in (("d", 1), ("e", -1)):
+        put(made, "A", seeded(60, (-sign, 0, sign)), name, index=[f"{name}{i}" for i in range(COUNT)])
+        put(made, "B", seeded(50, (0, 0, 0), 1), name, index=[f"{name}{i}" for i in range(COUNT)])
+    found = judge(of("A", "D", "E") - of("B", "D", "E"), made).comparison
+    assert half(found) == pytest.approx(stats.t.ppf(0.975, 2 * COUNT - 2) * 0.5**0.5, rel=1e-3)
+    alone = judge(of("A") - of("B"), made).comparison
+    assert alone.error**2 == pytest.approx(1 + 1 / 3, rel=1e-3)

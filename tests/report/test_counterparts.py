@@ -200,11 +200,6 @@ def test_a_collection_that_plays_one_data_set_has_the_paper_s_numbers():
     assert counterparts.by_collection("liang2020", "32_zero_shot", "quick") == {}
 
 
-def test_what_rests_on_a_stand_in_is_on_one():
-    joint = [papers.joint_fidelity(each) for each in (["subset"], ["subset", "stand-in"], [])]
-    assert joint == ["subset", "stand-in", "subset"]
-
-
 def test_a_data_set_stands_by_a_collection_that_can_be_loaded():
     table = papers.papers_table("collections")
     assert set(table["fidelity"]) == {papers.SUBSET, papers.STAND_IN}
@@ -212,3 +207,8 @@ def test_a_data_set_stands_by_a_collection_that_can_be_loaded():
     # A collection's name, its test candidates alone, all of its queries, a share of it, or more candidates.
     whole = table["collection"].str.replace(r"(-test|, whole|\+added|-0\.\d+(\+added|-others)?)$", "", regex=True)
     assert set(whole.str.split(", ").explode()) <= set(datasets.COLLECTIONS.names())  # of several, all train
+
+
+def test_what_rests_on_a_stand_in_is_on_one():
+    joint = [papers.joint_fidelity(each) for each in (["subset"], ["subset", "stand-in"], [])]
+    assert joint == ["subset", "stand-in", "subset"]

@@ -98,15 +98,6 @@ def test_steps_of_one_training_count_by_blocks():
     assert found.one_seed and (curves.BLOCKS, found.comparison.freedom) == (10, 9)
 
 
-def test_curves_are_compared_where_both_have_values():
-    made, sparse = recorded(B=wide([3] * 20)), recorded(A=wide([5] * 10), by=2)
-    made.tables["curves"] = pd.concat([made.tables["curves"], sparse.tables["curves"]])
-    whole = of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT)
-    assert judge(whole, made).comparison.queries == 10
-    with pytest.raises(DataError):
-        judge(whole, recorded(A=wide([5] * 10), B=wide([5])))
-
-
 @pytest.mark.parametrize(
     ("shape", "holds", "against"),
     [
@@ -226,6 +217,15 @@ def test_a_swing_of_less_than_a_point_is_no_effect():
     # Of a wave whose root mean square is a point, and of what much noise hides, it cannot be said.
     assert swing(level + 2**0.5 * wave, level, noise=0.5).p_none > 0.05
     assert swing(level, level, noise=9.0).p_none > 0.05
+
+
+def test_curves_are_compared_where_both_have_values():
+    made, sparse = recorded(B=wide([3] * 20)), recorded(A=wide([5] * 10), by=2)
+    made.tables["curves"] = pd.concat([made.tables["curves"], sparse.tables["curves"]])
+    whole = of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT)
+    assert judge(whole, made).comparison.queries == 10
+    with pytest.raises(DataError):
+        judge(whole, recorded(A=wide([5] * 10), B=wide([5])))
 
 
 @settings(max_examples=25)

@@ -8,28 +8,33 @@ from recorded import learned
 from retlib.evaluation.results import Results
 from retlib.report.gate import NOISE, ending, endings, too_deep, unfit
 
+ENDING = ["steps", "rise", "start", "kept"]
+
 REST = [40, 60, 64, 65, 65, 65]  # at steps 0, 20, 40, 60, 80, 100: nothing in the last fifth
 RISING = [40, 60, 64, 65, 66, 69]  # 3 points in the last fifth
 
 
 def judged(curves, large=NOISE):
-    return unfit("A", "d", endings(curves)["A", "d"], large)
+    return unfit(Results(tables={"learning": curves}), "A", "d", large)
+
+
+def ends(curves, system="A", collection="d"):
+    """Steps, rise, score at the start and of the kept weights."""
+    return endings(curves).loc[(system, collection), ENDING].tolist()
 
 
 def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():
     ended = learned("A", [10, 50, 70, 60, 65, 71])  # step 80 of 100 ends the first four fifths
-    assert endings(ended)["A", "d"] == (100, 71 - 70, 10, 71)
-    assert endings(ended[:5])["A", "d"] == (80, 65 - 70, 10, pytest.approx(np.nan, nan_ok=True))  # stopped at step 80
+    assert ends(ended) == ends(ended[::-1]) == [100, 71 - 70, 10, 71]
+    assert ends(ended[:5]) == pytest.approx([80, 65 - 70, 10, np.nan], nan_ok=True)  # stopped at step 80
     later = ended.assign(step=[0, 50, 60, 70, 90, 100], score=[10, 50, 40, 30, 71, 68])
-    assert endings(later)["A", "d"].rise == 71 - 50  # the best, which need not be the last
-    assert endings(ended[::-1])["A", "d"] == endings(ended)["A", "d"]
+    assert ends(later)[1] == 71 - 50  # the best, which need not be the last
 
 
 def test_each_seed_ends_at_its_own_last_step_and_each_system_and_collection_by_itself():
     ended, stopped = learned("A", [10, 50, 70, 60, 65, 71]), learned("A", [10, 50, 70, 60, 65]).assign(seed=1)
-    found = endings(pd.concat([ended, stopped, learned("B", REST), learned("A", REST, collection="e")]))
-    assert found["A", "d"].rise == (1 - 5) / 2 and found["A", "d"].steps == 100
-    assert found["B", "d"] == found["A", "e"] == (100, 0, 40, 65)
+    every = pd.concat([ended, stopped, learned("B", REST), learned("A", REST, collection="e")])
+    assert ends(every)[:2] == [100, (1 - 5) / 2] and ends(every, "B") == ends(every, "A", "e") == [100, 0, 40, 65]
 
 
 @pytest.mark.parametrize(

@@ -143,12 +143,6 @@ def test_one_seed_of_what_is_trained_is_an_indication(verdicts, p_for):
     assert found["verdict"] == found["by_bh"] == INDICATION and not np.isnan(found["p"]) and found["seeds"] == 1
 
 
-def test_seeds_are_the_fewest_of_what_is_trained(verdicts):
-    untrained = outcome("a", 0.01, seeds=1.0)
-    assert verdicts(untrained, outcome("a", 0.01, seeds=5.0), outcome("a", seeds=3.0)).loc["a", "seeds"] == 3
-    assert verdicts(untrained).loc["a", "seeds"] == 1
-
-
 def test_what_the_gate_closed_is_not_tested_and_corrected_for_all_the_same(verdicts):
     open_one = outcome("a", 0.03)
     assert verdicts(open_one)["verdict"].tolist() == [HOLDS]
@@ -235,7 +229,6 @@ def test_how_much_more_data_decides_an_open_claim(verdicts, change, others, leas
     assert row.verdict == INCONCLUSIVE
     expected = math.ceil((least / beyond) ** 2) if beyond else math.inf
     assert ledger.times_as_much(row) == expected
-    assert ledger.smallest(row.tests[0]) == pytest.approx(quantiles(0.05, 0.8))
 
 
 def test_the_data_that_a_claim_needs_is_that_of_its_hardest_open_contrast(verdicts):
@@ -250,3 +243,9 @@ def test_the_data_that_a_claim_needs_is_that_of_its_hardest_open_contrast(verdic
 
 def test_recorded_kinds_of_evidence_are_known_ones():
     assert set(ledger.papers_table("evidence")["kind"]) <= {"paper", "scale", "stand-in", "choice"}
+
+
+def test_seeds_are_the_fewest_of_what_is_trained(verdicts):
+    untrained = outcome("a", 0.01, seeds=1.0)
+    assert verdicts(untrained, outcome("a", 0.01, seeds=5.0), outcome("a", seeds=3.0)).loc["a", "seeds"] == 3
+    assert verdicts(untrained).loc["a", "seeds"] == 1

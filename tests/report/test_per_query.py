@@ -171,49 +171,6 @@ def test_rounding_makes_no_winner():
     assert table.loc["a third", ["wins", "ties", "losses"]].tolist() == [0, 10, 0] and table["wins"]["near"] == 1
 
 
-def test_outcomes_are_over_the_seeds_that_both_have():
-    found = Results()
-    add(found, "GQ", GQ)
-    add(found, "rival", {1: GQ[1], 2: BM25, 3: BM25})
-    (row,) = per_query.outcomes(found, "c", "RR@10", "rival").to_dict("records")
-    assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
-    add(found, "stranger", {7: BM25, 8: BM25})
-    with pytest.raises(DataError, match="seed"):
-        per_query.outcomes(found, "c", "RR@10", "stranger")
-
-
-@settings(max_examples=12)  # each writes two systems and tests them four times
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=10, max_size=10))
-def test_wins_of_one_are_losses_of_the_other(pairs):
-    found = Results()
-    for system, values in zip("ab", zip(*pairs, strict=True), strict=True):
-        add(found, system, {0: np.array(values) / 4})
-    one, other = (per_query.outcomes(found, "c", "RR@10", rival).iloc[0] for rival in "ba")
-    assert (one["wins"], one["losses"], one["ties"]) == (other["losses"], other["wins"], other["ties"])
-    assert one["wins"] + one["losses"] + one["ties"] == 10
-    assert one["effect"] == pytest.approx(-other["effect"]) and one["p"] == pytest.approx(other["p"])
-    assert one["best of both"] == other["best of both"] >= max(one["alone"], one["rival"])
-
-
-def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
-    add(recorded, "BM25", {0: BM25}, "d")
-    other, found = (per_query.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
-    first, second = figures.slices({"d": other, "c": found}, "RR@10").axes
-    assert [text.get_text() for text in second.get_xticklabels()] == [
-        "0-20 %\n(n = 4)",
-        "50 %\n(n = 2)",
-        "100 %\n(n = 3)",
-    ]
-    bm25, gq = (bars.lines[0] for bars in second.containers)
-    assert bm25.get_ydata() == pytest.approx(found["value"][::2])
-    assert gq.get_ydata() == pytest.approx(found["value"][1::2])
-    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all() and bm25.get_marker() != gq.get_marker()
-    # A system looks the same in every panel.
-    assert first.containers[0].lines[0].get_color() == bm25.get_color() != gq.get_color()
-    ends = [[y for _, y in path] for path in second.containers[0].lines[2][0].get_segments()]
-    assert np.array(ends) == pytest.approx(found[["low", "high"]].to_numpy()[::2])
-
-
 def test_outcomes_are_drawn_to_both_sides_in_their_order():
     columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p"]
     table = pd.DataFrame([("a", 3, 5, 2, 1, 0, 2, 0.1), ("b", 0, 4, 6, -1, -2, 0, 0.1)], columns=columns)
@@ -260,3 +217,46 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
     for parameters in ({"profile": "smoke", "rival": "BM25", "systems": ["BM26"]}, {}):
         with pytest.raises(DataError, match=f"'BM26'|'{BOARD}'.*'explore'"):
             turn(**parameters)
+
+
+@settings(max_examples=12)  # each writes two systems and tests them four times
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=10, max_size=10))
+def test_wins_of_one_are_losses_of_the_other(pairs):
+    found = Results()
+    for system, values in zip("ab", zip(*pairs, strict=True), strict=True):
+        add(found, system, {0: np.array(values) / 4})
+    one, other = (per_query.outcomes(found, "c", "RR@10", rival).iloc[0] for rival in "ba")
+    assert (one["wins"], one["losses"], one["ties"]) == (other["losses"], other["wins"], other["ties"])
+    assert one["wins"] + one["losses"] + one["ties"] == 10
+    assert one["effect"] == pytest.approx(-other["effect"]) and one["p"] == pytest.approx(other["p"])
+    assert one["best of both"] == other["best of both"] >= max(one["alone"], one["rival"])
+
+
+def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
+    add(recorded, "BM25", {0: BM25}, "d")
+    other, found = (per_query.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
+    first, second = figures.slices({"d": other, "c": found}, "RR@10").axes
+    assert [text.get_text() for text in second.get_xticklabels()] == [
+        "0-20 %\n(n = 4)",
+        "50 %\n(n = 2)",
+        "100 %\n(n = 3)",
+    ]
+    bm25, gq = (bars.lines[0] for bars in second.containers)
+    assert bm25.get_ydata() == pytest.approx(found["value"][::2])
+    assert gq.get_ydata() == pytest.approx(found["value"][1::2])
+    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all() and bm25.get_marker() != gq.get_marker()
+    # A system looks the same in every panel.
+    assert first.containers[0].lines[0].get_color() == bm25.get_color() != gq.get_color()
+    ends = [[y for _, y in path] for path in second.containers[0].lines[2][0].get_segments()]
+    assert np.array(ends) == pytest.approx(found[["low", "high"]].to_numpy()[::2])
+
+
+def test_outcomes_are_over_the_seeds_that_both_have():
+    found = Results()
+    add(found, "GQ", GQ)
+    add(found, "rival", {1: GQ[1], 2: BM25, 3: BM25})
+    (row,) = per_query.outcomes(found, "c", "RR@10", "rival").to_dict("records")
+    assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
+    add(found, "stranger", {7: BM25, 8: BM25})
+    with pytest.raises(DataError, match="seed"):
+        per_query.outcomes(found, "c", "RR@10", "stranger")

@@ -70,12 +70,6 @@ def test_tables_are_stacked_under_their_names(recorded):
     assert tables.stacked({"first": one}, "test").equals(one.astype(object))
 
 
-def test_a_column_that_says_the_same_in_every_row_is_left_out():
-    table = pd.DataFrame({"a": [1, 1], "b": [1, 2], "c": [None, None], "d": [1.0, None]})
-    assert tables.varying(table).columns.tolist() == ["b", "d"]
-    assert tables.varying(table.head(1)).columns.tolist() == ["a", "b", "c", "d"]
-
-
 def test_systems_are_compared_with_one_by_paired_tests_corrected_together():
     noise, found = np.linspace(-10, 10, 40), Results()
     values = {("BM25", name, 0): 50 + noise for name in "ab"}
@@ -142,3 +136,9 @@ def test_a_difference_stands_with_its_interval_in_one_column():
 )
 def test_a_p_value_below_the_level_does_not_look_like_it(p, told):
     assert tables.p_text(p) == told
+
+
+def test_a_column_that_says_the_same_in_every_row_is_left_out():
+    table = pd.DataFrame({"a": [1, 1], "b": [1, 2], "c": [None, None], "d": [1.0, None]})
+    assert tables.varying(table).columns.tolist() == ["b", "d"]
+    assert tables.varying(table.head(1)).columns.tolist() == ["a", "b", "c", "d"]

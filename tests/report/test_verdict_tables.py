@@ -96,7 +96,7 @@ def test_every_claim_leads_to_its_row_among_the_verdicts(book):
     rows, page = cells(verdict_tables.every_claim(book))
     assert [link["href"] for link in page.select("a")] == [f"15_verdicts.html#{name}" for name in "abcdef"]
     assert len(rows) == 6 and rows[5][-1] == "no <data>"
-    signs = BeautifulSoup(verdict_tables.strips(book)["paper"], "html.parser").select("a")
+    signs = BeautifulSoup(verdict_tables.cards({}, book).data, "html.parser").select("a.sign")
     assert [sign["href"] for sign in signs] == [f"15_verdicts.html#{name}" for name in "abcdef"]
     assert [sign.text for sign in signs] == [ledger.SIGNS[verdict] for verdict in book["verdict"]]
 

@@ -59,10 +59,12 @@ def shown(run):
 
 def test_an_answer_shows_a_figure_its_caption_and_its_sentences(here):
     figure = Figure()
-    first, caption, text = shown(lambda: here.show(figure, "One.", "Two.", caption="A <b>b</b>"))
-    assert first is figure and "A <b>b</b>" in caption.data and text.data == "One. Two."
+    first, caption, text = shown(lambda: here.show(figure, "One.", {CLAIM: "holds"}, caption="A <b>b</b>"))
+    assert first is figure and "A <b>b</b>" in caption.data and text.data == "One."
     (text,) = shown(lambda: here.show(None, "One."))
     assert isinstance(text, Markdown)
+    with pytest.raises(DataError):
+        shown(lambda: here.show(figure, "One.", {CLAIM: "no effect"}))
 
 
 CELLS = [
