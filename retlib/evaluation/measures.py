@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import special  # scipy.stats has the same functions, and takes a second to import
 
+from retlib.core import cache
 from retlib.core.errors import DataError, SettingError, require
 from retlib.data.collection import Collection
 from retlib.retrieval.runs import places
 
+VALUES = 1  # version of what `evaluate` computes
 Pieces = Sequence[tuple[float, float]]  # variances, each with its degrees of freedom
 
 
@@ -33,6 +37,17 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
     queries = pd.Index(qrels["query_id"].unique(), name="query_id")
     table = pd.DataFrame(values, queries, [*parsed], dtype=float).fillna(0.0)
     return table.melt(var_name="measure", ignore_index=False).reset_index()
+
+
+def evaluate_once(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """Return what `evaluate` does, which is kept: a page that runs again evaluates nothing."""
+    hashes = [pd.util.hash_pandas_object(each, index=False).to_numpy().tobytes() for each in (run, qrels)]
+    settings = {"frames": [sha256(each).hexdigest() for each in hashes], "measures": list(measures)}
+
+    def make(folder: Path) -> None:
+        evaluate(run, qrels, measures).to_parquet(folder / "values.parquet")
+
+    return pd.read_parquet(cache.artefact("values", VALUES, settings, make) / "values.parquet")
 
 
 def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> dict[str, pd.Series]:
