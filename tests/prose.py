@@ -11,18 +11,10 @@ from retlib.core import runtime
 
 ROOT = runtime.root()
 BIN = Path(sys.executable).parent
-BOOK = 'make book PROFILE=smoke JOBS=2 SEEDS="0 1"'
+BOOK = "make book PROFILE=smoke JOBS=2"
 
 # Seconds: the longest command, the book, takes a fifth of them.
 LIMIT = 1800
-
-# Commands that are not run as they stand, and what runs them.
-ELSEWHERE = {
-    "make book": "the same as BOOK above, at another profile",
-    "make test": "continuous integration",
-    "make lab": "test_jupyterlab_opens_the_notebooks",
-    ".venv/bin/jupyter-book build .": "test_batch.py, on a toy book",
-}
 
 
 def commands() -> list[str]:
@@ -34,10 +26,8 @@ def commands() -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def run_as_they_stand(of_a_book: bool) -> list[str]:
-    """The commands that tests run as they stand: those that ask for what the book of `BOOK` recorded, or the others."""
-    chosen = [command for command in commands() if command not in ELSEWHERE and command != BOOK]
-    return [command for command in chosen if ("-m retlib" in command and "smoke" in command) == of_a_book]
+# Those that ask for what the book of `BOOK` recorded.
+OF_A_BOOK = [word for word in commands() if "-m retlib" in word and "--profile smoke" in word]
 
 
 def call(command: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess:

@@ -20,8 +20,8 @@ CONDA_FILE = ROOT / "environment.yml"
 CONDA = {"pytorch": "torch", "snakemake-minimal": "snakemake"}
 # What comes with a declared package and is as good as declared.
 OPTIONAL = [line for extra in ("benchmarks", "starts") for line in PROJECT["optional-dependencies"][extra]]
-WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "pydantic-core", "requests"}
-WITH_OTHERS |= {"sphinx"}
+WITH_OTHERS = {"beautifulsoup4", "docutils", "huggingface-hub", "ipython", "packaging", "requests", "sphinx"}
+WITH_OTHERS.add("pydantic-core")
 
 
 def direct():
@@ -85,9 +85,8 @@ def test_every_pin_is_complete():
 
 def test_everything_imported_is_declared():
     owners = metadata.packages_distributions()
-    files = [
-        path for folder in ("retlib", "tests", "book/_ext", "benchmarks") for path in (ROOT / folder).rglob("*.py")
-    ]
+    folders = ("retlib", "tests", "notebooks", "book/_ext", "benchmarks")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     local = {path.stem for path in files} | {"retlib", "benchmarks"}
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
