@@ -209,7 +209,7 @@ class Adaptation(SyntheticQueries):
     """Trainings that follow others (chapters 32 and 33)."""
 
     later_steps: Positive = 30
-    finetuning: Finetuning = Finetuning()  # as in {"epochs": 10, "steps": 0, "batch_size": 400}
+    finetuning: Finetuning = Field(default_factory=Finetuning)  # {"epochs": 10, "steps": 0, "batch_size": 400}
 
     @property
     def tuned(self) -> dict[str, Any]:
