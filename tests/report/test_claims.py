@@ -211,18 +211,13 @@ def test_ratios_go_by_the_noise_of_validation_and_times_are_not_gated(made, kind
     assert bool(table["closed"][0]) == closed
 
 
-def test_the_gate_is_blind_without_a_curve_and_where_the_rate_has_decayed(made):
-    stages = [{"decay": True}, {"decay": False}]
-    decayed, steady = (json.dumps({"encoder": "bow", "stages": each}) for each in (stages[::-1], stages))
-    put(made, "A", level(55, 1), steps=80, parameters=steady)
+def test_a_gated_contrast_says_what_the_gate_cannot_see(made):
+    put(made, "A", level(55, 1), steps=80)
     made.tables["learning"] = learned("A", REST)
     assert lines(made, a_over_b)["blind"].tolist() == [""]
-    assert lines(made, lambda of: (of("A") - of("B")).ungated())["blind"].tolist() == [""]
-    made.tables["learning"] = learned("A", REST, collection="e")
-    assert lines(made, a_over_b)["blind"][0] and not lines(made, lambda of: of("B") - 3)["blind"][0]
-    put(made, "A", level(55, 1), steps=80, parameters=decayed)
-    made.tables["learning"] = learned("A", REST)
-    assert lines(made, a_over_b)["blind"][0]
+    del made.tables["learning"]
+    table = lines(made, lambda of: [a_over_b(of), (a_over_b(of) - 1).ungated(), of("B") - 3])
+    assert [bool(each) for each in table["blind"]] == [True, False, False]
 
 
 @pytest.mark.parametrize(("fewest", "closed"), [(139, True), (140, False)])

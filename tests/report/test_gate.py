@@ -1,12 +1,14 @@
 """The gate on learning curves whose truth is known: still rising, below their start, at rest, or not recorded."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
-from recorded import learned
+from recorded import learned, number
 
 from retlib.evaluation.results import Results
-from retlib.report.gate import NOISE, ending, endings, too_deep, unfit
+from retlib.report.gate import NOISE, blind, ending, endings, too_deep, unfit
 
 ENDING = ["steps", "rise", "start", "kept"]
 
@@ -89,3 +91,27 @@ def test_how_a_training_ended_is_known_where_its_curve_is_recorded():
     assert ending(made, "A", "d").rise == 0 and ending(made, "A", "e") is None and ending(made, "B", "d") is None
     made.tables["learning"] = learned("A", RISING)
     assert ending(made, "A", "d").rise == 3  # of the table that is there now
+
+
+@pytest.mark.parametrize(
+    ("stages", "is_blind"),
+    [
+        ([{"decay": True}, {"decay": False}], False),
+        ([{"decay": False}, {"decay": True}], True),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_the_gate_is_blind_where_the_rate_has_decayed(stages, is_blind):
+    made = number(
+        Results(), "A", {0: 0.5}, steps=80, parameters=json.dumps({} if stages is None else {"stages": stages})
+    )
+    made.tables["learning"] = learned("A", REST)
+    assert bool(blind(made, "A", "d")) == is_blind
+
+
+def test_the_gate_is_blind_where_what_is_trained_has_no_curve():
+    made = number(number(Results(), "A", {0: 0.5}, steps=80), "BM25", {0: 0.5})
+    assert blind(made, "A", "d") and blind(made, "BM25", "d") == ""
+    made.tables["learning"] = learned("A", REST, collection="e")
+    assert blind(made, "A", "d")
