@@ -11,7 +11,8 @@ from retlib.studies.study import Study
 
 NOTEBOOKS = runtime.root() / "notebooks"
 # Cells with one of these words declare what is recorded, or record it.
-WORDS = ("import Experiment", "targets =", "QueryGenerator(", "Stage(", "Study(", "panels +=")
+WORDS = ("import Experiment", "targets =", "recipe.architecture(", "recipe.start(", "recipe.pretrained(")
+WORDS += ("recipe.generator(", "Stage(", "Study(", "panels +=")
 
 
 def declared(page, parameters, load=None):
@@ -28,6 +29,6 @@ def declared(page, parameters, load=None):
         if load:
             patch.setattr(Experiment, "table", MagicMock())
         for text in code:
-            if any(word in text for word in WORDS):
+            if any(word in text for word in WORDS) and not text.startswith("def answer"):
                 exec(text, names)
     return names, studies

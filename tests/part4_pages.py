@@ -16,7 +16,7 @@ def declared(page, **parameters):
     """The names in a notebook behind the cell that declares its systems; it has no data."""
     notebook = NOTEBOOKS / f"{page}.ipynb"
     code = [notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "code"]
-    setup, declaring = (next(text for text in code if word in text) for word in ("import Experiment", "Stage("))
+    setup, declaring = (next(text for text in code if word in text) for word in ("import Experiment", "recipe.start("))
     names = {**notebook_files.declared(notebook), **parameters}
     exec(setup, names)
     names["targets"] = []

@@ -8,30 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core import rules, runtime
-from retlib.core.errors import DataError, SettingError
+from retlib.core import runtime
+from retlib.core.errors import DataError
 from retlib.core.history import Cost
-from retlib.core.rules import each_of, mapping_of, number, one_of
 from retlib.evaluation import results
 from retlib.retrieval.runs import make_run
 from retlib.studies import experiment
-from retlib.studies.experiment import Experiment, Outcome, check_parameters, collection_name, text_name
-
-RULES = {
-    "loss": one_of(("softmax", "triplet")),
-    "batch_size": number(1, whole=True),
-    "margin": number(0, 1),
-    "collections": each_of(collection_name),
-    "tasks": mapping_of(["P", "Q"], collection_name),
-    "files": mapping_of(None, rules.text),
-    "other": text_name,
-}
-ALL = {**experiment.COMMON, **RULES}
-GOOD = {
-    "profile": "quick", "seeds": [0, 1], "source": "run",
-    "loss": "softmax", "batch_size": 1000, "margin": 0.5, "collections": ["quora"],
-    "tasks": {"Q": "quora", "P": "disfl-qa"}, "files": {}, "other": "pydocs",
-}  # fmt: skip
+from retlib.studies.experiment import Experiment, Outcome
+from retlib.studies.parameters import Some, Whole
+from retlib.studies.recipe import LabelShares
 
 
 @pytest.fixture(autouse=True)
@@ -44,63 +29,6 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "root", lambda: tmp_path / "root")
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "build"))
     return tmp_path
-
-
-def check(**changes):
-    return check_parameters({**GOOD, **changes}, ALL)
-
-
-def test_all_parameters_come_back_and_nothing_else_of_the_notebook_does():
-    more = {"_hidden": 1, "np": np, "function": check, "__name__": "__main__", "MARGIN": 0.5, "BEST_OF": ["a"]}
-    assert check(**more) == GOOD
-    with pytest.raises(SettingError, match="batch_size, loss"):
-        check_parameters({k: v for k, v in GOOD.items() if k not in ("loss", "batch_size")}, ALL)
-
-
-@pytest.mark.parametrize(
-    ("changes", "names"),
-    [
-        ({"los": "softmax"}, "'los'.* 'loss'.*batch_size, collections"),
-        ({"loss": "sofmax"}, "loss = 'sofmax'.*'softmax'.*softmax, triplet"),
-        ({"batch_size": -1}, "batch_size = -1"),
-        ({"batch_size": 10.5}, "batch_size = 10.5"),
-        ({"margin": float("nan")}, "margin = nan"),
-        ({"margin": 1.5}, "margin = 1.5 .*0 .*1"),
-        ({"collections": ["quroa"]}, "collections = 'quroa'.* 'quora'.*pydocs"),
-        ({"collections": "quora"}, "collections = 'quora'"),
-        ({"collections": ["quora", "quora"]}, "collections"),
-        ({"tasks": {"P": "quora"}}, "tasks = .* P, Q"),
-        ({"files": {"GloVe": 5}}, "= 5"),
-        ({"other": "quora"}, "'quora'.*wikipedia-2015"),
-        ({"seeds": [2**31]}, "seeds = 2147483648"),
-        ({"source": "paper"}, "source = 'paper'.*reference, run"),
-        ({"profile": "laptpo"}, "profile = 'laptpo'"),
-    ],
-)
-def test_a_wrong_parameter_is_named_with_what_is_valid(places, changes, names):
-    with pytest.raises(SettingError, match=names):
-        check(**changes)
-    with pytest.raises(SettingError):
-        Experiment("12", {**GOOD, **changes}, **RULES)
-    assert not (places / "build").exists()
-
-
-def test_a_width_is_one_of_whole_heads():
-    experiment.ENCODER["width"]("width", 128)
-    for wrong in (100, 0, -64, 64.5):
-        with pytest.raises(SettingError, match=f"width = {wrong}"):
-            experiment.ENCODER["width"]("width", wrong)
-
-
-def test_a_rerun_of_the_cell_is_not_disturbed_by_the_notebooks_own_names(toy):
-    namespace = dict(GOOD)
-    Experiment("12", namespace, **RULES)
-    namespace["answer"] = 42  # a plain value that a later cell left behind
-    namespace["loss"] = "triplet"
-    assert Experiment("12", namespace, **RULES).parameters["loss"] == "triplet"
-    namespace["loss"] = "nope"
-    with pytest.raises(SettingError, match="softmax, triplet"):
-        Experiment("12", namespace, **RULES)
 
 
 def desk(name="12", **changes):
@@ -184,13 +112,6 @@ def test_a_split_without_queries_fails_before_the_work(toy):
         desk().measure("S", toy.candidates("dev"), 0, lambda: pytest.fail("worked"))
 
 
-def test_one_number_can_be_recorded_alone():
-    made = desk()
-    made.record("S", "toy", "seconds", np.float32(2.5), np.int64(1), pairs=7)
-    (row,) = made.results.rows.to_dict("records")
-    assert (row["measure"], row["value"], row["seed"], row["pairs"]) == ("seconds", 2.5, 1, 7)
-
-
 def saved(profile, system, toy, seed=0, shift=0):
     made = desk(profile=profile, seeds=[seed])
     made.measure(system, toy, seed, lambda: perfect(toy, shift))
@@ -221,7 +142,7 @@ def publish(toy, seeds=(0, 1)):
     made.results.save(results.reference_folder("quick", "12"))
 
 
-def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy, places):
+def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy):
     publish(toy)
     made = desk(source="reference", seeds=[0, 5])
     assert not made.live and made.load("no such collection") is None
@@ -231,7 +152,7 @@ def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy, place
     made.save()
     assert made.parameters["seeds"] == [0, 1]  # what was recorded, not what was asked for
     assert made.results.per_query("toy", "test", "AP@100", "S").columns.tolist() == [0, 1]
-    assert not (places / "build").exists()
+    assert results.load("12", "quick", "run") is None
 
 
 def test_neither_a_reference_page_shows_an_own_run_nor_a_run_what_was_before(toy):
@@ -253,37 +174,41 @@ def test_what_the_reference_lacks_is_named(toy):
 
 
 def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):
-    """Of other seeds, too; what has other parameters is recorded as an exploration."""
+    """Of other seeds, too; what has other parameters, or another recipe, is recorded as an exploration."""
     cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["parameters"]}, "outputs": []}
-    cell["source"] = 'profile = "explore"\nseeds = [0]\nsource = "run"\nsteps = 1\nrates = {2: 1, 10: 1}\n'
-    cell["source"] += "few_seeds = []"
+    cell["source"] = 'profile = "explore"\nseeds = [0]\nsource = "run"\nrecipe = {}\nlooks = 1\nfew_seeds = []\n'
     (places / "root" / "notebooks" / "12_a.ipynb").write_text(json.dumps({"cells": [cell]}))
-    (places / "root" / "notebooks" / "profiles" / "quick.yaml").write_text("12_a:\n  parameters: {steps: 5}\n")
-    rule = {"steps": number(0), "rates": rules.mapping_of(None, number(0)), "few_seeds": each_of(number(0))}
+    profile = "12_a:\n  parameters: {recipe: {layers: 2, finetuning_steps: {'0.8': 10}}, looks: 5}\n"
+    (places / "root" / "notebooks" / "profiles" / "quick.yaml").write_text(profile)
+    recipe = {"layers": 2, "finetuning_steps": {"0.8": 10}}
 
     def kept(profile="quick", **changes):
-        given = {"seeds": [0], "source": "run", "steps": 5, "rates": {"2": 1, "10": 1}, "few_seeds": [0], **changes}
-        made = Experiment("12_a", {"profile": profile, **given}, **rule)
+        given = {"seeds": [0], "source": "run", "recipe": recipe, "looks": 5, "few_seeds": [0], **changes}
+        made = Experiment("12_a", {"profile": profile, **given}, LabelShares, looks=Whole, few_seeds=Some[Whole])
         made.record("S", "toy", "P@1", 0.5, 0)
         made.save()
         said = capsys.readouterr().err
         assert results.load("12_a", made.profile, "run").rows["profile"].tolist() == [made.profile]
-        return made.profile, said.partition(":")[0]
+        return made.profile, said.partition(" is ")[0]
 
     assert kept(seeds=[3], few_seeds=[4]) == ("quick", "")
-    assert kept("smoke", steps=1) == ("smoke", "") and kept("explore", steps=2) == ("explore", "")
-    assert kept(steps=1) == ("explore", "steps is 1, and 5 at profile 'quick'")
-    assert kept(rates={"2": 1}) == ("explore", "rates is {'2'")
-    assert results.load("12_a", "quick").rows["seed"].tolist() == [0] and len(results.experiments("explore")) == 3
+    assert kept(recipe=recipe | {"width": 128}) == ("quick", "")  # which is the default
+    assert kept("smoke", recipe={}, looks=1) == ("smoke", "") and kept("explore", looks=2) == ("explore", "")
+    assert kept(looks=1) == ("explore", "looks")
+    assert kept(recipe=recipe | {"layers": 3}) == ("explore", "layers")
+    assert kept(recipe={"layers": 2}) == ("explore", "finetuning_steps")
+    assert results.load("12_a", "quick").rows["seed"].tolist() == [0] and len(results.experiments("explore")) == 4
 
 
 def test_a_reference_page_has_the_parameters_of_its_profile(toy, monkeypatch):
     publish(toy)
     monkeypatch.setattr(experiment.notebook_files, "names", lambda _: ["12"])
-    monkeypatch.setattr(experiment.notebook_files, "at_profile", lambda *_: {"steps": 300, "seeds": [9]})
-    namespace = {"profile": "quick", "seeds": [0], "source": "reference", "steps": 7}
-    made = Experiment("12", namespace, steps=number(1, whole=True))
+    profile = {"steps": 300, "seeds": [9], "recipe": {"layers": 2}}
+    monkeypatch.setattr(experiment.notebook_files, "at_profile", lambda *_: profile)
+    namespace = {"profile": "quick", "seeds": [0], "source": "reference", "steps": 7, "recipe": {}}
+    made = Experiment("12", namespace, LabelShares, steps=Whole)
     assert (made.parameters["steps"], namespace["steps"], namespace["seeds"]) == (300, 300, [0])
+    assert made.recipe.layers == made.parameters["layers"] == namespace["recipe"].layers == 2
 
 
 def test_claims_of_a_second_paper_stand_beside_those_of_the_first(toy, monkeypatch):

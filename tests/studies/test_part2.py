@@ -1,62 +1,62 @@
-"""Studies over ReQA: what is recorded for whom under which name, their rules and tables; on NumPy's docstrings."""
+"""Studies over ReQA: what is recorded for whom under which name, and tables; on NumPy's docstrings."""
 
-from dataclasses import replace
-
+import open_domain
 import pandas as pd
 import pytest
+import reqa
 from recorded import put
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
-from retlib.data.articles import Articles
 from retlib.data.collection import Article, Collection
 from retlib.evaluation import results
 from retlib.models.retriever import Retriever
 from retlib.retrieval.lexical import BM25
 from retlib.studies import part2
-from retlib.studies.experiment import COMMON, Experiment, check_parameters
+from retlib.studies.experiment import Experiment
+from retlib.studies.parameters import Positive
 from retlib.studies.part2 import MEASURES
+from retlib.studies.recipe import LabelShares
 from retlib.studies.study import Study
 from retlib.systems.compose import Lexical
 from retlib.systems.system import Stage, System
-from retlib.systems.training_data import Labels, Pretraining
+from retlib.systems.training_data import Labels
 
-PARAMETERS = {
-    "profile": "smoke", "seeds": [0, 1], "source": "run", "articles": "pydocs-smoke", "vocabulary": 300,
-    "candidates": 150,
-    "shares": [0.05, 0.8], "layers": 1, "width": 64, "dimension": 16, "towers": "siamese",
-    "query_length": 12, "document_length": 24, "pretraining_steps": 2, "pretraining_batch": 8,
-    "pretraining_rate": 0.001, "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8,
-    "finetuning_rate": 0.01, "token_dropout": 0.2, "rehearsal": False,
-}  # fmt: skip
+RECIPE = LabelShares(articles="pydocs-smoke", vocabulary=300, width=64, dimension=16, query_length=12,
+                     document_length=24, pretraining_steps=2, pretraining_batch=8)  # fmt: skip
 NAME = "pydocs-reqa-smoke"
 FEW = f"{NAME}-0.05"
-PAGES = Articles("pydocs-smoke", 300)
-PLAIN = System(part2.architecture(PARAMETERS, encoder="bow-mlp", width=32), PAGES)
-PRETRAINED = System(part2.architecture(PARAMETERS), PAGES) + Stage(
-    data=Pretraining(("ict",), PAGES), steps=2, batch_size=8
-)
+BAG = System(RECIPE.architecture(layers=0), RECIPE.pages)
+PLAIN = System(RECIPE.architecture(encoder="bow-mlp", width=32), RECIPE.pages)
+PRETRAINED = RECIPE.pretrained("ict")
 LABELS = Stage(data=Labels(), steps=2, batch_size=8)
 
 
-def experiment():
-    return Experiment("22_reqa", dict(PARAMETERS), **part2.RULES)
+def experiment(**changes):
+    given = {"profile": "smoke", "seeds": [0, 1], "source": "run", "shares": [0.05, 0.8], "candidates": 150, **changes}
+    return Experiment("22", given, shares=part2.Shares, candidates=Positive)
+
+
+@pytest.mark.parametrize("shares", [[0.9], [0.0], []])
+def test_a_share_leaves_questions_to_test_on(shares):
+    with pytest.raises(SettingError, match="shares"):
+        experiment(shares=shares)
 
 
 @pytest.fixture(scope="module")
 def targets():
-    return {share: part2.targets(experiment(), [NAME], share) for share in PARAMETERS["shares"]}
+    return {share: part2.targets(experiment(), [NAME], share) for share in (0.05, 0.8)}
 
 
 @pytest.fixture(scope="module")
 def recorded(targets):
     """Three systems among own and further candidates, as a chapter records them."""
     desk, tests = experiment(), targets[0.05]
-    tests = tests + part2.crowded(tests, part2.further(("pydocs-smoke",), 40))
+    tests = tests + open_domain.crowded(tests, open_domain.further(("pydocs-smoke",), 40))
     systems = {"BM25": Lexical(BM25()), "plain": PLAIN + LABELS, "pre-trained": PRETRAINED + LABELS}
     Study(systems, tests, MEASURES, depth=100).run(desk)
-    part2.record_others(desk, [datasets.load(NAME)], "BM25", Lexical(BM25()))
+    reqa.record_others(desk, [datasets.load(NAME)], "BM25", Lexical(BM25()))
     return desk
 
 
@@ -98,12 +98,10 @@ def test_the_others_are_all_queries_but_those_that_would_train(recorded):
 
 
 def test_very_many_candidates_are_read_to_half_of_the_length(targets, monkeypatch):
-    seen, real = [], part2.rank
-    monkeypatch.setattr(
-        part2, "rank", lambda retriever, *given, **k: seen.append(retriever) or real(retriever, *given, **k)
-    )
-    desk, (many,) = experiment(), part2.crowded(targets[0.05], part2.further(("pydocs-smoke",), 60), "many")
-    part2.record_many(desk, "plain", PLAIN + LABELS, many)
+    seen, real = [], open_domain.dense_searcher
+    monkeypatch.setattr(open_domain, "dense_searcher", lambda *given: seen.append(given[0]) or real(*given))
+    desk, (many,) = experiment(), open_domain.crowded(targets[0.05], open_domain.further(("pydocs-smoke",), 60), "many")
+    open_domain.record_many(desk, "plain", PLAIN + LABELS, many)
     assert [each.architecture.document_length for each in seen] == [12]
     assert rows(desk)[["collection", "seed"]].to_numpy().tolist() == [[f"{FEW}+many", 0]]
 
@@ -124,64 +122,13 @@ def written(monkeypatch):
 
 
 def test_sentences_are_added_with_their_passages_from_outside_the_first_sections(written):
-    found = part2.further(("one", "two"), 4)
+    found = open_domain.further(("one", "two"), 4)
     assert found["sentence"].tolist() == ["First here.", "Second here.", "Third here.", "Fourth here."]
     assert found["context"].tolist()[:2] == ["First here. Second here."] * 2
     assert found["text"][1] == "Second here. First here. Second here."
     for sources, has in ((("one",), 3), (("two", "one"), 4), (("none",), 0)):
-        with pytest.raises(DataError, match=f"{', '.join(sources)} .* {has} .* 5"):
-            part2.further(sources, 5)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("shares", [0.9]), ("0.05", {"0.05": 0, "0.8": 3}), ("many", {"many": 3}), ("squat", {"squat-0.8": 3})],
-)
-def test_an_impossible_parameter_is_refused(name, value):
-    changed = {name if name == "shares" else "finetuning_steps": value}
-    with pytest.raises(SettingError, match=name):
-        check_parameters({**PARAMETERS, **changed}, {**COMMON, **part2.RULES})
-
-
-LAYERED = {"layered_steps": {"0.05": 4, "0.8": 9}, "layered_batch": 4, "layered_rate": 0.02}
-GROWN = replace(LABELS, layers=1)
-BAG = System(part2.architecture(PARAMETERS, layers=0), PAGES)
-
-
-@pytest.mark.parametrize(
-    ("start", "steps", "batch", "rate", "dropout"),
-    [(PLAIN, 3, 8, 0.01, 0.0), (BAG, 3, 8, 0.01, 0.2), (PRETRAINED, 9, 4, 0.02, 0.2), (BAG + GROWN, 9, 4, 0.02, 0.2)],
-)
-def test_starts_with_layers_are_trained_on_labels_in_their_own_way(start, steps, batch, rate, dropout):
-    found = part2.labels(start, 0.8, {**PARAMETERS, **LAYERED})
-    assert (found.steps, found.batch_size, found.learning_rate) == (steps, batch, rate)
-    assert found.token_dropout == dropout and found.layers is None
-
-
-def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
-    def data(start, rehearsal):
-        stage = part2.labels(start, 0.8, {**PARAMETERS, **LAYERED, "rehearsal": rehearsal})
-        return [repr(part) for part in stage.parts]
-
-    learned = PRETRAINED.stages[0]
-    assert data(BAG + learned, False) == ["labels"]
-    assert data(BAG + learned, True) == ["labels", repr(learned.data)]
-    for other in (BAG, PLAIN + learned, PRETRAINED, BAG + learned + replace(learned, layers=1)):
-        assert data(other, True) == ["labels"]
-
-
-def test_a_test_may_have_a_number_of_steps_of_its_own():
-    own = {"layered_steps": {"0.8": 9, "here-0.8": 20}, "finetuning_steps": {"0.8": 3, "there-0.8": 7}}
-    given = {**PARAMETERS, **LAYERED, **own}
-    for start, steps in ((PRETRAINED, [20, 9, 9]), (PLAIN, [3, 7, 3])):
-        found = [part2.labels(start, 0.8, given, test) for test in ("here-0.8", "there-0.8", "")]
-        assert [stage.steps for stage in found] == steps
-
-
-def test_a_share_without_steps_is_refused():
-    for share, given in ((0.1, PARAMETERS), (0.8, {**PARAMETERS, "finetuning_steps": {"many": 3}})):
-        with pytest.raises(SettingError, match=f"finetuning_steps.* {share}"):
-            part2.labels(PLAIN, share, given)
+        with pytest.raises(DataError, match=f"{has} .* 5"):
+            open_domain.further(sources, 5)
 
 
 def tiny(name="tiny"):
@@ -207,14 +154,14 @@ LUCENE, STEMMED, ALONE = "k1 1.2, b 0.75", "k1 1.2, b 0.75, stop words, stemmed"
 def table():
     more = tiny("more")
     judged_once = Collection("more", more.documents, more.queries, more.qrels.iloc[:1])
-    return part2.bm25_table([tiny(), judged_once])
+    return reqa.bm25_table([tiny(), judged_once])
 
 
 def test_bm25_is_tabled_at_every_setting(table):
-    count = len(part2.BM25_SETTINGS)
+    count = len(reqa.BM25_SETTINGS)
     assert table["collection"].tolist() == ["tiny"] * count + ["more"] * count
     found = table[table["collection"] == "tiny"].set_index("settings")
-    assert found.index.tolist() == list(part2.BM25_SETTINGS)
+    assert found.index.tolist() == list(reqa.BM25_SETTINGS)
     assert (found["queries"] == 4).all() and (found["candidates"] == 4).all() and (found["seconds"] > 0).all()
     # "red fox" and "dog" find their sentences, which stand twice in their own candidate and once in the other.
     # Only a stemmer finds "foxes"; nothing finds "zebra".
@@ -223,12 +170,12 @@ def test_bm25_is_tabled_at_every_setting(table):
     # The passage alone is the same for both sentences, and the first one wins.
     assert found.loc[ALONE, MEASURES].tolist() == [25, 50, 50, 50, 50]
     only = table[table["collection"] == "more"].set_index("settings")["R@1"]
-    assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in part2.BM25_SETTINGS}
+    assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in reqa.BM25_SETTINGS}
 
 
 def test_most_settings_are_tried_on_the_first_queries_by_position(monkeypatch):
-    monkeypatch.setattr(part2, "SAMPLE", 2)
-    found = part2.bm25_table([tiny()]).set_index("settings")
+    monkeypatch.setattr(reqa, "SAMPLE", 2)
+    found = reqa.bm25_table([tiny()]).set_index("settings")
     assert found["queries"].tolist() == [4, 4, 2, 2, 2, 2]
     assert found["R@1"].tolist() == [50, 75, 0, 50, 0, 0]  # of "foxes" and "zebra"
 
@@ -240,24 +187,24 @@ def test_what_labels_buy_is_tested_step_by_step():
     values |= {("here-0.05", "a"): [1.0] * 40, ("here-0.8", "a"): [1.0] * 40, ("here-0.05", "fresh"): [0.0] * 40}
     for (test, system), each in values.items():
         put(found, system, {0: [100 * value for value in each]}, test, "R@10")
-    bought = part2.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
+    bought = reqa.labels_bought(found, ["here"], [0.8, 0.05], ["a", "fresh"], "R@10")
     assert bought["labels"].tolist() == ["no labels", "5 %", "80 %", "5 %", "80 %"]
     assert bought["value"].tolist() == [50.0, 100.0, 100.0, 0.0, 50.0]
     assert bought["gain"].fillna(-1).tolist() == [-1, 50.0, 0.0, -1, 50.0]
     assert (bought["p"] < 0.05).tolist() == [False, True, False, False, True]
-    table = part2.bought_in_columns(bought)
+    table = reqa.bought_in_columns(bought)
     assert table.loc[("here", "a")].tolist() == ["50.0", "100.0 (+50.0*)", "100.0 (+0.0)"]
     assert table.loc[("here", "fresh")].tolist() == ["", "0.0", "50.0 (+50.0*)"]
 
 
 def test_weights_are_counted():
-    two = System(part2.architecture(PARAMETERS, encoder="bow-mlp", width=32, towers="two"), PAGES)
+    two = System(RECIPE.architecture(encoder="bow-mlp", width=32, towers="two"), RECIPE.pages)
     found = part2.weights({"plain": PLAIN, "two": two}).set_index("system")["weights"]
-    model = Retriever.fresh(PLAIN.architecture, PAGES.tokenizer, 0).model
+    model = Retriever.fresh(PLAIN.architecture, RECIPE.pages.tokenizer, 0).model
     assert found["plain"] == sum(p.numel() for p in model.parameters()) > 300 * 32
     assert found["two"] == 2 * found["plain"] - 2  # both towers have one scale and one shift
     grown = BAG + Stage(data=Labels(), steps=1, layers=1)
-    deep = System(part2.architecture(PARAMETERS), PAGES)
+    deep = System(RECIPE.architecture(), RECIPE.pages)
     found = part2.weights({"bare": BAG, "grown": grown, "deep": deep}).set_index("system")["weights"]
     assert found["grown"] == found["deep"] > found["bare"]
 
@@ -265,7 +212,7 @@ def test_weights_are_counted():
 def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(targets, monkeypatch):
     monkeypatch.setattr(runtime.Stopwatch, "__exit__", lambda watch, *_: setattr(watch, "seconds", 2.0))
     desk = experiment()
-    part2.record_cost(desk, PRETRAINED, targets[0.05][0], queries=5, documents=200, pairs=3, repeats=2)
+    open_domain.record_cost(desk, PRETRAINED, targets[0.05][0], queries=5, documents=200, pairs=3, repeats=2)
     values = desk.results.rows.set_index(["system", "seed"])["value"].to_dict()
     assert values == {
         ("inner product", 0): 2e9 / 1000, ("inner product", 1): 2e9 / 1000,

@@ -19,7 +19,8 @@ from retlib.evaluation.results import Results
 from retlib.models.decoding import Beam, Greedy, Nucleus
 from retlib.models.generator import GeneratorArchitecture
 from retlib.studies import part3
-from retlib.studies.experiment import COMMON, Experiment, check_parameters
+from retlib.studies.experiment import Experiment
+from retlib.studies.parameters import CollectionName, Many
 from retlib.studies.part3 import Panel
 from retlib.systems.query_generation import QueryGenerator, labelled_pairs
 from retlib.systems.system import System, Target
@@ -27,18 +28,9 @@ from retlib.training.trainer import Schedule
 from retlib.workflow import notebooks
 
 SOURCE, TARGET = "pydocs-source-smoke", "pydocs-target-smoke"
-RULES = {**COMMON, **part3.RULES, **part3.ADDED, "adapted": part3.TARGETS, "compared": part3.TARGETS}
 GIVEN = {
-    "profile": "smoke", "seeds": [0, 1], "source": "run",
-    "generators": {SOURCE: [TARGET]}, "answers": {}, "documents": 100, "questions": 12,
-    "articles": "pydocs-smoke", "out_of_target": 50, "vocabulary": 300,
-    "generator_head": "pointer", "generator_checkpoint": "", "generator_layers": 1, "generator_embedded": True,
-    "generator_epochs": 0.1, "generator_batch": 8, "generator_rate": 0.001, "passage_length": 16,
-    "query_length": 8, "samples": 2, "kept": 2, "layers": 1, "width": 64, "dimension": 12,
-    "document_length": 16, "steps": 3, "batch": 8, "rate": 0.001, "pretraining_rate": 0.001, "later_steps": 2,
-    "finetuning": {},
-    "pretraining_steps": 2, "pretraining_batch": 8, "token_dropout": 0.2,
-    "adapted": [TARGET], "compared": [TARGET], "added": {TARGET: 20}, "added_articles": "pydocs-smoke",
+    "profile": "smoke", "seeds": [0, 1], "source": "run", "generators": {SOURCE: [TARGET]}, "answers": {},
+    "documents": 100, "questions": 12, "adapted": [TARGET], "added": {TARGET: 20}, "added_articles": "pydocs-smoke",
 }  # fmt: skip
 OUTSIDE = OutOfTarget("pydocs-smoke", (TARGET,), 50)
 GENERATOR = QueryGenerator(
@@ -48,9 +40,8 @@ GENERATOR = QueryGenerator(
 )
 
 
-def experiment(**changes):
-    return Experiment("32_zero_shot", {**GIVEN, **changes}, **part3.RULES, **part3.ADDED, adapted=part3.TARGETS,
-                      compared=part3.TARGETS)  # fmt: skip
+def experiment(data=part3.DATA, **changes):
+    return Experiment("32", {**GIVEN, **changes}, **data, **part3.ADDED, adapted=Many[CollectionName])
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +78,8 @@ def test_passages_out_of_target_are_no_target_s_and_fewer_are_among_more(targets
 
 
 def test_sentences_in_passages_stay_whole():
-    found = part3.targets(experiment(generators={SOURCE: ["pydocs-reqa-smoke"]}, adapted=[], compared=[], added={},
-                                     documents=60, questions=5))  # fmt: skip
+    reqa = {"generators": {SOURCE: ["pydocs-reqa-smoke"]}, "adapted": ["pydocs-reqa-smoke"], "added": {}}
+    found = part3.targets(experiment(**reqa, documents=60, questions=5))
     whole = datasets.load("pydocs-reqa-smoke").documents.groupby("passage").size()
     (cut,) = found[SOURCE]
     sizes = cut.test.documents.groupby("passage").size()
@@ -229,43 +220,27 @@ def test_points_of_the_curves_are_those_of_the_systems_that_are_named():
 
 
 @pytest.mark.parametrize(
-    ("parameter", "value", "name"),
+    ("changes", "name", "data"),
     [
-        ("generators", {}, "generators"),
-        ("generators", {"squat": [TARGET]}, "squat"),
-        ("generators", {SOURCE: [TARGET, SOURCE]}, SOURCE),  # whose labels it has seen
-        ("generators", {SOURCE: [TARGET], "quora": [TARGET]}, "generators"),  # one target of two
-        ("adapted", ["nope"], "nope"),
+        ({"generators": {}}, "generators", part3.DATA),
+        ({"generators": {"squat": [TARGET]}}, "'squat'", part3.DATA),
+        ({"generators": {SOURCE: [TARGET, SOURCE]}}, SOURCE, part3.DATA),  # whose labels it has seen
+        ({"generators": {SOURCE: [TARGET], "quora": [TARGET]}}, "generators", part3.DATA),  # one target of two
+        ({"generators": {SOURCE: [TARGET, "quora"]}}, "generators", part3.ONE_GENERATOR),
+        ({"generators": {SOURCE: [TARGET], "quora": ["squad"]}}, "generators", part3.ONE_GENERATOR),
+        ({"adapted": ["quora"]}, "adapted", part3.DATA),  # which is no target
+        ({"added": {"quora": 3}}, "added", part3.DATA),
+        ({"answers": {TARGET: SOURCE}}, "answers", part3.DATA),
     ],
 )
-def test_an_impossible_parameter_is_refused(parameter, value, name):
-    assert check_parameters(GIVEN, RULES) == GIVEN
+def test_an_impossible_parameter_is_refused(changes, name, data):
     with pytest.raises(SettingError, match=name):
-        check_parameters({**GIVEN, parameter: value}, RULES)
+        part3.targets(experiment(data, **changes))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("adapted", ["quora"]), ("compared", ["quora"]), ("added", {"quora": 3}), ("answers", {TARGET: SOURCE})],
-)
-def test_a_parameter_about_no_target_is_refused(name, value):
-    with pytest.raises(SettingError, match=name):
-        part3.targets(experiment(**{name: value}))
-
-
-@pytest.mark.parametrize(
-    ("large", "name"),
-    [
-        (None, "sizes"),
-        ({"ICT": {}}, "ICT"),
-        ({"large": 3}, "large"),
-        ({"large": {"steps": 3}}, "steps"),
-        ({"large": {"generator_epochs": 0}}, "generator_epochs"),
-    ],
-)
-def test_impossible_sizes_are_refused(large, name):
-    with pytest.raises(SettingError, match=name):
-        part3.sizes_of(taken=("ICT",))("sizes", {"small": {}} | (large or {}))
-    for several in ({SOURCE: [TARGET, "quora"]}, {SOURCE: [TARGET], "quora": ["squad-passages"]}):
-        with pytest.raises(SettingError, match="generators"):
-            part3.one_generator("generators", several)
+def test_sizes_of_generators_change_the_recipe():
+    for sizes in ({"large": 3}, {"large": {"steps": 0}}, {"large": {"generator_epoch": 1}}):
+        with pytest.raises(SettingError, match=next(iter(sizes["large"])) if sizes["large"] != 3 else "large"):
+            part3_pages.declared("36_generator_sizes", {"sizes": sizes})
+    names, _ = part3_pages.declared("36_generator_sizes", {"sizes": {"small": {}, "large": {"generator_layers": 5}}})
+    assert {name: each.architecture.layers for name, each in names["declared"].items()} == {"small": 2, "large": 5}

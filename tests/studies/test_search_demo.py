@@ -114,13 +114,6 @@ def test_the_first_documents_of_two_systems_are_explained_for_both(demo, questio
     assert demo.first("zzzz", ["BM25"]).empty
 
 
-def test_a_chapter_gives_the_systems_that_it_declares():
-    names = search_demo.chapter("42_first_stage", "smoke", {"query_steps": 7})
-    assert names["systems"]["LTRe (ANCE)"].stages[-1].steps == 7 and names["targets"][0].test.documents.size
-    with pytest.raises(SettingError, match="query_stepz"):
-        search_demo.chapter("42_first_stage", "smoke", {"query_stepz": 7})
-
-
 def test_what_cannot_be_asked(demo):
     for question, depth in (("?!", 5), (WORDS[3], 0)):
         with pytest.raises(SettingError):

@@ -1,5 +1,6 @@
 """The profile of the papers' own settings: every setting is held, and every chapter can be declared."""
 
+import json
 import math
 import re
 from functools import cache
@@ -22,6 +23,7 @@ from retlib.models import baselines, checkpoints
 from retlib.report import claims
 from retlib.studies import study
 from retlib.studies.part1 import AveragedWords
+from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import System
 from retlib.training.trainer import OPTIMIZERS
 from retlib.workflow import notebooks
@@ -141,11 +143,12 @@ def test_the_profile_has_every_chapter_that_tests_a_paper():
 
 @pytest.mark.parametrize("page", PLANS)
 def test_a_chapter_can_be_declared_at_the_papers_settings(page):
-    names, given = declared(page), PLANS[page].parameters
-    told = names["experiment"].parameters
-    assert all(told[name] == given[name] for name in given if name not in ("profile", "source", "seeds"))
+    names, given = declared(page), dict(PLANS[page].parameters)
+    told, given = names["experiment"].parameters, given | given.pop("recipe", {})
+    for name in given.keys() - {"profile", "source", "seeds"}:
+        assert json.loads(json.dumps(told[name])) == given[name]
     if page != "21_pretraining_tasks":  # which only draws pairs
-        assert any(isinstance(value, System | AveragedWords) for value in flat(names.values()))
+        assert any(isinstance(value, System | AveragedWords | QueryGenerator) for value in flat(names.values()))
 
 
 def flat(values):
@@ -173,7 +176,8 @@ def sources():
         ("collection", "collections", "whole_collections", "tasks", "zero_shot", "tested"), COLLECTIONS
     )
     for page, entry in notebook_files.read_yaml(ROOT / "notebooks" / "profiles" / "paper.yaml").items():
-        for name, value in entry["parameters"].items() if isinstance(entry, dict) else ():
+        given = entry["parameters"] if isinstance(entry, dict) else {}
+        for name, value in [*given.items(), *given.get("recipe", {}).items()]:
             if name in kinds:
                 several = value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
                 yield from ((page, each, kinds[name]) for each in several)
