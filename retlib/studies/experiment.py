@@ -50,7 +50,7 @@ def plain_values(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[str
     shell = get_ipython()
     hidden = set(shell.user_ns_hidden) if shell else set()  # what IPython itself puts into a notebook's globals
     plain = {
-        name: value
+        name: value.model_dump(exclude_unset=True) if isinstance(value, Settings) else value
         for name, value in namespace.items()
         if isinstance(value, str | int | float | bool | list | dict | Settings | None) and not name.startswith("_")
     }
@@ -97,7 +97,8 @@ class Experiment:
         self._claims: dict[str, Claims] = {}
         fields = {each: (of, ...) for each, of in (types | ({"recipe": recipe} if recipe else {})).items()}
         model = create_model("Parameters", __base__=Common, **fields)
-        given = check(model, plain_values(namespace, model.model_fields))
+        self._written = plain_values(namespace, model.model_fields)  # as a sweep knows them, too
+        given = check(model, self._written)
         namespace["_parameters_checked"] = True
         self.profile, self.live = given.profile, given.source == "run"
         runtime.set_threads()
@@ -222,4 +223,4 @@ class Experiment:
     def save(self) -> None:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""
         if self.live:
-            self.results.save(results.own_folder(self.profile, self.name, self.parameters))
+            self.results.save(results.own_folder(self.profile, self.name, self._written))

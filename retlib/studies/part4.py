@@ -26,9 +26,6 @@ from retlib.training import negatives
 MEASURES = ["RR@10", "R@100", "R@1000", "nDCG@10", "Judged@10"]
 # BM25 as others ran it over a whole collection, of which ours is a pool.
 PUBLIC = "BM25, all passages"
-# Documents that a query retrieves, before and after, around which its map is drawn; documents on the map of all
-# (t-SNE of more takes minutes).
-NEAREST, MOST = 40, 3000
 
 
 def _retrieved(lists: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,21 +36,13 @@ def build(
         if (plans[name].parameters["profile"], plans[name].parameters["source"]) == (profile, "reference"):
             print(f"{name}: its data are not here; the page shows the recorded results.")
     settings = {"profile": profile} if seeds is None else {"profile": profile, "seeds": " ".join(map(str, seeds))}
-    return run(plans, runtime.build_dir() / profile, jobs, settings, options, only)
+    return run(runtime.build_dir() / profile, jobs, settings, options, only)
 
 
 def run(
-    names: Iterable[str],
-    folder: Path,
-    jobs: int,
-    settings: Mapping[str, object],
-    options: Sequence[str] = (),
-    only: Sequence[str] = (),
+    folder: Path, jobs: int, settings: Mapping[str, object], options: Sequence[str] = (), only: Sequence[str] = ()
 ) -> int:
-    """Bring executed copies in a folder, and the pages, up to date, or `only` some copies; 0, or 1 when one failed.
-
-    The names are those of the pages that the Snakefile makes with these settings.
-    """
+    """Bring what the Snakefile makes with these settings up to date, or `only` some copies; 0, or 1 when one failed."""
     command = [
         sys.executable, "-m", "snakemake", "--snakefile", str(runtime.root() / "Snakefile"), "--cores", str(jobs),
         "--keep-going", "--rerun-incomplete", "--rerun-triggers", "mtime", "params",
@@ -71,19 +63,16 @@ def run(
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
     (folder / "logs").mkdir(exist_ok=True)
+    (folder / "logs" / "pages.log").unlink(missing_ok=True)
     start = time.time()
     code = _snakemake(command, folder)
-    ran = [name for name in names if _written(folder / "notebooks" / f"{name}.ipynb", start)]
-    print(f"{len(ran)} notebook{'' if len(ran) == 1 else 's'} ran in {time.time() - start:.0f} s.")
+    ran = sum(path.stat().st_mtime >= start for path in (folder / "notebooks").glob("*.ipynb"))
+    print(f"{ran} notebook{'' if ran == 1 else 's'} ran in {time.time() - start:.0f} s.")
     if code:
-        print("\n".join(_troubles(folder, start)), "Mend it and run again: what is done is not repeated.", sep="\n")
+        print(*_troubles(folder), "Mend it and run again: what is done is not repeated.", sep="\n")
     elif not only:
         print(f"The book is at {folder / 'html' / 'index.html'}")
     return 1 if code else 0
-
-
-def _written(path: Path, start: float) -> bool:
-    return path.exists() and path.stat().st_mtime >= start
 
 
 def _end_processes(folder: Path) -> None:
@@ -147,14 +136,14 @@ def _last(pattern: str, folder: Path, name: str) -> str:
     return "".join(re.findall(pattern, _text(folder, name), re.MULTILINE)[-1:])
 
 
-def _troubles(folder: Path, start: float) -> list[str]:
+def _troubles(folder: Path) -> list[str]:
     lines = [f"The disk is full: {folder} has no room left."] if cache.is_full(folder) else []
     failed = sorted(path.stem for path in (folder / "failed").glob("*.ipynb"))
     for name in failed:
         lines.append(f"{name} FAILED: {_last('(?<=^error: ).*', folder, name)}; what comes after it did not run.")
         lines += [f"  its executed copy: {folder / 'failed' / name}.ipynb", f"  its log: {folder / 'logs' / name}.log"]
     if not failed:
-        name = "pages" if _written(folder / "logs" / "pages.log", start) else "snakemake"
+        name = "pages" if (folder / "logs" / "pages.log").exists() else "snakemake"
         # Behind a colon, what the trouble is stands on the line below.
         wrong = re.findall(r"^.*(?:WARNING|ERROR|Error|Exception).*(?:(?<=:)\n.*)?", _text(folder, name), re.MULTILINE)
         lines += wrong[:20] or _text(folder, name).splitlines()[-20:]

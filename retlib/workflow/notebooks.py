@@ -102,12 +102,10 @@ def _plan(
             page = _drawn(root, profile, name, page)
     claims = pd.read_csv(root / "data" / "papers" / "claims.csv", keep_default_na=False)
     after = [*page.after, *" ".join(claims["also"][claims["chapter"] == name]).split()]
-    makes = {each: [each] for each in book}
-    for each, made in book.items():
-        makes.setdefault(made.notebook.stem, []).append(each)  # of a template
     for other in entry.after:
-        require_one_of(f"`after` of {place}", other, makes)
-        after += makes[other]
+        made = [each for each in book if other in (each, book[each].notebook.stem)]  # of a template all
+        require_one_of(f"`after` of {place}", other, [other] if made else book)
+        after += made
     return replace(page, after=tuple(dict.fromkeys(after)))
 
 

@@ -91,7 +91,7 @@ def run(sweep: Sweep, jobs: int) -> tuple[pd.DataFrame, int]:
 
     Rows have a column for each varied parameter.
     """
-    code, frames = build.run(sweep.plans, sweep.folder, jobs, {"sweep": sweep.path.resolve()}, only=[*sweep.plans]), []
+    code, frames = build.run(sweep.folder, jobs, {"sweep": sweep.path.resolve()}, only=[*sweep.plans]), []
     for name, page in sweep.plans.items():
         if (sweep.folder / "notebooks" / f"{name}.ipynb").exists():
             folder = results.own_folder(EXPLORE, sweep.file.notebook, page.parameters)

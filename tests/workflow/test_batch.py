@@ -348,7 +348,7 @@ def test_a_second_run_waits_for_the_first(tmp_path, capsys, monkeypatch):
     first = FileLock(tmp_path / ".lock")
     first.acquire()
     threading.Timer(0.3, first.release).start()
-    assert build.run([], tmp_path, 1, {}) == 0 and not first.is_locked
+    assert build.run(tmp_path, 1, {}) == 0 and not first.is_locked
     assert "Another run is at work" in capsys.readouterr().out
 
 
