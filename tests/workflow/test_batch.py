@@ -345,10 +345,16 @@ def test_progress_says_how_far_each_notebook_is(tmp_path, capsys, monkeypatch):
 
 def test_a_second_run_waits_for_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(build, "_snakemake", lambda *_: 0)
-    first = FileLock(tmp_path / ".lock")
-    first.acquire()
-    threading.Timer(0.3, first.release).start()
-    assert build.run(tmp_path, 1, {}) == 0 and not first.is_locked
+    at_work, said = threading.Event(), threading.Event()
+
+    def first():
+        with FileLock(tmp_path / ".lock"):
+            at_work.set()
+            said.wait(60)
+
+    monkeypatch.setattr("builtins.print", lambda *words, real=print, **how: (real(*words, **how), said.set()))
+    threading.Thread(target=first).start()
+    assert at_work.wait(60) and build.run(tmp_path, 1, {}) == 0
     assert "Another run is at work" in capsys.readouterr().out
 
 
