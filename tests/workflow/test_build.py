@@ -229,10 +229,11 @@ def test_a_command_that_asks_for_results(build, command):
 
 def test_two_seeds_reach_verdicts(build):
     """What is trained with the first seed is found again."""
-    claims = ("gillick2018-softmax-over-pairwise-ce", "zhan2020-ltre-ann-best-msmarco")
+    claims = ("gillick2018-softmax-over-pairwise-ce", "zhan2020-ltre-over-its-document-encoder")
     trained = {path.name for path in (build / "cache" / "retriever").iterdir()}
     done = call(
         f'{sys.executable} -m retlib rerun {" ".join(claims)} --profile smoke --seeds "0 1"', RETLIB_BUILD=str(build)
     )
-    assert done.returncode == 0 and "not tested" not in done.stdout and done.stdout.count("2 seeds") == 2, done.stdout
+    # At this scale the gate may close the second.
+    assert done.returncode == 0 and "inconclusive" in done.stdout and done.stdout.count("2 seeds") == 2, done.stdout
     assert trained < {path.name for path in (build / "cache" / "retriever").iterdir()}
