@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -24,8 +23,7 @@ from retlib.retrieval.runs import Lists, make_run
 
 # What Anserini takes for a term that can expand a query.
 _EXPANDS = re.compile(r"[a-z0-9]{2,20}")
-# Scores that are kept at once: 32 MiB.
-MOST_SCORES = 2**22
+SMALL = 50_000  # entries of an index
 
 
 class LexicalSystem(ABC):
@@ -228,13 +226,45 @@ def _sparse(scores: np.ndarray, rows: np.ndarray, width: int) -> csr_array:
 def _products(queries: csr_array, weights: csr_array, k: int) -> Lists:
     # The k highest entries of each row of a sparse product, among the positive ones; equal ones by column.
     scores = np.full((queries.shape[0], k), -np.inf, dtype=np.float32)
-    rows, size = np.full(scores.shape, -1, dtype=np.int64), max(1, MOST_SCORES // weights.shape[1])
-    for start in range(0, len(scores), size):
-        product = csr_array(queries[start : start + size] @ weights)
-        for query, (first, last) in enumerate(pairwise(product.indptr), start):
-            values, found = product.data[first:last], product.indices[first:last]
-            above = values >= np.partition(values, -k)[-k] if len(values) > k else values > 0
-            values, found = values[above & (values > 0)], found[above & (values > 0)]
-            order = np.lexsort((found, -values))[:k]
-            scores[query, : len(order)], rows[query, : len(order)] = values[order], found[order]
+    rows, total = np.full(scores.shape, -1, dtype=np.int64), np.empty(weights.shape[1], dtype=np.float32)
+    # To load what is compiled takes a third of a second, longer than one question in a small corpus.
+    search = _best_products if len(scores) == 1 and weights.nnz < SMALL else _compiled()
+    search(*_parts(queries), *_parts(weights), total, scores, rows)
     return scores, rows
+
+
+def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # Row starts, columns and values, always of the same types: the search is compiled once.
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
+
+
+@cache
+def _compiled() -> Callable:
+    # 2 to 10 times as fast as scipy's product and a partial sort among 100,000 documents.
+    import numba
+
+    return numba.njit(cache=True)(_best_products)
+
+
+def _best_products(q_starts, q_terms, q_weights, starts, documents, weights, total, out_scores, out_rows):
+    # Of 2 k places the better half stays whenever all are taken. A document is taken only if it beats the k-th best so
+    # far; as documents come in order, the first of equals wins.
+    k = out_scores.shape[1]
+    scores, rows = np.empty(2 * k, np.float32), np.empty(2 * k, np.int64)
+    for query in range(len(q_starts) - 1):
+        total[:] = 0
+        for i in range(q_starts[query], q_starts[query + 1]):
+            term, weight = q_terms[i], q_weights[i]
+            for j in range(starts[term], starts[term + 1]):
+                total[documents[j]] += weight * weights[j]
+        count, bar = 0, np.float32(0)
+        for document, score in enumerate(total):
+            if score > bar:
+                scores[count], rows[count] = score, document
+                count += 1
+                if count == 2 * k:
+                    best = np.argsort(-scores, kind="mergesort")[:k]
+                    scores[:k], rows[:k] = scores[best], rows[best]
+                    count, bar = k, scores[k - 1]
+        best = np.argsort(-scores[:count], kind="mergesort")[:k]
+        out_scores[query, : len(best)], out_rows[query, : len(best)] = scores[best], rows[best]
