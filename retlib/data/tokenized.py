@@ -32,6 +32,7 @@ def texts(collection: Collection, rows: slice | np.ndarray = slice(None)) -> pd.
     return (documents["title"] + " " + documents["text"]).rename("text")
 
 
+@lru_cache(maxsize=32)
 def tokens_key(tokenizer: Tokenizer) -> str:
     """Return what a vocabulary makes different, in short."""
     return cache.key([type(tokenizer).__name__, *tokenizer.tokens, *tokenizer.rules])

@@ -18,17 +18,11 @@ def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
     `generated` has columns `passage_id` and `query`, written by people, too; `passages` is id to text. Raises
     `DataError` for a query of another passage.
     """
-    own = _own(generated, passages)
-    _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), 1)
-    return pd.Series(rows[:, 0] == own, index=generated.index, name="round trip")
-
-
-def _own(generated: pd.DataFrame, passages: pd.Series) -> np.ndarray:
-    # The row of each query's passage.
     own = passages.index.get_indexer(generated["passage_id"])
     others = generated["passage_id"][own < 0][:1].tolist()
     require(not others, f"a query is of passage {others}, which is not among the passages", DataError)
-    return own
+    _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), 1)
+    return pd.Series(rows[:, 0] == own, index=generated.index, name="round trip")
 
 
 def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
@@ -41,7 +35,8 @@ def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
     a query's words that stand in its passage, and `round trip` that of the queries for which `round_trip` holds.
     """
     require(len(generated) > 0, "there is no query to measure", DataError)
-    own, queries = _own(generated, passages), [words(query) for query in generated["query"]]
+    leads_home, queries = round_trip(generated, passages), [words(query) for query in generated["query"]]
+    own = passages.index.get_indexer(generated["passage_id"])
     texts = {row: set(words(passages.iloc[row])) for row in np.unique(own)}
     shares = [np.mean([word in texts[row] for word in query]) for row, query in zip(own, queries, strict=True) if query]
 
@@ -53,5 +48,5 @@ def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
         "passages": len(passages), "pairs": len(generated), "queries": generated["query"].nunique(),
         "pairs per passage": len(generated) / len(passages), "words per query": np.mean([*map(len, queries)]),
         "distinct-1": distinct(queries), "distinct-2": distinct([list(pairwise(query)) for query in queries]),
-        "overlap": np.mean(shares) if shares else np.nan, "round trip": round_trip(generated, passages).mean(),
+        "overlap": np.mean(shares) if shares else np.nan, "round trip": leads_home.mean(),
     })  # fmt: skip

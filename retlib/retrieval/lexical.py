@@ -23,7 +23,6 @@ from retlib.retrieval.runs import Lists, make_run
 
 # What Anserini takes for a term that can expand a query.
 _EXPANDS = re.compile(r"[a-z0-9]{2,20}")
-SMALL = 50_000  # entries of an index
 
 
 class LexicalSystem(ABC):
@@ -227,9 +226,7 @@ def _products(queries: csr_array, weights: csr_array, k: int) -> Lists:
     # The k highest entries of each row of a sparse product, among the positive ones; equal ones by column.
     scores = np.full((queries.shape[0], k), -np.inf, dtype=np.float32)
     rows, total = np.full(scores.shape, -1, dtype=np.int64), np.empty(weights.shape[1], dtype=np.float32)
-    # To load what is compiled takes a third of a second, longer than one question in a small corpus.
-    search = _best_products if len(scores) == 1 and weights.nnz < SMALL else _compiled()
-    search(*_parts(queries), *_parts(weights), total, scores, rows)
+    _compiled()(*_parts(queries), *_parts(weights), total, scores, rows)
     return scores, rows
 
 
