@@ -94,7 +94,7 @@ class LabelShares(Recipe):
 
     layers: Positive = 1
     towers: Literal["siamese", "two"] = "siamese"
-    finetuning_steps: Steps = {"0.01": 20, "0.05": 40, "0.1": 60, "0.8": 200}  # without layers
+    finetuning_steps: Steps = {"0.01": 10, "0.05": 20, "0.1": 30, "0.8": 100}  # without layers
     finetuning_batch: Several = 256
     finetuning_rate: Rate = 0.003
     token_dropout: Dropout = 0.3  # of a Transformer's texts, on labels
@@ -138,7 +138,7 @@ class LayeredShares(LabelShares):
     grown_rate: Rate = 0.0003
     mlm_steps: Positive = 25  # each many times as slow as one of the embeddings
     mlm_rate: Rate = 0.001  # at a higher one the states collapse
-    layered_steps: Steps = {"0.01": 8, "0.05": 12, "0.1": 16, "0.8": 30}  # on labels, with layers
+    layered_steps: Steps = {"0.01": 5, "0.05": 8, "0.1": 10, "0.8": 20}  # on labels, with layers
     layered_batch: Several = 64
     layered_rate: Rate = 0.001
 
@@ -184,7 +184,7 @@ class Generation(Recipe):
 class SyntheticQueries(Generation):
     """The retrievers that train on a generator's queries."""
 
-    steps: Positive = 60  # of a retriever's first training
+    steps: Positive = 40  # of a retriever's first training
     batch: Several = 128
     rate: Rate = 0.0003
     token_dropout: Dropout = 0.3  # share of a text's tokens that its trainings leave out
