@@ -91,7 +91,7 @@ def moved(system: System, train: Collection, watching: Watching, seed: int) -> M
     tokenized = retriever.reads(train)
     ids, table = tokenized.relevant("train")
     relevant = [table.row(row) for row in ids.get_indexer(list(watching.followed))]
-    folder = runtime.cache_dir() / KIND / retriever.name
+    folder = runtime.build_dir() / "cache" / KIND / retriever.name
     return Moved(*paths(folder), encode_corpus(retriever, tokenized), relevant)
 
 

@@ -1,4 +1,4 @@
-"""Artefacts: trained models, indexes and runs, each in a folder whose name is the hash of what made it.
+"""Artefacts (all chapters): models, indexes and runs, each in a folder whose name is the hash of what made it.
 
 One is made once, whichever notebook asks, and found again only under the same settings, data, version of its kind, kind
 of device and versions of packages.
@@ -36,7 +36,7 @@ def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], 
     the first. Raises `DataError` if the disk is full.
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic()}
-    folder = runtime.cache_dir() / kind / key(settings)
+    folder = runtime.build_dir() / "cache" / kind / key(settings)
     if not damaged(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -69,15 +69,15 @@ def write_checksums(folder: Path) -> None:
     """Write down what the files of a folder hold, for `damaged`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     sums = {str(path.relative_to(folder)): checksum(path) for path in files}
-    (folder / CHECKSUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+    (folder / CHECKSUMS).write_text(json.dumps(sums, indent=1))
 
 
 def damaged(folder: Path) -> list[str]:
     """Return the files of a folder that do not hold what `write_checksums` wrote down."""
     try:
-        sums = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
-        return [name for name, told in sums.items() if not (folder / name).is_file() or checksum(folder / name) != told]
-    except (OSError, ValueError, AttributeError):
+        sums = json.loads((folder / CHECKSUMS).read_text())
+        return [name for name in sums if not (folder / name).is_file() or checksum(folder / name) != sums[name]]
+    except (OSError, ValueError, TypeError):
         return [CHECKSUMS]
 
 
@@ -85,10 +85,10 @@ def put(path: Path, write: Callable[[Path], None]) -> Path:
     """Write a file in place of the one that was put there before; its name gets its hash, which `last` checks."""
     partial = path.with_suffix(".partial")
     write(partial)
-    named = partial.replace(path.with_stem(f"{path.stem}-{checksum(partial)}"))
-    for old in {*path.parent.glob(f"{path.stem}-*{path.suffix}")} - {named}:
+    new = partial.replace(path.with_stem(f"{path.stem}-{checksum(partial)}"))
+    for old in {*path.parent.glob(f"{path.stem}-*{path.suffix}")} - {new}:
         old.unlink()
-    return named
+    return new
 
 
 def last(path: Path) -> Path | None:
@@ -110,5 +110,5 @@ def explain_disk_full(folder: Path) -> Iterator[None]:
     except Exception as error:
         if "No space left" not in str(error) and not is_full(folder.parent):
             raise
-        told = f"{folder}: the disk is full ({error}). Make room and run again: what is done is not repeated."
-        raise DataError(told) from error
+        wrong = f"{folder}: the disk is full ({error}). Make room and run again: what is done is not repeated."
+        raise DataError(wrong) from error

@@ -1,4 +1,4 @@
-"""What can go wrong, said so that a reader can mend it."""
+"""Errors that a user can cause and mend, and the checks that raise them (all chapters)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training saw, and what it cost."""
+"""What a training saw, and what it cost (all chapters that train)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 
 class Cost(NamedTuple):
-    """What the training of a system took; without values, there was none.
+    """The cost of a system's training; without values, there was none.
 
     `steps` lead to the weights that are kept, and `curve` has steps and validation scores from step 0: both of the last
     stage. `seconds` are of all stages, and of making their data.
@@ -22,7 +22,7 @@ class Cost(NamedTuple):
 
 @dataclass
 class History:
-    """What the training loop saw.
+    """The record of a training loop.
 
     `evaluations` have `step`, `loss` (mean since the last), `score` (on validation data) and `seconds` (of training
     alone). The module has the weights of `best_step`, unless the settings keep the last. `watched` is what a callback
@@ -47,15 +47,13 @@ class History:
     @property
     def timed(self) -> pd.Series:
         """Seconds by part, the optimizer's among them."""
-        optimizer = self.seconds - sum(self.parts.values())
-        return pd.Series({**self.parts, "optimizer": optimizer}, name="seconds")
+        return pd.Series({**self.parts, "optimizer": self.seconds - sum(self.parts.values())}, name="seconds")
 
     def cost(self, keep: str) -> Cost:
         """Return the cost of a training that keeps its `best` weights, or its `last`, and of what came before."""
         step = self.best_step if keep == "best" else self.evaluations[-1]["step"]
-        seconds = self.seconds + sum(self.upstream_costs.values())
-        return Cost(step, seconds, tuple((row["step"], row["score"]) for row in self.evaluations))
+        curve = tuple((row["step"], row["score"]) for row in self.evaluations)
+        return Cost(step, self.seconds + sum(self.upstream_costs.values()), curve)
 
     def frame(self) -> pd.DataFrame:
-        """Return the evaluations as a table."""
         return pd.DataFrame(self.evaluations)

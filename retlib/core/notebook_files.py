@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,41 +24,35 @@ def cells(notebook: Path) -> list[dict]:
 
 
 def source(cell: dict) -> str:
-    """Return a cell's source as one string, with IPython's magic lines left blank."""
-    lines = "".join(cell["source"]).splitlines()
-    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
+    """Return a cell's source as one string."""
+    return "".join(cell["source"])
 
 
 def names(root: Path) -> list[str]:
     """Return the notebooks of the book, in order: those whose name starts with a number."""
-    return sorted(path.stem for path in (root / "notebooks").glob("[0-9]*.ipynb"))
+    return sorted(path.stem for path in root.glob("notebooks/[0-9]*.ipynb"))
 
 
 def profiles(root: Path) -> list[str]:
     """Return the names of the profiles."""
-    return sorted(path.stem for path in (root / "notebooks" / "profiles").glob("*.yaml"))
+    return sorted(path.stem for path in root.glob("notebooks/profiles/*.yaml"))
 
 
 def settings(root: Path, profile: str) -> dict[str, Any]:
     """Return what the file of a profile says of each notebook that it names, and its line `others`."""
     path = root / "notebooks" / "profiles" / f"{profile}.yaml"
-    entries = read_yaml(path)
-    require(isinstance(entries, dict | None), f"{path} must map notebooks to their settings", DataError)
-    return entries or {}
+    entries = read_yaml(path) or {}
+    require(isinstance(entries, dict), f"{path} must map notebooks to their settings", DataError)
+    return entries
 
 
 def declared(notebook: Path) -> dict[str, Any]:
-    """Return the parameters of a notebook and their defaults: the literals of its `parameters` cell.
-
-    Raises `DataError` if there is no such cell, or it holds anything but assignments of literals.
-    """
-    tagged = [cell for cell in cells(notebook) if "parameters" in cell["metadata"].get("tags", [])]
-    require(len(tagged) == 1, f"{notebook} has {len(tagged)} cells tagged `parameters`; it needs one", DataError)
+    """Return the parameters of a notebook and their defaults: the literals of its `parameters` cell."""
     try:
-        lines = ast.parse(source(tagged[0])).body
-        return {line.targets[0].id: ast.literal_eval(line.value) for line in lines}
+        (cell,) = [cell for cell in cells(notebook) if "parameters" in cell["metadata"].get("tags", ())]
+        return {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(source(cell)).body}
     except (SyntaxError, AttributeError, ValueError) as error:
-        raise DataError(f"the parameters cell of {notebook} must give names literal values: {error}") from error
+        raise DataError(f"{notebook} needs one cell `parameters`, of names and literal values: {error}") from error
 
 
 def at_profile(root: Path, profile: str, name: str) -> dict[str, Any]:
@@ -68,26 +61,15 @@ def at_profile(root: Path, profile: str, name: str) -> dict[str, Any]:
     return declared(root / "notebooks" / f"{name}.ipynb") | entry.get("parameters", {})
 
 
-class _Loader(yaml.SafeLoader):
-    # Of a key that stands twice the library keeps the last, silently.
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key, _ in node.value if keys.count(key.value) > 1]:
-            raise yaml.MarkedYAMLError(problem=f"{twice[0].value!r} stands twice", problem_mark=twice[1].start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def read_yaml(path: Path) -> Any:
     """Return what a YAML file says; `DataError` if it cannot be read, or holds what JSON does not, as a date."""
     try:
-        return deepcopy(_parsed(path, path.stat().st_mtime_ns))
-    # The last three are what the library itself stumbles over: a thousand brackets, `!!bool x`, `!!timestamp x`.
-    except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError, LookupError, AttributeError) as error:
+        return json.loads(_as_json(path, path.stat().st_mtime_ns))
+    except Exception as error:  # the library itself stumbles over a thousand brackets, `!!bool x`, `!!timestamp x`
         raise DataError(f"{path} cannot be read as YAML in UTF-8 that JSON could hold: {error}") from error
 
 
 @cache  # parsing takes up to a second
-def _parsed(path: Path, changed: int) -> Any:
-    content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    json.dumps(content, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
-    return content
+def _as_json(path: Path, changed: int) -> bytes:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return json.dumps(content, allow_nan=False, ensure_ascii=False).encode()

@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from retlib.core import cache, runtime
-from retlib.core.errors import RetlibError, SettingError, require, require_one_of
+from retlib.core.errors import SettingError, require, require_one_of
 
 # Values that are part of what a function computes when it reads them from outside.
 LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, type(None))
@@ -30,26 +30,24 @@ LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, typ
 class Registry:
     """Names of one `kind` of thing.
 
-    `elsewhere` finds what is not registered, such as a corpus by its folder, and `forms` lists the forms of such names.
-    `takes` returns the arguments that a thing is called with, in order; others must have a default. `facts` are what a
-    thing may say of itself, with defaults; they become its attributes.
+    `unregistered` returns what is not registered, such as a corpus by its folder, or None; `forms` lists the forms of
+    such names. `facts` are what a thing may say of itself, with defaults; they become its attributes.
     """
 
     def __init__(
         self,
         kind: str,
-        elsewhere: Callable[[str], Any] = lambda name: None,
+        unregistered: Callable[[str], Any] = lambda name: None,
         forms: Callable[[], list[str]] = list,
-        takes: Callable[[Any], tuple[str, ...]] | None = None,
         **facts: Any,
     ) -> None:
-        self.kind, self._elsewhere, self._forms, self._takes, self._facts = kind, elsewhere, forms, takes, facts
+        self.kind, self._unregistered, self._forms, self._facts = kind, unregistered, forms, facts
         self._things: dict[str, Any] = {}
 
     def register(self, name: str, **facts: Any) -> Callable[[Any], Any]:
         """Return a decorator that makes a thing available under `name`, again if a cell runs again.
 
-        Raises `SettingError` for a name of another thing, a fact unknown here, or other arguments.
+        Raises `SettingError` for a name of another thing or a fact unknown here.
         """
         require(isinstance(name, str), f'a {self.kind} is registered under a name, as in @register("mine")')
         for fact in facts:
@@ -62,12 +60,6 @@ class Registry:
             require(is_same and old.__module__ == thing.__module__, wrong)
             for fact, value in {**self._facts, **facts}.items():
                 setattr(thing, fact, value)
-            if self._takes:
-                try:
-                    inspect.signature(thing).bind(*self._takes(thing))
-                except (TypeError, ValueError) as error:
-                    wrong = f"{self.kind} {name!r} is called with {', '.join(self._takes(thing))}: {error}"
-                    raise SettingError(wrong) from None
             self._things[name] = thing
             return thing
 
@@ -75,10 +67,10 @@ class Registry:
 
     def get(self, name: Any, label: str = "") -> Any:
         """Return the thing of that name; `SettingError`, which calls it by the label, lists the valid ones."""
-        if name not in (names := self.names()):
-            found = isinstance(name, str) and self._elsewhere(name)
-            return found or require_one_of(label or self.kind, name, [*names, *self._forms()])
-        return self._things[name]
+        if name in (names := self.names()):
+            return self._things[name]
+        thing = isinstance(name, str) and self._unregistered(name)
+        return thing or require_one_of(label or self.kind, name, [*names, *self._forms()])
 
     def names(self) -> list[str]:
         """Return all names, in order."""
@@ -101,20 +93,17 @@ def plugins() -> list[Path]:
 def load_plugins() -> None:
     """Import the files that ``RETLIB_PLUGINS`` names, once; `SettingError`, with its line, for what is wrong."""
     for file in plugins():
-        require(file.is_file(), f"RETLIB_PLUGINS names {file}, which is no file.")
         name = f"plugin_{file.stem}_{cache.key(str(file))}"
         if name in sys.modules:  # it is being read, and asks for names itself
             continue
-        spec = spec_from_file_location(name, file)
-        sys.modules[name] = module = module_from_spec(spec)
         try:
+            spec = spec_from_file_location(name, file)
+            sys.modules[name] = module = module_from_spec(spec)
             spec.loader.exec_module(module)
-        except BaseException as error:
-            del sys.modules[name]
-            if isinstance(error, RetlibError) or not isinstance(error, Exception):
-                raise
+        except Exception as error:
+            sys.modules.pop(name, None)
             frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if frame.filename == str(file)] or [getattr(error, "lineno", "?")]
+            lines = [frame.lineno for frame in frames if frame.filename == str(file)] or [getattr(error, "lineno", 0)]
             wrong = f"RETLIB_PLUGINS: {file}, line {lines[-1]}: {type(error).__name__}: {error}"
             raise SettingError(wrong) from error
 
@@ -125,15 +114,7 @@ def source(thing: Any) -> str:
     Outside the package, the literals, functions and classes that it reads from its surroundings take part as well:
     nobody raises a version when they change. Raises `SettingError` if the source cannot be read.
     """
-    # What the package has does not change while it runs, and every look at a trained chain asks for several.
-    return (_source if _is_own(thing) else _source_once)(thing)
-
-
-def _source(thing: Any) -> str:
-    return cache.key([*_lines(inspect.unwrap(thing), set())])
-
-
-_source_once = functools.cache(_source)
+    return cache.key([*_parts(inspect.unwrap(thing), set())])
 
 
 def _is_own(thing: Any) -> bool:
@@ -141,7 +122,7 @@ def _is_own(thing: Any) -> bool:
     return (getattr(thing, "__module__", None) or "").startswith(("__main__", "plugin_"))
 
 
-def _lines(thing: Any, seen: set[int]) -> Iterator[str]:
+def _parts(thing: Any, seen: set[int]) -> Iterator[str]:
     seen.add(id(thing))
     if isinstance(thing, type):
         yield thing.__name__
@@ -156,9 +137,10 @@ def _lines(thing: Any, seen: set[int]) -> Iterator[str]:
             yield f"{name} = {sorted(map(repr, value)) if isinstance(value, set | frozenset) else value!r}"
         elif isinstance(value, FunctionType | type) and id(value) not in seen:
             if value.__module__ == thing.__module__ or _is_own(value):
-                yield from _lines(value, seen)
+                yield from _parts(value, seen)
 
 
+@functools.cache  # every look at a trained chain asks for several
 def _text(function: Any) -> str:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

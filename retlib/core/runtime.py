@@ -1,4 +1,4 @@
-"""Where a run happens: folders, threads, seeds, device, precision, and what it cost."""
+"""The machine of a run: folders, threads, seeds, device, precision, versions, times (all chapters)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ def root() -> Path:
 def build_dir() -> Path:
     """Return where everything that is made goes: `$RETLIB_BUILD`, or `_build` in the project's folder."""
     return Path(os.environ.get("RETLIB_BUILD") or root() / "_build").resolve()
-
-
-def cache_dir() -> Path:
-    """Return where artefacts that several profiles share are kept: data sets, trained models, indexes."""
-    return build_dir() / "cache"
 
 
 def threads() -> int:
@@ -105,13 +100,12 @@ def device():
 
 
 def autocast(precision: str):
-    """Return the context in which matrix products run at `precision` ("float32" or "bfloat16").
+    """Return the context in which matrix products run at `precision`, one of `PRECISIONS`.
 
     Where the processor only emulates bfloat16, and is slower with it, they run in float32.
     """
     import torch
 
-    require_one_of("precision", precision, PRECISIONS)
     kind = device().type
     in_bfloat16 = precision == "bfloat16" and (kind == "cuda" or has_bfloat16())
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=in_bfloat16)
@@ -154,47 +148,34 @@ def note(text: str) -> None:
 
 
 @cache
-def _revision() -> str:
-    # git's short hash, with `+` where files differ from it.
-    git = ["git", "-C", str(root()), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    return "unknown"
-
-
-@cache
-def _version(package: str) -> str | None:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return None
-
-
-def _on_cuda() -> bool:
-    # What has not loaded torch, which takes seconds, computes on the processor.
-    return "torch" in sys.modules and device().type == "cuda"
+def _versions() -> dict[str, str]:
+    # Those of the tracked packages that are installed.
+    return {name: metadata.version(name) for name in TRACKED if [*metadata.distributions(name=name)]}
 
 
 def arithmetic() -> dict[str, str | bool | None]:
     """Return what the last bits of a result depend on, beside settings and threads: kind of device, and versions."""
-    kind = "cuda" if _on_cuda() else "cpu"
-    return {"device": kind, "bfloat16": has_bfloat16(), **{package: _version(package) for package in TRAINING}}
+    # What has not loaded torch, which takes seconds, computes on the processor.
+    kind = device().type if "torch" in sys.modules else "cpu"
+    return {"device": kind, "bfloat16": has_bfloat16(), **{name: _versions().get(name) for name in TRAINING}}
 
 
 def environment() -> dict[str, str | int | float]:
     """Return what a result depends on besides its settings, as columns of recorded rows."""
-    if _on_cuda():
-        name = f"cuda: {sys.modules['torch'].cuda.get_device_name(device())}"
-    else:
-        name = f"cpu: {_processor().get('model name') or platform.processor() or platform.machine()}"
+    name = _processor().get("model name") or platform.processor() or platform.machine()
+    if (kind := arithmetic()["device"]) == "cuda":
+        name = sys.modules["torch"].cuda.get_device_name(device())
+    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+"  # short hash, and `+` where files differ from it
+    revision = subprocess.run(git, shell=True, cwd=root(), capture_output=True, text=True).stdout.strip()
     return {
-        "device": name,
+        "device": f"{kind}: {name}",
         "cores": os.cpu_count() or 1,
         "threads": threads(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "platform": platform.system(),
-        "packages": json.dumps({package: version for package in TRACKED if (version := _version(package))}),
-        "revision": _revision(),
+        "packages": json.dumps(_versions()),
+        "revision": revision or "unknown",
     }
 
 

@@ -33,7 +33,7 @@ VOCABULARY, WEIGHTS, CONFIG, META = "vocab.txt", "model.safetensors", "bert.json
 # Called with architecture, tokenizer and the folder of a saved retriever, or None; returns a module as
 # `retlib.models.encoders` describes it, its weights drawn from torch's generator. An encoder may say that encoding
 # documents anew is cheaper than keeping their encodings on disk.
-ENCODERS = Registry("encoder", takes=lambda _: ("architecture", "tokenizer", "folder"), cheap=False)
+ENCODERS = Registry("encoder", cheap=False)
 
 
 @dataclass(frozen=True)

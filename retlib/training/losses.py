@@ -28,9 +28,8 @@ POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 # What a loss says of itself: whether it takes logits, with the learned scale, or plain similarities; whether it takes
 # one positive a row; whether it is called with the encodings of both sides behind scores and targets; and whether it
 # takes a score for a probability, so that the learned shift must start at a fitting one.
-ARGUMENTS = ("scores", "targets", "queries", "documents")
 FACTS = {"scaled": True, "one_positive": False, "encodings": False, "absolute": False}
-LOSSES = Registry("loss", takes=lambda loss: ARGUMENTS[: 4 if loss.encodings else 2], **FACTS)
+LOSSES = Registry("loss", **FACTS)
 register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
 
 

@@ -27,7 +27,7 @@ from retlib.training.negatives import check_rows
 KEPT = -1  # in place of a sentence's row: none was removed
 MASKED = 0.15  # share of the tokens of a passage that are hidden (Devlin et al. 2019, section 3.1)
 
-TASKS = Registry("pre-training task", takes=lambda task: ("structure",))
+TASKS = Registry("pre-training task")
 register, names = TASKS.register, TASKS.names
 
 

@@ -69,13 +69,10 @@ def test_nothing_loads_a_pickle_or_unpacks_where_an_archive_says():
     assert len(found) > 200 and {path: each for path, each in found.items() if each} == {}
 
 
-PROGRAM = [
-    "import pickle", "from joblib import load", "import torch\ntorch.load('x')", "np.load(x, allow_pickle=True)",
-    "pd.read_pickle(x)", "archive.extractall(folder)", "torch.load(x, weights_only=False)",
-    "AutoModel.from_pretrained(x, trust_remote_code=True)",
-]  # fmt: skip
-DATA = ["torch.load(x, weights_only=True)", "np.load(x, allow_pickle=False)", "json.load(x)"]
+PROGRAM = "import pickle|from joblib import load|torch.load('x')|np.load(x, allow_pickle=True)|pd.read_pickle(x)"
+PROGRAM += "|archive.extractall(folder)|torch.load(x, weights_only=False)|Model.load(x, trust_remote_code=True)"
+DATA = "torch.load(x, weights_only=True)|np.load(x, allow_pickle=False)|json.load(x)"
 
 
 def test_what_loads_a_program_is_told_from_what_loads_data():
-    assert all([*unsafe(code)] for code in PROGRAM) and not any([*unsafe(code)] for code in DATA)
+    assert all([*unsafe(code)] for code in PROGRAM.split("|")) and not any([*unsafe(code)] for code in DATA.split("|"))

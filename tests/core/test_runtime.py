@@ -83,14 +83,11 @@ def test_autocast_rounds_products_alone_where_the_processor_can(able, monkeypatc
     with runtime.autocast("bfloat16"):
         assert (left @ right).dtype == (torch.bfloat16 if able else torch.float32)
         assert (left + right).dtype == torch.float32
-    with pytest.raises(SettingError, match="half.*bfloat16, float32"):
-        runtime.autocast("half")
 
 
 def test_folders_follow_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "elsewhere"))
     assert runtime.build_dir() == tmp_path / "elsewhere"
-    assert runtime.cache_dir() == tmp_path / "elsewhere" / "cache"
     monkeypatch.delenv("RETLIB_BUILD")
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
     assert runtime.build_dir() == tmp_path / "_build"
@@ -99,11 +96,10 @@ def test_folders_follow_the_environment(monkeypatch, tmp_path):
 def test_what_has_not_loaded_torch_computes_on_the_processor(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(runtime, "device", None)  # not to be asked
-    assert runtime.environment()["device"].startswith("cpu: ")
     found = runtime.environment()
-    assert found["device"].startswith(("cpu: ", "cuda: ")) and found["threads"] == 1
-    assert json.loads(found["packages"])["torch"] == torch.__version__.split("+")[0] or "+" in torch.__version__
-    assert {"numpy", "scipy", "pandas", "torch"} <= set(json.loads(found["packages"]))
+    assert found["device"].startswith("cpu: ") and found["threads"] == 1
+    packages = json.loads(found["packages"])
+    assert packages["numpy"] == np.__version__ and set(runtime.TRACKED) == set(packages)
     assert found["python"] == sys.version.split()[0]
     assert all(isinstance(value, str | int | float) for value in found.values())
 
@@ -121,8 +117,7 @@ sys.path[:0] = [{tests!r}]
 from conftest import make_toy
 from retlib.core import runtime
 from retlib.models.retriever import Architecture
-from retlib.systems.system import Stage
-from retlib.systems.system import System, fit
+from retlib.systems.system import Stage, System, fit
 from retlib.systems.training_data import LabelledPairs
 runtime.set_threads()
 bow = System(Architecture(encoder="bag-of-words", dimension=24, similarity="cosine", query_length=None))
@@ -163,12 +158,13 @@ def test_a_clock_counts_each_part_alone(monkeypatch):
 
 
 def test_the_revision_says_what_git_says(monkeypatch, tmp_path):
-    git = ["git", "-C", str(runtime.root())]
-    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
-    dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True).stdout.strip()
-    assert runtime._revision.__wrapped__() == (f"{head}{'+' if dirty else ''}" if head else "unknown")
+    head, dirty = (
+        subprocess.getoutput(f"git -C '{runtime.root()}' {command}")
+        for command in ("rev-parse --short=12 HEAD", "status --porcelain -uno")
+    )
+    assert runtime.environment()["revision"] == (f"{head}{'+' if dirty else ''}" if head.isalnum() else "unknown")
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
-    assert runtime._revision.__wrapped__() == "unknown"
+    assert runtime.environment()["revision"] == "unknown"
 
 
 def test_a_note_is_said_once(capsys):

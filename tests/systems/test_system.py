@@ -449,7 +449,7 @@ def test_a_training_is_watched_from_outside(collection, own_build):
     plain, watched = fit(WARM + LTRE, collection, 0), fit(WARM + LTRE, collection, 0, Noting())
     assert same(plain, watched) and plain.name != watched.name
     assert [row["step"] for row in watched.history.watched] == list(range(8))
-    assert (runtime.cache_dir() / systems.KIND / watched.name / "noted.txt").read_text() == "8"
+    assert (runtime.build_dir() / "cache" / systems.KIND / watched.name / "noted.txt").read_text() == "8"
     with pytest.raises(SettingError, match="watched"):
         fit(WARM, collection, 0, Noting())
 

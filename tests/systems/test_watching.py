@@ -27,7 +27,7 @@ ANN = Stage(data=Labels(), negatives="ann", options={"interval": 4, "depth": 10}
 
 
 def followed(retriever):
-    return paths(runtime.cache_dir() / KIND / retriever.name)
+    return paths(runtime.build_dir() / "cache" / KIND / retriever.name)
 
 
 def same(left, right):

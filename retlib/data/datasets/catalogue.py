@@ -116,7 +116,7 @@ def card_of(name: str) -> Entry | None:
 
 def data_folders() -> tuple[Path, ...]:
     """Return the folders in which files are looked for: `$RETLIB_DATA`, if it is not empty, then the cache."""
-    own, last = os.environ.get("RETLIB_DATA"), runtime.cache_dir() / "data"
+    own, last = os.environ.get("RETLIB_DATA"), runtime.build_dir() / "cache" / "data"
     return ((runtime.root() / Path(own).expanduser()).resolve(), last) if own else (last,)
 
 
