@@ -14,8 +14,8 @@ from benchmarks.harness import CASES, Line, Scale, timed
 from benchmarks.search import DOCUMENT, QUERY, query_encoder
 from benchmarks.training import bag
 from retlib.core import runtime
+from retlib.data.articles import Corpus
 from retlib.data.collection import Article
-from retlib.data.corpus import Corpus
 from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable, WordPiece, quick_sentences
 from retlib.evaluation.measures import evaluate
@@ -92,7 +92,7 @@ def pretraining(scale: Scale) -> Iterator[Line]:
             return read[0] <= most
 
         before, articles = runtime.peak_memory(), takewhile(within, inputs.made_up_articles())
-        built = timed(lambda articles=articles, words=words: Corpus.build(articles, words, quick_sentences))
+        built = timed(lambda articles=articles, words=words: Corpus.build(articles, words.encode, quick_sentences))
         pairs = PretrainingPairs(built.output, ["ict"], words.sep)
         steps = scale(200, 3)
         drawn = timed(lambda pairs=pairs, steps=steps: [pairs.draw(step, 128, seed=0) for step in range(steps)])

@@ -26,7 +26,6 @@ from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs, rows_of_step
 from retlib.data.text import TokenTable, WordPiece, bert_tokenizer
-from retlib.data.tokenized import tokenize
 from retlib.models.encoders import BagOfWords, DualEncoder, encode
 from retlib.models.transformer import Transformer
 from retlib.training.negatives import InBatch, Inputs
@@ -83,7 +82,7 @@ class Job:
 
     def _tokens(self, texts: list[str], length: int | None) -> TokenTable:
         rows, different = pd.factorize(np.array(texts, dtype=object))
-        return tokenize(different.tolist(), self.wordpiece, length).take(rows)
+        return self.wordpiece.encode(different.tolist(), length).take(rows)
 
     def schedule(self, evaluations: int) -> Schedule:
         """Of the book's loop."""
@@ -125,7 +124,7 @@ def ours(job: Job, make: Callable[[WordPiece], DualEncoder], exam: inputs.Exam |
         if exam is None:
             return -float(next(looks))  # never better, so that no weights are copied
         sides = zip((model.queries, model.documents), (exam.queries, exam.documents), job.lengths, strict=True)
-        return exam.mark(*(encode(side, tokenize(read, job.wordpiece, length)) for side, read, length in sides))
+        return exam.mark(*(encode(side, job.wordpiece.encode(read, length)) for side, read, length in sides))
 
     task = RetrievalTask(model, negatives, "softmax", job.chunk)
     history = train(task, job.schedule(MEASURED if exam else 1), validate, seed=0)

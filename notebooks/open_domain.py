@@ -15,7 +15,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.data import datasets
 from retlib.data.splits import with_distractors
-from retlib.data.text import concatenate, constant, quick_sentences
+from retlib.data.text import concatenate, quick_sentences
 from retlib.evaluation import measures
 from retlib.models.retriever import Retriever
 from retlib.retrieval import index
@@ -78,9 +78,9 @@ def record_cost(
     exact = index.build("Exact", vectors)
     fresh = Retriever.fresh(made, system.tokens.tokenizer, 0)
     read, rows = fresh.reads(target.test), np.arange(pairs)
-    both = [table.take(rows % len(table)).segment for table in (read.queries, read.documents)]
-    separator = constant(system.tokens.tokenizer.sep, pairs)
-    together = concatenate([both[0], separator, both[1]], made.query_length + made.document_length)
+    both = [table.take(rows % len(table)) for table in (read.queries, read.documents)]
+    parts = [both[0], system.tokens.tokenizer.sep, both[1]]
+    together = concatenate(parts, made.query_length + made.document_length)
     for repeat in range(repeats):
         with runtime.Stopwatch() as products:
             exact.search(asked, 100)

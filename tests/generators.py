@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from retlib.data.articles import Corpus
 from retlib.data.collection import Article, Collection
-from retlib.data.corpus import Corpus
 from retlib.data.text import WordPiece
 from retlib.models.generator import GeneratorArchitecture
 from retlib.training.trainer import Schedule
@@ -32,7 +32,7 @@ def make_corpus():
     """Six pages of two sentences."""
     halves = zip(texts(6), texts(6, seed=1), strict=True)
     articles = [Article(f"a{i}", "", (f"{one}. {other}.",), 1) for i, (one, other) in enumerate(halves)]
-    return Corpus.build(articles, LETTERS, lambda text: text.split("."))
+    return Corpus.build(articles, LETTERS.encode, lambda text: text.split("."))
 
 
 def make_collection(articles=True):

@@ -1,8 +1,4 @@
-"""A test collection: documents, queries, relevance judgments, labelled pairs; what every loader returns (all chapters).
-
-Data takes one way through the package, and this is its first stop: every loader in `retlib.data.datasets` ends in a
-`Collection`, and every model and measure starts from one.
-"""
+"""A test collection, which every loader returns: documents, queries, judgments, labelled pairs (all chapters)."""
 
 from __future__ import annotations
 
@@ -18,15 +14,15 @@ from pandas.api.types import infer_dtype
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 
-SPLITS = ("train", "dev", "test")
+SPLITS, ALL = ("train", "dev", "test"), slice(None)
 BLOCK = 65_536  # rows whose fingerprint is taken at once
 
-# The columns that each frame must have; others may stand beside them.
+# The columns that each frame must have, and what each value is; others may stand beside them. An id is in the index.
 COLUMNS = {
-    "documents": ("text",),
-    "queries": ("text", "split"),
-    "qrels": ("query_id", "doc_id", "relevance"),
-    "pairs": ("left", "right", "label", "split"),
+    "documents": {"id": "string", "text": "string"},
+    "queries": {"id": "string", "text": "string", "split": "split"},
+    "qrels": {"query_id": "query", "doc_id": "document", "relevance": "integer"},
+    "pairs": {"left": "document", "right": "document", "label": "integer", "split": "split"},
 }
 
 
@@ -52,12 +48,10 @@ class Collection:
     `documents` are by `doc_id`: `text`, and where the source has them `title`, `article`, `section`, `position`,
     `split`. `queries` are by `query_id`: `text` and `split`; `cluster` where queries of one cluster share their
     relevant documents. `qrels` are `query_id`, `doc_id`, `relevance` (0 is judged and not relevant); `pairs` labelled
-    pairs of documents, `left`, `right`, `label` (1 for duplicates, 0 for near-misses) and `split`.
-    `provenance` says where the content came from, file or package to checksum or version; `facts` what the reader of
-    the files counted, above all what it left out: no part of the fingerprint.
+    pairs of documents, `left`, `right`, `label` (1 for duplicates, 0 for near-misses) and `split`. `provenance` is file
+    or package to checksum or version; `facts` are what the reader of the files counted, and no part of the fingerprint.
 
-    Raises `DataError` if an id is repeated, a frame names an id, split or column that is not there, an id or text is no
-    str, or a relevance no int.
+    Raises `DataError` if an id or a judgment is repeated, or a frame is not as `COLUMNS` says.
     """
 
     name: str
@@ -69,23 +63,21 @@ class Collection:
     facts: Mapping[str, int | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        valid = {"document": self.documents.index, "query": self.queries.index, "split": pd.Index(SPLITS)}
         for name, frame in self._frames().items():
             columns = COLUMNS[name]
-            missing = [column for column in columns if column not in frame]
+            missing = [column for column in columns if column not in ("id", *frame)]
             self._check(not missing, f"{name} lacks the column(s) {missing}")
-            if "text" in columns:
-                self._check_each(f"{name}: ids", frame.index, "string")
-                self._check_each(f"{name}.text", frame["text"], "string")
-                repeated = frame.index[frame.index.duplicated()]
-                self._check(repeated.empty, f"{name}: id {repeated[:1].tolist()} is repeated")
-            if "split" in columns:
-                unknown = set(frame["split"]) - set(SPLITS)
-                self._check(not unknown, f"{name}: unknown split {sorted(map(str, unknown))}")
-            for column in {"query_id", "doc_id", "left", "right"}.intersection(columns):
-                index = (self.queries if column == "query_id" else self.documents).index
-                unknown = frame[column][index.get_indexer(frame[column]) < 0]  # much faster than isin
-                self._check(unknown.empty, f"{name}.{column} names unknown ids {unknown[:3].tolist()}")
-        self._check_each("qrels.relevance", self.qrels["relevance"], "integer")
+            for column, kind in columns.items():
+                values, wrong = frame.index if column == "id" else frame[column], []
+                if kind in valid:
+                    wrong = values[valid[kind].get_indexer(values) < 0]  # much faster than isin
+                # A dtype that is no object tells the kind at once, but not what is missing.
+                elif len(values) and (infer_dtype(values, skipna=False) != kind or values.hasnans):
+                    wrong = [each for each in values if infer_dtype([each], skipna=False) != kind] or [values.dtype]
+                self._check(len(wrong) == 0, f"{name}.{column}: each must be a {kind}; not so {[*wrong[:3]]}")
+            repeated = frame.index[frame.index.duplicated()].tolist() if "id" in columns else []
+            self._check(not repeated, f"{name}: id {repeated[:1]} is repeated")
         repeated = self.qrels.duplicated(["query_id", "doc_id"])
         self._check(not repeated.any(), "qrels: a (query, document) pair is judged twice")
 
@@ -94,12 +86,6 @@ class Collection:
 
     def _check(self, condition: bool, message: str) -> None:
         require(condition, f"collection {self.name!r}: {message}", DataError)
-
-    def _check_each(self, what: str, values: pd.Series | pd.Index, kind: str) -> None:
-        # Where values are no objects the dtype tells the kind at once, but not what is missing.
-        if len(values) and (infer_dtype(values, skipna=False) != kind or values.hasnans):
-            wrong = next((each for each in values if infer_dtype([each], skipna=False) != kind), values.dtype)
-            self._check(False, f"{what}: each must be a {kind}, and {wrong!r} is not")
 
     def __repr__(self) -> str:
         sizes = f"{len(self.documents):,} documents, {len(self.queries):,} queries, {len(self.qrels):,} judgments"
@@ -110,12 +96,12 @@ class Collection:
         """The sha256 of the whole content."""
         digest = hashlib.sha256()
         for name, frame in self._frames().items():
-            named = frame.reset_index(names="id") if "text" in COLUMNS[name] else frame
+            named = frame.reset_index(names="id") if "id" in COLUMNS[name] else frame
             for column in sorted(named.columns):
                 digest.update(f"\x1d{name}.{column}\x1e".encode())
                 for start in range(0, len(named), BLOCK):  # a large corpus, joined, would be in memory twice more
                     joined = "\x1f".join(named[column].iloc[start : start + BLOCK].astype(str))
-                    digest.update(("\x1f" * (start > 0) + joined).encode("utf-8", "surrogatepass"))
+                    digest.update((("\x1f" if start else "") + joined).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     @cached_property
@@ -127,7 +113,7 @@ class Collection:
         relevant = self.qrels.query("query_id == doc_id and relevance > 0")["query_id"]
         ids = self.queries.index.intersection(self.documents.index).difference(relevant, sort=False)
         queries, documents = self.queries["text"][ids], self.documents.loc[ids]
-        titled = documents["title"] + " " + documents["text"] if "title" in documents else documents["text"]
+        titled = documents.get("title", "") + " " + documents["text"]
         queries, text, titled = (each.str.normalize("NFC").str.strip() for each in (queries, documents["text"], titled))
         own = ids[(queries == text) | (queries == titled)]
         if len(own):
@@ -172,13 +158,9 @@ class Collection:
         self._check(self.pairs is not None, "it has no labelled pairs; see `pairs` and `retrieval_task`")
         return self.pairs[(self.pairs["split"] == split) & (label is None or self.pairs["label"] == label)]
 
-    def part(
-        self, documents: pd.Series | np.ndarray | None = None, queries: pd.Series | np.ndarray | None = None
-    ) -> Collection:
+    def part(self, documents: pd.Series | slice = ALL, queries: pd.Series | slice = ALL) -> Collection:
         """Return the same task with the documents and queries that are chosen (bool), and what names no others."""
-        candidates = self.documents if documents is None else self.documents[documents]
-        queries = self.queries if queries is None else self.queries[queries]
-        qrels, pairs = self.qrels, self.pairs
+        candidates, queries, qrels, pairs = self.documents[documents], self.queries[queries], self.qrels, self.pairs
         qrels = qrels[qrels["query_id"].isin(queries.index) & qrels["doc_id"].isin(candidates.index)]
         if pairs is not None:
             pairs = pairs[pairs[["left", "right"]].isin(candidates.index).all(axis=1)]

@@ -1,8 +1,4 @@
-"""Positive pairs, and the order in which training sees them.
-
-A source of pairs has a length and ``draw(step, batch_size, seed)``, which returns `Pairs`. `Pairs` is one, over
-labelled pairs in shuffled epochs; `LabelledQueries` another; `retlib.training.pretraining.PretrainingPairs` a third.
-"""
+"""Positive pairs, and the order in which training sees them, in all chapters that train."""
 
 from __future__ import annotations
 
@@ -15,18 +11,18 @@ import numpy as np
 from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable
 
-# The purpose of the random numbers that choose one of a query's relevant documents; see `retlib.training.negatives`.
-RELEVANT = 0
+RELEVANT = 0  # the purpose of random numbers that choose a relevant document; see `retlib.training.negatives`
 
 
 class PairSource(Protocol):
-    """Where positive pairs come from."""
+    """Where positive pairs come from: `Pairs`, `LabelledQueries`, `retlib.training.pretraining.PretrainingPairs`.
 
-    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
-        """The pairs of a training step; depends on the arguments alone, so that training can resume."""
+    Its length is the number of different pairs, at most; a draw depends on its arguments alone: training can resume.
+    """
 
-    def __len__(self) -> int:
-        """How many different pairs there are, at most."""
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs: ...
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +34,7 @@ class Pairs:
     labels: np.ndarray | None = None  # 1 for a positive pair, 0 for a labelled negative; all positive without it
     groups: np.ndarray | None = None  # pairs of one have documents that are relevant to each other's queries
     log_shares: np.ndarray | None = None  # logarithm of a document's share of the pairs from which it is drawn
-    known: np.ndarray | None = None  # (pairs, pairs): which are no negatives, where groups do not say it
+    non_negatives: np.ndarray | None = None  # (pairs, pairs), bool, where groups do not tell
     rows: np.ndarray | None = None  # of the queries in `LabelledQueries`
     texts: np.ndarray | None = None  # a number for each document, which copies of a text share
 
@@ -47,9 +43,7 @@ class Pairs:
 
     def take(self, rows: np.ndarray) -> Pairs:
         """Return the given pairs, in the given order."""
-        given = {name: getattr(self, name) for name in ("labels", "groups", "log_shares", "texts")}
-        others = {name: None if values is None else values[rows] for name, values in given.items()}
-        return Pairs(self.queries.take(rows), take(self.documents, rows), **others)
+        return Pairs(**{name: None if part is None else take(part, rows) for name, part in vars(self).items()})
 
     def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
         """Return the pairs of a training step: shuffled epochs, see `rows_of_step`."""
@@ -61,9 +55,8 @@ class LabelledQueries:
     """Queries, the documents that are relevant to each, and all documents: texts, or encodings of shape (D, d).
 
     Row i of `relevant` has the rows of the documents that are relevant to query i, at least one, `own` (Q,) that of the
-    document that the query is, or -1, and `texts` (D,) a number for each document, which copies of a text share.
-    Neither a query's own document nor a copy of it or of a relevant one is a negative; a query without any negative
-    raises `DataError`.
+    document that the query is, or -1, and `texts` (D,) a number for each document, which copies of a text share. Raises
+    `DataError` for a query without any negative: neither its own document nor a copy of a relevant one is one.
     """
 
     queries: TokenTable
@@ -85,9 +78,9 @@ class LabelledQueries:
         """Return the queries of a training step, each with one of its relevant documents; see `rows_of_step`."""
         rows = rows_of_step(len(self), batch_size, seed, step)
         chosen = self.one_relevant(rows, np.random.default_rng((seed, step, RELEVANT)))
-        known = self.non_negatives(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
-        queries, documents = self.queries.take(rows), take(self.documents, chosen)
-        return Pairs(queries, documents, log_shares=self._log_shares[chosen], known=known, rows=rows)
+        non_negatives = self.non_negatives(rows, np.broadcast_to(chosen, (len(rows), len(rows))))
+        queries, documents, shares = self.queries.take(rows), take(self.documents, chosen), self._log_shares[chosen]
+        return Pairs(queries, documents, log_shares=shares, non_negatives=non_negatives, rows=rows)
 
     @cached_property
     def _log_shares(self) -> np.ndarray:
@@ -137,9 +130,9 @@ class LabelledQueries:
         return self.relevant.ids[self.relevant.offsets[queries] + drawn.astype(np.int64)].astype(np.int64)
 
 
-def take(documents: TokenTable | np.ndarray, rows: np.ndarray) -> TokenTable | np.ndarray:
+def take(values: TokenTable | np.ndarray, rows: np.ndarray) -> TokenTable | np.ndarray:
     """Return some rows of texts, or of their encodings."""
-    return documents.take(rows) if isinstance(documents, TokenTable) else documents[rows]
+    return values.take(rows) if isinstance(values, TokenTable) else values[rows]
 
 
 @lru_cache(maxsize=8)
@@ -157,10 +150,7 @@ def pairs_in_batch(count: int, batch_size: int) -> int:
 
 
 def rows_of_step(count: int, batch_size: int, seed: int, step: int) -> np.ndarray:
-    """Return the pairs of training step `step` (from 0): shuffled epochs, the short last batch left out.
-
-    The arguments alone decide, so that a resumed training sees what an uninterrupted one would have.
-    """
+    """Return the pairs of a training step, from 0: shuffled epochs, the short last batch left out."""
     batch_size = pairs_in_batch(count, batch_size)
     epoch, place = divmod(step, count // batch_size)
     return _order(count, seed, epoch)[place * batch_size : (place + 1) * batch_size]

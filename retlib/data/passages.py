@@ -1,4 +1,4 @@
-"""Passages of running text that end where sentences end (Liang 2020, section 3), and those that are no target."""
+"""Passages of running text that end where sentences end (Liang 2020, section 3), and their sentences (Part III)."""
 
 import re
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ from retlib.data.splits import hash_position
 from retlib.data.text import quick_sentences, words
 
 MOST_WORDS = 100  # of a passage, as in the paper
-# Texts with a run of so many words in common are not independent of each other: what Brown et al. 2020
-# (appendix C) take for a copy.
-RUN = 13
+RUN = 13  # texts with so many words in common, in order, are copies (Brown et al. 2020, appendix C)
+# Sentences of a passage that a generator of sentences reads, at most, and the words that one has at least.
+MOST_SENTENCES, LEAST_WORDS = 3, 5
 
 
 def passages(articles: Iterable[Article]) -> pd.DataFrame:
@@ -23,8 +23,7 @@ def passages(articles: Iterable[Article]) -> pd.DataFrame:
 
     A passage has `MOST_WORDS` words between white space at most. Only a longer sentence is cut inside. A passage may
     run over the end of a paragraph, not of an article. The index `passage_id` is the name of the article, ``#`` and a
-    number; columns `text`, `title` and `article`. Raises `DataError` if there is no text, or two articles have one
-    name.
+    number. Raises `DataError` if there is no text, or two articles have one name.
     """
     rows = [
         (f"{article.name}#{number}", text, article.title, article.name)
@@ -40,24 +39,21 @@ def passages(articles: Iterable[Article]) -> pd.DataFrame:
 
 def _packed(sentences: Iterable[str]) -> list[str]:
     # Sentences joined, in order, as long as they fit.
-    texts, last = [], []
-    for sentence in sentences:
-        tokens = sentence.split()
+    texts = [[]]
+    for tokens in map(str.split, sentences):
         for start in range(0, len(tokens), MOST_WORDS):
             part = tokens[start : start + MOST_WORDS]
-            if len(last) + len(part) > MOST_WORDS:
-                texts.append(" ".join(last))
-                last = []
-            last = last + part
-    return [*texts, " ".join(last)] if last else texts
+            if len(texts[-1]) + len(part) > MOST_WORDS:
+                texts.append([])
+            texts[-1] += part
+    return [" ".join(text) for text in texts if text]
 
 
 def unseen(passages: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
     """Return the passages (column `text`) that no target collection holds, whole or in part, in their order.
 
-    Synthetic queries for a passage that a target tests on would be training data of that target, so what shares a run
-    of `RUN` words with one of its documents is left out, whatever case and punctuation. Shorter documents have no run.
-    Of passages of equal text the first is kept.
+    What shares a run of `RUN` words with one of its documents is left out, whatever case and punctuation. Of passages
+    of equal text the first is kept.
     """
     passages = passages[~passages["text"].duplicated()]
     texts = chain.from_iterable(target.documents["text"] for target in targets)
@@ -67,14 +63,12 @@ def unseen(passages: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
 def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
     """Return, of each passage, the share of its runs of `n` words that stand in a text; NaN where it has fewer words.
 
-    Texts are streamed: memory depends on the passages alone. Words are those of `retlib.data.text.words`; runs are
-    compared by 64-bit hashes.
+    Texts are streamed; runs are compared by 64-bit hashes.
     """
-    runs, copies = [_runs(passage, n) for passage in passages], set()
+    runs = [_runs(passage, n) for passage in passages]
     every = set(chain.from_iterable(runs))
-    for text in texts:
-        copies.update(every.intersection(_runs(text, n)))
-    shares = [sum(run in copies for run in each) / len(each) if each else np.nan for each in runs]
+    copies = {run for text in texts for run in _runs(text, n) if run in every}
+    shares = [np.mean([run in copies for run in each]) if each else np.nan for each in runs]
     return pd.Series(shares, name="overlap", dtype=float)
 
 
@@ -84,24 +78,13 @@ def _runs(text: str, n: int) -> list[int]:
 
 
 def sample(passages: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return at most so many passages, those whose ids come first in the order of a hash.
-
-    A smaller sample is a part of every larger one, so that amounts can be compared (Liang 2020, figure 3).
-    """
+    """Return at most so many passages, first by a hash of their ids: a smaller sample is part of a larger one."""
     order = np.argsort([hash_position(name) for name in passages.index], kind="stable")
     return passages.iloc[np.sort(order[:most])]
 
 
-# Sentences of a passage that a generator of sentences reads, at most, and the words that one has at least.
-MOST_SENTENCES, LEAST_WORDS = 3, 5
-
-
 def sentences_of(text: str) -> list[str]:
-    """Split a passage into sentences, also one whose full stops stand apart: "a musician . It" has two.
-
-    The rule is that of `retlib.data.text.quick_sentences`. It is for ICT, on passages such as those of Natural
-    Questions.
-    """
+    """Return the sentences of a passage, also of Natural Questions, whose marks stand apart ("a musician . It")."""
     return quick_sentences(re.sub(r"\s+([.!?])(?=\s|$)", r"\1", text))
 
 
@@ -109,8 +92,7 @@ def sentences(passages: pd.Series) -> pd.Series:
     """Return sentences of passages, by ``id|number``, for a generator that learned from sentences that answer.
 
     At most three of each passage, of five words or more, by a hash. A passage that has none stands for itself; and so
-    does one without marks of punctuation, or whose marks stand apart, as in Natural Questions: what is written for
-    these passages whole makes better retrievers.
+    does one whose marks stand apart, as in Natural Questions: queries for those whole make better retrievers.
     """
     texts = {}
     for name, text in passages.items():

@@ -12,25 +12,22 @@ from scipy.sparse.csgraph import connected_components
 from retlib.core.errors import DataError, require
 from retlib.data.collection import SPLITS, Collection, text_numbers
 
-# The part of the training queries that `low_resource` holds out as dev (Chang 2020, section 4.1).
-HELD_OUT = 0.1
+HELD_OUT = 0.1  # of the training queries, as dev (Chang 2020, section 4.1)
 MOST_COPIES = 2_000_000  # judgments; where copies would have more, they have none, and the facts show the bound
 
 
 def closure(pairs: pd.DataFrame) -> pd.Series:
-    """Return the clusters of the graph that positive pairs induce: its connected components.
+    """Return the clusters of the graph whose edges are the pairs (`left`, `right`) with `label` 1.
 
-    Only rows with label 1 (of `left`, `right`, `label`) are edges. Every item of a positive pair, sorted, has the
-    smallest item of its cluster, so that a cluster's name does not depend on the order of the pairs.
+    Every item of such a pair, sorted, has the smallest item of its cluster for a name, whatever the order of pairs.
     """
-    positive = pairs[pairs["label"] == 1]
-    items = pd.Index(np.unique(positive[["left", "right"]].to_numpy(dtype=object).ravel().astype(str)))
-    left, right = items.get_indexer(positive["left"]), items.get_indexer(positive["right"])
-    graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(len(items),) * 2)
+    ends = pairs.loc[pairs["label"] == 1, ["left", "right"]].to_numpy(dtype=object).astype(str)
+    items, places = np.unique(ends, return_inverse=True)
+    edges = tuple(places.reshape(-1, 2).T)
+    graph = coo_array((np.ones(len(ends), dtype=np.int8), edges), shape=(len(items),) * 2)
     _, component = connected_components(graph, directed=False)
-    # Items are sorted, so the first of each component is its smallest.
-    first = pd.Series(items).groupby(component).first()
-    return pd.Series(first.to_numpy()[component], index=items, name="cluster", dtype=object)
+    _, first = np.unique(component, return_index=True)  # items are sorted: the first of a component is its smallest
+    return pd.Series(items[first][component], index=items, name="cluster", dtype=object)
 
 
 def hash_position(name: str) -> float:
@@ -68,9 +65,8 @@ def low_resource(collection: Collection, share: float, test: float | None = None
     is_possible = 0 < share < 1 and share <= start + 1e-9 and start < 1
     require(is_possible, f"share = {share} with test = {test}: both must be above 0, and together at most 1")
     sides = split_by_position(collection.queries["position"], share, start)
-    for split in SPLITS:
-        wrong = f"share = {share} of {len(sides):,} queries in {collection.name!r} leaves none for {split}"
-        require(split in sides, wrong)
+    wrong = f"share = {share} of {len(sides):,} queries in {collection.name!r} leaves none for one of {SPLITS}"
+    require({*SPLITS} <= {*sides}, wrong)
     part = collection.part(queries=sides != "")
     return replace(part, name=f"{collection.name}-{share:g}", queries=part.queries.assign(split=sides[sides != ""]))
 
@@ -83,30 +79,25 @@ def subsample(collection: Collection, documents: int, queries: int | None = None
     (column `passage`) stay whole, so that a sentence competes with its neighbours. With `queries`, training and
     validation queries whose relevant documents all went are dropped. Raises `SettingError` if a number is under 1.
     """
-    for name, count in (("documents", documents), ("queries", queries)):
-        require(count is None or count >= 1, f"{count} {name}: at least 1 is needed")
-    names, is_test = collection.documents.index, collection.queries["split"] == "test"
+    wrong = f"{documents} documents, {queries} queries: at least 1 is needed"
+    require(documents >= 1 and (queries is None or queries >= 1), wrong)
+    names, ids, is_test = collection.documents.index, collection.queries.index, collection.queries["split"] == "test"
     wholes = collection.documents.get("passage", pd.Series(names, names))  # document to what stays whole
-    test = sorted(collection.queries.index[is_test], key=hash_position)[:queries]
-    relevant = collection.relevant()
-    is_tested = relevant["query_id"].isin(collection.queries.index[is_test])
+    test, relevant = sorted(ids[is_test], key=hash_position)[:queries], collection.relevant()
     needed = set(wholes[relevant["doc_id"][relevant["query_id"].isin(test)]])
-    useful = set() if queries is None else set(wholes[relevant["doc_id"][~is_tested]])
+    others = relevant["doc_id"][~relevant["query_id"].isin(ids[is_test])]
+    useful = set() if queries is None else set(wholes[others])
     sizes = wholes.value_counts()
-    order = sorted(sizes.index, key=lambda name: (name not in needed, name not in useful, hash_position(name)))
-    before = np.cumsum(sizes[order].to_numpy()) - sizes[order].to_numpy()
-    is_chosen = wholes.isin(needed | {name for name, start in zip(order, before, strict=True) if start < documents})
+    sizes = sizes[sorted(sizes.index, key=lambda name: (name not in needed, name not in useful, hash_position(name)))]
+    is_chosen = wholes.isin(needed.union(sizes.index[sizes.cumsum() - sizes < documents]))
     if queries is None:
         return collection.part(is_chosen)
-    answered = collection.queries.index.isin(relevant["query_id"][relevant["doc_id"].isin(names[is_chosen])])
-    return collection.part(is_chosen, collection.queries.index.isin(test) | (~is_test & answered))
+    answered = ids.isin(relevant["query_id"][relevant["doc_id"].isin(names[is_chosen])])
+    return collection.part(is_chosen, ids.isin(test) | (~is_test & answered))
 
 
 def answered_within(collection: Collection, part: Collection) -> Collection:
-    """Return the same part with every test query of the collection whose relevant documents are all in it.
-
-    More queries than those of `subsample` tell smaller differences apart.
-    """
+    """Return the same part with every test query of the collection whose relevant documents are all in it."""
     relevant, queries = collection.relevant(), collection.queries
     lost = relevant["query_id"][~relevant["doc_id"].isin(part.documents.index)]
     is_answered = queries.index.isin(relevant["query_id"]) & ~queries.index.isin(lost) & (queries["split"] == "test")
@@ -117,14 +108,12 @@ def answered_within(collection: Collection, part: Collection) -> Collection:
 def with_distractors(collection: Collection, distractors: pd.DataFrame, name: str) -> Collection:
     """Return the same task, under a new name, with further candidates, none of which is relevant.
 
-    They have `text`, and `title`, or `sentence` and `context`, where the collection does. Their ids get the prefix
-    ``added/``.
+    They have `text`, and `title`, or `sentence` and `context`, where the collection does; their ids begin ``added/``.
     """
-    own = collection.documents
-    read = ("text", "sentence", "context") if "sentence" in own else ("text", "title")
-    columns = [column for column in read if column in own]
-    documents = pd.concat([own[columns], distractors[columns].rename("added/{}".format)]).rename_axis("doc_id")
-    return replace(collection, name=name, documents=documents, pairs=None)
+    read = ["text", "sentence", "context"] if "sentence" in collection.documents else ["text", "title"]
+    own = collection.documents.filter(read)
+    added = distractors[own.columns].rename("added/{}".format)
+    return replace(collection, name=name, documents=pd.concat([own, added]).rename_axis("doc_id"), pairs=None)
 
 
 def retrieval_task(
@@ -132,21 +121,19 @@ def retrieval_task(
 ) -> Collection:
     """Return labelled pairs of similar items (left, right, label) as a retrieval task (Gillick 2018, section 3.3).
 
-    Every item of a positive pair is a query; its relevant documents are the members of its cluster in the transitive
-    closure of the positive pairs, itself included (the paper's "identity" baseline scores above zero, so it counts
-    itself); the candidates are all items. `texts` and `split` are by item id. Pairs with ends on different sides are
-    dropped before the closure is taken, as they would join the sides.
+    `texts` and `split` are by item. All items are candidates, those of a positive pair are queries; relevant is the
+    `closure` of an item, itself included (the paper's "identity" baseline scores above zero, so it counts itself).
+    Pairs with ends on different sides are dropped before the closure is taken, as they would join the sides.
     """
     documents = pd.DataFrame({"text": texts.sort_index(), "split": split.sort_index()}).rename_axis("doc_id")
-    sides = pairs["left"].map(split), pairs["right"].map(split)
-    pairs = pairs.assign(split=sides[0])[sides[0] == sides[1]].reset_index(drop=True)
+    pairs = pairs[["left", "right", "label"]].assign(split=pairs["left"].map(split))
+    pairs = pairs[pairs["split"] == pairs["right"].map(split)].reset_index(drop=True)
     clusters = closure(pairs)
     queries = documents.loc[clusters.index].assign(cluster=clusters).rename_axis("query_id")
     members = clusters.rename_axis("doc_id").reset_index()
     qrels = members.rename(columns={"doc_id": "query_id"}).merge(members, on="cluster")
     qrels = qrels[["query_id", "doc_id"]].assign(relevance=1)
-    pairs = pairs[["left", "right", "label", "split"]]
-    return Collection(name, documents, queries, qrels, pairs=pairs, provenance=provenance or {})
+    return Collection(name, documents, queries, qrels, pairs, provenance or {})
 
 
 def with_copies(qrels: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:
@@ -171,16 +158,13 @@ def union(collections: Sequence[Collection]) -> Collection:
     require(len(set(names)) == len(names), f"two collections of a union have one name: {', '.join(names)}", DataError)
     if len(names) == 1:
         return collections[0]
-    frames, provenance = {"documents": [], "queries": [], "qrels": []}, {}
+    frames, provenance = [], {}
     for part in collections:
-        prefix = f"{part.name}/"
-        queries = part.queries.assign(collection=part.name).rename(index=prefix.__add__)
-        if "cluster" in queries:
-            queries["cluster"] = prefix + queries["cluster"].astype(str)
-        frames["documents"].append(part.documents.assign(collection=part.name).rename(index=prefix.__add__))
-        frames["queries"].append(queries)
-        qrels = part.qrels
-        frames["qrels"].append(qrels.assign(query_id=prefix + qrels["query_id"], doc_id=prefix + qrels["doc_id"]))
+        prefix, qrels = f"{part.name}/", part.qrels
+        texts = [each.assign(collection=part.name).rename(prefix.__add__) for each in (part.documents, part.queries)]
+        if "cluster" in part.queries:
+            texts[1]["cluster"] = prefix + texts[1]["cluster"].astype(str)
+        frames.append([*texts, qrels.assign(query_id=prefix + qrels["query_id"], doc_id=prefix + qrels["doc_id"])])
         provenance |= {prefix + key: value for key, value in part.provenance.items()}
-    documents, queries, qrels = (pd.concat(parts, join="inner") for parts in frames.values())
+    documents, queries, qrels = (pd.concat(parts, join="inner") for parts in zip(*frames, strict=True))
     return Collection(", ".join(names), documents, queries, qrels.reset_index(drop=True), provenance=provenance)

@@ -1,4 +1,4 @@
-"""From text to token ids: words, vocabularies, sentences, token tables."""
+"""From text to token ids, in all chapters: words, sentences, token tables, vocabularies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -67,20 +67,6 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    # start, start + 1, … of every run, one run after the other; shape (sum of lengths,).
-    offsets = offsets_of(lengths)
-    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-
-
-class Segment(NamedTuple):
-    """A run of token ids in each of several rows: where runs start in `ids` and how long they are, (rows,) each."""
-
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-
-
 @dataclass(frozen=True, eq=False)
 class TokenTable:
     """A ragged table of token ids, tokenized once and reused: row i is ``ids[offsets[i]:offsets[i + 1]]``.
@@ -94,25 +80,21 @@ class TokenTable:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens in each row, shape (rows,)."""
-        return np.diff(self.offsets)
-
-    @property
-    def segment(self) -> Segment:
-        """The rows whole, to be put beside others by `concatenate`."""
-        return Segment(self.ids, self.offsets[:-1], self.lengths)
+    lengths = property(lambda self: np.diff(self.offsets), doc="Tokens in each row, shape (rows,).")
 
     def row(self, i: int) -> np.ndarray:
         """Return the token ids of row `i`."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
-    def take(self, rows: np.ndarray) -> TokenTable:
-        """Return the table of the given rows, in the given order."""
+    def take(self, rows: np.ndarray, stop: np.ndarray | None = None) -> TokenTable:
+        """Return the table of the given rows, in the given order; with `stop`, of all rows from each to before that."""
         rows = np.asarray(rows, dtype=np.int64)
-        lengths = self.lengths[rows]
-        return TokenTable(self.ids[_places(self.offsets[rows], lengths)], offsets_of(lengths))
+        starts = self.offsets[rows]
+        return self._runs(starts, self.offsets[rows + 1 if stop is None else stop] - starts)
+
+    def _runs(self, starts: np.ndarray, lengths: np.ndarray) -> TokenTable:
+        offsets = offsets_of(lengths)
+        return TokenTable(self.ids[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)], offsets)
 
     def where(self, mask: np.ndarray) -> TokenTable:
         """Return the table of the tokens in a mask, bool, shape (tokens,), and of the first of every row."""
@@ -127,27 +109,21 @@ class TokenTable:
         for row in rows:
             ids.extend(row)
             lengths.append(len(row))
-        return cls(np.array(ids, dtype=np.int32), offsets_of(np.array(lengths, dtype=np.int64)))
+        return cls(np.array(ids, dtype=np.int32), offsets_of(lengths))
 
 
-def concatenate(segments: Sequence[Segment], limit: int) -> TokenTable:
-    """Return segments side by side: row i is row i of each, one after the other, cut at `limit` tokens."""
-    room = np.full(len(segments[0].starts), limit, dtype=np.int64)  # (rows,): tokens that still fit
-    cut = []
-    for segment in segments:
-        cut.append(np.minimum(segment.lengths, room))
-        room -= cut[-1]
-    offsets = offsets_of(limit - room)
-    ids, at = np.empty(offsets[-1], dtype=np.int32), offsets[:-1]
-    for segment, lengths in zip(segments, cut, strict=True):
-        ids[_places(at, lengths)] = segment.ids[_places(segment.starts, lengths)]
-        at = at + lengths
-    return TokenTable(ids, offsets)
+def concatenate(parts: Sequence[TokenTable | int], limit: int | None) -> TokenTable:
+    """Return tables side by side: row i is row i of each, one after the other, cut at `limit` tokens.
 
-
-def constant(token: int, rows: int) -> Segment:
-    """Return the same token in each row."""
-    return Segment(np.array([token]), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64))
+    A number behind the first table is this token in every row.
+    """
+    tables = [TokenTable.from_rows([[part]] * len(parts[0])) if isinstance(part, int) else part for part in parts]
+    ids, lengths = (np.concatenate([getattr(each, name) for each in tables]) for name in ("ids", "lengths"))
+    by_row = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
+    joined = TokenTable(ids, offsets_of(lengths)).take(by_row)
+    bounds = joined.offsets[:: len(parts)]
+    lengths = np.diff(bounds) if limit is None else np.minimum(np.diff(bounds), limit)
+    return joined._runs(bounds[:-1], lengths)
 
 
 # --- tokenizers ------------------------------------------------------------------------------------
@@ -159,10 +135,7 @@ LETTERS = 1000  # rarer ones become unknown tokens, as in BERT's own vocabulary
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A vocabulary of tokens, and the way in which text is cut into them: words, or parts of words.
-
-    An id is a place in `tokens`, which must have the special ones: else it raises `DataError`.
-    """
+    """A vocabulary of tokens; `_rows` of a subclass cuts texts into them. Without the special ones, `DataError`."""
 
     tokens: tuple[str, ...]
 
@@ -181,14 +154,11 @@ class Tokenizer:
         """Token to id."""
         return {token: i for i, token in enumerate(self.tokens)}
 
-    def encode(self, texts: Iterable[str]) -> TokenTable:
-        """Token ids of each text, without special tokens; one without any becomes `UNKNOWN`, if that is special."""
+    def encode(self, texts: Iterable[str], length: int | None = None) -> TokenTable:
+        """Return the token ids of texts, cut at a length; a text without any becomes `UNKNOWN`, if that is special."""
         unknown, texts = [self.ids[each] for each in self.SPECIAL if each == UNKNOWN], iter(texts)
         chunks = iter(lambda: list(islice(texts, CHUNK)), [])
-        return TokenTable.from_rows(row or unknown for chunk in chunks for row in self._rows(chunk))
-
-    def _rows(self, texts: list[str]) -> Iterator[list[int]]:
-        raise NotImplementedError
+        return TokenTable.from_rows((row or unknown)[:length] for chunk in chunks for row in self._rows(chunk))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -239,9 +209,7 @@ class WordPiece(Tokenizer):
 
         texts = list(texts)
         tokenizer = bert_tokenizer({token: i for i, token in enumerate(cls.SPECIAL)})
-        counts = Counter()
-        for text in texts:
-            counts.update(tokenizer.normalizer.normalize_str(text))
+        counts = Counter(chain.from_iterable(map(tokenizer.normalizer.normalize_str, texts)))
         letters = sorted((x for x in counts if not x.isspace()), key=lambda x: (-counts[x], x))[:LETTERS]
         # The trainer breaks ties by the ids of tokens, and numbers the letters in the order of a
         # randomly seeded hash table. Given the letters, it learns the same from the same texts.

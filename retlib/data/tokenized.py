@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,10 @@ from retlib.core import cache
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 from retlib.data.pairs import LabelledQueries
-from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, constant, offsets_of
+from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, offsets_of
 
-# The columns of documents that are read in two parts with a separator between.
-TWO_PARTS = (("sentence", "context"), ("title", "text"))
-WHOLE = 2**31 - 1  # more tokens than any text has: where nothing is cut
-VERSION = 1  # of token rows on disk: who reads a document otherwise raises it
+TWO_PARTS = (("sentence", "context"), ("title", "text"))  # columns that are read with a separator between
+ROWS, VERSION = "rows.safetensors", 1  # of token rows on disk: who reads a document otherwise raises it
 KEPT = 100_000  # of more documents, token rows are not kept where only blocks of them are asked for
 
 
@@ -38,12 +37,6 @@ def tokens_key(tokenizer: Tokenizer) -> str:
     return cache.key([type(tokenizer).__name__, *tokenizer.tokens, *tokenizer.rules])
 
 
-def tokenize(texts: Sequence[str], tokenizer: Tokenizer, length: int | None) -> TokenTable:
-    """Return texts as token rows, cut at a length."""
-    table = tokenizer.encode(texts)
-    return table if length is None else concatenate([table.segment], length)
-
-
 @dataclass(frozen=True, eq=False)
 class TokenizedCollection:
     """A collection, tokenized when it is asked for, queries and documents cut off beyond their lengths.
@@ -59,27 +52,25 @@ class TokenizedCollection:
 
     @classmethod
     @lru_cache(maxsize=12)  # a study asks for the same one for every system and seed
-    def of(
-        cls, collection: Collection, tokenizer: Tokenizer, query_length: int | None, document_length: int | None
-    ) -> TokenizedCollection:
-        """Return a collection as so many tokens of its queries and documents; the last few are kept."""
-        return cls(collection, tokenizer, query_length, document_length)
+    def of(cls, *fields: Any) -> TokenizedCollection:
+        """Return that of these fields; the last few are kept."""
+        return cls(*fields)
 
     @cached_property
     def queries(self) -> TokenTable:
         """A row for each query."""
-        return tokenize(self.collection.queries["text"], self.tokenizer, self.query_length)
+        return self.tokenizer.encode(self.collection.queries["text"], self.query_length)
 
     @cached_property
     def documents(self) -> TokenTable:
         """A row for each document, made once, whichever chapter asks."""
 
         def make(folder: Path) -> None:
-            save_file(vars(self.fresh(slice(None))), folder / "rows.safetensors")
+            save_file(vars(self.fresh(slice(None))), folder / ROWS)
 
         tokens = [tokens_key(self.tokenizer), self.document_length]  # however long queries are
         settings = {"collection": self.collection.fingerprint, "tokens": tokens}
-        return TokenTable(**load_file(cache.artefact("token-rows", VERSION, settings, make) / "rows.safetensors"))
+        return TokenTable(**load_file(cache.artefact("token-rows", VERSION, settings, make) / ROWS))
 
     def block(self, rows: slice | np.ndarray) -> TokenTable:
         """Return token rows of some documents; those of all are kept, unless there are more than `KEPT`."""
@@ -91,13 +82,12 @@ class TokenizedCollection:
         frame = self.collection.documents
         parts = next((pair for pair in TWO_PARTS if set(pair) <= set(frame.columns)), None)
         if parts is None or not isinstance(self.tokenizer, WordPiece):
-            return tokenize(texts(self.collection, rows), self.tokenizer, self.document_length)
+            return self.tokenizer.encode(texts(self.collection, rows), self.document_length)
         first, second = (frame[part].iloc[rows] for part in parts)
         # A passage stands behind each of its sentences, and is tokenized once.
         places, distinct = pd.factorize(np.asarray(second, dtype=object))
-        behind, separator = self.tokenizer.encode(distinct).take(places), constant(self.tokenizer.sep, len(places))
-        segments = [self.tokenizer.encode(first).segment, separator, behind.segment]
-        return concatenate(segments, self.document_length or WHOLE)
+        both = self.tokenizer.encode(first), self.tokenizer.encode(distinct).take(places)
+        return concatenate([both[0], self.tokenizer.sep, both[1]], self.document_length)
 
     @cached_property
     def address(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of, require_positive
 from retlib.data.text import TokenTable, WordPiece
-from retlib.data.tokenized import tokenize, tokens_key
+from retlib.data.tokenized import tokens_key
 from retlib.models import checkpoints
 from retlib.models.checkpoints import BartTokenizer
 from retlib.models.retriever import CONFIG, Retriever, Trained
@@ -314,4 +314,4 @@ class Generator(Trained):
 
     def passages(self, texts: Iterable[str]) -> TokenTable:
         """Return passages as the model reads them."""
-        return tokenize(texts, self.tokenizer, self.architecture.passage_length)
+        return self.tokenizer.encode(texts, self.architecture.passage_length)

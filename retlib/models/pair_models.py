@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
-from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate, constant
+from retlib.data.text import Tokenizer, TokenTable, WordPiece, concatenate
 from retlib.models.encoders import encode, padded
 from retlib.models.retriever import Architecture, Retriever, Trained
 from retlib.models.transformer import Transformer
@@ -69,8 +69,7 @@ class CrossEncoder(TokenVectors):
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
         """Score B queries with B * n documents, n to each: shape (B, n)."""
         each = queries.take(np.repeat(np.arange(len(queries)), len(documents) // len(queries)))
-        parts = [each.segment, constant(self._separator, len(documents)), documents.segment]
-        table = concatenate(parts, self.encoder.longest)
+        table = concatenate([each, self._separator, documents], self.encoder.longest)
         vectors, row = self.vectors(table), np.repeat(np.arange(len(table)), table.lengths)
         place = np.arange(len(row)) - table.offsets[row] - each.lengths[row]  # from the separator, 0
         sides = []

@@ -20,7 +20,7 @@ from retlib.core.history import History
 from retlib.core.registry import Registry
 from retlib.data.collection import Collection
 from retlib.data.text import Tokenizer, TokenTable, Vocabulary, WordPiece
-from retlib.data.tokenized import TokenizedCollection, tokenize, tokens_key
+from retlib.data.tokenized import TokenizedCollection, tokens_key
 from retlib.models import checkpoints
 from retlib.models.checkpoints import BartTokenizer, FileTokenizer
 from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
@@ -161,7 +161,7 @@ class Trained:
 
     def tokenize(self, queries: Sequence[str]) -> TokenTable:
         """Return queries as this model reads them."""
-        return tokenize(queries, self.tokenizer, self.architecture.query_length)
+        return self.tokenizer.encode(queries, self.architecture.query_length)
 
     def reads(self, collection: Collection) -> TokenizedCollection:
         """Return a collection as this model reads it."""
@@ -218,7 +218,7 @@ class Retriever(Trained):
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Return encodings of documents as they stand, float32, shape (texts, d)."""
-        return self.encode_documents(tokenize(texts, self.tokenizer, self.architecture.document_length))
+        return self.encode_documents(self.tokenizer.encode(texts, self.architecture.document_length))
 
     def _encode(self, side: Callable[[TokenTable], Tensor], table: TokenTable) -> np.ndarray:
         # Batches of texts of like length have little padding.

@@ -21,7 +21,7 @@ from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.pairs import rows_of_step
 from retlib.data.text import TokenTable, Vocabulary
-from retlib.data.tokenized import texts, tokenize
+from retlib.data.tokenized import texts
 from retlib.models import baselines
 from retlib.models.baselines import SkipThought, WordVectors
 from retlib.models.encoders import DualEncoder
@@ -186,7 +186,7 @@ class Neighbours(TrainingData):
         """Of one encoder; validated by the likelihood of the neighbours of the last sentences."""
         stage, student = training.stage, training.student
         model = SkipThought(module.query_encoder).to(runtime.device())
-        table = tokenize(list(self.text), student.tokenizer, student.architecture.document_length)
+        table = student.tokenizer.encode(self.text, student.architecture.document_length)
         rows, unseen = np.arange(len(table)), min(HELD_OUT, len(table) // 10 + 3)
         task = NeighbourTask(model, table.take(rows[:-unseen]), stage.batch_size, training.seed)
         dev = NeighbourTask(model, table.take(rows[-unseen:]), unseen, training.seed)

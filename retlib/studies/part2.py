@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from retlib.data.articles import Corpus, Split
 from retlib.data.collection import Article, Collection
-from retlib.data.corpus import Builder, Split
 from retlib.data.splits import low_resource, subsample
 from retlib.models.retriever import Retriever
 from retlib.studies.experiment import Experiment
@@ -86,18 +86,14 @@ def weights(systems: Mapping[str, System]) -> pd.DataFrame:
 
 def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:
     """Return pairs of a pre-training task as texts, with the titles of their articles (Chang 2020, Figure 2)."""
-    builder, sentences, titles = Builder(split), [], []
-    for article in articles:
-        if found := builder.add(article):
-            sentences += found
-            titles.append(article.title)
-    structure = builder.structure()
-    query, passage = task_over(task, structure).draw(np.random.default_rng(seed), count)
-    removed, bounds = np.where(structure.passage_of(query) == passage, query, KEPT), structure.passages
+    corpus = Corpus.build(articles, list, split)
+    sentences, titles, bounds = corpus.sentences, corpus.titles, corpus.passages
+    query, passage = task_over(task, corpus).draw(np.random.default_rng(seed), count)
+    removed = np.where(corpus.passage_of(query) == passage, query, KEPT)
     pairs = pd.DataFrame({"task": task}, index=range(count))
-    pairs["query_title"] = [titles[a] for a in structure.article_of(structure.passage_of(query))]
+    pairs["query_title"] = [titles[a] for a in corpus.article_of(corpus.passage_of(query))]
     pairs["query"] = [sentences[s] for s in query]
-    pairs["document_title"] = [titles[a] for a in structure.article_of(passage)]
+    pairs["document_title"] = [titles[a] for a in corpus.article_of(passage)]
     pairs["document"] = [
         " ".join(sentences[s] for s in range(bounds[each], bounds[each + 1]) if s != gone)
         for each, gone in zip(passage, removed, strict=True)

@@ -14,9 +14,8 @@ import torch
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
-from retlib.data.articles import Articles
+from retlib.data.articles import Articles, Corpus
 from retlib.data.collection import Article, Collection
-from retlib.data.corpus import Corpus
 from retlib.data.pairs import Pairs, PairSource
 from retlib.data.passages import sentences_of
 from retlib.data.splits import hash_position, split_by_position
@@ -87,7 +86,7 @@ class Pretraining(TrainingData):
 def _passages_as_pages(collection: Collection, tokenizer: WordPiece) -> Corpus:
     texts = collection.documents.reindex(columns=["title", "text"], fill_value="")
     pages = (Article(name, title, (text,), opening=1) for name, title, text in texts.itertuples(name=None))
-    return Corpus.build(pages, tokenizer, sentences_of)
+    return Corpus.build(pages, tokenizer.encode, sentences_of)
 
 
 @dataclass(frozen=True)

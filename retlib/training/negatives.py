@@ -214,11 +214,11 @@ class InBatch(Sampler):
         with self.clock("sampling"):
             drawn, targets = self.source.draw(step, self.batch_size, self.seed), self._eye
             if self.mask_known:
-                known, numbers = drawn.known, [each for each in (drawn.groups, drawn.texts) if each is not None]
-                require(known is not None or drawn.groups is not None, "mask_known needs pairs with groups")
-                if known is None:
-                    known = np.any([each[:, None] == each[None, :] for each in numbers], axis=0)
-                targets = targets.masked_fill(torch.from_numpy(known) & (targets == NEGATIVE), IGNORE)
+                mask, numbers = drawn.non_negatives, [drawn.groups, drawn.texts]
+                require(mask is not None or drawn.groups is not None, "mask_known needs pairs with groups")
+                if mask is None:
+                    mask = np.any([each[:, None] == each for each in numbers if each is not None], axis=0)
+                targets = targets.masked_fill(torch.from_numpy(mask) & (targets == NEGATIVE), IGNORE)
             require(not self.corrected or drawn.log_shares is not None, "the correction needs pairs with log_shares")
             log_shares = torch.from_numpy(drawn.log_shares) if self.corrected else None
             documents = _tensor(drawn.documents)

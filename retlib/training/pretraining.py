@@ -1,6 +1,6 @@
 """Pre-training tasks, in Part II: pairs and masked passages out of articles without labels (Chang 2020, section 3).
 
-A task draws rows of a `retlib.data.corpus.Corpus`: this sentence is the query, that passage the document. Pairs are
+A task draws rows of a `retlib.data.articles.Corpus`: this sentence is the query, that passage the document. Pairs are
 put together batch by batch and never stored. A new task is one decorated class, here or anywhere
 (`retlib.core.registry`).
 """
@@ -18,10 +18,9 @@ import numpy as np
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
-from retlib.data.corpus import Corpus, Structure
+from retlib.data.articles import Corpus
 from retlib.data.pairs import Pairs, pairs_in_batch
-from retlib.data.text import Segment, TokenTable, WordPiece, concatenate, constant, offsets_of
-from retlib.data.tokenized import WHOLE
+from retlib.data.text import TokenTable, WordPiece, concatenate, offsets_of
 from retlib.training.negatives import check_rows
 
 KEPT = -1  # in place of a sentence's row: none was removed
@@ -40,7 +39,7 @@ class Task(ABC):
     queries: int
     pairs: int
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: Corpus) -> None:
         self.structure = structure
 
     @abstractmethod
@@ -59,7 +58,7 @@ class InverseCloze(Task):
     The passage is drawn uniformly among those of at least two sentences, the query uniformly among its sentences.
     """
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: Corpus) -> None:
         super().__init__(structure)
         self._passages = np.flatnonzero(structure.sentences_per_passage >= 2)
         require(len(self._passages) > 0, "ict needs a passage of at least two sentences; there is none", DataError)
@@ -79,9 +78,11 @@ class InverseCloze(Task):
 class FirstSection(Task):
     """A page is drawn uniformly among those that are `able` and have a first section, the query among its sentences."""
 
-    def __init__(self, structure: Structure, able: np.ndarray, needs: str) -> None:
+    def __init__(self, structure: Corpus, able: np.ndarray, needs: str) -> None:
         super().__init__(structure)
-        self._starts, self._counts = structure.first_sections
+        first, passages = structure.articles[:-1], structure.passages
+        self._starts = passages[first]
+        self._counts = passages[first + structure.opening] - self._starts
         self._articles = np.flatnonzero(able & (self._counts >= 1))
         require(len(self._articles) > 0, needs, DataError)
         self.queries = int(self._counts[self._articles].sum())
@@ -102,7 +103,7 @@ class BodyFirst(FirstSection):
     paper says "a random passage from the same page"; but the words of the query would be in its own.
     """
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: Corpus) -> None:
         others = structure.passages_per_article - 1
         super().__init__(structure, others >= 1, "bfs needs an article with a first section and a second passage")
         self.pairs = int((self._counts * others)[self._articles].sum())
@@ -131,7 +132,7 @@ class WikiLink(FirstSection):
     among those that link to it, then a passage of that page; it need not be the one that holds the link.
     """
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: Corpus) -> None:
         count, needs = len(structure.names), "wlp needs a link to an article that has a first section"
         if len(structure.link_targets) == 0:
             needs = "wlp needs links between articles; this corpus has none: leave wlp out, or take articles with links"
@@ -155,14 +156,14 @@ class WikiLink(FirstSection):
         return np.repeat(chances / count, count)
 
 
-def task_over(name: str, structure: Structure) -> Task:
+def task_over(name: str, structure: Corpus) -> Task:
     """Return the task of a name over articles; `DataError` if they have no pair for it."""
     task = TASKS.get(name)(structure)
     require(task.queries > 0, f"{name} finds no pair in these articles", DataError)
     return task
 
 
-def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
+def allowed(tasks: Sequence[str], structure: Corpus) -> list[str]:
     """Return the tasks for which articles have what is needed, such as links for wlp; `DataError` if none is left.
 
     It says which are left out, and why.
@@ -180,7 +181,7 @@ def allowed(tasks: Sequence[str], structure: Structure) -> list[str]:
 
 
 class Drawn(NamedTuple):
-    """Pairs as rows of sentences and passages of a `Structure`: three int64 arrays of shape (pairs,)."""
+    """Pairs as rows of sentences and passages of a `Corpus`: three int64 arrays of shape (pairs,)."""
 
     query: np.ndarray
     passage: np.ndarray
@@ -249,32 +250,22 @@ class PretrainingPairs:
         of the passages' chances to be drawn.
         """
         drawn = self.mixed(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
-        first, whole = {}, self._documents(drawn._replace(removed=KEPT), WHOLE)
+        first, whole = {}, self._documents(drawn._replace(removed=KEPT), None)
         groups = [first.setdefault(whole.row(i).tobytes(), passage) for i, passage in enumerate(drawn.passage)]
         return Pairs(
-            concatenate([_run(self.corpus.sentences, drawn.query, drawn.query + 1)], self.query_length),
+            concatenate([self.corpus.sentences.take(drawn.query)], self.query_length),
             self._documents(drawn, self.document_length),
             groups=np.array(groups),
             log_shares=self._log_shares[drawn.passage],
         )
 
-    def _documents(self, drawn: Drawn, limit: int) -> TokenTable:
+    def _documents(self, drawn: Drawn, limit: int | None) -> TokenTable:
         corpus, article = self.corpus, self.corpus.article_of(drawn.passage)
         start, stop = corpus.passages[drawn.passage], corpus.passages[drawn.passage + 1]
         # A passage is one run of ids, or two: before and after the sentence that is removed.
         gap = np.where(drawn.removed == KEPT, stop, drawn.removed)
-        segments = [
-            _run(corpus.titles, article, article + 1),
-            constant(self.separator, len(article)),
-            _run(corpus.sentences, start, gap),
-            _run(corpus.sentences, np.minimum(gap + 1, stop), stop),
-        ]
-        return concatenate(segments, limit)
-
-
-def _run(table: TokenTable, first: np.ndarray, last: np.ndarray) -> Segment:
-    # The ids of the rows from `first` up to `last`.
-    return Segment(table.ids, table.offsets[first], table.offsets[last] - table.offsets[first])
+        both = corpus.sentences.take(start, gap), corpus.sentences.take(np.minimum(gap + 1, stop), stop)
+        return concatenate([corpus.titles.take(article), self.separator, *both], limit)
 
 
 class Masked(NamedTuple):
@@ -312,7 +303,7 @@ class MaskedPassages:
         """Return the passages of a training step, which depend on the arguments alone; drawn with replacement."""
         generator, count = np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size)
         passage, bounds = generator.integers(len(self), size=count), self.corpus.passages
-        inputs = concatenate([_run(self.corpus.sentences, bounds[passage], bounds[passage + 1])], self.length)
+        inputs = concatenate([self.corpus.sentences.take(bounds[passage], bounds[passage + 1])], self.length)
         row, tokens = np.repeat(np.arange(len(inputs)), inputs.lengths), len(inputs.ids)
         shuffled = np.lexsort((generator.random(tokens), row))  # each row's places in random order, row by row
         wanted = np.maximum(1, np.rint(inputs.lengths * MASKED))

@@ -26,12 +26,8 @@ def article(name, *paragraphs):
 def holding(*texts):
     """A collection of these documents."""
     documents = pd.DataFrame({"text": texts}, index=[f"d{place}" for place in range(len(texts))])
-    return Collection(
-        "held",
-        documents,
-        pd.DataFrame({"text": [], "split": []}),
-        pd.DataFrame({"query_id": [], "doc_id": [], "relevance": []}),
-    )
+    others = (pd.DataFrame(columns=names) for names in (["text", "split"], ["query_id", "doc_id", "relevance"]))
+    return Collection("held", documents, *others)
 
 
 def cut(text, most=100):
@@ -43,17 +39,13 @@ def cut(text, most=100):
 @pytest.mark.parametrize(
     ("lengths", "most", "expected"),
     [
-        ([40, 40, 40], 100, [80, 40]),
         ([60, 41, 59], 100, [60, 100]),
-        ([50, 50, 1], 100, [100, 1]),
-        ([100], 100, [100]),
         ([3, 250, 3], 100, [3, 100, 100, 53]),
         ([2, 2], 1, [1, 1, 1, 1]),
     ],
 )
 def test_as_many_sentences_as_fit(lengths, most, expected):
-    text = " ".join(map(sentence, lengths))
-    assert [len(piece.split()) for piece in cut(text, most)] == expected
+    assert [len(piece.split()) for piece in cut(" ".join(map(sentence, lengths)), most)] == expected
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=30), st.integers(1, 40))
@@ -74,25 +66,18 @@ def test_no_word_is_lost_and_passages_end_where_sentences_do(lengths, most):
 def test_articles_are_cut_across_paragraphs_but_not_across_articles():
     first = article("first", f"{sentence(30)} {sentence(31)}", sentence(32), sentence(33))
     found = passages.passages([first, article("empty"), article("second", sentence(5))])
-    assert found.index.tolist() == ["first#0", "first#1", "second#0"]
-    assert found["text"].tolist() == [
-        f"{sentence(30)} {sentence(31)} {sentence(32)}",
-        sentence(33),
-        sentence(5),
+    assert found.reset_index().to_numpy().tolist() == [
+        ["first#0", f"{sentence(30)} {sentence(31)} {sentence(32)}", "First", "first"],
+        ["first#1", sentence(33), "First", "first"],
+        ["second#0", sentence(5), "Second", "second"],
     ]
-    assert found["title"].tolist() == ["First", "First", "Second"]
-    assert found["article"].tolist() == ["first", "first", "second"]
 
 
-def test_articles_without_text_and_articles_of_one_name():
-    for empty in ([], [""], [" \n "]):
-        with pytest.raises(DataError, match="text"):
-            passages.passages([article("empty", *empty)])
-    with pytest.raises(DataError, match="a#0"):
-        passages.passages([article("a", "One."), article("a", "Two.")])
+@pytest.mark.parametrize("texts", [[[]], [[""]], [[" \n "]], [["One."], ["Two."]]])
+def test_articles_without_text_and_articles_of_one_name_are_errors(texts):
+    with pytest.raises(DataError):
+        passages.passages([article("a", *each) for each in texts])
 
-
-# What no target holds.
 
 THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
 
@@ -102,9 +87,7 @@ THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirt
     [
         (THIRTEEN, False),
         (f"Before it {THIRTEEN.title()}; and after.", False),
-        (THIRTEEN.replace("seven", "7"), True),
         (THIRTEEN.removesuffix(" thirteen"), True),
-        (f"{THIRTEEN.removeprefix('one ')} one", True),
         ("short", True),
     ],
 )
@@ -133,23 +116,15 @@ def test_a_smaller_sample_is_part_of_a_larger_one():
     found = pd.DataFrame({"text": map(str, range(50))}, index=[f"a#{place}" for place in range(50)])
     small, large = passages.sample(found, 10), passages.sample(found, 30)
     assert len(small) == 10 and len(large) == 30 and set(small.index) < set(large.index)
-    assert large.index.tolist() == [name for name in found.index if name in set(large.index)]
+    assert large.equals(found[found.index.isin(large.index)]) and passages.sample(found, 99).equals(found)
     assert passages.sample(found[::-1], 10)[::-1].equals(small)
-    assert passages.sample(found, 99).equals(found)
 
 
-def test_sentences_of_passages():
-    found = passages.sentences(
-        pd.Series({"a": "Short one. Here is a sentence of seven words. And here is another one.", "b": "I . You ."})
-    )
-    assert found.to_dict() == {
-        "a|1": "Here is a sentence of seven words.",
-        "a|2": "And here is another one.",
-        "b|0": "I . You .",  # whole on purpose: see the diary, Part III
-    }
-
-
-def test_no_more_than_three_sentences_of_a_passage_and_not_always_the_first():
+def test_no_more_than_three_sentences_of_a_passage_none_short_and_not_always_the_first():
+    seven, six = "Here is a sentence of seven words.", "And here is another one."
+    found = passages.sentences(pd.Series({"a": f"Short one. {seven} {six}", "b": "I . You ."}))
+    # The last one whole on purpose: see the diary, Part III.
+    assert found.to_dict() == {"a|1": seven, "a|2": six, "b|0": "I . You ."}
     texts = pd.Series({f"p{i}": " ".join(f"Sentence number {j} has six words." for j in range(9)) for i in range(20)})
     places = passages.sentences(texts).index.str.rpartition("|")
     assert (places.get_level_values(0).value_counts() == 3).all()
@@ -157,20 +132,17 @@ def test_no_more_than_three_sentences_of_a_passage_and_not_always_the_first():
 
 
 def test_queries_of_sentences_are_their_passage_s_once():
-    rows = [("p|0", "who?", -2.0, 2), ("p|0", "what?", -3.0, 2), ("p|2", "who?", -1.0, 2), ("q|r|1", "who?", -4.0, 2)]
-    written = pd.DataFrame(rows, columns=["passage_id", "query", "log_likelihood", "units"])
-    found = passages.of_passages(written)
-    assert found.to_numpy().tolist() == [["p", "who?", -1.0, 2], ["p", "what?", -3.0, 2], ["q|r", "who?", -4.0, 2]]
+    rows = [("p|0", "who?", -2.0), ("p|0", "what?", -3.0), ("p|2", "who?", -1.0), ("q|r|1", "who?", -4.0)]
+    found = passages.of_passages(pd.DataFrame(rows, columns=["passage_id", "query", "log_likelihood"]))
+    assert found.to_numpy().tolist() == [["p", "who?", -1.0], ["p", "what?", -3.0], ["q|r", "who?", -4.0]]
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
         ("He is a musician . It rained . Why ? No !", ["He is a musician.", "It rained.", "Why?", "No!"]),
-        ("He is a musician. It rained.", ["He is a musician.", "It rained."]),
         ("The U.S. states , by area , are many .", ["The U.S. states , by area , are many."]),
         ("Born in 3.5 months .5 apart", ["Born in 3.5 months .5 apart"]),
-        ("there be several variation on the market", ["there be several variation on the market"]),
     ],
 )
 def test_sentences_end_at_marks_that_stand_apart_too(text, found):

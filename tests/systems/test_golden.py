@@ -21,8 +21,8 @@ from conftest import make_toy
 from words import UNITS, WORDS, make_collection
 
 from retlib.core import runtime
+from retlib.data.articles import Corpus
 from retlib.data.collection import Article
-from retlib.data.corpus import Corpus
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.models.retriever import Architecture
 from retlib.studies.part1 import Neighbours, bag_of_words, pairs
@@ -72,7 +72,7 @@ class Made:
         return iter(sentences())
 
 
-ARTICLES = Made(UNITS, Corpus.build(pages(), UNITS, lambda text: text.split(". ")))
+ARTICLES = Made(UNITS, Corpus.build(pages(), UNITS.encode, lambda text: text.split(". ")))
 TEXT = Made(Vocabulary.build(sentences()))
 TOY, OTHER, QUERIES = make_toy("toy", slice(0, 12)), make_toy("other", slice(12, None)), make_collection()
 BESIDE = zip(sentences(1, 40), sentences(2, 40), strict=True)

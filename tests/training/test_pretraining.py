@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
+from retlib.data.articles import Corpus
 from retlib.data.collection import Article
-from retlib.data.corpus import Corpus
 from retlib.data.passages import overlap
 from retlib.data.text import TokenTable
 from retlib.studies.part2 import examples, statistics
@@ -58,7 +58,7 @@ ARTICLES = (
 
 def build(articles=ARTICLES):
     tokenizer = Tokenizer()
-    return Corpus.build(iter(articles), tokenizer, split), tokenizer
+    return Corpus.build(iter(articles), tokenizer.encode, split), tokenizer
 
 
 def rows_as_text(table, tokenizer):
@@ -90,7 +90,7 @@ def encyclopedias(draw):
 
 def test_a_corpus_holds_sentences_passages_articles_and_known_links():
     corpus, tokenizer = build()
-    assert corpus.names.tolist() == ["apple", "pear", "plum", "loquat"]
+    assert corpus.names == ["apple", "pear", "plum", "loquat"]
     assert rows_as_text(corpus.titles, tokenizer) == ["Apple", "Green Pear", "Plum", "Loquat"]
     sentences = "a1 a1|a2 a2 a2|a3|b1|b2 b2|c1 c1 c1 c1|d1|d2 d2|d3 d3 d3|e1 e1|f1|f2|g1|g2"
     assert rows_as_text(corpus.sentences, tokenizer) == sentences.split("|")
@@ -147,7 +147,7 @@ def test_building_does_not_hold_the_texts():
 
     tracemalloc.start()
     try:
-        corpus = Corpus.build(stream(), Tokenizer(), split)
+        corpus = Corpus.build(stream(), Tokenizer().encode, split)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -15,8 +15,8 @@ import yaml
 
 import retlib
 from retlib.core import notebook_files, runtime
+from retlib.data.articles import Corpus
 from retlib.data.collection import Article
-from retlib.data.corpus import Builder
 from retlib.data.datasets import catalogue
 from retlib.models import pair_models
 from retlib.models.pair_models import PAIR_MODELS
@@ -111,10 +111,10 @@ def test_the_code_of_the_losses():
 @pytest.mark.parametrize(("task", "same"), [("ict", (1, 1)), ("bfs", (0, 1)), ("wlp", (0, 0))])
 def test_the_code_of_the_pretraining_tasks(task, same):
     """What it says of the places of query and document is so for every pair."""
-    builder = Builder(lambda text: text.split("."))
-    for name, link in (("apple", "pear"), ("pear", "apple")):
-        builder.add(Article(name, name, ("a. b", "c. d. e", "f. g"), 2, (link,)))
-    made = written("21_pretraining_tasks", task=task, corpus=builder.structure(), generator=np.random.default_rng(0))
+    links, texts = (("apple", "pear"), ("pear", "apple")), ("a. b", "c. d. e", "f. g")
+    articles = [Article(name, name, texts, 2, (link,)) for name, link in links]
+    corpus = Corpus.build(articles, list, lambda text: text.split("."))
+    made = written("21_pretraining_tasks", task=task, corpus=corpus, generator=np.random.default_rng(0))
     assert (set(made.same_passage), set(made.same_page)) == ({bool(same[0])}, {bool(same[1])})
 
 
@@ -182,18 +182,16 @@ def test_the_code_of_the_solutions_runs():
     blocks = [block for text in EXERCISES.values() for block in BLOCK.findall(text) if ".register(" in block]
     use = """
 import torch
+from retlib.data.articles import Corpus
 from retlib.data.collection import Article
-from retlib.data.corpus import Builder
 from retlib.data.datasets import catalogue
 
 encoded, targets = torch.eye(4, 6), torch.eye(4, dtype=torch.int8)
 print(losses.get("triplet-mean")(encoded @ encoded.T, targets).item())
 print(losses.get("softmax-apart")(encoded @ encoded.T, targets, encoded, encoded).isfinite().item())
-builder = Builder(lambda text: text.split("."))
-for name in ("a", "b"):
-    builder.add(Article(name, name, ("a. b", "c", "d"), 1, ()))
-sentence, passage = pretraining.TASKS.get("mine")(builder.structure()).draw(np.random.default_rng(0), 50)
-print(set(passage.tolist()), pretraining.TASKS.get("mine")(builder.structure()).shares().tolist())
+articles = [Article(name, name, ("a. b", "c", "d"), 1, ()) for name in ("a", "b")]
+task = pretraining.TASKS.get("mine")(Corpus.build(articles, list, lambda text: text.split(".")))
+print(set(task.draw(np.random.default_rng(0), 50)[1].tolist()), task.shares().tolist())
 """
     solved = [block for block in blocks if "# and now?" not in block]
     code = "\n".join(["from retlib.training import losses", *solved, use])
