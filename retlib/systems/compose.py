@@ -12,7 +12,6 @@ import pandas as pd
 from retlib.core.errors import require
 from retlib.core.history import Cost
 from retlib.core.registry import source
-from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
@@ -48,13 +47,13 @@ class Lexical(Ranker):
         return {**self.settings, "source": [source(method) for method in methods], **read}
 
     def searcher(self, target: Target, seed: int = 0) -> Search:
-        return runs.question_search(target.test, _fitted(self, target.test, seed if self.trained else 0).search)
+        documents = self.read(target.test, seed) if self.read else texts(target.test)
+        return runs.question_search(target.test, _fitted(self, tuple(documents)).search)
 
 
-@lru_cache(maxsize=8)  # every seed of a system that is fused with it asks for it
-def _fitted(lexical: Lexical, collection: Collection, seed: int) -> LexicalSystem:
-    documents = lexical.read(collection, seed) if lexical.read else texts(collection)
-    return replace(lexical.system).fit(documents.tolist())
+@lru_cache(maxsize=8)  # every seed, split and share of the labels asks for the same documents
+def _fitted(lexical: Lexical, documents: tuple[str, ...]) -> LexicalSystem:
+    return replace(lexical.system).fit(documents)
 
 
 @dataclass(frozen=True, eq=False)

@@ -246,7 +246,7 @@ def test_it_may_begin_with_the_embeddings_of_a_retriever(letters, own_build, mon
     with pytest.raises(SettingError, match=r"128\).*64\)"):
         wide.fit()
     other = fit_retriever(System(SHAPE, Articles("pydocs-smoke", 300)), make_collection(), 0)
-    other.tokenizer = WordPiece([*LETTERS.tokens[:-1], "+"])
+    other.tokenizer = WordPiece((*LETTERS.tokens[:-1], "+"))
     with pytest.raises(SettingError, match="vocabulary"):
         Generator.fresh(SMALL, LETTERS, 0).take_embeddings(other)
 
