@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.data.datasets import catalogue, wikispeedia
+from retlib.data.datasets import catalogue, wikipedia
 
 
 @pytest.fixture
@@ -24,6 +25,15 @@ def release(write):
             write(name, content)
 
     return put
+
+
+def put(folder: Path, files: dict[str, str | bytes | None]) -> Path:
+    """Write files below a folder by their names, but those that are None, and return the folder."""
+    for name, content in files.items():
+        if content is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
 
 
 def relevant(collection: Collection, text: str) -> dict[str, int]:
@@ -47,11 +57,11 @@ def of_json(*entries: dict) -> str:
     return "".join(json.dumps(entry) + "\n" for entry in entries)
 
 
-def zipped(files: dict[str, str], *more: tuple[str, str]) -> bytes:
+def zipped(files: dict[str, str | bytes], kind: int = zipfile.ZIP_STORED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, text in [*files.items(), *more]:
-            archive.writestr(name, text)
+    with zipfile.ZipFile(buffer, "w", kind) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
     return buffer.getvalue()
 
 
@@ -161,7 +171,7 @@ GOLDEN = {
 }
 RELEASES["bioasq"] = {
     file.name: json.dumps({"questions": GOLDEN.get(file.name[7:].removesuffix("_golden.json"), [])})
-    for file in catalogue.entry("bioasq").files
+    for file in catalogue.catalogue()["bioasq"].files
 }
 
 ABSTRACTS = {"M1": ("Statins", "They lower it."), "M2": ("Asthma", "It is treated. "), "M3": ("Salt", "Eat less.")}
@@ -244,6 +254,6 @@ Literature
 LINKS = "# The list of all links.\n\nSweden\tNorway\nSweden\t%C3%85land\nNorway\tSweden\n"
 ALAND = f"   #copyright\n\nÅland\n\n{LICENCE}"
 RELEASES["wikispeedia"] = {
-    wikispeedia.FILE: {"plain/Sweden.txt": SWEDEN, "plain/%C3%85land.txt": ALAND},
-    wikispeedia.GRAPH: {"graph/articles.tsv": "Sweden\n", "graph/links.tsv": LINKS},
+    wikipedia.TEXTS: {"plain/Sweden.txt": SWEDEN, "plain/%C3%85land.txt": ALAND},
+    wikipedia.GRAPH: {"graph/articles.tsv": "Sweden\n", "graph/links.tsv": LINKS},
 }

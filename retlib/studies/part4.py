@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 from retlib.core.errors import SettingError, require, require_one_of
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.data.datasets import trec_dl_2019
+from retlib.data.datasets import questions
 from retlib.data.splits import answered_within, subsample, union
 from retlib.retrieval import index
 from retlib.studies.experiment import Experiment, Outcome
@@ -105,9 +105,9 @@ def sizes(targets: Sequence[Target]) -> pd.DataFrame:
 def record_public(experiment: Experiment, targets: Sequence[Target]) -> None:
     """BM25 over all passages where others' run lies beside a collection; its lists end before R@1000."""
     for target in targets:
-        if trec_dl_2019.RUN in target.test.provenance:
-            settings = {"system": "BM25", "run": trec_dl_2019.RUN}
-            outcome = Outcome(trec_dl_2019.public_run(), settings, candidates=trec_dl_2019.PASSAGES)
+        if questions.RUN in target.test.provenance:
+            settings = {"system": "BM25", "run": questions.RUN}
+            outcome = Outcome(questions.trec_run(), settings, candidates=questions.PASSAGES)
             told = [measure for measure in MEASURES if measure != "R@1000"]
             experiment.measure(PUBLIC, target.test, 0, outcome, told)
 

@@ -19,7 +19,7 @@ from retlib.core.errors import DataError, require
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.datasets import _beir
+from retlib.data.datasets import beir
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.models import checkpoints
 from retlib.models.exporting import export
@@ -211,5 +211,5 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
         runs.write_trec(system.run(target, seed), folder / "run.txt", "retlib")
         runs.write_qrels(target.test.judgments("test"), folder / "qrels.txt")
     if "generated" in corpus.sets:
-        _beir.write(corpus.asked, folder / "questions")
+        beir.write(corpus.asked, folder / "questions")
     return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder

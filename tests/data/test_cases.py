@@ -7,6 +7,7 @@ from unicodedata import normalize
 
 import pytest
 from click.testing import CliRunner
+from releases import put
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
@@ -27,13 +28,6 @@ BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": HEAD
 TABLE = "ID,Title,Text,Question\r\n" + "".join('"{}","{}","{}","{}"\r\n'.format(each, *b) for each, b in BIKES.items())
 
 
-def put(folder, files):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return folder
-
-
 def encoded(files, encoding):
     return {name: content.encode(encoding) for name, content in files.items()}
 
@@ -48,10 +42,7 @@ def zipped(files):
         ({"corpus.jsonl": CORPUS + '{"_id": "x", "text": ""}\n{"_id": "y", "text": null}\n'}, {"blanks left out": 2}),
         ({"queries.jsonl": QUERIES + '{"_id": "x", "text": "  "}\n'}, {"blanks left out": 1}),
         ({each: BEIR[each] + BEIR[each].splitlines()[1] + "\n" for each in BEIR}, {"repeated lines": 3}),
-        (
-            {"corpus.jsonl": CORPUS + CORPUS.splitlines()[3].replace("u00e9 riders", "u0065\\u0301 riders")},
-            {"repeated lines": 1},
-        ),
+        ({"corpus.jsonl": CORPUS + CORPUS.splitlines()[3].replace("00e9 r", "0065\\u0301 r")}, {"repeated lines": 1}),
         ({"qrels/test.tsv": f"{HEAD}{QRELS}q-gone\tchain\t1\n"}, {"judgments that name nothing": 1, "judgments": 14}),
         (
             {"corpus.jsonl": CORPUS + '{"_id": "x", "text": " "}', "qrels/test.tsv": f"{HEAD}{QRELS}q-tyre\tx\t1\n"},
@@ -61,7 +52,6 @@ def zipped(files):
         ({"qrels/test.tsv": "".join(f"{query} 0 {document} 1\n" for query, document in PAIRS)}, {"judgments": 13}),
         ({"qrels/test.tsv": "".join(f"{query}\tQ0\t{document}\t1\n" for query, document in PAIRS)}, {}),
         ({"qrels/test.tsv": "corpus-id\tquery-id\tscore\n" + "".join(f"{d}\t{q}\t1\n" for q, d in PAIRS)}, {}),
-        ({"qrels/test.tsv": QRELS}, {"judgments": 13}),
         ({"qrels/test.tsv": (HEAD + QRELS).replace("\t1\n", "\t1.0\r\n") + "\r\n \n"}, {"judgments": 13}),
         ({each: content.replace("\n", "\r") for each, content in BEIR.items()}, {}),
         (encoded(BEIR, "utf-16"), {}),
@@ -89,17 +79,14 @@ def test_archives_of_a_desktop_and_packed_files_are_read(tmp_path):
         assert datasets.load(f"beir:{tmp_path / 'desk.zip'}").fingerprint == whole.fingerprint
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "corpus.jsonl.gz").write_bytes(zipped(BEIR)["corpus.jsonl.gz"][:-9])
-    with pytest.raises(DataError, match=r"cut: corpus.jsonl.gz: it cannot be read .*ended before"):
+    with pytest.raises(DataError, match=r"cut: corpus.jsonl.gz: .*ended before"):
         datasets.load(f"beir:{tmp_path / 'cut'}")
 
 
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [
-        (
-            "q-tyre\thorn\t1\nq-gone\tbell\t1\n",
-            r"line 15: 2 of 15 judgments name nothing .1 no query and 2 no document",
-        ),
+        ("q-tyre\thorn\t1\nq-gone\tbell\t1\n", r"line 15: 2 of 15 .*1 no query and 2 no document"),
         ("q-tyre\tchain\t1.5\n", "line 15: not query, document and grade.*1.5"),
         ("q-tyre\tchain\t2\n", "line 15: .*q-tyre.* stands before with another content"),
     ],
@@ -113,11 +100,10 @@ def test_copies_of_a_relevant_text_are_relevant_and_counted(tmp_path, monkeypatc
     copies = "".join(CORPUS.splitlines(True)[0].replace('"chain"', f'"copy-{n}"') for n in range(12))
     files = BEIR | {"corpus.jsonl": CORPUS + copies, "qrels/test.tsv": f"{HEAD}{QRELS}q-chain\tcopy-3\t0\n"}
     found = datasets.load(f"beir:{put(tmp_path / 'a', files)}")
-    facts = found.facts
-    assert (facts["documents"], facts["copies of a text"], facts["questions that are documents"]) == (16, 13, 0)
-    assert (facts["shortest text (words)"], facts["longest text (words)"]) == (6, 8)
     # Of four questions, each has the chain's text for a relevant one; the grade that is given stays.
-    assert (facts["judgments"], facts["judgments of copies"]) == (14, 11 + 3 * 12)
+    facts = {"documents": 16, "copies of a text": 13, "questions that are documents": 0, "shortest text (words)": 6}
+    facts |= {"longest text (words)": 8, "judgments": 14, "judgments of copies": 11 + 3 * 12}
+    assert facts.items() <= found.facts.items()
     assert len(found.qrels) == 14 + 47 and found.qrels.query("doc_id == 'copy-3'")["relevance"].tolist() == [0, 1, 1, 1]
     # A release stays as it is, and says how much a mean could move; so does what would be judged too often.
     monkeypatch.setattr("retlib.data.splits.MOST_COPIES", 46)
@@ -129,9 +115,7 @@ def test_copies_of_a_relevant_text_are_relevant_and_counted(tmp_path, monkeypatc
 def test_questions_that_are_documents_are_counted(tmp_path):
     asked = {each: content.replace("q-", "") for each, content in BEIR.items()}
     queries = "".join(json.dumps({"_id": each, "text": f"{b[0]} {b[1]}"}) + "\n" for each, b in BIKES.items())
-    itself = "".join(
-        f"{each}\t{other}\t1\n" for each, other in (("chain", "brake"), ("tyre", "tyre"), ("brake", "tyre"))
-    )
+    itself = "chain\tbrake\t1\ntyre\ttyre\t1\nbrake\ttyre\t1\n"
     files = asked | {"queries.jsonl": queries, "qrels/test.tsv": HEAD + itself}
     found = datasets.load(f"beir:{put(tmp_path, files)}")
     assert found.facts["questions that are documents"] == 2 and [*found.own_documents] == ["chain", "brake"]
@@ -225,7 +209,7 @@ def test_other_files_of_a_folder_are_counted_by_their_endings(tmp_path):
     assert found.documents["text"].tolist() == ["One.", "Two.", "Three.", "Four."]
     assert found.facts["files passed over"] == "1 .csv, 1 .docx, 2 .pdf, 1 without ending"
     assert (found.facts["files read"], found.facts["blanks left out"]) == (5, 1)
-    with pytest.raises(DataError, match=r"no file of .txt, .*, but 1 .docx, 1 .pdf"):
+    with pytest.raises(DataError, match=r"1 .docx, 1 .pdf"):
         datasets.load(f"folder:{put(tmp_path / 'b', {'e.pdf': 'x', 'g.docx': 'x'})}")
 
 

@@ -13,13 +13,14 @@ from types import ModuleType
 import pandas as pd
 import pytest
 from pydantic import ValidationError
+from releases import put
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue
-from retlib.data.datasets._beir import unasked
+from retlib.data.datasets.beir import no_questions
 
 CONTENT = b"id\ttext\n1\tone\n" * 5000
 CARD = {"title": "A toy", "source": "https://example.org/toy", "licence": "CC0", "citation": "Nobody 2020"}
@@ -51,18 +52,10 @@ def known(monkeypatch):
     """Let the catalogue hold one data set, "toy", with the given files."""
 
     def make(*files, **more):
-        card = catalogue.Entry(name="toy", **CARD, files=files, **more)
+        card = catalogue.Card(name="toy", **CARD, files=files, **more)
         monkeypatch.setattr(catalogue, "catalogue", lambda: {"toy": card})
 
     return make
-
-
-def put(folder, **contents):
-    """Write files of the data set, by their names but for the ending."""
-    for name, content in contents.items():
-        path = folder / "toy" / f"{name}.tsv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 @contextmanager
@@ -98,9 +91,7 @@ def left_behind(*roots):
 
 
 def test_every_card_is_complete():
-    cards = catalogue.catalogue()
-    assert len(cards) >= 11
-    for card in cards.values():
+    for card in catalogue.catalogue().values():
         assert card.title and card.licence and card.citation and re.match("https?://", card.source)
         assert card.how or all(file.url for file in card.files)
         for file in card.files:
@@ -110,17 +101,10 @@ def test_every_card_is_complete():
             assert len({*sums}) == len(sums) and (file.sha256 is None) == (file.bytes is None)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"color": "red"}, "color"),
-        ({"citation": None}, "citation"),
-        ({"files": [release(bytes=-1)]}, "bytes"),
-    ],
-)
-def test_a_bad_card_is_refused(change, message):
-    with pytest.raises(ValidationError, match=message):
-        catalogue.Entry(name="toy", **CARD | change)
+def test_a_bad_card_is_refused():
+    for field, value in {"color": "red", "citation": None, "files": [release(bytes=-1)]}.items():
+        with pytest.raises(ValidationError, match=field):
+            catalogue.Card(name="toy", **CARD | {field: value})
 
 
 def test_unknown_names_list_the_valid_ones():
@@ -141,7 +125,7 @@ def registries(monkeypatch):
 
 def toy(text="one", name="mine"):
     """A collection of one text."""
-    return Collection(name, pd.DataFrame({"text": [text]}, index=["d1"]), *unasked())
+    return Collection(name, pd.DataFrame({"text": [text]}, index=["d1"]), *no_questions())
 
 
 def cell(source):
@@ -168,16 +152,16 @@ def test_a_cell_that_runs_again_replaces_its_data_set(registries):
 
 
 @pytest.mark.parametrize(
-    ("name", "made", "error", "problem"),
+    ("name", "made", "error"),
     [
-        ("mine", "toy(name='other')", DataError, "registered as 'mine' must return a Collection of that name"),
-        ("mine", "None", DataError, "registered as 'mine' must return a Collection of that name"),
-        ("mine", "{}['absent']", KeyError, "absent"),  # what a user's reader raises is as it was
-        ("quora", "None", SettingError, "'quora' is there already"),
+        ("mine", "toy(name='other')", DataError),
+        ("mine", "None", DataError),
+        ("mine", "{}['mine']", KeyError),  # what a user's reader raises is as it was
+        ("quora", "None", SettingError),
     ],
 )
-def test_a_data_set_has_the_name_it_is_registered_under(registries, name, made, error, problem):
-    with pytest.raises(error, match=problem):
+def test_a_data_set_has_the_name_it_is_registered_under(registries, name, made, error):
+    with pytest.raises(error, match=f"'{name}'"):
         cell(f"@register('{name}')\ndef load():\n    return {made}")
         datasets.load(name)
 
@@ -206,7 +190,7 @@ def test_a_named_folder_that_is_not_there_is_an_error(folders, known, monkeypatc
     assert catalogue.data_folders() == folders
     monkeypatch.setenv("RETLIB_DATA", "date")
     with pytest.raises(SettingError, match=f"RETLIB_DATA names {data.parent}/date, which is no folder"):
-        catalogue.locate("toy", "toy/a.tsv")
+        catalogue.locate("toy/a.tsv")
     (data.parent / "mine.csv").write_text("text\nx\n")
     assert len(datasets.load(f"csv:{data.parent / 'mine.csv'}").documents) == 1  # which needs no card
     monkeypatch.setenv("RETLIB_DATA", "")
@@ -216,28 +200,28 @@ def test_a_named_folder_that_is_not_there_is_an_error(folders, known, monkeypatc
 def test_a_file_is_found_in_the_named_folder_before_the_cache_or_how_to_get_it_is_said(folders, known):
     known(release(), {"name": "toy/b.tsv"}, how="Ask the authors.")
     with pytest.raises(DataError) as error:
-        catalogue.locate("toy", "toy/a.tsv")
+        catalogue.locate("toy/a.tsv")
     for part in ("toy/a.tsv", *map(str, folders), ADDRESS, "python -m retlib fetch toy"):
         assert part in str(error.value)
     with pytest.raises(DataError, match="by hand: Ask the authors"):
-        catalogue.locate("toy", "toy/b.tsv")
+        catalogue.locate("toy/b.tsv")
     for folder in reversed(folders):
-        put(folder, a=b"x")
-        assert catalogue.locate("toy", "toy/a.tsv") == folder / "toy" / "a.tsv"
+        put(folder, {"toy/a.tsv": "x"})
+        assert catalogue.locate("toy/a.tsv") == folder / "toy" / "a.tsv"
 
 
 def test_provenance_and_errors_tell_release_variant_and_unknown_apart(folders, known):
     copy = {"sha256": checksum(b"v"), "bytes": 1, "note": "half of it"}
     known(release(), *(release(name=f"{name}.tsv", variants=[copy]) for name in "bcd"))
-    put(folders[0], a=CONTENT, b=b"v", c=b"u")  # d is absent
+    put(folders[0], {"toy/a.tsv": CONTENT, "toy/b.tsv": "v", "toy/c.tsv": "u"})  # d is absent
     assert catalogue.provenance("toy") == {
         "toy/a.tsv": f"{checksum(CONTENT)} (release)",
         "toy/b.tsv": f"{checksum(b'v')} (variant: half of it)",
         "toy/c.tsv": f"{checksum(b'u')} (unknown)",
     }
-    for content, named in ((b"u", "toy/c.tsv"), (b"v", "toy/a.tsv, toy/b.tsv, toy/c.tsv")):
-        put(folders[0], c=content)
-        with pytest.raises(DataError, match=f"^toy: {named} cannot be read .ValueError.'odd'.*python -m retlib fetch"):
+    for content, places in ((b"u", "toy/c.tsv"), (b"v", "toy/a.tsv, toy/b.tsv, toy/c.tsv")):
+        put(folders[0], {"toy/c.tsv": content})
+        with pytest.raises(DataError, match=f"^toy: {places} cannot .*odd.*python -m retlib fetch toy"):
             with catalogue.reading("toy"):
                 raise ValueError("odd")
     with pytest.raises(DataError, match="^plain$"), catalogue.reading("toy"):
@@ -247,8 +231,8 @@ def test_provenance_and_errors_tell_release_variant_and_unknown_apart(folders, k
 def test_the_table_says_what_is_here(folders, known):
     copy = {"sha256": checksum(b"x"), "bytes": 2_500_000, "note": "a copy"}
     known(release(bytes=1_000_000), {"name": "toy/b.tsv", "url": ADDRESS, "variants": [copy]})
-    for names, here in (({}, "no"), ({"a": b"x"}, "part"), ({"b": b"x"}, "yes")):
-        put(folders[1], **names)
+    for files, here in (({}, "no"), ({"toy/a.tsv": "x"}, "part"), ({"toy/b.tsv": "x"}, "yes")):
+        put(folders[1], files)
         assert catalogue.table()[["size", "here"]].to_numpy().tolist() == [["3.5 MB", here]]
 
 
@@ -264,8 +248,7 @@ def test_fetch_downloads_verifies_and_moves_into_place(folders, known, facts, ki
         known(release(url, **facts))
         (line,) = catalogue.fetch("toy")
     assert check in line and checksum(CONTENT) in line
-    assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"]
-    assert catalogue.locate("toy", "toy/a.tsv").read_bytes() == CONTENT
+    assert left_behind(*folders) == [folders[0] / "toy" / "a.tsv"] == [catalogue.locate("toy/a.tsv")]
     # The server is gone: a second call must not need it.
     assert f"already here ({kind})" in catalogue.fetch("toy")[0]
 
@@ -284,14 +267,13 @@ def test_fetch_fills_the_cache_when_no_folder_is_named_or_it_cannot_be_written(f
 @pytest.mark.parametrize(
     ("body", "status", "length", "message"),
     [
-        (b"another file", 200, None, "expected [0-9a-f]{64} but got"),
+        (b"another file", 200, None, checksum(CONTENT)),
         (CONTENT[:100], 200, len(CONTENT), "Incomplete|Connection"),
-        (CONTENT[:100], 200, 0, "expected [0-9a-f]{64} but got"),
+        (CONTENT[:100], 200, 0, checksum(CONTENT)),
         (b"<html>gone</html>", 404, None, "404"),
-        (b"oops", 500, None, "500"),
         (None, 0, None, "Connection"),
     ],
-    ids=["wrong file", "truncated", "truncated without length", "gone", "server error", "no server"],
+    ids=["wrong file", "truncated", "truncated without length", "gone", "no server"],
 )
 def test_a_failed_download_says_why_and_leaves_nothing(folders, known, body, status, length, message):
     with ExitStack() as stack, pytest.raises(DataError, match=message) as error:
@@ -309,14 +291,14 @@ def test_a_known_copy_is_kept_and_an_unknown_one_refused_and_the_rest_fetched_by
     copy = release("http://127.0.0.1:9/a", variants=[{"sha256": checksum(b"v"), "bytes": 1, "note": "half of it"}])
     for content, card, more, problem in (
         (b"v", [copy, {"name": "toy/b.tsv"}], {"how": "Ask the authors."}, "put toy/b.tsv below .*Ask the authors"),
-        (b"u", [copy], {}, f"neither the official release .*{checksum(b'u')}.*Move it away"),
+        (b"u", [copy], {}, f"neither the official release .*{copy['sha256']}.*Move it away"),
     ):
-        put(folders[0], a=content)
+        put(folders[0], {"toy/a.tsv": content})
         known(*card, **more)
         with pytest.raises(DataError, match=problem):
             catalogue.fetch("toy")
-        assert catalogue.locate("toy", "toy/a.tsv").read_bytes() == content
-    put(folders[0], a=b"v")
+        assert catalogue.locate("toy/a.tsv").read_bytes() == content
+    put(folders[0], {"toy/a.tsv": "v"})
     assert "already here (variant: half of it)" in catalogue.fetch("toy")[0]
 
 

@@ -7,6 +7,7 @@ import pytest
 from ir_datasets.datasets import antique, beir
 from ir_datasets.util.registry import Registry
 from realdata import REAL, real
+from releases import put
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
@@ -31,25 +32,13 @@ def no_network(download):
     raise ConnectionError(f"no network to {download.url}")
 
 
-def put(folder, **files):
-    """Write files by name, in which ``__`` stands for a folder's slash and ``_`` for a dot."""
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-
-
 @pytest.fixture
 def answers(home):
     """ANTIQUE in small."""
-    put(
-        home / "antique",
-        collection_tsv="a_1\tThe first.\na_2\tThe second.\na_3\tThe third.\n",
-        train__queries_txt="7\twhy is it\n8\tnobody judged\n9\twho is it\n",
-        train__qrels="7 U0 a_1 4\n7 U0 a_2 1\n9 U0 a_3 4\n",
-        test__queries_txt="5\tWho is it\n",
-        test__qrels="5 Q0 a_1 3\n5 Q0 a_3 -2\n5 Q0 a_2 4\n",
-    )
+    files = {"collection.tsv": "a_1\tThe first.\na_2\tThe second.\na_3\tThe third.\n"}
+    files |= {"train/queries.txt": "7\twhy is it\n8\tnobody judged\n9\twho is it\n"}
+    files |= {"train/qrels": "7 U0 a_1 4\n7 U0 a_2 1\n9 U0 a_3 4\n", "test/queries.txt": "5\tWho is it\n"}
+    put(home / "antique", files | {"test/qrels": "5 Q0 a_1 3\n5 Q0 a_3 -2\n5 Q0 a_2 4\n"})
     antique._init()
     return home
 
@@ -62,8 +51,7 @@ def test_the_parts_of_a_data_set_are_splits(answers):
     assert set(collection.documents["title"]) == {""}
     judged = collection.qrels.set_index(["query_id", "doc_id"])["relevance"].to_dict()
     assert judged == {("5", "a_1"): 3, ("5", "a_3"): 0, ("5", "a_2"): 4, ("7", "a_1"): 4, ("7", "a_2"): 1}
-    version = f"ir-datasets {ir_datasets.__version__}"
-    assert collection.provenance == {"antique/test": version, "antique/train": version}
+    assert collection.provenance == {"irds:antique": f"ir-datasets {ir_datasets.__version__}"}
     assert collection.facts["queries whose text a more guarded split has"] == 1
     assert {*datasets.load("irds:antique/train").queries["split"]} == {"test"}  # which has no such parts
 
@@ -74,18 +62,17 @@ def test_an_unknown_id(answers):
 
 
 @pytest.mark.parametrize(
-    ("files", "problem"),
+    ("file", "content", "problem"),
     [
-        ({"collection_tsv": "a_1 The first.\n"}, "expected 2 fields"),
-        ({"test__qrels": "5 Q0 a_1\n"}, "expected 4 columns"),
-        ({"test__qrels": "5 Q0 a_1 good\n"}, "invalid literal"),
-        ({"test__queries_txt": b"5\t\xff\n"}, "UnicodeDecodeError"),
-        ({"test__qrels": "6 Q0 a_1 3\n"}, "no query of test"),
-        ({"test__qrels": "5 Q0 a_9 3\n"}, "a_9"),
+        ("collection.tsv", "a_1 The first.\n", "expected 2 fields"),
+        ("test/qrels", "5 Q0 a_1 good\n", "invalid literal"),
+        ("test/queries.txt", b"5\t\xff\n", "UnicodeDecodeError"),
+        ("test/qrels", "6 Q0 a_1 3\n", "no query of test"),
+        ("test/qrels", "5 Q0 a_9 3\n", "a_9"),
     ],
 )
-def test_damaged_files(answers, files, problem):
-    put(answers / "antique", **files)
+def test_damaged_files(answers, file, content, problem):
+    put(answers / "antique", {file: content})
     with pytest.raises(DataError, match=problem):
         datasets.load("irds:antique")
 
@@ -99,7 +86,7 @@ def test_without_network(home):
 @real("beir/nfcorpus.zip")
 def test_a_real_collection_is_the_same_through_ir_datasets_and_as_a_zip(home):
     zipped = Path(REAL) / "beir" / "nfcorpus.zip"
-    put(home / "beir" / "nfcorpus", source_zip=zipped.read_bytes())
+    put(home / "beir" / "nfcorpus", {"source.zip": zipped.read_bytes()})
     beir._init()
     found = datasets.load("irds:beir/nfcorpus")
     assert found.fingerprint == datasets.load(f"beir:{zipped}").fingerprint

@@ -10,7 +10,7 @@ from releases import FOUNDED, RELEASES, extracted, relevant
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.datasets import catalogue, trec_dl_2019
+from retlib.data.datasets import catalogue, questions
 from retlib.data.splits import closure
 
 
@@ -115,11 +115,11 @@ def read(source):
     datasets._load.cache_clear()
     if source in datasets.COLLECTIONS.names():
         datasets.load(source)
-    if source == trec_dl_2019.NAME:
-        trec_dl_2019.public_run()
-    for names, stream in ((datasets.TEXTS.names(), datasets.text), (datasets.ARTICLES.names(), datasets.articles)):
-        if source in names:
-            list(stream(source))
+    if source == "trec-dl-2019":
+        questions.trec_run()
+    if source in datasets.ARTICLES.names():
+        list(datasets.text(source))
+        list(datasets.articles(source))
 
 
 def check_refused(source, path, content):

@@ -11,23 +11,20 @@ from unicodedata import normalize
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from releases import of_json, put, zipped
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.datasets._beir import BLANK, NOTHING, REPEATED
+from retlib.data.datasets.beir import BLANK, NOTHING, REPEATED
 
 # Hand-run with more: RETLIB_EXAMPLES=5000 pytest tests/data/test_malformed.py
 fuzzed = settings(
     max_examples=int(os.environ.get("RETLIB_EXAMPLES", 120)),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-IDS = ["d1", "d2", 3]
 BEIR = {
-    "corpus.jsonl": "".join(
-        json.dumps({"_id": name, "title": f"Title {name}", "text": f"Text of {name}, grün."}, ensure_ascii=False) + "\n"
-        for name in IDS
-    ),
-    "queries.jsonl": "".join(f'{{"_id": "q{n}", "text": "question {n}"}}\n' for n in range(4)),
+    "corpus.jsonl": of_json(*({"_id": n, "title": f"Title {n}", "text": f"Text {n}, grün."} for n in ("d1", "d2", 3))),
+    "queries.jsonl": of_json(*({"_id": f"q{n}", "text": f"question {n}"} for n in range(4))),
     "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq0\td1\t1\nq1\td2\t2\nq2\t3\t0\n",
 }
 TABLE = (
@@ -68,12 +65,8 @@ def damaged(draw, files):
 
 def write(folder, files):
     shutil.rmtree(folder, ignore_errors=True)
-    for name, content in files.items():
-        if content is not None:
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-    return folder
+    folder.mkdir()
+    return put(folder, files)
 
 
 def loaded(name, said):
@@ -104,10 +97,7 @@ def test_beir(tmp_path, made, packed):
     place = write(tmp_path / "mine", files)
     if packed:
         place = tmp_path / "mine.zip"
-        with zipfile.ZipFile(place, "w") as archive:
-            for name, content in files.items():
-                if content is not None:
-                    archive.writestr(f"x/{name}", content)
+        place.write_bytes(zipped({f"x/{name}": raw for name, raw in files.items() if raw is not None}))
     collection = loaded(f"beir:{place}", f"beir:{place}")
     if collection is None:
         return
@@ -129,13 +119,7 @@ def test_beir(tmp_path, made, packed):
 @fuzzed
 @given(data=st.data())
 def test_an_archive_whose_bytes_are_damaged(tmp_path, data):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(
-        buffer, "w", data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
-    ) as archive:
-        for name, content in BEIR.items():
-            archive.writestr(name, content)
-    raw = bytearray(buffer.getvalue())
+    raw = bytearray(zipped(BEIR, kind=data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     place = tmp_path / "mine.zip"

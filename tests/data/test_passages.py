@@ -4,7 +4,7 @@ from realdata import real
 from releases import ABSTRACTS, DEE, KING, RELEASES, TABLE, relevant
 
 from retlib.data import datasets
-from retlib.data.datasets import trec_dl_2019
+from retlib.data.datasets import questions
 from retlib.data.splits import hash_position
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.runs import RUN_COLUMNS
@@ -42,9 +42,6 @@ def test_natural_questions_keep_those_without_an_answer_span(release):
     assert len(collection.queries) == 7
 
 
-# --- InsuranceQA -----------------------------------------------------------------------------------
-
-
 def test_insuranceqa_joins_its_files(release):
     release("insuranceqa")
     collection = datasets.load("insuranceqa")
@@ -52,10 +49,6 @@ def test_insuranceqa_joins_its_files(release):
     assert relevant(collection, "what be a premium") == answers and relevant(collection, "who insure") == {"x y": 1}
     # A question without a right answer is no query; a wrong answer is a candidate.
     assert len(collection.queries) == 2 and len(collection.documents) == 4 and {*collection.documents["title"]} == {""}
-    assert {*collection.provenance} == {*RELEASES["insuranceqa"]}
-
-
-# --- BioASQ ----------------------------------------------------------------------------------------
 
 
 def test_bioasq_documents_are_their_snippets_and_7b_is_test(release):
@@ -75,9 +68,6 @@ def test_bioasq_documents_are_their_snippets_and_7b_is_test(release):
     assert sides == held | {"What is it?": "test", "What else?": "test"} and {"train", "dev"} <= {*held.values()}
 
 
-# --- NFCorpus --------------------------------------------------------------------------------------
-
-
 def test_nfcorpus_has_its_own_splits_and_grades(release):
     release("nfcorpus")
     collection = datasets.load("nfcorpus")
@@ -89,9 +79,6 @@ def test_nfcorpus_has_its_own_splits_and_grades(release):
     assert {*collection.provenance} == {"beir/nfcorpus.zip"} and collection.facts["questions without an answer"] == 1
 
 
-# --- TREC Deep Learning 2019 -----------------------------------------------------------------------
-
-
 def test_the_pool_keeps_what_it_holds_and_the_public_run_all(release):
     release("trec-dl-2019")
     collection = datasets.load("trec-dl-2019")
@@ -99,19 +86,16 @@ def test_the_pool_keeps_what_it_holds_and_the_public_run_all(release):
     # Passage 99 is judged, and is not in the pool; nobody judged for the last query.
     assert collection.queries["split"].to_dict() == {"7": "test", "8": "test"}
     assert collection.documents["title"].tolist() == ["", ""]
-    assert trec_dl_2019.judgments()["doc_id"].tolist() == ["1", "2", "99", "2"]
-    run = trec_dl_2019.public_run()
+    assert questions.trec_judgments()["doc_id"].tolist() == ["1", "2", "99", "2"]
+    run = questions.trec_run()
     assert run.columns.tolist() == RUN_COLUMNS
     assert run.to_numpy().tolist() == [["8", "99", 3.5], ["8", "2", 3.5], ["7", "1", -0.2]]
-    assert trec_dl_2019.RUN in collection.provenance
-
-
-# --- real files ------------------------------------------------------------------------------------
+    assert questions.RUN in collection.provenance
 
 
 @real(*RELEASES["trec-dl-2019"])
 def test_the_public_run_of_bm25_has_its_published_quality():
-    run, judgments, collection = trec_dl_2019.public_run(), trec_dl_2019.judgments(), datasets.load("trec-dl-2019")
+    run, judgments, collection = questions.trec_run(), questions.trec_judgments(), datasets.load("trec-dl-2019")
     assert (run.groupby("query_id").size() == 100).all() and {*run["doc_id"]} <= {*collection.documents.index}
     values = evaluate(run, judgments, ["nDCG@10"])["value"]
     assert len(values) == 43 and len(judgments) == 9_260 and round(values.mean(), 4) == 0.5058

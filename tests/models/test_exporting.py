@@ -19,7 +19,7 @@ from words import UNITS, WORDS
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Collection
-from retlib.data.datasets._beir import unasked
+from retlib.data.datasets.beir import no_questions
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.models import checkpoints
 from retlib.models.exporting import export
@@ -87,7 +87,7 @@ def close(found, expected):
 def documents(retriever):
     """The encodings of documents, one of them without a title, as a system that ranks them has them."""
     frame = pd.DataFrame(TITLED, columns=["title", "text"], index=pd.Index(list("abc"), name="doc_id"))
-    return retriever.encode_documents(retriever.reads(Collection("titled", frame, *unasked())).documents)
+    return retriever.encode_documents(retriever.reads(Collection("titled", frame, *no_questions())).documents)
 
 
 def test_sentence_transformers_gives_the_same_encodings(exported):

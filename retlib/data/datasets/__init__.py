@@ -1,4 +1,4 @@
-"""Data sets by name: one short file a source, in this folder, in a notebook's cell or in a plug-in.
+"""Data sets by name: a few short functions a source, in this folder, in a notebook's cell or in a plug-in.
 
 A new source is a function without arguments under a decorator:
 
@@ -17,9 +17,10 @@ The documents need a column `text`, the queries `text` and `split` (train, dev o
 `doc_id` and `relevance`. From then on its name is valid wherever a collection is named; a cell that runs again replaces
 it. In this folder, what is read from files has a card in `data/catalogue.yaml`, too, that says where they come from.
 
-`register_text` takes a function that yields the sentences of a bulk text (for word vectors, distractors), and
-`register_articles` one that yields each page as an `Article` (for pre-training); else the documents of a collection are
-its articles. A corpus of one's own needs no function: its name is where it lies (`retlib.data.datasets.own`).
+`register_articles` takes a function that yields each page as an `Article` (for pre-training); else the documents of a
+collection are its articles. `register_text` takes one that yields the sentences of a bulk text (for word vectors,
+distractors); else they are those of the articles. A corpus of one's own needs no function: its name is where it lies
+(`retlib.data.datasets.own`).
 """
 
 import inspect
@@ -35,19 +36,18 @@ from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue, own
-from retlib.data.datasets._tasks import running_text
+from retlib.data.datasets._common import running_text
 
 
 def _text(name: str) -> Callable[[], Iterator[str]] | None:
-    corpus = own.find(name)
-    return corpus and (lambda: (line for article in corpus.articles() for line in running_text(article.passages)))
+    pages = ARTICLES.get(name) if own.find(name) or name in ARTICLES.names() else None
+    return pages and (lambda: (line for article in pages() for line in running_text(article.passages)))
 
 
 def _articles(name: str) -> Callable[[], Iterator[Article]] | None:
-    corpus = own.find(name)
-    if corpus is None and name in COLLECTIONS.names():
-        corpus = own.Own(name, (), lambda _: load(name))
-    return corpus and corpus.articles
+    if corpus := own.find(name):
+        return corpus.articles
+    return (lambda: own.document_articles(load(name))) if name in COLLECTIONS.names() else None
 
 
 # Functions that return a `Collection`, that yield the sentences of a bulk text, and that yield each `Article`.
@@ -98,16 +98,17 @@ def provenance(name: str) -> dict[str, str]:
     Files with checksums, packages with versions, or the fingerprint of a collection; of the reader the hash of its
     module, or, registered elsewhere, of its function.
     """
-    module = sys.modules[ARTICLES.get(name).__module__]
+    read = ARTICLES.get(name)
+    module = sys.modules[read.__module__] if name in ARTICLES.names() else own
     if not module.__name__.startswith(f"{__name__}."):
         return {"source": ARTICLES.source(name)}
-    reader = sha256(inspect.getsource(module).encode()).hexdigest()
-    if module is own:
-        corpus = own.find(name)
-        content = corpus.provenance if corpus else {name: load(name).fingerprint}
-    else:
+    if module is not own:
         content = getattr(module, "provenance", catalogue.provenance)(name)
-    return {"source": name, "reader": reader, **content}
+    elif corpus := own.find(name):
+        content = corpus.provenance
+    else:
+        content = {name: load(name).fingerprint}
+    return {"source": name, "reader": sha256(inspect.getsource(module).encode()).hexdigest(), **content}
 
 
 for _module in pkgutil.iter_modules(__path__):

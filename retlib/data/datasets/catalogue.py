@@ -4,7 +4,10 @@
 its sha256, as the official release, as a variant that differs from it in bytes, or not at all.
 """
 
+import csv
+import gzip
 import os
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -63,7 +66,7 @@ class Words(_Card):
     variants: dict[str, str] = {}
 
 
-class Entry(_Card):
+class Card(_Card):
     """One data set: what it is, whose it is, its files (none if embedded), and `how` to get those without a url."""
 
     name: str
@@ -77,20 +80,20 @@ class Entry(_Card):
 
 
 @cache
-def catalogue() -> dict[str, Entry]:
+def catalogue() -> dict[str, Card]:
     """Return every data set of `data/catalogue.yaml`, by name."""
     cards = read_yaml(runtime.root() / "data" / "catalogue.yaml")
-    return {name: Entry(name=name, **card) for name, card in cards.items()}
+    return {name: Card(name=name, **card) for name, card in cards.items()}
 
 
 @cache
 def _words() -> dict[str, tuple[str, str]]:
     # Name and part of each collection and of each variant of one.
-    every = {name: words for card in catalogue().values() for name, words in card.collections.items()}
-    variants = ((each, kind, words) for words in every.values() for each, kind in words.variants.items())
-    return {name: (words.name, words.part) for name, words in every.items()} | {
-        name: (f"{words.name}, {kind}", words.part) for name, kind, words in variants
-    }
+    words = {}
+    for name, each in (pair for card in catalogue().values() for pair in card.collections.items()):
+        variants = {variant: (f"{each.name}, {kind}", each.part) for variant, kind in each.variants.items()}
+        words |= {name: (each.name, each.part), **variants}
+    return words
 
 
 def called(collection: str) -> str:
@@ -103,13 +106,7 @@ def part_of(collection: str) -> str:
     return _words().get(collection, (collection, ""))[1]
 
 
-def entry(dataset: str) -> Entry:
-    """Return the card of a data set; `SettingError` lists the valid names."""
-    require_one_of("data set", dataset, catalogue())
-    return catalogue()[dataset]
-
-
-def card_of(name: str) -> Entry | None:
+def card_of(name: str) -> Card | None:
     """Return the card of what is read under a name, its own or that of a collection on it; None where there is none."""
     return next((card for card in catalogue().values() if name == card.name or name in card.collections), None)
 
@@ -120,19 +117,34 @@ def data_folders() -> tuple[Path, ...]:
     return ((runtime.root() / Path(own).expanduser()).resolve(), last) if own else (last,)
 
 
-def locate(dataset: str, name: str) -> Path:
+def locate(name: str) -> Path:
     """Return where a file of a data set is; `DataError`, which says how to get it, if it is in no data folder."""
-    card = entry(dataset)
-    file = next(file for file in card.files if file.name == name)
-    looked, path = ", ".join(map(str, data_folders())), file.find()
-    require(path is not None, f"{dataset}: {name} is not here. Looked in: {looked}. {_advice(card, file)}", DataError)
-    return path
-
-
-def _advice(card: Entry, file: File) -> str:
+    card, file = next((card, file) for card in catalogue().values() for file in card.files if file.name == name)
+    if path := file.find():
+        return path
     command = f"run `python -m retlib fetch {card.name}`, or let $RETLIB_DATA name the folder that already holds it."
-    by_hand = f"It comes from {card.source} and must be fetched by hand: {card.how}"
-    return f"It comes from {file.url}: {command}" if file.url else by_hand
+    how = f"{file.url}: {command}" if file.url else f"{card.source} and must be fetched by hand: {card.how}"
+    looked = ", ".join(map(str, data_folders()))
+    raise DataError(f"{card.name}: {name} is not here. Looked in: {looked}. It comes from {how}")
+
+
+def read_table(name: str, sep: str = ",", columns: list[str] | None = None) -> pd.DataFrame:
+    """Return a released table as texts; with `columns` it has no head and no quotes, and no field is empty."""
+    form = {"header": None, "quoting": csv.QUOTE_NONE} if columns else {}
+    frame = pd.read_csv(locate(name), sep=sep, dtype=str, keep_default_na=False, **form)
+    if columns and (frame == "").any(axis=None):
+        raise ValueError(f"a field of {name} is empty")
+    return frame.set_axis(columns, axis=1) if columns else frame
+
+
+def read_archive(name: str) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each file in a released tar.gz, in order; nothing is unpacked to disk."""
+    # gzip and not tarfile unpacks, because tarfile takes some truncated archives for complete.
+    with gzip.open(locate(name)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            yield member.name, archive.extractfile(member).read().decode()
+        while stream.read(1 << 20):  # to the checksum at the end
+            pass
 
 
 def provenance(name: str) -> dict[str, str]:
@@ -147,28 +159,26 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of many kinds: of each format, and of each way of packing
-        kinds = {file: kind.partition(" ")[2] for file, kind in provenance(name).items()}
-        if isinstance(error, RetlibError) or not kinds:
+        files, card = provenance(name), card_of(name)
+        if isinstance(error, RetlibError) or not files:
             raise
-        places = ", ".join([file for file, kind in kinds.items() if kind == "(unknown)"] or kinds)
-        card = card_of(name)
-        raise DataError(
-            f"{name}: {places} cannot be read ({error!r:.{MOST}}): damaged, or not the official release "
-            f"({card.source}). Move it away and run `python -m retlib fetch {card.name}`."
-        ) from error
+        places = ", ".join([file for file, kind in files.items() if kind.endswith("(unknown)")] or files)
+        how = f"({card.source}). Move it away and run `python -m retlib fetch {card.name}`."
+        wrong = f"{places} cannot be read ({error!r:.{MOST}}): damaged, or not the official release {how}"
+        raise DataError(f"{name}: {wrong}") from error
 
 
 def table() -> pd.DataFrame:
-    """Return one row a data set: name, title, source, licence, size, here (yes, part, no), citation."""
+    """Return one row a data set: name, title, source, licence, citation, size, here (yes, part, no)."""
     rows = []
     for card in catalogue().values():
         # Megabytes of the release, or of a known copy where the release was never seen.
         sizes = [file.bytes or max((copy.bytes for copy in file.variants), default=0) for file in card.files]
-        size = f"{sum(sizes) / 1e6:.1f} MB" if sizes else "embedded"
         present = [file.find() is not None for file in card.files]
-        here = "yes" if all(present) else "part" if any(present) else "no"
-        rows.append((card.name, card.title, card.source, card.licence, size, here, card.citation))
-    return pd.DataFrame(rows, columns=["name", "title", "source", "licence", "size", "here", "citation"])
+        facts = card.model_dump(include={"name", "title", "source", "licence", "citation"})
+        facts["size"] = f"{sum(sizes) / 1e6:.1f} MB" if sizes else "embedded"
+        rows.append({**facts, "here": "yes" if all(present) else "part" if any(present) else "no"})
+    return pd.DataFrame(rows)
 
 
 def fetch(dataset: str) -> list[str]:
@@ -177,36 +187,28 @@ def fetch(dataset: str) -> list[str]:
     A file without a known checksum is accepted, and its sha256 said. Raises `DataError` without network, for a wrong
     address or a truncated or wrong file, whether fetched or here, and for files that must be fetched by hand.
     """
-    card = entry(dataset)
-    # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
-    folder = next((each for each in data_folders() if os.access(each, os.W_OK)), data_folders()[-1])
-    lines = [_fetch(card, file, folder) for file in card.files if file.url or file.find()]
-    missing = [file for file in card.files if file.find() is None]
-    absent = ", ".join(file.name for file in missing)
-    require(not missing, f"{dataset}: put {absent} below {folder}. {card.how}", DataError)
-    return lines or [f"{dataset}: nothing to fetch, it comes with installed packages."]
-
-
-def _fetch(card: Entry, file: File, folder: Path) -> str:
     import pooch
 
-    again = f"run `python -m retlib fetch {card.name}` again"
-    if path := file.find():
-        kind = file.kind(path)
-        wrong = f"neither the official release (sha256 {file.sha256}) nor a known copy: its sha256 is {checksum(path)}"
-        is_wrong = kind == "unknown" and file.sha256 is not None
-        require(not is_wrong, f"{card.name}: {path} is {wrong}. Move it away and {again}.", DataError)
-        return f"{file.name}: already here ({kind}), {path}"
-    path = folder / file.name
-    # The server's Content-Length replaces the total; pooch cannot do with a bar that has none.
-    with runtime.progress(desc=file.name, total=file.bytes or 1, unit="B", unit_scale=True) as bar:
-        try:
-            downloader = pooch.HTTPDownloader(bar, chunk_size=1 << 16)
-            pooch.retrieve(file.url, file.sha256, path.name, path.parent, downloader=downloader)
-        except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
-            raise DataError(
-                f"{card.name}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. "
-                f"Nothing was kept. Check the network and {again}, or put the file (see {card.source}) at {path}."
-            ) from error
-    check = "fetched and verified" if file.sha256 else "fetched, NOT verified (the release's checksum is not known)"
-    return f"{file.name}: {check}: sha256 {checksum(path)}, {path}"
+    require_one_of("data set", dataset, catalogue())
+    card, lines, again = catalogue()[dataset], [], f"run `python -m retlib fetch {dataset}` again"
+    # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
+    folder = next((each for each in data_folders() if os.access(each, os.W_OK)), data_folders()[-1])
+    for file in (each for each in card.files if each.url or each.find()):
+        if path := file.find():
+            done = f"already here ({file.kind(path)})"
+            wrong = f"neither the official release (sha256 {file.sha256}) nor a known copy. Move it away and {again}."
+            require(file.kind(path) != "unknown" or not file.sha256, f"{dataset}: {path} is {wrong}", DataError)
+        else:
+            path = folder / file.name
+            try:
+                pooch.retrieve(file.url, file.sha256, path.name, path.parent, progressbar=True)
+            except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum
+                raise DataError(
+                    f"{dataset}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. "
+                    f"Nothing was kept. Check the network and {again}, or put the file (see {card.source}) at {path}."
+                ) from error
+            done = "fetched and verified" if file.sha256 else "fetched, NOT verified (no checksum of the release)"
+        lines.append(f"{file.name}: {done}: sha256 {checksum(path)}, {path}")
+    absent = ", ".join(file.name for file in card.files if file.find() is None)
+    require(not absent, f"{dataset}: put {absent} below {folder}. {card.how}", DataError)
+    return lines or [f"{dataset}: nothing to fetch, it comes with installed packages."]

@@ -1,11 +1,10 @@
 """pydocs, the embedded collections: the docstrings of the Python packages installed with the book.
 
 A documented public object is an article, what stands before its first title is the opening, and the names under "See
-Also" and its cross-references are hyperlinks. What one page says of *another* is a question that a person wrote and
-whose answer is certain; it is taken out of the text. `build` reads them, once for the installed versions.
+Also" and its cross-references are hyperlinks. What one page says of *another* is a question whose answer is certain; it
+is taken out of the text. `build` reads them, once for the installed versions (profiles smoke and quick, all chapters).
 """
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -19,12 +18,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from retlib.core.cache import artefact
+from retlib.core.cache import artefact, checksum
 from retlib.core.errors import DataError, require
-from retlib.data import passages, splits, text
+from retlib.data import splits
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import register, register_articles, register_text
-from retlib.data.datasets._tasks import Passage, answering, candidates, sentence_spans
+from retlib.data.datasets.questions import Passage, answer_retrieval, candidates, sentence_spans
+from retlib.data.text import quick_sentences, words
 
 # Distribution to the modules that are read; a star reads the public modules below as well. Where the implementation
 # lies in modules with public names, the documented ones are listed instead.
@@ -60,15 +60,15 @@ GROUPS = {
 VERSION = 2  # of what is read; the code that reads it is part of the address
 
 
-def key(words: str) -> str:
+def key(text: str) -> str:
     """Return what two texts share that differ in case, white space and punctuation only."""
-    return " ".join(text.words(words))
+    return " ".join(words(text))
 
 
 def provenance(name: str) -> dict[str, str]:
     """Return what the articles called `name` are read from: packages with their versions."""
-    python = {"python": platform.python_version()}
-    return {package: python.get(package) or metadata.version(package) for package in SLICES[name]}
+    python = platform.python_version()
+    return {package: python if package == "python" else metadata.version(package) for package in SLICES[name]}
 
 
 @cache
@@ -76,17 +76,16 @@ def tables(slice_name: str) -> dict[str, pd.DataFrame]:
     """Return the tables of one of `SLICES` (see `build.build`), from the cache if these versions were read before."""
 
     def make(folder: Path) -> None:
-        above = os.pathsep.join(filter(None, [str(Path(__file__).parents[4]), os.environ.get("PYTHONPATH")]))
-        environment = {"PYTHONPATH": above, "PYTHONHASHSEED": "0", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", f"{__name__}.build", str(folder), slice_name]
-        ended = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+        environment = os.environ | {"PYTHONHASHSEED": "0", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", f"{__name__}.build", str(folder.resolve()), slice_name]
+        ended = subprocess.run(command, env=environment, cwd=here.parents[3], capture_output=True, text=True)
         wrong = f"pydocs: the docstrings of slice {slice_name!r} cannot be read: {ended.stderr[-2000:]}"
         require(ended.returncode == 0, wrong, DataError)
 
-    modules = [Path(module.__file__) for module in (passages, splits, text)]
-    sources = b"".join(source.read_bytes() for source in (*sorted(Path(__file__).parent.glob("*.py")), *modules))
+    here, others = Path(__file__).parent, ("passages", "splits", "text")
+    sources = [checksum(file) for file in (*sorted(here.glob("*.py")), *(here.parents[1] / f"{x}.py" for x in others))]
     settings = {"slice": slice_name, "versions": provenance(slice_name), "python": platform.python_version()}
-    folder = artefact("pydocs", VERSION, {**settings, "sources": hashlib.sha256(sources).hexdigest()}, make)
+    folder = artefact("pydocs", VERSION, {**settings, "sources": sources}, make)
     return {file.stem: pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))}
 
 
@@ -102,7 +101,7 @@ def articles(slice_name: str) -> Iterator[Article]:
 def prose(slice_name: str) -> Iterator[str]:
     """Yield sentences, of three words at least, page by page, without code and without "See Also"."""
     for passage in tables(slice_name)["passages"]["text"]:
-        yield from (sentence for sentence in text.quick_sentences(passage) if sentence.count(" ") > 1)
+        yield from (sentence for sentence in quick_sentences(passage) if sentence.count(" ") > 1)
 
 
 def described(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",)) -> Collection:
@@ -141,9 +140,8 @@ def source(name: str, slice_name: str) -> Collection:
 def target(name: str, slice_name: str) -> Collection:
     """Return `described` in an unseen domain; what is zero-shot does not see its training split."""
     whole = described(name, slice_name)
-    return whole.part(
-        *(pages.str.match(TARGETS[slice_name]) for pages in (whole.documents["article"], whole.queries["cluster"]))
-    )
+    pages = whole.documents["article"], whole.queries["cluster"]
+    return whole.part(*(each.str.match(TARGETS[slice_name]) for each in pages))
 
 
 def reqa(name: str, slice_name: str) -> Collection:
@@ -164,7 +162,7 @@ def reqa(name: str, slice_name: str) -> Collection:
     position = [1 - splits.hash_position(f"0:{cluster}") for cluster in clusters.loc[targets]]
     queries = whole.queries.assign(article=targets, cluster=targets + "#0", ambiguous=False, position=position)
     documents = candidates({passage.article: passage for passage in contexts.values()})
-    return answering(name, documents, queries.reset_index(names="query_id"), whole.provenance)
+    return answer_retrieval(name, documents, queries.reset_index(names="query_id"), whole.provenance)
 
 
 def similar(name: str, slice_name: str) -> Collection:

@@ -1,6 +1,6 @@
 """From docstrings, which numpydoc parses, to the tables of `pydocs`: pages, passages, questions and links.
 
-It runs in a process of its own: what a notebook has imported does not change it, nor stay in memory.
+It runs in a process of its own: what a notebook has imported does not change it, nor stay in memory (all chapters).
 """
 
 import contextlib
@@ -90,10 +90,7 @@ def _clean(doc: str) -> str:
 
 
 def documented(packages: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return every public path with its docstring, and with its page.
-
-    Objects with the same docstring are one page, under the shortest path of its own.
-    """
+    """Return every public path with its docstring, and with its page, which is one for all of the same docstring."""
     docs, best = {}, {}
     for package, patterns in packages.items():
         modules = [module for pattern in patterns.split() for module in _modules(pattern)]
@@ -211,49 +208,41 @@ def build(packages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
 
     ``pages`` (by path: summary, cluster, split, opening), ``passages`` (by id: text, title, article, position),
     ``questions`` (by id: text, cluster, origin, source, rest, split), ``links`` (source, target). `opening` counts
-    passages; `rest` is the opening passage without the summary that asks for it. Pages are of one *cluster* when their
-    summaries are the same, or when one links to another of its name (`numpy.ndarray.sum` to `numpy.sum`): to a reader
-    they answer the same question, so a split must not part them.
+    passages; `rest` is the opening passage without the summary that asks for it. Pages are of one *cluster*, the
+    smallest path among them, when their summaries are the same, or when one links to another of its name
+    (`numpy.ndarray.sum` to `numpy.sum`): to a reader they answer the same question, so a split must not part them.
     """
     docs, page_of = documented(packages)
     readings = {page: read(page, docs[page], docs) for page in sorted(set(page_of.values()))}
-    names = ((page, name, said) for page, (*_, named) in readings.items() for name, said in named)
-    links = sorted({(page, target, said) for page, name, said in names if (target := resolve(name, page, page_of))})
+    names = ((page, name, text) for page, (*_, pairs) in readings.items() for name, text in pairs)
+    links = sorted({(page, target, text) for page, name, text in names if (target := resolve(name, page, page_of))})
     links = pd.DataFrame(links, columns=["source", "target", "text"])
-    is_said = links["text"].map(key).str.contains(" ") & ~links["text"].str.match(_CONTEXTUAL)
+    is_question = links["text"].map(key).str.contains(" ") & ~links["text"].str.match(_CONTEXTUAL)
     pages = pd.DataFrame.from_dict(readings, orient="index", columns=["summary", "opening", "rest", "names"])
     whole = (pages.pop("opening") + pages.pop("rest")).map(" ".join)
-    is_full = (whole.str.split().str.len() >= MIN_WORDS) | pages.index.isin(links["target"][is_said])
+    is_full = (whole.str.split().str.len() >= MIN_WORDS) | pages.index.isin(links["target"][is_question])
     pages = pages[["summary"]][(whole != "") & is_full]
     is_inside = links[["source", "target"]].isin(pages.index).all(axis=1)
-    mentions = links[is_said & is_inside].set_axis(["origin", "cluster", "text"], axis=1)
+    mentions = links[is_question & is_inside].set_axis(["origin", "cluster", "text"], axis=1)
     links = links[is_inside].drop(columns="text").drop_duplicates(ignore_index=True)
-    pages["cluster"] = _clusters(pages["summary"].map(key), links)
+    keys, paths = pages["summary"].map(key), pages.index.to_series()
+    first = paths.groupby(keys).transform("min")[keys != ""]
+    # `AvgPool3d` and `avg_pool3d` are one name.
+    ends = links.apply(lambda paths: paths.str.rpartition(".")[2].str.replace("_", "").str.lower())
+    same = links[ends["source"] == ends["target"]]
+    edges = {"left": [*first.index, *same["source"]], "right": [*first, *same["target"]], "label": 1}
+    pages["cluster"] = paths.map(closure(pd.DataFrame(edges))).fillna(paths)
     pages["split"] = split_by_cluster(pages.index, pages["cluster"], SHARES)
-    documents = _passages({page: readings[page][1:3] for page in pages.index})
-    pages["opening"] = documents.pop("is_opening").groupby(documents["article"]).sum().clip(lower=1)
+    # No passage runs over the end of the opening.
+    parts = ((page, number, part) for page in pages.index for number, part in enumerate(readings[page][1:3]))
+    parts = (Article(f"{page} {number}", page, tuple(part), min(1, len(part))) for page, number, part in parts)
+    documents = passages(parts)
+    is_opening = documents["article"].str.endswith(" 0")
+    pages["opening"] = is_opening.groupby(documents["title"]).sum().clip(lower=1)
+    documents = documents.assign(article=documents["title"], position=documents.groupby("title").cumcount())
+    documents.index = (documents["article"] + "#" + documents["position"].astype(str)).rename("doc_id")
     questions = _questions(pages, mentions, documents)
     return {"pages": pages, "passages": documents, "questions": questions, "links": links}
-
-
-def _clusters(keys: pd.Series, links: pd.DataFrame) -> list[str]:
-    # The smallest path among the pages that are one with each; `AvgPool3d` and `avg_pool3d` are one name.
-    first = keys.index.to_series().groupby(keys).transform("min")[keys != ""]
-    names = links.apply(lambda pages: pages.str.rpartition(".")[2].str.replace("_", "").str.lower())
-    same = links[names["source"] == names["target"]]
-    edges = {"left": [*first.index, *same["source"]], "right": [*first, *same["target"]], "label": 1}
-    component = closure(pd.DataFrame(edges))
-    return [component.get(page, page) for page in keys.index]
-
-
-def _passages(readings: Mapping[str, tuple[list[str], list[str]]]) -> pd.DataFrame:
-    # Text, title, article, position and is_opening of every passage; none runs over the end of the opening.
-    parts = ((page, number, part) for page, parts in readings.items() for number, part in enumerate(parts))
-    found = passages(Article(f"{page} {number}", page, tuple(part), min(1, len(part))) for page, number, part in parts)
-    found["is_opening"] = found["article"].str.endswith(" 0")
-    found["article"] = found["title"]
-    found["position"] = found.groupby("article").cumcount()
-    return found.set_index(found["article"] + "#" + found["position"].astype(str)).rename_axis("doc_id")
 
 
 def _questions(pages: pd.DataFrame, mentions: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:

@@ -1,57 +1,60 @@
-"""Wikispeedia: the articles of the 2007 schools selection of Wikipedia, with their hyperlinks (West 2009)."""
+"""Articles of Wikipedia: the 2007 schools selection with its hyperlinks (West 2009), and a part of that of 2015.
+
+Part I takes their sentences, Parts II and III their articles.
+"""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
 from retlib.data.collection import Article
 from retlib.data.datasets import register_articles, register_text
-from retlib.data.datasets._files import members
-from retlib.data.datasets._tasks import article, is_running_text, running_text
+from retlib.data.datasets._common import article, is_running_text, running_text
+from retlib.data.datasets.catalogue import read_archive
 
-FILE = "wikispeedia/wikispeedia_articles_plaintext.tar.gz"
+TEXTS = "wikispeedia/wikispeedia_articles_plaintext.tar.gz"
 GRAPH = "wikispeedia/wikispeedia_paths-and-graph.tar.gz"
 
 WIDTH = 74  # columns at which the text is wrapped
 ENLARGE = "Enlarge"  # what the link reads that enlarges a picture; its caption stands above and below
 NOTES = ("^", "CAPTION:")  # how footnotes and the titles of tables begin
 SELECTION, LICENCE = "2007 Schools Wikipedia Selection", "\n   Retrieved from"
+OPENING, END = re.compile(r'(?m)^<doc id="\d+" url="[^"]*" title="(.*)">$'), "</doc>"
 
 
 @register_text("wikispeedia")
-def sentences() -> Iterator[str]:
-    """Yield every sentence of at least four words in the running text of the articles.
+def wikispeedia_sentences() -> Iterator[str]:
+    """Yield every sentence of at least four words in the running text, captions included.
 
-    Paragraphs end at an empty line; the last, about source and licence, is the same everywhere and left out. Captions
-    that are sentences stay, which `stream_articles` leaves out.
+    The last paragraph, about source and licence, is the same everywhere and left out.
     """
-    for _, text in members("wikispeedia", FILE):
+    for _, text in read_archive(TEXTS):
         paragraphs = re.split(r"\n\s*\n", text.rsplit(LICENCE, 1)[0])
         yield from running_text(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 @register_articles("wikispeedia")
-def stream_articles() -> Iterator[Article]:
+def wikispeedia_articles() -> Iterator[Article]:
     """Yield every article: its paragraphs of running text, and what it links to.
 
     Infoboxes, tables, lists and quotations (whatever is not indented by three spaces), captions, footnotes and the
     lines about source and licence are left out.
     """
     links = defaultdict(list)
-    graph = {Path(file).name: text for file, text in members("wikispeedia", GRAPH)}
-    for line in graph["links.tsv"].split("\n"):
-        if line.strip() and not line.startswith("#"):
-            source, target = map(unquote, line.rstrip("\r").split("\t"))
+    graph = {Path(file).name: text for file, text in read_archive(GRAPH)}
+    for line in graph["links.tsv"].splitlines():
+        if line and not line.startswith("#"):
+            source, target = map(unquote, line.split("\t"))
             links[source].append(target)
-    for file, text in members("wikispeedia", FILE):
+    for file, text in read_archive(TEXTS):
         titles, sections = [], [[]]  # what stands at the margin, the article's title first, and what between
         text = "\n".join(map(str.rstrip, text.split("\n")))
         for block in re.findall(r"[^\n]+(?:\n[^\n]+)*", text.split(LICENCE)[0]):
             if block.startswith(" "):
-                sections[-1].extend(_paragraphs(block.split("\n")))
+                sections[-1].extend(paragraphs(block.split("\n")))
             elif not block.startswith(SELECTION):
                 titles.append(block.replace("\n", " "))
                 sections.append([])
@@ -59,8 +62,8 @@ def stream_articles() -> Iterator[Article]:
         yield article(name, titles[0], sections, links[name])
 
 
-def _paragraphs(block: list[str]) -> list[str]:
-    # The paragraphs of running text in a block, without captions.
+def paragraphs(block: list[str]) -> list[str]:
+    """Return the paragraphs of running text in a block of lines of `wikispeedia`, without captions."""
     if any(line[:3].strip() or line[3:4] == " " for line in block):
         return []  # an infobox, a table or a list
     lines = [line.strip() for line in block]
@@ -75,5 +78,23 @@ def _paragraphs(block: list[str]) -> list[str]:
     captions = {i + step for i, line in enumerate(joined) if line == ENLARGE for step in (-1, 1)}
     # A picture's caption that cannot be enlarged also stands twice.
     captions |= {i + step for i, (one, other) in enumerate(pairwise(joined)) if one == other for step in (0, 1)}
-    kept = (line for i, line in enumerate(joined) if i not in captions and not line.startswith(NOTES))
-    return list(filter(is_running_text, kept))
+    rest = (line for i, line in enumerate(joined) if i not in captions and not line.startswith(NOTES))
+    return list(filter(is_running_text, rest))
+
+
+@register_articles("wikipedia-2015")
+def wikipedia_articles() -> Iterator[Article]:
+    """Yield every article, as WikiExtractor wrote it: its paragraphs of running text, the name its title, no links.
+
+    A line that is no running text (a heading, or what introduces a list) ends a section, and the first the opening.
+    """
+    for file, text in read_archive("wikipedia-2015/wikiextractor-AA.tar.gz"):
+        before, *parts = OPENING.split(text)
+        if before.strip():
+            raise ValueError(f"{file}: its first article is not opened")
+        for title, body in zip(parts[::2], parts[1::2], strict=True):
+            _, *lines, end = filter(None, map(str.strip, body.split("\n")))  # the first repeats the title
+            if end != END or END in lines:
+                raise ValueError(f"{file}: the article {title!r} is not closed, or the next is not opened")
+            groups = groupby(lines, key=is_running_text)
+            yield article(title, title, [list(group) for is_text, group in groups if is_text])
