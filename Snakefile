@@ -24,8 +24,7 @@ PROFILE = str(config.get("profile", "quick"))
 if "sweep" in config:
     from retlib.workflow import sweep
 
-    SWEEP = sweep.read(Path(config["sweep"]), ROOT)
-    PLANS, FOLDER = SWEEP.plans, SWEEP.folder
+    PLANS, FOLDER = sweep.read(Path(config["sweep"]), ROOT)[1], sweep.folder(Path(config["sweep"]))
 else:
     SEEDS = [int(seed) for seed in str(config.get("seeds", "")).split()] or None
     PLANS, FOLDER = notebooks.plan(ROOT, PROFILE, SEEDS), runtime.build_dir() / PROFILE
@@ -82,7 +81,7 @@ rule notebook:
         made_of=lambda wildcards: STAMPS[wildcards.name],
         page=lambda wildcards: json.dumps(asdict(PLANS[wildcards.name]), default=str),
     shell:
-        "exec {PYTHON:q} -m retlib.workflow.execute {params.page:q} {FOLDER:q} {wildcards.name:q} > {log:q} 2>&1"
+        "exec {PYTHON:q} -m retlib.workflow.execute {params.page:q} {FOLDER:q} {wildcards.name:q} 2> {log:q}"
 
 
 rule pages:
@@ -102,6 +101,7 @@ rule pages:
         # Built aside and then published as a whole, if every page is there: a failed build leaves the last good book. By two
         # processes for each core: pages differ in size, and one process only waits for those that write.
         """
+        echo building the pages
         rm -rf pages
         export RETLIB_PROFILE={params.profile:q} RETLIB_PAGE_PROCESSES=$((2 * {threads}))
         {PYTHON.parent}/jupyter-book build {ROOT:q} --path-output pages -W -n --keep-going > {log:q} 2>&1

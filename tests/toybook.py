@@ -36,45 +36,37 @@ class Table:
 
 Table()
 """
+FILES = {
+    "data/papers/papers.yaml": "{}",
+    "data/papers/claims.csv": "chapter,also\n",
+    "book/references.bib": "",
+    "book/index.md": "# Toy\n\nSee {doc}`../notebooks/1_a`: $x^2$.\n",
+    "_toc.yml": "format: jb-book\nroot: book/index\nchapters:\n"
+    + "".join(f"- file: notebooks/{name}\n" for name in ("1_a", "2_b", "3_c")),
+}
 
 
 def make(root: Path) -> None:
-    """Three notebooks: b comes after a and imports a module of its own; c names a data set."""
+    """Three notebooks: b comes after a, and c names a data set."""
     original = runtime.root()
-    shutil.copytree(original / "retlib", root / "retlib", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(original / "book" / "_ext", root / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Snakefile", "_config.yml", "constraints.txt"):
-        shutil.copy(original / name, root / name)
+    for name in ("retlib", "book/_ext", "book/_static"):
+        shutil.copytree(original / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "data" / "papers").mkdir(parents=True)
-    (root / "data" / "papers" / "papers.yaml").write_text("{}")
-    (root / "data" / "papers" / "claims.csv").write_text("chapter,also\n")
-    shutil.copy(original / "data" / "catalogue.yaml", root / "data" / "catalogue.yaml")
-    shutil.copytree(original / "book" / "_static", root / "book" / "_static")
-    (root / "book" / "references.bib").write_text("")
-    (root / "book" / "index.md").write_text("# Toy\n\nSee {doc}`../notebooks/1_a`: $x^2$.\n")
-    (root / "_toc.yml").write_text(
-        "format: jb-book\nroot: book/index\nchapters:\n"
-        + "".join(f"- file: notebooks/{name}\n" for name in ("1_a", "2_b", "3_c"))
-    )
-    (root / "retlib" / "only_b.py").write_text("VALUE = 1\n")
-    (root / "retlib" / "unused.py").write_text("VALUE = 1\n")
-    for name, first, more in (
-        ("1_a", "", ""),
-        ("2_b", "from retlib.only_b import VALUE\n", ""),
-        ("3_c", "", '\ndata = "quora"'),
-    ):
-        write_notebook(root / "notebooks" / f"{name}.ipynb", first + BODY, more)
+    for name in ("Snakefile", "_config.yml", "constraints.txt", "data/catalogue.yaml"):
+        shutil.copy(original / name, root / name)
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    for name, more in (("1_a", ""), ("2_b", ""), ("3_c", '\ndata = "quora"')):
+        write_notebook(root / "notebooks" / f"{name}.ipynb", BODY, more)
     set_profile(root, "toy", {"2_b": {"after": ["1_a"]}})
 
 
 def add_paper(root: Path) -> None:
     """A paper whose page `4_p` is made of the template `page`."""
     template = root / "notebooks" / "page.ipynb"
-    write_notebook(template, 'print("of", paper)')
-    notebook = json.loads(template.read_text())
-    notebook["cells"][0]["source"] = "# Part {{ part }}\n\n{{ note }} {doc}`{{ page }}`, {{ paper }}: {{ title }}"
-    notebook["cells"][1]["source"] += '\npaper = ""'
-    template.write_text(json.dumps(notebook))
+    write_notebook(template, 'print("of", paper)', '\npaper = ""')
+    title = "# Part {{ part }}\n\n{{ note }} {doc}`{{ page }}`, {{ paper }}: {{ title }}"
+    template.write_text(template.read_text().replace("# Chapter page", json.dumps(title)[1:-1]))
     paper = {"part": "I", "name": "Some 2020", "authors": "Some 2020", "title": '"T"', "link": "https://example.org"}
     paper |= {"chapters": ["1_a"], "pages": {"page": "4_p"}, "notes": {"note": "Well."}}
     (root / "data" / "papers" / "papers.yaml").write_text(yaml.safe_dump({"some2020": paper}))
@@ -95,9 +87,9 @@ def write_notebook(path: Path, body: str, more: str = "") -> None:
 
 
 def set_profile(root: Path, profile: str, entries: Mapping) -> None:
-    folder = root / "notebooks" / "profiles"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{profile}.yaml").write_text(yaml.safe_dump(dict(entries)))
+    path = root / "notebooks" / "profiles" / f"{profile}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(entries)))
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -115,18 +107,9 @@ def start(root: Path, *arguments: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=_interruptible,
+        # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-
-
-def _interruptible() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would all that it starts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def build(root: Path, *arguments: str) -> tuple[int, str]:
-    """Build the book of the profile `toy`, as `call` does."""
-    return call(root, "build", "--profile", "toy", *arguments)
 
 
 def call(root: Path, *arguments: str) -> tuple[int, str]:
@@ -134,6 +117,10 @@ def call(root: Path, *arguments: str) -> tuple[int, str]:
     process = start(root, *arguments)
     said, _ = process.communicate(timeout=300)
     return process.returncode, said
+
+
+def build(root: Path, *arguments: str) -> tuple[int, str]:
+    return call(root, "build", "--profile", "toy", *arguments)
 
 
 def python(root: Path, *arguments: object) -> subprocess.CompletedProcess:

@@ -1,4 +1,4 @@
-"""`make book`: Snakemake decides what is stale and runs it; this module starts it, shows how far it is, and sums up."""
+"""`make book`: Snakemake decides what is stale and runs it; this module starts it, ends what it leaves, and sums up."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import psutil
 from filelock import FileLock, Timeout
 
@@ -35,7 +36,7 @@ def build(
     for name in only or plans:
         if (plans[name].parameters["profile"], plans[name].parameters["source"]) == (profile, "reference"):
             print(f"{name}: its data are not here; the page shows the recorded results.")
-    settings = {"profile": profile} if seeds is None else {"profile": profile, "seeds": " ".join(map(str, seeds))}
+    settings = {"profile": profile} | ({"seeds": " ".join(map(str, seeds))} if seeds else {})
     return run(runtime.build_dir() / profile, jobs, settings, options, only)
 
 
@@ -50,11 +51,11 @@ def run(
         *(str(folder / "notebooks" / f"{name}.ipynb") for name in only),
         *options, "--config", *(f"{name}={value}" for name, value in settings.items()),
     ]  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
-    try:
+    with suppress(Timeout):
         lock.acquire(timeout=0)
-    except Timeout:
+    if not lock.is_locked:
         print(f"Another run is at work in {folder}; waiting for it.", flush=True)
         lock.acquire()
     _end_processes(folder)  # those of a killed run
@@ -62,7 +63,6 @@ def run(
         shutil.rmtree(folder / name, ignore_errors=True)
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
-    (folder / "logs").mkdir(exist_ok=True)
     (folder / "logs" / "pages.log").unlink(missing_ok=True)
     start = time.time()
     code = _snakemake(command, folder)
@@ -88,64 +88,27 @@ def _snakemake(command: list[str], folder: Path) -> int:
     # Whatever ends it, or this process, ends all that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     marks = {MARK: str(folder), "RETLIB_BUILD": str(runtime.build_dir())}
-    progress = Progress(folder)
     with (folder / "logs" / "snakemake.log").open("w") as log:
-        snakemake = subprocess.Popen(command, cwd=folder, env=os.environ | marks, stdout=log, stderr=log)
-        try:
-            while snakemake.poll() is None:
-                progress.show()
-                time.sleep(0.5)
+        try:  # what the jobs print of their progress is no output of a command
+            return subprocess.run(command, cwd=folder, env=os.environ | marks, stdout=2, stderr=log).returncode
         finally:
             _end_processes(folder)
-            progress.show()
-            progress.bar.close()
-    return snakemake.returncode
 
 
-class Progress:
-    """One bar that says how far each notebook is that runs, and a line for each that has ended."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.started: dict[str, float] = {}
-        shape = {"bar_format": "{desc}: {n_fmt}/{total_fmt} [{elapsed}]{postfix}", "miniters": 0, "dynamic_ncols": True}
-        self.bar = runtime.progress(desc=folder.name, file=sys.stdout, disable=None, **shape)  # None: in a terminal
-
-    def show(self) -> None:
-        """Look at the folder and show what has changed."""
-        running = {path.stem for path in (self.folder / "running").glob("*.ipynb")}
-        for name in self.started.keys() - running:
-            seconds = time.time() - self.started.pop(name)
-            end = "FAILED" if (self.folder / "failed" / f"{name}.ipynb").exists() else "done"
-            self.bar.write(f"{name}: {end} after {seconds:.0f} s", file=sys.stdout)
-        self.started = {name: self.started.get(name, time.time()) for name in sorted(running)}
-        shares = [f"{name} {_last('[0-9]+%(?=[|])', self.folder, name) or 'starting'}" for name in self.started]
-        steps = _last("[0-9]+ of [0-9]+(?= steps)", self.folder, "snakemake") or f"0 of {len(running)}"
-        done, self.bar.total = map(int, steps.split(" of "))
-        self.bar.set_postfix_str(", ".join(shares), refresh=False)
-        self.bar.update(done - self.bar.n)
-
-
-def _text(folder: Path, name: str) -> str:
-    log = folder / "logs" / f"{name}.log"
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-def _last(pattern: str, folder: Path, name: str) -> str:
-    return "".join(re.findall(pattern, _text(folder, name), re.MULTILINE)[-1:])
-
-
-def _troubles(folder: Path) -> list[str]:
-    lines = [f"The disk is full: {folder} has no room left."] if cache.is_full(folder) else []
-    failed = sorted(path.stem for path in (folder / "failed").glob("*.ipynb"))
-    for name in failed:
-        lines.append(f"{name} FAILED: {_last('(?<=^error: ).*', folder, name)}; what comes after it did not run.")
-        lines += [f"  its executed copy: {folder / 'failed' / name}.ipynb", f"  its log: {folder / 'logs' / name}.log"]
+def _troubles(folder: Path) -> Iterator[str]:
+    if cache.is_full(folder):
+        yield f"The disk is full: {folder} has no room left."
+    failed = sorted((folder / "failed").glob("*.ipynb"))
+    for copy in failed:
+        errors = re.findall("^error: .*", _log(folder, copy.stem), re.MULTILINE)
+        yield f"{copy.stem} FAILED, and what comes after it did not run.\n  {errors[-1]}\n  its executed copy: {copy}"
     if not failed:
         name = "pages" if (folder / "logs" / "pages.log").exists() else "snakemake"
         # Behind a colon, what the trouble is stands on the line below.
-        wrong = re.findall(r"^.*(?:WARNING|ERROR|Error|Exception).*(?:(?<=:)\n.*)?", _text(folder, name), re.MULTILINE)
-        lines += wrong[:20] or _text(folder, name).splitlines()[-20:]
-        lines.append(f"The whole log is {folder / 'logs' / name}.log")
-    return lines
+        wrong = re.findall(r"^.*(?:WARNING|ERROR|Error|Exception).*(?:(?<=:)\n.*)?", _log(folder, name), re.MULTILINE)
+        yield from wrong[:20] or _log(folder, name).splitlines()[-20:]
+    yield f"The logs are in {folder / 'logs'}."
+
+
+def _log(folder: Path, name: str) -> str:
+    return click.unstyle((folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace"))

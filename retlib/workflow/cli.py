@@ -7,7 +7,6 @@ from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,11 +15,8 @@ from retlib.core.errors import DataError, RetlibError, require, require_one_of
 from retlib.core.notebook_files import EXPLORE
 
 # A command imports what it needs itself, so that help comes at once.
-if TYPE_CHECKING:
-    import pandas as pd
-
 PROFILES = notebook_files.profiles(runtime.root())
-WIDEST = 100  # letters of a claim's evidence in a terminal
+one_line = partial(shorten, width=100, placeholder=" …")  # of a text in a terminal
 
 
 class _Group(click.Group):
@@ -44,10 +40,10 @@ def main() -> None:
 
 
 def _seeds_of(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
-    valid = all(seed.isdecimal() and int(seed) < 2**31 for seed in text.split())
-    if not valid or len({*text.split()}) < len(text.split()):
-        raise click.BadParameter(f'{text!r} must be distinct whole numbers with spaces between, as in "0 1 2".')
-    return [*map(int, text.split())] or None
+    seeds = [click.IntRange(0, 2**31 - 1).convert(seed, option, context) for seed in text.split()]
+    if len({*seeds}) < len(seeds):
+        raise click.BadParameter(f"{text!r} names a seed twice")
+    return seeds or None
 
 
 _option = partial(click.option, show_default=True)
@@ -59,13 +55,13 @@ _seeds = click.option("--seeds", default="", callback=_seeds_of, help='in place 
 _chapters = click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
 
 
-def _show(frame: pd.DataFrame, form: str) -> None:
-    is_text = form == "text"
-    text = frame.to_string(index=False, float_format="{:.6g}".format) if is_text else frame.to_csv(index=False)
+def _show(frame, form: str) -> None:
+    is_csv = form == "csv"
+    text = frame.to_csv(index=False) if is_csv else frame.to_string(index=False, float_format="{:.6g}".format)
     click.echo(text.rstrip("\n"))
 
 
-def _recorded(profile: str) -> pd.DataFrame:
+def _recorded(profile: str):
     # All rows of a profile; this reads everything, so that what is unreadable is an error.
     from retlib.evaluation import results
 
@@ -134,19 +130,18 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
         from retlib.systems.compose import Fused, Lexical, System, Target
 
         checkpoints.digest(system)
-        bm25, encoder = Lexical(BM25(**STEMMED)), System(Architecture.of_checkpoint(system))
-        systems = {"BM25": bm25, Path(system).name: encoder, "both": Fused((bm25, encoder), (0.5, 0.5))}
+        encoder = System(Architecture.of_checkpoint(system))
     collection = datasets.load(corpus)
+    searches = {"BM25": question_search(collection, BM25(**STEMMED).fit(texts(collection).tolist()).search)}
     if system:
-        searches = {name: each.searcher(Target(collection), 0) for name, each in systems.items()}
-    else:
-        searches = {"BM25": question_search(collection, BM25(**STEMMED).fit(texts(collection).tolist()).search)}
+        both = Fused((Lexical(BM25(**STEMMED)), encoder), (0.5, 0.5))
+        for name, each in {Path(system).name: encoder, "both": both}.items():
+            searches[name] = each.searcher(Target(collection), 0)
     for name, search in searches.items():
         rows = result_list(collection, question, depth, search)
         click.echo(f"\n{name}" + ("" if len(rows) else ": no match"))
         for row in rows.itertuples():
-            text = shorten(f"{row.title} {row.text}", WIDEST, placeholder=" …")
-            click.echo(f"{row.rank:3}  {row.doc_id}: {text}")
+            click.echo(f"{row.rank:3}  {row.doc_id}: {one_line(f'{row.title} {row.text}')}")
     if collection.facts:
         click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in collection.facts.items() if value))
 
@@ -216,11 +211,11 @@ def claims(name: str, profile: str, form: str) -> None:
     verdicts = ledger.ledger(profile)
     chosen = verdicts[verdicts["id"].str.startswith(name)]
     require(len(chosen) > 0, f"NAME {name!r} begins no claim's name, such as {verdicts['id'].iloc[0]!r}")
-    verdicts = verdict_tables.flat(chosen)
+    table = verdict_tables.flat(chosen)
     if form == "text":
-        verdicts = verdicts.drop(columns="by_bh").drop_duplicates("claim").round({"p": 4})
-        verdicts["evidence"] = [shorten(text, WIDEST, placeholder=" …").ljust(WIDEST) for text in verdicts["evidence"]]
-    _show(verdicts, form)
+        table = table.drop(columns="by_bh").drop_duplicates("claim").round({"p": 4})
+        table["evidence"] = table["evidence"].map(one_line)
+    _show(table, form)
 
 
 @main.command()
@@ -266,7 +261,7 @@ def record(names: tuple[str, ...], profile: str) -> None:
         require_one_of("CHAPTER", name, plans)
         wrong = f"{name} shows recorded rows at {profile!r}: its data are not here (python -m retlib datasets)"
         require(plans[name].parameters["source"] == "run", wrong)
-    for name in [name for name in plans if name in names]:
+    for name in sorted(names):
         execute(plans[name], runtime.build_dir() / profile, name)
         if recorded := results.load(name, profile, "run"):
             recorded.save(results.reference_folder(profile, name))
@@ -324,11 +319,11 @@ def sweep(file: Path, jobs: int, form: str) -> None:
     """
     from retlib.workflow import sweep
 
-    chosen = sweep.read(file, runtime.root())
     with redirect_stdout(sys.stderr):
-        frame, code = sweep.run(chosen, jobs)
-    if len(frame):
-        frame.to_csv(chosen.folder / "results.csv", index=False)
-        _show(sweep.summary(frame, chosen).round(4), form)
-        click.echo(f"Every row: {chosen.folder / 'results.csv'}", err=True)
+        rows, code = sweep.run(file, jobs)
+    if len(rows):
+        rows.to_csv(sweep.folder(file) / "results.csv", index=False)
+        measure = sweep.read(file, runtime.root())[0].measure
+        _show(sweep.summary(rows, measure).round(4), form)
+        click.echo(f"Every row: {sweep.folder(file) / 'results.csv'}", err=True)
     sys.exit(code)

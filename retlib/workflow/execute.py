@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import sys
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,7 +84,7 @@ def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
     """Put words in the place of each ``{{ name }}`` in the Markdown among a notebook's cells."""
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            text = "".join(cell["source"])
+            text = notebook_files.source(cell)
             cell["source"] = re.sub(r"{{ (\w+) }}", lambda match: words.get(match[1], match[0]), text)
 
 
@@ -103,9 +104,12 @@ def run_cells(notebook: Path, without: Collection[str] = ("parameters", "answer"
 
 
 if __name__ == "__main__":  # as the Snakefile calls it: a page as JSON, the run's folder, the copy's name
-    made, place, title = sys.argv[1:]
-    made = json.loads(made)
+    given, folder, name = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    start = time.time()
+    print(f"{name} begins", flush=True)
     try:
-        execute(Page(**{**made, "notebook": Path(made["notebook"])}), Path(place), title)
+        execute(Page(**{**given, "notebook": Path(given["notebook"])}), folder, name)
     except RetlibError as failure:
+        print(f"{name} FAILED after {time.time() - start:.0f} s")
         sys.exit(f"error: {failure}")
+    print(f"{name} done after {time.time() - start:.0f} s")

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -71,26 +71,28 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     others, book = entries.pop("others", None), pages(root)
     for name in entries:
         require_one_of(f"a notebook in {profile}.yaml", name, book)
-    if others is None:
-        return {name: _plan(root, profile, book, name, entries.get(name), seeds) for name in book}
-    valid = [name for name in profiles(root) if "others" not in settings(root, name)]
-    require_one_of(f"others in {profile}.yaml", others, valid)
-    plans = {name: _drawn(root, others, name, page) for name, page in plan(root, others).items()}
-    return plans | {name: _plan(root, profile, book, name, entry, seeds) for name, entry in entries.items()}
+    plans = {}
+    if others is not None:
+        valid = [name for name in profiles(root) if "others" not in settings(root, name)]
+        require_one_of(f"others in {profile}.yaml", others, valid)
+        plans = {name: _drawn(root, others, name, page) for name, page in plan(root, others).items()}
+    for name in entries if plans else book:
+        plans[name] = _plan(root, profile, book, name, entries.get(name), seeds)
+    return plans
 
 
 def _plan(
-    root: Path, profile: str, book: Mapping[str, Page], name: str, said: object, seeds: Sequence[int] | None
+    root: Path, profile: str, book: Mapping[str, Page], name: str, entry: object, seeds: Sequence[int] | None
 ) -> Page:
     place, page, defaults = f"{name} in {profile}.yaml", book[name], declared(book[name].notebook)
     try:
-        entry = check(Entry, {} if said is None else said)
+        entry = check(Entry, {} if entry is None else entry)
     except (TypeError, ValueError) as error:
         raise SettingError(f"{place}: {error}") from error
     given = {**page.parameters, **entry.parameters, "profile": profile}
     if seeds is not None:
-        further = {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
-        given |= {**further, "seeds": list(seeds)}
+        given |= {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
+        given["seeds"] = list(seeds)
     for parameter in given:
         require_one_of(f"a parameter of {place}", parameter, defaults)
     page = replace(page, parameters=defaults | given)
@@ -145,17 +147,11 @@ def _state(corpus: str) -> list:
 
 
 def urgency(plans: Mapping[str, Page], profile: str) -> dict[str, int]:
-    """Return, of each page, the seconds from its start to the end of the book, with a core for each.
-
-    Raises `SettingError` if some come after each other.
-    """
-    waiting = {name: [other for other, page in plans.items() if name in page.after] for name in plans}
+    """Return, of each page, the seconds from its start to the end of the book, with a core for each."""
     seconds: dict[str, int] = {}
-    try:
-        for name in TopologicalSorter(waiting).static_order():
-            seconds[name] = 10 + cost(name, profile)[0] + max((seconds[other] for other in waiting[name]), default=0)
-    except CycleError as error:
-        raise SettingError(f"pages come `after` each other in a circle: {', '.join(error.args[1])}") from error
+    for name in reversed([*TopologicalSorter({name: page.after for name, page in plans.items()}).static_order()]):
+        waiting = [seconds[other] for other, page in plans.items() if name in page.after]
+        seconds[name] = 10 + cost(name, profile)[0] + max(waiting, default=0)
     return seconds
 
 

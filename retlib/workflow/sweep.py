@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from retlib.workflow.execute import Page
 VARIED = "varied "  # before the names of parameters in a frame: some are called as a recorded column is
 
 
-class File(Settings):
+class Sweep(Settings):
     """What the file of a sweep says."""
 
     notebook: Text
@@ -46,70 +45,64 @@ class File(Settings):
     vary: dict[str, Many[Any]]
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep's file, and by name each combination of values with the page that it makes."""
-
-    file: File
-    path: Path
-    points: Mapping[str, Mapping[str, Any]]
-    plans: Mapping[str, Page]
-
-    @property
-    def folder(self) -> Path:
-        """Where the executed copies and the table of all rows lie."""
-        return runtime.build_dir() / "sweeps" / self.path.stem
+def folder(path: Path) -> Path:
+    """Return where the executed copies of a sweep's file lie."""
+    return runtime.build_dir() / "sweeps" / path.stem
 
 
-def read(path: Path, root: Path) -> Sweep:
-    """Read a sweep's file; `SettingError` or `DataError` for what it says wrongly, or a notebook without its data."""
+def read(path: Path, root: Path) -> tuple[Sweep, dict[str, Page]]:
+    """Return what a sweep's file says, and the page of each combination by a name for its copy.
+
+    Raises `SettingError` or `DataError` for what it says wrongly, or a notebook without its data.
+    """
     content = read_yaml(path)
     try:
-        file = check(File, content)
+        sweep = check(Sweep, content)
     except (TypeError, ValueError) as error:
         raise SettingError(f"{path.name}: {error}") from error
-    plans = notebooks.plan(root, file.profile)
-    require_one_of("notebook", file.notebook, plans)
-    page, points, made = plans[file.notebook], {}, {}
-    wrong = f"{file.notebook} cannot be run at profile {file.profile!r}: its data are not here, only recorded results"
+    plans = notebooks.plan(root, sweep.profile)
+    require_one_of("notebook", sweep.notebook, plans)
+    page, pages = plans[sweep.notebook], {}
+    wrong = f"{sweep.notebook} cannot be run at profile {sweep.profile!r}: its data are not here, only recorded results"
     require(page.parameters["source"] == "run", wrong, DataError)
-    for values in product(*file.vary.values()):
-        point, given = dict(zip(file.vary, values, strict=True)), {**page.parameters, "profile": EXPLORE}
-        for name, value in (file.set | point).items():
+    for values in product(*sweep.vary.values()):
+        point, given = dict(zip(sweep.vary, values, strict=True)), {**page.parameters, "profile": EXPLORE}
+        for name, value in (sweep.set | point).items():
             parameter, dot, inner = name.partition(".")
-            require_one_of(f"a parameter of {file.notebook}", parameter, page.parameters.keys() - {"profile"})
+            require_one_of(f"a parameter of {sweep.notebook}", parameter, page.parameters.keys() - {"profile"})
             require(not dot or isinstance(given[parameter], dict), f"{name}: {parameter} is no mapping")
             given[parameter] = {**given[parameter], inner: value} if dot else value
-        text = ",".join(f"{name}={value}" for name, value in point.items())
-        name = f"{re.sub('[^A-Za-z0-9=,._-]+', '', text)[:100]}-{cache.key(given)[:8]}"
-        points[name], made[name] = point, replace(page, parameters=given, after=())
-    return Sweep(file, path, points, made)
+        text = re.sub("[^A-Za-z0-9=,._-]+", "", ",".join(f"{name}={value}" for name, value in point.items()))
+        pages[f"{text[:100]}-{cache.key(given)[:8]}"] = replace(page, parameters=given, after=())
+    return sweep, pages
 
 
-def run(sweep: Sweep, jobs: int) -> tuple[pd.DataFrame, int]:
+def run(path: Path, jobs: int) -> tuple[pd.DataFrame, int]:
     """Run the combinations that are not up to date; return all recorded rows, and 0, or 1 when one failed.
 
     Rows have a column for each varied parameter.
     """
-    code, frames = build.run(sweep.folder, jobs, {"sweep": sweep.path.resolve()}, only=[*sweep.plans]), []
-    for name, page in sweep.plans.items():
-        if (sweep.folder / "notebooks" / f"{name}.ipynb").exists():
-            folder = results.own_folder(EXPLORE, sweep.file.notebook, page.parameters)
-            cells = {VARIED + each: _cell(value) for each, value in sweep.points[name].items()}
-            frames.append(results.Results.read(folder).rows.assign(**cells))
+    sweep, pages = read(path, runtime.root())
+    code, frames = build.run(folder(path), jobs, {"sweep": path.resolve()}, only=[*pages]), []
+    for name, page in pages.items():
+        if (folder(path) / "notebooks" / f"{name}.ipynb").exists():
+            rows = results.Results.read(results.own_folder(EXPLORE, sweep.notebook, page.parameters)).rows
+            frames.append(rows.assign(**{VARIED + name: _cell(page, name) for name in sweep.vary}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(), code
 
 
-def _cell(value: Any) -> Any:
+def _cell(page: Page, name: str) -> Any:
+    parameter, dot, inner = name.partition(".")
+    value = page.parameters[parameter][inner] if dot else page.parameters[parameter]
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-def summary(frame: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
-    """Return the mean of the sweep's measure on the test split of each combination, its spread and number of seeds."""
-    rows, measure = frame[frame["split"] == "test"], sweep.file.measure
+def summary(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Return the mean of a measure on the test split of each combination, its spread and number of seeds."""
+    rows = rows[rows["split"] == "test"]
     require_one_of("measure", measure, rows["measure"].unique())
-    columns = [*(VARIED + name for name in sweep.file.vary), "system", "collection"]
+    columns = [*(name for name in rows if name.startswith(VARIED)), "system", "collection"]
     groups = rows[rows["measure"] == measure].groupby(columns, sort=False)["value"]
     table = groups.agg(["mean", "std", "count"]).reset_index()
     return table.rename(columns={"mean": measure, "std": "deviation over seeds", "count": "seeds"})

@@ -45,14 +45,11 @@ def duel(calls, peer=1.0, tolerance=0.1):
                 apart=lambda mine, other: abs(mine - other), tolerance=tolerance, goal=2.0)  # fmt: skip
 
 
-def test_contenders_take_turns():
+def test_contenders_take_turns_and_a_ratio_is_of_the_seconds_that_count():
     calls = []
     (row,) = harness.fight(duel(calls))
     assert calls == [OURS, "peer"] * (1 + harness.ROUNDS)
     assert row["rounds"] == harness.ROUNDS and row["agree"] and row["low"] <= row["ratio"] <= row["high"]
-
-
-def test_a_ratio_is_of_the_seconds_that_count():
     contenders = {"ours": lambda: harness.Timed(1.0, 0), "peers": {"peer": lambda: harness.Timed(3.0, 0)}}
     (row,) = harness.fight(Duel("x", "y/s", 6, **contenders, apart=lambda *_: 0.0, tolerance=0.0))
     assert (row["ratio"], row["low"], row["high"], row["ours"], row["value"]) == (3.0, 3.0, 3.0, 6.0, 2.0)

@@ -31,15 +31,12 @@ def toy(tmp_path):
 @pytest.mark.parametrize("notebook", FILES, ids=lambda notebook: notebook.stem)
 def test_a_notebook_has_the_common_form(notebook):
     """No outputs, no traces of a run, one parameters cell with what every notebook has, a title, ids."""
-    code = [cell for cell in notebook_files.cells(notebook) if cell["cell_type"] == "code"]
-    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
-    assert {"profile", "seeds", "source"} <= set(notebook_files.declared(notebook))
-    declared = notebook_files.declared(notebook)
-    assert (declared["profile"], declared["seeds"], declared["source"]) == ("explore", [0], "run")
-    assert "".join(notebook_files.cells(notebook)[0]["source"]).startswith("# ")
-    metadata = json.loads(notebook.read_text())["metadata"]
-    assert metadata["kernelspec"]["name"] == "python3"
-    assert set(metadata) <= {"kernelspec", "language_info"}
+    cells, metadata = (json.loads(notebook.read_text())[part] for part in ("cells", "metadata"))
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    common = {"profile": "explore", "seeds": [0], "source": "run"}
+    assert common.items() <= notebook_files.declared(notebook).items()
+    assert notebook_files.source(cells[0]).startswith("# ")
+    assert metadata["kernelspec"]["name"] == "python3" and set(metadata) <= {"kernelspec", "language_info"}
 
 
 def test_every_notebook_is_in_the_book():
@@ -96,21 +93,17 @@ def test_a_profile_can_be_planned_and_its_first_pages_come_after_all_verdicts(pr
 
 def test_parameters_are_complete_and_in_the_notebook_s_order(toy):
     toybook.set_profile(toy, "toy", {"2_b": {"parameters": {"wait": 2.0}}})
-    plan = notebooks.plan(toy, "toy", seeds=[3, 4])
     complete = {"profile": "toy", "seeds": [3, 4], "source": "run", "wait": 2.0, "fail": False}
-    assert list(plan["2_b"].parameters.items()) == list(complete.items())
-    assert plan["1_a"].parameters["wait"] == 0.0
+    assert [*notebooks.plan(toy, "toy", seeds=[3, 4])["2_b"].parameters.items()] == [*complete.items()]
 
 
 def test_what_a_profile_does_not_list_may_be_drawn_from_what_another_recorded(toy):
     toybook.set_profile(toy, "mine", {"others": "toy", "2_b": {"parameters": {"wait": 2.0}}})
     toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"wait": 1.0}}})
     (toy / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
-    plans = notebooks.plan(toy, "mine", seeds=[3])
-    assert list(plans) == list(notebooks.plan(toy, "toy"))
-    told = {name: [each.parameters[key] for key in ("profile", "source", "wait")] for name, each in plans.items()}
-    assert told == {"1_a": ["toy", "reference", 1.0], "2_b": ["mine", "run", 2.0], "3_c": ["toy", "run", 0.0]}
-    assert plans["2_b"].parameters["seeds"] == [3]
+    plans = {name: [*page.parameters.values()][:4] for name, page in notebooks.plan(toy, "mine", seeds=[3]).items()}
+    expected = ["toy", [0], "reference", 1.0], ["mine", [3], "run", 2.0], ["toy", [0], "run", 0.0]
+    assert [*plans.items()] == [*zip(("1_a", "2_b", "3_c"), expected, strict=True)]
 
 
 def test_what_takes_longest_with_all_that_waits_for_it_comes_first(monkeypatch):
@@ -144,8 +137,8 @@ def test_a_wrong_profile_is_refused(toy, entries, names):
         notebooks.plan(toy, "tyo")
 
 
-NOT_YAML = ["a: [", "[" * 3000, "a: !!bool x", "a: !!timestamp x", "1_a: {}\n1_a: {}"]
-NOT_JSON = ["1_a: 2026-01-01", "1_a: {parameters: {1: 2, b: 3}}", "1_a: &x [*x]", "1_a: .nan", r'1_a: "\ud83d"']
+NOT_YAML = ["a: [", "[" * 3000, "a: !!bool x", "a: !!timestamp x"]
+NOT_JSON = ["1_a: 2026-01-01", "1_a: &x [*x]", "1_a: .nan", r'1_a: "\ud83d"']
 
 
 @pytest.mark.parametrize("text", [*NOT_YAML, *NOT_JSON])
@@ -181,10 +174,10 @@ def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, tmp_path
 
 def test_the_most_telling_recorded_results_are_shown(toy):
     for profile in ("quick", "laptop", "smoke"):
-        toybook.set_profile(toy, profile, {"1_a": {"parameters": {"wait": 0.5}}})
+        toybook.set_profile(toy, profile, {})
         (toy / "data" / "reference" / profile / "1_a").mkdir(parents=True)
     parameters = notebooks.reference_plan(toy, "1_a").parameters
-    assert (parameters["profile"], parameters["source"], parameters["wait"]) == ("laptop", "reference", 0.5)
+    assert (parameters["profile"], parameters["source"]) == ("laptop", "reference")
     assert notebooks.reference_plan(toy, "2_b") is None
 
 
@@ -192,9 +185,7 @@ def test_a_run_moves_its_copy_into_place_with_its_figures_whatever_the_environme
     monkeypatch.setenv("MPLBACKEND", "Agg")
     notebook = toy / "notebooks" / "1_a.ipynb"
     toybook.write_notebook(notebook, "import os\nprint(profile, seeds, source, os.environ['MPLBACKEND'])")
-    copy = execute(Page(notebook, {"seeds": [7]}), tmp_path / "out", "1_a")
-    assert copy == tmp_path / "out" / "notebooks" / "1_a.ipynb"
-    printed = toybook.printed(copy)
+    printed = toybook.printed(execute(Page(notebook, {"seeds": [7]}), tmp_path / "out", "1_a"))
     assert printed.startswith("explore [7] run ") and "inline" in printed and os.environ["MPLBACKEND"] == "Agg"
     assert not list((tmp_path / "out" / "running").iterdir())
 
@@ -215,11 +206,8 @@ RECORDS = """
 import time
 from retlib.evaluation import results
 time.sleep(wait)
-made = results.Results()
-made.add_row(
-    experiment="1_a", system="BM25", collection="toy", split="test", measure="RR@10", seed=seeds[0], value=0.5
-)
-made.save(results.own_folder(profile, "1_a"))
+made, row = results.Results(), dict(system="BM25", collection="toy", split="test", measure="RR@10", value=0.5)
+made.add_row(experiment="1_a", seed=seeds[0], **row)
 """
 
 
@@ -227,11 +215,10 @@ made.save(results.own_folder(profile, "1_a"))
 def recording(toy, monkeypatch):
     """A call of `record`, in a book whose chapter 1_a records a row; what was published before is a row of seed 8."""
     monkeypatch.setattr(runtime, "root", lambda: toy)
-    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", RECORDS)
-    row = {"collection": "toy", "split": "test", "measure": "RR@10", "value": 0.5}
-    before = results.Results()
-    before.add_row(experiment="1_a", system="BM25", seed=8, **row)
-    before.save(results.reference_folder("toy", "1_a"))
+    own = 'made.save(results.own_folder(profile, "1_a"))'
+    toybook.write_notebook(toy / "notebooks" / "1_a.ipynb", RECORDS + own)
+    exec(RECORDS, made := {"wait": 0, "seeds": [8]})
+    made["made"].save(results.reference_folder("toy", "1_a"))
     return partial(toybook.call, toy, "record", "--profile", "toy")
 
 
@@ -249,10 +236,9 @@ def test_what_a_chapter_records_takes_the_place_of_what_was_published(toy, recor
 def test_a_recording_that_is_stopped_publishes_nothing(toy, recording):
     toybook.set_profile(toy, "toy", {"1_a": {"parameters": {"wait": 1000}}})
     process = toybook.start(toy, "record", "--profile", "toy", "1_a")
-    while not (toy / "_build" / "toy" / "running").exists():
+    while not [*(toy / "_build" / "toy" / "running").glob("*")]:
         assert process.poll() is None
         time.sleep(0.1)
-    time.sleep(2)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130, said
@@ -270,8 +256,7 @@ def test_nothing_is_recorded_of_a_chapter_that_is_unknown_or_without_its_data(to
 
 def test_the_published_book_needs_no_data():
     """What needs files that may be absent has recorded results to show instead."""
-    entries = yaml.safe_load((ROOT / "notebooks" / "profiles" / "laptop.yaml").read_text())
-    needy = {name for name, entry in entries.items() if entry.get("needs")}
+    needy = {name for name, entry in notebook_files.settings(ROOT, "laptop").items() if entry.get("needs")}
     assert needy and needy <= {folder.name for folder in (ROOT / "data" / "reference" / "laptop").iterdir()}
 
 

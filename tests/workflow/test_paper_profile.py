@@ -15,10 +15,9 @@ import yaml
 from conftest import make_toy
 from torch import nn
 
-from retlib.core import notebook_files, runtime
+from retlib.core import runtime
 from retlib.data import passages, splits
-from retlib.data.datasets import ARTICLES, COLLECTIONS, TEXTS
-from retlib.data.datasets.catalogue import catalogue
+from retlib.data.datasets import ARTICLES, COLLECTIONS
 from retlib.models import baselines, checkpoints
 from retlib.report import claims
 from retlib.studies import study
@@ -88,11 +87,8 @@ def declared(page):
 # --- the settings ----------------------------------------------------------------------------------
 
 
-def test_every_setting_is_held_and_nothing_else():
+def test_every_setting_is_held_and_nothing_else_and_what_is_not_stated_is_what_the_papers_do_not_state():
     assert set(entries()) == set(SETTINGS.index)
-
-
-def test_what_is_not_stated_is_what_the_papers_do_not_state():
     silent = {key for key, value in SETTINGS.items() if value.startswith("not stated")}
     assert {key for key, entry in entries().items() if entry == "not stated"} == silent
 
@@ -166,34 +162,3 @@ def test_chapters_share_what_they_train():
     assert first["start"].architecture.checkpoint and first["systems"]["In-batch"] == first["start"]
     zero, ablation = (declared(page)["learned"] for page in ("32_zero_shot", "33_ablations"))
     assert zero["msmarco"].architecture == ablation["msmarco"].architecture
-
-
-def sources():
-    """Names of data in the profile, each with the registry that knows it."""
-    kinds = {"articles": ARTICLES, "added_articles": ARTICLES, "added_text": ARTICLES}
-    kinds |= {"other_text": TEXTS, "distractors": TEXTS}
-    kinds |= dict.fromkeys(
-        ("collection", "collections", "whole_collections", "tasks", "zero_shot", "tested"), COLLECTIONS
-    )
-    for page, entry in notebook_files.read_yaml(ROOT / "notebooks" / "profiles" / "paper.yaml").items():
-        given = entry["parameters"] if isinstance(entry, dict) else {}
-        for name, value in [*given.items(), *given.get("recipe", {}).items()]:
-            if name in kinds:
-                several = value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
-                yield from ((page, each, kinds[name]) for each in several)
-            elif name == "generators":
-                yield from ((page, each, COLLECTIONS) for source in value for each in (source, *value[source]))
-
-
-def test_every_source_has_a_loader_a_place_in_the_catalogue_and_a_test_of_its_format():
-    note = (ROOT / "notebooks" / "profiles" / "paper.yaml").read_text().partition("others:")[0]
-    tests = "".join(path.read_text() for path in (ROOT / "tests" / "data").glob("test_*.py"))
-    for page, name, registry in sources():
-        entry = name.removesuffix("-passages")
-        needs = notebook_files.read_yaml(ROOT / "notebooks" / "profiles" / "paper.yaml")[page]["needs"]
-        if name in BROUGHT:
-            assert name in note and entry not in catalogue(), name
-            continue
-        assert name in registry.names() and entry in catalogue(), name
-        assert entry in needs, f"{page} needs {entry}"
-        assert f'"{entry}"' in tests or f"{entry}/" in tests, f"no test of the loader of {entry}"

@@ -33,7 +33,7 @@ def test_every_command_of_the_prose_is_tried():
 def test_a_command_of_the_package(command, own_build):
     _, _, _, name, *arguments = shlex.split(command)
     if name == "sweep":  # test_sweep.py runs one
-        assert sweep.read(ROOT / arguments[0], ROOT).plans
+        assert sweep.read(ROOT / arguments[0], ROOT)[1]
         arguments = ["--help"]
     done = CliRunner().invoke(main, [name, *arguments])
     assert done.exit_code == 0, done.output
