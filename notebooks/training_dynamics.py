@@ -17,7 +17,7 @@ from retlib.report.gate import END
 from retlib.retrieval import index
 from retlib.studies.experiment import Experiment
 from retlib.systems.ranking import encode_corpus
-from retlib.systems.system import KIND, System, Target, fit, observe
+from retlib.systems.system import KIND, System, Target, fit
 from retlib.training.dynamics import Watching, paths
 
 
@@ -37,10 +37,10 @@ def record_curves(
     What refreshes lists of its own is compared with those: `watching` has the interval of the others. Values are
     between 0 and 1.
     """
-    stage, parts = next(iter(watched.values())).stages[-1], []
+    stage, parts = replace(next(iter(watched.values())).stages[-1], learning_rate=1e-12), []  # lost in rounding
     refreshes = intervals(watched, watching).set_index("system")["interval"]
     for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
-        seen = {"Warm-up": observe(still, stage, train, seed, watching)}
+        seen = {"Warm-up": fit(still + stage, train, seed, watching).history.watched}
         experiment.learned("Warm-up", train.name, seed, still.cost(Target(train), seed))
         for name, system in watched.items():
             history = fit(system, train, seed, replace(watching, interval=int(refreshes[name]))).history

@@ -26,7 +26,7 @@ from retlib.retrieval import index as indexes
 from retlib.retrieval.index import Index
 from retlib.studies.experiment import Experiment
 from retlib.systems.ranking import encode_corpus, encoding_seconds
-from retlib.systems.system import DEV, Stage, System, Training, fit, stage_seed
+from retlib.systems.system import DEV, Stage, StageSetup, System, fit, stage_seed
 from retlib.training import trainer
 from retlib.training.dynamics import CUT, reciprocal_rank
 
@@ -126,8 +126,8 @@ def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) 
 
 
 def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) -> pd.DataFrame:
-    training = Training(stage, start, collection, seed)
-    (collection,) = stage.parts[0].collections(collection)
+    training = StageSetup(stage, start, collection, seed)
+    (collection,) = stage.data[0].query_collections(collection)
     tokenized, student = training.student.reads(collection), training.student
     index = partial(indexes.build, stage.index, search=stage.search)
     vectors, seconds = encode_corpus(start, tokenized), encoding_seconds(start, tokenized)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -57,7 +58,7 @@ class FileTokenizer(Tokenizer):
             ids = Library.from_str(rules := json.dumps(plain, ensure_ascii=False)).get_vocab()
         except Exception as error:  # of many kinds: the library has no class of its own
             raise DataError(f"{path}: no tokenizer of the library `tokenizers` ({error})") from error
-        return cls(tuple(sorted(ids, key=ids.__getitem__)), (rules,))
+        return cls(tuple(sorted(ids, key=ids.get)), (rules,))
 
     def save(self, path: Path) -> None:
         path.write_text(self.rules[0], encoding="utf-8")
@@ -94,11 +95,8 @@ def static_files(folder: Path) -> tuple[Path, Path] | None:
     for places in PLACES:
         tokens, weights = (sorted(folder.glob(place)) for place in places)
         if len(tokens) == len(weights) == 1:
-            try:
-                with safe_open(weights[0], "pt") as opened:
-                    return (tokens[0], weights[0]) if TABLES & {*opened.keys()} else None
-            except (OSError, SafetensorError):  # for `described` to tell
-                return None
+            with suppress(OSError, SafetensorError), safe_open(weights[0], "pt") as opened:  # for `described` to tell
+                return (tokens[0], weights[0]) if TABLES & {*opened.keys()} else None
     return None
 
 
@@ -193,15 +191,14 @@ def described(name: str) -> dict:
     if own := _read(place / OWN):
         return own | {"checkpoint": name}
     kinds = [each["type"].rsplit(".", 1)[-1] for each in _read(place / "modules.json", list)]
-    library = _read(place / "config_sentence_transformers.json")
-    fields = {"checkpoint": name, "head": "none"}
-    fields["similarity"] = "dot" if library.get("similarity_fn_name") == "dot" else "cosine"
+    is_dot = _read(place / "config_sentence_transformers.json").get("similarity_fn_name") == "dot"
+    fields = {"checkpoint": name, "head": "none", "similarity": "dot" if is_dot else "cosine"}
     if static_files(place):
         fits = kinds in ([], ["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
         require(fits, f"checkpoint {name!r} is made of {kinds}: of static embeddings the mean is known", DataError)
         width = static_table(place).shape[1]
-        fields |= {"query_length": None, "document_length": None}
-        return fields | {"encoder": "static", "layers": 0, "width": width, "dimension": width}
+        fields |= {"encoder": "static", "layers": 0, "query_length": None, "document_length": None}
+        return fields | {"width": width, "dimension": width}
     config, words = _read(place / CONFIG), _read(place / "tokenizer_config.json")
     kind, wrong = config.get("model_type"), f"no checkpoint {name!r}: its {CONFIG} lacks a size"
     require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)

@@ -95,8 +95,7 @@ class Nucleus(Decoding):
 
     def _write(self, model, encoded, keys, longest):
         keys = mixed(keys[:, None] + np.arange(1, self.samples + 1, dtype=np.uint64))  # (B, samples)
-        choose = partial(nucleus_sample, self.p)
-        tokens, scores = _one_by_one(model, encoded, keys, longest, choose)
+        tokens, scores = _one_by_one(model, encoded, keys, longest, partial(nucleus_sample, self.p))
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.keep]
         return tokens.take_along_dim(best[:, :, None], dim=1), scores.take_along_dim(best, dim=1)
 
@@ -112,15 +111,12 @@ class Beam(Decoding):
     width: int = 5
 
     def __post_init__(self) -> None:
-        require(self.width >= 1, f"width = {self.width}: at least 1 is needed")
+        require(self.width >= 2, f"width = {self.width}: at least 2 are needed; one beam is `Greedy`")
 
     def _write(self, model, encoded, keys, longest):
-        if self.width == 1:  # which transformers takes for greedy
-            return Greedy()._write(model, encoded, keys, longest)
-        tokens, scores = model.generate(
-            encoded, longest, num_beams=self.width, num_return_sequences=self.width, do_sample=False,
-            length_penalty=0.0, early_stopping="never", output_scores=True,
-        )  # fmt: skip
+        how = {"num_beams": self.width, "num_return_sequences": self.width, "length_penalty": 0.0}
+        how |= {"early_stopping": "never", "do_sample": False, "output_scores": True}
+        tokens, scores = model.generate(encoded, longest, **how)
         return tokens.view(len(keys), self.width, -1), scores.view(len(keys), self.width)
 
 

@@ -83,18 +83,14 @@ def export(retriever: Retriever, folder: Path, name: str, about: Mapping[str, An
     require(not taken, f"{folder} is there and holds no retriever: choose another folder")
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
+    router: dict[str, dict] = {"types": {}, "structure": {}, "parameters": {"default_route": "document"}}
+    for side, encoder in zip(SIDES if made.towers == "two" else ("",), model.children(), strict=False):
+        paths = _write(encoder, tokens, model.similarity, partial / side, cuts, cuts[side or "document"])
+        router["types"] |= {f"{side}/{path}": kind for path, kind in paths.items()}
+        router["structure"][side] = [f"{side}/{path}" for path in paths]
     if made.towers == "two":
-        paths = [
-            _write(encoder, tokens, model.similarity, partial / side, cuts, cuts[side])
-            for side, encoder in zip(SIDES, (model.query_encoder, model.document_encoder), strict=True)
-        ]
-        types = {f"{side}/{path}": kind for side, each in zip(SIDES, paths, strict=True) for path, kind in each.items()}
-        structure = {side: [path for path in types if path.startswith(f"{side}/")] for side in SIDES}
-        router = {"types": types, "structure": structure, "parameters": {"default_route": "document"}}
         _json(partial / "router_config.json", router)  # with it sentence-transformers takes two towers as one
         _write_modules(partial, [("Router", None, {})], model.similarity)
-    else:
-        _write(model.query_encoder, tokens, model.similarity, partial, cuts, cuts["document"])
     _json(partial / OWN, asdict(made) | {"checkpoint": ""})
     documents = '["a title a text", "a text without one"]' if is_static else '[("a title", "a text"), (" ", "a text")]'
     about = json.dumps(about, indent=1, default=str, ensure_ascii=False)

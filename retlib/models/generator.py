@@ -60,9 +60,8 @@ class Bart(nn.Module):
         special = {tokenizer.ids[token] for token in tokenizer.SPECIAL} - {self.end}
         self.never = [*sorted(special), *range(len(tokenizer), size)]
         # A checkpoint's own asks for four beams, no repeated trigrams and more.
-        bart.generation_config = GenerationConfig(
-            eos_token_id=self.end, pad_token_id=self.pad, decoder_start_token_id=start
-        )
+        tokens = {"eos_token_id": self.end, "pad_token_id": self.pad, "decoder_start_token_id": start}
+        bart.generation_config = GenerationConfig(**tokens)
 
     @classmethod
     def from_scratch(cls, tokenizer: WordPiece | BartTokenizer, layers: int, width: int, longest: int) -> Self:
@@ -76,16 +75,11 @@ class Bart(nn.Module):
         require(width > 0 and width % 64 == 0, f"width = {width} must be a multiple of 64, the size of a head")
         sizes = {"layers": layers, "attention_heads": width // 64, "ffn_dim": 4 * width}
         special = {"pad": tokenizer.pad, "bos": tokenizer.cls, "eos": tokenizer.sep, "decoder_start": tokenizer.cls}
-        config = BartConfig(
-            vocab_size=len(tokenizer),
-            d_model=width,
-            dropout=0.0,
-            max_position_embeddings=longest + 2,
-            forced_eos_token_id=None,
-            **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()},
-            **{f"{name}_token_id": value for name, value in special.items()},
-        )
-        return cls.from_config(config, tokenizer)
+        special |= {"forced_eos": None}
+        sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+        tokens = {f"{name}_token_id": value for name, value in special.items()}
+        whole = {"vocab_size": len(tokenizer), "d_model": width, "dropout": 0.0, "max_position_embeddings": longest + 2}
+        return cls.from_config(BartConfig(**whole, **sides, **tokens), tokenizer)
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: WordPiece | BartTokenizer) -> Self:
@@ -137,20 +131,14 @@ class Bart(nn.Module):
         targets, mask = written.tokens[:, 1:], written.mask[:, 1:]  # (B, T)
         first = torch.tensor(self.begin[:-1], dtype=torch.int64, device=self.device).expand(len(targets), -1)
         embedded = self.bart.model.decoder.embed_tokens(torch.cat([first, written.tokens[:, :-1]], dim=1))
-        hidden = self.bart.model.decoder(
-            inputs_embeds=embedded,
-            encoder_hidden_states=encoded.states,
-            encoder_attention_mask=encoded.text.mask.long(),
-            use_cache=False,
-        ).last_hidden_state
+        read = {"encoder_hidden_states": encoded.states, "encoder_attention_mask": encoded.text.mask.long()}
+        hidden = self.bart.model.decoder(inputs_embeds=embedded, **read, use_cache=False).last_hidden_state
         own = slice(len(self.begin) - 1, None)  # from the token on after which the query begins
         # The vocabulary is the dearest part: padding has none of it.
         each = self._log_likelihoods(hidden[:, own], embedded[:, own], encoded, mask, targets[mask])  # (tokens,)
         return each.new_zeros(len(targets)).index_add(0, mask.nonzero()[:, 0], each)
 
-    def _log_likelihoods(
-        self, hidden: Tensor, inputs: Tensor, encoded: Passages, wanted: Tensor, targets: Tensor
-    ) -> Tensor:
+    def _log_likelihoods(self, hidden, inputs, encoded: Passages, wanted, targets) -> Tensor:
         # Of each target, (n,), at the n `wanted` places (B, T), after hidden states and input embeddings (B, T, width).
         return -F.cross_entropy(self._logits(hidden[wanted]), targets, reduction="none")
 
@@ -182,15 +170,10 @@ class Bart(nn.Module):
         states, mask = (part.repeat_interleave(copies, dim=0) for part in (encoded.states, encoded.text.mask))
         hook = self.bart.model.register_forward_hook(lambda *given: hidden.append(given[-1].last_hidden_state[:, -1:]))
         try:
-            written = self.bart.generate(
-                encoder_outputs=BaseModelOutput(states),
-                attention_mask=mask.long(),
-                decoder_input_ids=torch.tensor(self.begin, device=self.device).expand(len(mask), -1),
-                max_new_tokens=longest,
-                logits_processor=[process],
-                return_dict_in_generate=True,
-                **settings,
-            )
+            settings |= {"encoder_outputs": BaseModelOutput(states), "attention_mask": mask.long()}
+            begin = torch.tensor(self.begin, device=self.device).expand(len(mask), -1)
+            settings |= {"decoder_input_ids": begin, "max_new_tokens": longest, "logits_processor": [process]}
+            written = self.bart.generate(**settings, return_dict_in_generate=True)
         finally:
             hook.remove()
         return written.sequences[:, len(self.begin) :], written.get("sequences_scores")

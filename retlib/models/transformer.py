@@ -60,21 +60,15 @@ class Transformer(nn.Module):
         wrong = "without layers only the mean says anything of a text: pooling = 'mean'"
         require(layers > 0 or pooling == "mean", wrong)
         require(width > 0 and width % 64 == 0, f"width = {width} must be a multiple of 64, the size of a head")
-        config = BertConfig(
-            vocab_size=len(wordpiece),
-            hidden_size=width,
-            num_hidden_layers=layers,
-            num_attention_heads=width // 64,
-            intermediate_size=4 * width,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            pad_token_id=wordpiece.pad,
-        )
-        made = cls.from_config(config, wordpiece, dimension, pooling, head)
+        sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
+        dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        tokens = {"vocab_size": len(wordpiece), "pad_token_id": wordpiece.pad}
+        config = BertConfig(**sizes, intermediate_size=4 * width, **dropout, **tokens)
+        encoder = cls.from_config(config, wordpiece, dimension, pooling, head)
         if layers == 0:  # what only layers can use begins where it adds nothing
-            nn.init.zeros_(made.bert.embeddings.position_embeddings.weight)
-            nn.init.zeros_(made.bert.embeddings.token_type_embeddings.weight)
-        return made
+            nn.init.zeros_(encoder.bert.embeddings.position_embeddings.weight)
+            nn.init.zeros_(encoder.bert.embeddings.token_type_embeddings.weight)
+        return encoder
 
     @classmethod
     def from_config(cls, config: Any, *given: Any, **options: Any) -> Transformer:
@@ -96,24 +90,23 @@ class Transformer(nn.Module):
         from transformers import BertModel, logging
 
         place, verbosity = checkpoints.folder(name), logging.get_verbosity()
+        how = {"add_pooling_layer": False, "attn_implementation": "eager", "output_loading_info": True}
         logging.set_verbosity_error()  # of weights that are not used here, such as its pooler's
         try:
-            bert, report = BertModel.from_pretrained(
-                place, add_pooling_layer=False, attn_implementation="eager", output_loading_info=True
-            )
+            bert, report = BertModel.from_pretrained(place, **how)
         except (OSError, ValueError, SafetensorError) as error:
             raise DataError(f"no checkpoint {name!r}: {place} has none ({error})") from error
         finally:
             logging.set_verbosity(verbosity)
         missing = sorted(report["missing_keys"])
         require(not missing, f"no checkpoint {name!r}: {place} lacks {missing[:3]}", DataError)
-        made, own = cls(bert, wordpiece, dimension, pooling, head), checkpoints.head(place)
+        encoder, own = cls(bert, wordpiece, dimension, pooling, head), checkpoints.head(place)
         if head == "linear" and own:
             weights = {part.removeprefix("linear."): weight for part, weight in load_file(own).items()}
             wrong = f"dimension = {dimension}: the head of checkpoint {name!r} gives {len(weights['weight'])}"
             require(len(weights["weight"]) == dimension, wrong, DataError)
-            made.head.load_state_dict(weights)
-        return made
+            encoder.head.load_state_dict(weights)
+        return encoder
 
     @property
     def device(self) -> torch.device:
@@ -185,9 +178,9 @@ class Transformer(nn.Module):
         require(longest <= self.longest, f"a text of {longest} tokens; the model takes {self.longest}", DataError)
         texts = [frame(table.take(rows), *self._special, self.device) for rows in groups]
         # Looked up once for all groups: the gradient of a look-up is as large as the vocabulary.
-        tokens = torch.cat([text.tokens.flatten() for text in texts])
-        embedded = self.bert.get_input_embeddings()(tokens).split([text.tokens.numel() for text in texts])
-        for text, rows, inputs in zip(texts, groups, embedded, strict=True):
+        embedded = self.bert.get_input_embeddings()(torch.cat([text.tokens.flatten() for text in texts]))
+        parts = embedded.split([text.tokens.numel() for text in texts])
+        for text, rows, inputs in zip(texts, groups, parts, strict=True):
             # Rows of one length need no mask, which lets attention take its fastest path.
             mask = None if np.ptp(table.lengths[rows]) == 0 else text.mask.long()
             inputs = inputs.view(*text.tokens.shape, -1)

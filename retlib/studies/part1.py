@@ -30,7 +30,7 @@ from retlib.retrieval import index as indexes
 from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import Search, question_search
 from retlib.systems.ranking import Ranker
-from retlib.systems.system import Stage, System, Target, Training, TrainingData, Validate
+from retlib.systems.system import Stage, StageSetup, System, Target, TrainingData, Validate
 from retlib.systems.training_data import LabelledPairs
 from retlib.training import losses
 from retlib.training.tasks import Task
@@ -182,7 +182,7 @@ class Neighbours(TrainingData):
     def address(self, target: Collection) -> dict[str, Any]:
         return {"neighbours": self.text.fingerprint}
 
-    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
         """Of one encoder; validated by the likelihood of the neighbours of the last sentences."""
         stage, student = training.stage, training.student
         model = SkipThought(module.query_encoder).to(runtime.device())

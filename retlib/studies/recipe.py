@@ -113,7 +113,7 @@ class LabelShares(Recipe):
         if isinstance(steps, dict):
             require_one_of(f"a collection of {kind}_steps[{share:g}]", collection, steps)
             steps = steps[collection]
-        earlier = [stage.data for stage in start.stages if isinstance(stage.data, Pretraining)]
+        earlier = [data for stage in start.stages for data in stage.data if isinstance(data, Pretraining)]
         rehearsed = earlier[-1:] if self.rehearsal and is_transformer and kind == "finetuning" else []
         return Stage(
             data=[Labels(), *rehearsed],

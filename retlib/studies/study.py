@@ -82,7 +82,7 @@ def changed(systems: Mapping[str, Ranker], rows: pd.DataFrame) -> list[str]:
         stages = [[_set(stage) for stage in each.get("stages", ())] for each in before]
         system = systems.get(name)
         if isinstance(system, System):
-            if [_set({"data": stage.parts, **stage.training_settings}) for stage in system.stages] not in stages:
+            if [_set({"data": stage.data, **stage.training_settings}) for stage in system.stages] not in stages:
                 found.append(name)
         elif any("encoder" in each and "stages" not in each for each in before):
             found.append(name)

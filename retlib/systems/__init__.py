@@ -1,1 +1,1 @@
-"""Chains of stages: fit, rank, save, load."""
+"""Rankers, which chapters compare, and how they are trained."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,38 +16,39 @@ from retlib.data.tokenized import texts
 from retlib.retrieval import index, runs
 from retlib.retrieval.lexical import LexicalSystem
 from retlib.retrieval.runs import DEPTH, Lists, Search
+from retlib.systems.query_generation import QueryGenerator, expand
 from retlib.systems.ranking import Ranker, Target, encode_corpus
 from retlib.systems.system import System, fit
-
-if TYPE_CHECKING:
-    from retlib.systems.query_generation import Expanded
 
 
 @dataclass(frozen=True, eq=False)
 class Lexical(Ranker):
-    """A system that compares words, of titles and texts, or of what `read` makes of a collection for a seed.
+    """A system that compares words of titles and texts.
 
-    It is not trained, though a model that its documents are read with may be.
+    With a generator as `expansion`, its queries stand behind the documents (docT5query: Nogueira and Lin 2019).
     """
 
     system: LexicalSystem
-    read: Expanded | None = None
+    expansion: QueryGenerator | None = None
 
     @property
     def trained(self) -> bool:
-        return self.read is not None
+        return self.expansion is not None
 
     @property
     def settings(self) -> dict[str, Any]:
         return self.system.settings
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        methods = (getattr(type(self.system), name) for name in ("search", "_terms", "_index", "_queries"))
-        read = {"read": self.read.address(seed)} if self.read else {}
-        return {**self.settings, "source": [source(method) for method in methods], **read}
+        writer = self.expansion and self.expansion.seeded(seed)
+        expansion = {"expansion": [writer.fit().name, writer.decoding.settings, seed]} if writer else {}
+        methods = [getattr(type(self.system), name) for name in ("search", "_terms", "_index", "_queries")]
+        return {**self.settings, "source": [*map(source, methods)], **expansion}
 
     def searcher(self, target: Target, seed: int = 0) -> Search:
-        documents = self.read(target.test, seed) if self.read else texts(target.test)
+        documents = texts(target.test)
+        if self.expansion:
+            documents = expand(documents, self.expansion.seeded(seed).queries(target.test.documents))
         return runs.question_search(target.test, _fitted(self, tuple(documents)).search)
 
 
@@ -113,8 +114,8 @@ class Reordered(Ranker):
         return {**self.system.settings, "first": self.first.settings, "depth": self.depth}
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        made = {"first": self.first.address(target, seed), "reordered": self.system.address(target, seed)}
-        return {**made, "depth": self.depth}
+        rankers = [self.first.address(target, seed), self.system.address(target, seed)]
+        return {"reordered": rankers, "depth": self.depth}
 
     def cost(self, target: Target, seed: int) -> Cost:
         return self.system.cost(target, seed)

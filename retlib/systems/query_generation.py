@@ -4,7 +4,7 @@
 
     generator = QueryGenerator(GeneratorArchitecture(), articles, Schedule(steps=400), learns_from=collection)
     start + Stage(data=Generated(generator), steps=300)  # on queries that it wrote for the target's own passages
-    Lexical(BM25(), read=Expanded(generator))
+    Lexical(BM25(), expansion=generator)
 
 What was trained and written are kept as artefacts.
 """
@@ -29,12 +29,10 @@ from retlib.data.articles import Articles, OutOfTarget
 from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs
 from retlib.data.splits import hash_position, with_copies
-from retlib.data.tokenized import texts
 from retlib.models.decoding import Decoding, Nucleus, passage_keys
 from retlib.models.generator import Generator, GeneratorArchitecture
 from retlib.systems.ranking import table
-from retlib.systems.system import System
-from retlib.systems.system import fit as fit_retriever
+from retlib.systems.system import System, fit
 from retlib.systems.training_data import CollectionQueries
 from retlib.training.tasks import WritingTask
 from retlib.training.trainer import Schedule, train
@@ -68,81 +66,66 @@ class QueryGenerator:
         wrong = "a checkpoint is pre-trained already: leave embeddings out"
         require(not (self.architecture.checkpoint and self.embeddings), wrong)
 
-    def learning_from(self, collection: Collection | None) -> QueryGenerator:
-        return replace(self, learns_from=collection)
-
     def seeded(self, seed: int) -> QueryGenerator:
         return replace(self, seed=seed)
 
+    @lru_cache(maxsize=4)  # noqa: B019 - asked for with every system and seed
     def fit(self) -> Generator:
-        return _fitted(self)
+        """Return the generator, trained, or found trained; `DataError` without labels."""
+        require(self.learns_from is not None, "a generator needs labels: learns_from = a collection", DataError)
+        tokenizer = None if self.architecture.checkpoint else self.articles.tokenizer
+        start = Generator.fresh(self.architecture, tokenizer, self.seed)
+        if self.embeddings:
+            start.take_embeddings(fit(self.embeddings, self.learns_from, self.seed))
+        return train_generator(start, writing_pairs(self.learns_from), self.training, self.seed)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What made it, as recorded beside results: JSON values."""
-        return {
-            **asdict(self.architecture),
-            "learns from": self.learns_from.name,
-            "training": asdict(self.training),
-            "embeddings": self.embeddings.settings if self.embeddings else {},
-        }
+        embeddings = self.embeddings.settings if self.embeddings else {}
+        learning = {"learns from": self.learns_from.name, "training": asdict(self.training), "embeddings": embeddings}
+        return {**asdict(self.architecture), **learning}
 
     def queries(self, documents: pd.DataFrame, how: Decoding | None = None) -> pd.DataFrame:
         """Return queries for passages (index `passage_id`; `text`), by default by its own decoding; see `generate`."""
-        how, written = how or self.decoding, documents["text"]
+        how, texts = how or self.decoding, documents["text"]
         if "sentence" not in self.learns_from.documents:
-            return generate(self.fit(), written, how, self.seed)
-        return passages.of_passages(generate(self.fit(), passages.sentences(written), how, self.seed))
+            return generate(self.fit(), texts, how, self.seed)
+        return passages.of_passages(generate(self.fit(), passages.sentences(texts), how, self.seed))
 
 
-@lru_cache(maxsize=4)  # asked for with every system and seed
-def _fitted(made: QueryGenerator) -> Generator:
-    require(made.learns_from is not None, "a generator needs labels: learning_from(collection)", DataError)
-    tokenizer = None if made.architecture.checkpoint else made.articles.tokenizer
-    start = Generator.fresh(made.architecture, tokenizer, made.seed)
-    if made.embeddings:
-        start.take_embeddings(fit_retriever(made.embeddings, made.learns_from, made.seed))
-    return fit(start, labelled_pairs(made.learns_from), made.training, made.seed)
-
-
-def labelled_pairs(collection: Collection) -> pd.DataFrame:
+def writing_pairs(collection: Collection) -> pd.DataFrame:
     """Return the queries of a collection's train and dev splits, each with the text that is relevant to it.
 
     Columns `query`, `passage` (a document's `sentence`, or else its `text`) and `split`, "train" or "dev". All pairs of
     one article, or of one document where there are no articles, are on one side: a tenth is dev, by a hash.
     """
     judged = pd.concat([collection.relevant(split) for split in ("train", "dev")])
-    found = collection.documents.loc[judged["doc_id"]]
-    together = found["article"] if "article" in found else found.index.to_series()
-    held_out = [hash_position(str(name)) < HELD_OUT for name in together]
-    return pd.DataFrame({
-        "query": collection.queries["text"][judged["query_id"]].to_numpy(),
-        "passage": found["sentence" if "sentence" in found else "text"].to_numpy(),
-        "split": np.where(held_out, "dev", "train"),
-    })  # fmt: skip
+    documents = collection.documents.loc[judged["doc_id"]]
+    groups = documents["article"] if "article" in documents else documents.index
+    split = ["dev" if hash_position(str(name)) < HELD_OUT else "train" for name in groups]
+    query = collection.queries["text"][judged["query_id"]].to_numpy()
+    passage = documents["sentence" if "sentence" in documents else "text"].to_numpy()
+    return pd.DataFrame({"query": query, "passage": passage, "split": split})
 
 
-def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) -> Generator:
-    """Train a generator, fresh or trained before, on pairs as `labelled_pairs` has them, or find it trained.
+def train_generator(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) -> Generator:
+    """Train a generator, fresh or trained before, on pairs as `writing_pairs` has them, or find it trained.
 
     The weights that are kept are the best on `VALIDATION` held-out pairs, by their mean log-likelihood. Raises
     `DataError` if no pair trains, or none is held out.
     """
     for split in ("train", "dev"):
         require(bool((pairs["split"] == split).any()), f"of {len(pairs)} pairs none has split = {split!r}", DataError)
-    settings = {
-        "start": start.name or start.fingerprint, "pairs": _digest(pairs), "schedule": asdict(schedule), "seed": seed,
-        "threads": runtime.threads(),
-    }  # fmt: skip
-
-    def tokenized(split: str) -> Pairs:
-        found = pairs[pairs["split"] == split]
-        # A passage stands behind each of its queries, and is tokenized once.
-        places, distinct = pd.factorize(found["passage"])
-        return Pairs(start.tokenize(found["query"]), start.passages(distinct).take(places))
+    settings = {"start": start.name or start.fingerprint, "pairs": _digest(pairs), "schedule": asdict(schedule)}
+    settings |= {"seed": seed, "threads": runtime.threads()}
 
     def make(folder: Path) -> None:
-        generator, seen, unseen = replace(start, model=copy.deepcopy(start.model)), tokenized("train"), tokenized("dev")
+        # A passage stands behind each of its queries, and is tokenized once.
+        places, distinct = pd.factorize(pairs["passage"])
+        whole = Pairs(start.tokenize(pairs["query"]), start.passages(distinct).take(places))
+        seen, unseen = (whole.take(np.flatnonzero(pairs["split"] == split)) for split in ("train", "dev"))
+        generator = replace(start, model=copy.deepcopy(start.model))
         unseen = unseen.take(np.sort(np.random.default_rng(0).permutation(len(unseen))[:VALIDATION]))
         task = WritingTask(generator.model, seen, schedule.batch_size, seed)
 
@@ -151,7 +134,7 @@ def fit(start: Generator, pairs: pd.DataFrame, schedule: Schedule, seed: int) ->
                 return -task.loss(unseen).item()
 
         label = f"query generator, seed {seed}"
-        generator.history = train(task, schedule, validate, seed, folder, label, pairs=len(seen))
+        generator.history = train(task, schedule, validate, seed, folder, label, pairs=task.pairs)
         generator.save(folder)
 
     return Generator.load(cache.artefact("generator", VERSION, settings, make))
@@ -170,8 +153,8 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
     """
     require(len(texts) > 0, "there is no passage to write queries for", DataError)
     seed = seed if isinstance(how, Nucleus) else 0  # nothing else is drawn
-    made = {"generator": generator.name or generator.fingerprint, **how.settings, "seed": seed}
-    settings = {**made, "passages": _digest(texts.to_frame(), index=True)}
+    settings = {"generator": generator.name or generator.fingerprint, **how.settings, "seed": seed}
+    settings["passages"] = _digest(texts.reset_index())
     tokens, longest, parts = generator.passages(texts), generator.architecture.query_length, []
     order, keys = np.argsort(tokens.lengths, kind="stable"), passage_keys(texts.index, seed)
     for start in runtime.progress(range(0, len(order), PART), desc=f"{how.name} queries", unit="part"):
@@ -181,10 +164,8 @@ def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -
             for batch in np.split(rows, range(BATCH, len(rows), BATCH)):
                 found = how.decode(generator.model, tokens.take(batch), keys[batch], longest)
                 written = [tidy(generator.tokenizer.decode(found.queries.row(i))) for i in range(len(found.queries))]
-                frames.append(pd.DataFrame({
-                    "passage_id": texts.index[batch[found.passages]], "query": written,
-                    "log_likelihood": found.log_likelihoods, "tokens": found.queries.lengths,
-                }))  # fmt: skip
+                frame = pd.DataFrame({"passage_id": texts.index[batch[found.passages]], "query": written})
+                frames.append(frame.assign(log_likelihood=found.log_likelihoods, tokens=found.queries.lengths))
             written = pd.concat(frames, ignore_index=True)  # the likeliest of each passage first
             return written[written["query"] != ""].drop_duplicates(["passage_id", "query"])
 
@@ -199,14 +180,14 @@ def tidy(query: str) -> str:
     return re.sub(r"(?<=\w) ([-–/]) (?=\w)", r"\1", query).strip()
 
 
-def _digest(frame: pd.DataFrame, index: bool = False) -> str:
-    return hashlib.sha256(pd.util.hash_pandas_object(frame, index=index).to_numpy().tobytes()).hexdigest()
+def _digest(frame: pd.DataFrame) -> str:
+    return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()).hexdigest()
 
 
 # --- what is made of them --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Generated(CollectionQueries):
     """Queries that a generator wrote, each with the passage that it was written for.
 
@@ -233,22 +214,20 @@ class Generated(CollectionQueries):
 
     def upstream_costs(self) -> dict[str, float]:
         """The generator's; the embeddings that it begins with are not included."""
-        made = self.generator.fit()
-        return {made.name: made.history.seconds}
+        generator = self.generator.fit()
+        return {generator.name: generator.history.seconds}
 
     def collection(self, target: Collection) -> Collection:
-        return _collection(self.generator, self.passages or target, self.share, self.how)
+        return _collection(replace(self, passages=self.passages or target))
 
 
 @lru_cache(maxsize=16)  # asked for with every system and seed
-def _collection(
-    generator: QueryGenerator, source: Collection | OutOfTarget, share: float, how: Decoding | None
-) -> Collection:
-    documents = source.documents
+def _collection(data: Generated) -> Collection:
+    documents = data.passages.documents
     # Of a share, too, all queries are written: they are the same, and another share finds them.
-    written = generator.queries(documents, how)
-    if share < 1:
-        documents = passages.sample(documents, max(2, round(share * len(documents))))
+    written = data.generator.queries(documents, data.how)
+    if data.share < 1:
+        documents = passages.sample(documents, max(2, round(data.share * len(documents))))
         written = written[written["passage_id"].isin(documents.index)]
     return synthetic("generated", written, documents)
 
@@ -256,10 +235,9 @@ def _collection(
 def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test: float = 0.0) -> Collection:
     """Return passages and the queries that were generated from them, as a collection to train on.
 
-    `generated` is as `generate` returns it; `documents` have the index `passage_id`, `text`, and `title` where there is
-    one. The queries of a share `test` of the asked passages are test, of one at least if any. Of the others, those of a
-    tenth of the passages, of 200 at most, are dev. A query's `cluster` is its passage. Raises `DataError` for an
-    unknown passage, or for queries of fewer than two of which some train.
+    `generated` is as `generate` returns it. The queries of a share `test` of the asked passages are test, of one at
+    least if any. Of the others, those of a tenth of the passages, of 200 at most, are dev. A query's `cluster` is its
+    passage. Raises `DataError` for an unknown passage, or for queries of fewer than two of which some train.
     """
     passage = generated["passage_id"].reset_index(drop=True)
     sources = sorted(passage.unique(), key=hash_position)
@@ -269,29 +247,15 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test:
     held_out = sources[: max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(sources))))]
     split = np.select([passage.isin(tested), passage.isin(held_out)], ["test", "dev"], "train")
     ids = passage + "?" + passage.groupby(passage, sort=False).cumcount().astype(str)
-    made = {"text": generated["query"].to_numpy(), "cluster": passage.to_numpy(), "split": split}
-    queries = pd.DataFrame(made, index=ids.to_numpy()).rename_axis("query_id")
+    columns = {"text": generated["query"].to_numpy(), "cluster": passage.to_numpy(), "split": split}
+    queries = pd.DataFrame(columns, index=ids.to_numpy()).rename_axis("query_id")
     qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
     qrels = with_copies(qrels, documents) if test else qrels  # where they judge
-    columns = [column for column in ("text", "title") if column in documents]
-    return Collection(name, documents[columns].rename_axis("doc_id"), queries, qrels)
-
-
-@dataclass(frozen=True)
-class Expanded:
-    """A collection's documents read with their generated queries behind them (docT5query: Nogueira and Lin 2019)."""
-
-    generator: QueryGenerator
-
-    def address(self, seed: int) -> dict[str, Any]:
-        return {"generator": self.generator.seeded(seed).fit().name, **self.generator.decoding.settings, "seed": seed}
-
-    def __call__(self, collection: Collection, seed: int = 0) -> pd.Series:
-        """The texts under their ids, with the queries of the generator of a seed."""
-        return expand(texts(collection), self.generator.seeded(seed).queries(collection.documents))
+    documents = documents[[column for column in ("text", "title") if column in documents]].rename_axis("doc_id")
+    return Collection(name, documents, queries, qrels)
 
 
 def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:
-    """Texts with the queries that were generated from them behind each; one without queries stays as it is."""
+    """Return texts with the queries that were generated from each behind it; one without any stays as it is."""
     joined = generated.groupby("passage_id")["query"].agg(" ".join).reindex(documents.index, fill_value="")
     return (documents + " " + joined).str.rstrip()

@@ -22,7 +22,8 @@ from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 from retlib.retrieval.runs import Lists, Search, make_run, question_search
 
-VECTORS, INDEX, RUN, LISTS = 4, 5, 3, 2  # versions of what is made here
+# Versions of what is made here; that of runs covers how all rankers rank.
+VECTORS, INDEX, RUN, LISTS = 4, 5, 3, 2
 # Documents that are tokenized and encoded at once: what a kill can cost. In batches with others a Transformer rounds
 # otherwise, by 1e-5 of a number, and what collections in this book train on is encoded in one.
 BLOCK = 32_768
@@ -53,14 +54,14 @@ class Ranker(ABC):
 
     @abstractmethod
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        """What of it takes part in the address of a run: JSON values."""
+        """What of it takes part in the address of a run: JSON values; what it needs is trained if it is not there."""
 
     @abstractmethod
     def searcher(self, target: Target, seed: int) -> Search:
         """Return what answers any question over the documents of the target's test, from lists without its own."""
 
     def cost(self, target: Target, seed: int) -> Cost:
-        """What its training took, where there is any, and how its last stage went."""
+        """What the training of its last part took, where there is any, and how that part's last stage went."""
         return Cost()
 
     def run(self, target: Target, seed: int = 0, split: str = "test", depth: int = 1000) -> pd.DataFrame:
@@ -116,10 +117,7 @@ def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> Iterator[d
 
 
 def indexed(
-    retriever: Retriever,
-    tokenized: TokenizedCollection,
-    factory: str = EXACT,
-    search: Mapping[str, float] | None = None,
+    retriever: Retriever, tokenized: TokenizedCollection, factory: str = EXACT, search: Mapping | None = None
 ) -> Index:
     """The index of all documents, made once; see `retlib.retrieval.index.build`."""
     if factory == EXACT:
@@ -132,16 +130,14 @@ def indexed(
     return indexes.restored(factory, arrays("index", INDEX, settings, make)["content"], search)
 
 
-def dense_searcher(
-    retriever: Retriever, collection: Collection, index: str = EXACT, search: Mapping[str, float] | None = None
-) -> Search:
-    """Return what a retriever answers from the index of a collection's documents."""
-    found = indexed(retriever, retriever.reads(collection), index, search)
+def dense_searcher(retriever: Retriever, collection: Collection, *how: Any) -> Search:
+    """Return what a retriever answers from the index of a collection's documents, made as `indexed` says."""
+    index = indexed(retriever, retriever.reads(collection), *how)
 
-    def answer(texts: list[str], k: int) -> Lists:
-        return found.search(retriever.encode_queries(retriever.tokenize(texts)), k)
+    def search(texts: list[str], k: int) -> Lists:
+        return index.search(retriever.encode_queries(retriever.tokenize(texts)), k)
 
-    return question_search(collection, answer)
+    return question_search(collection, search)
 
 
 def bm25_lists(tokenized: TokenizedCollection, split: str, depth: int) -> np.ndarray:

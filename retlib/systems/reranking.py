@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from retlib.core import cache
 from retlib.core.errors import require, require_one_of
@@ -26,8 +28,7 @@ from retlib.retrieval import runs
 from retlib.retrieval.late_index import TokenIndex
 from retlib.retrieval.runs import Lists, Search
 from retlib.systems.ranking import Ranker, Target, arrays, bm25_lists
-from retlib.systems.system import Stage, System, Training, Validate, fit, stage_seed, trained
-from retlib.training.negatives import Inputs
+from retlib.systems.system import Stage, StageSetup, System, Validate, stage_seed, train_or_find, weights_of
 from retlib.training.tasks import PairTask
 
 # Versions of what trains models of pairs (who changes a loss curve raises it: tests/systems/test_reranking.py), and of
@@ -53,49 +54,42 @@ class PairSystem:
 
     def __post_init__(self) -> None:
         require_one_of("model", self.model, PAIR_MODELS.names())
-        whole = self.stage.chunk is None and self.stage.trains == "both" and not self.stage.token_dropout
-        require(whole, "models of pairs are trained without chunks or token_dropout, and as a whole: trains = 'both'")
+        stage = self.stage
+        is_plain = stage.chunk is None and stage.scale is None and not stage.token_dropout and len(stage.data) == 1
+        wrong = "models of pairs are trained on one kind of data, without chunks, scale or token_dropout"
+        require(is_plain and stage.trains == "both", f"{wrong}, and as a whole: trains = 'both'")
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"model": self.model, "start": self.start.settings, "stage": self.stage.settings}
 
     def fit(self, target: Collection, seed: int) -> PairModel:
-        """Train it, and what it starts from, on the labels of the target, or find both trained."""
-        start, stage = fit(self.start, target, seed), self.stage.seeded(seed)
-        own_seed = stage_seed(seed, len(self.start.stages))
-        settings = {
-            "start": start.name or start.fingerprint, "model": [self.model, PAIR_MODELS.source(self.model)],
-            "stage": stage.address(target), "seed": own_seed,
-        }  # fmt: skip
+        return PairModel.load(self.folder(target, seed))
 
-        def begin() -> Training:
-            return PairTraining(replace(self, stage=stage), start, target, own_seed)
-
-        label = f"{self.model}, {self.stage}, seed {seed}"
-        return PairModel.load(trained(KIND, VERSION, settings, begin, label))
+    def folder(self, target: Collection, seed: int) -> Path:
+        """Return where it lies: trained, with what it starts from, on the labels of the target, or found trained."""
+        system, (start, load) = replace(self, stage=self.stage.seeded(seed)), weights_of(self.start, target, seed)
+        own_seed, label = stage_seed(seed, len(self.start.stages)), f"{self.model}, {self.stage}, seed {seed}"
+        address = {"start": start, "stage": system.stage.address(target), "seed": own_seed}
+        address["model"] = [self.model, PAIR_MODELS.source(self.model)]
+        return train_or_find(KIND, VERSION, address, lambda: PairSetup(system, load(), target, own_seed), label)
 
     def cost(self, target: Target, seed: int) -> Cost:
         return self.fit(target.trains, seed).history.cost(self.stage.keep)
 
 
-class PairTraining(Training):
+class PairSetup(StageSetup):
     """The training of a model of pairs; see `retlib.systems.system.Training`."""
+
+    task_class = PairTask
 
     def __init__(self, system: PairSystem, start: Retriever, target: Collection, seed: int) -> None:
         self.model = system.model
         super().__init__(system.stage, start, target, seed)
 
-    def begin(self) -> tuple[PairModel, Any]:
+    def make_student(self) -> tuple[PairModel, nn.Module, Retriever]:
         student = PairModel.fresh(self.model, self.start, self.seed)
-        return student, student.model
-
-    @property
-    def searching(self) -> Retriever:
-        return self.start
-
-    def task(self, module: Any, inputs: Inputs) -> PairTask:
-        return PairTask(module, self.sampler(inputs), self.stage.loss)
+        return student, student.model, self.start
 
     def validation(self, collection: Collection) -> Validate:
         """The mean reciprocal rank of the first relevant document in re-ranked lists of BM25, as far as these go.
@@ -144,7 +138,7 @@ class Reranked(Ranker):
         return {**made, "depth": self.depth, "weight": self.weight}
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        made = {"first": self.first.address(target, seed), "reader": self.reader.fit(target.trains, seed).name}
+        made = {"first": self.first.address(target, seed), "reader": self.reader.folder(target.trains, seed).name}
         return {**made, "depth": self.depth, "weight": self.weight}
 
     def cost(self, target: Target, seed: int) -> Cost:
@@ -157,23 +151,21 @@ class Reranked(Ranker):
         def search(queries: pd.DataFrame, k: int) -> Lists:
             before, rows = first(queries, max(k, self.depth))
             head, deeper = rows[:, : self.depth], rows[:, self.depth :]
-            scores = _read(model, target.test, queries, head)
+            scores = _pair_scores(model, target.test, queries, head)
             if self.weight < 1:
-                both = (before[:, : self.depth], head), (scores, head)
-                scores, head = runs.combined(both, (1 - self.weight, self.weight))
+                lists = (before[:, : self.depth], head), (scores, head)
+                scores, head = runs.combined(lists, (1 - self.weight, self.weight))
             scores, head = runs.ordered(target.test, scores, head, rows.shape[1] - deeper.shape[1])
-            # What lies deeper comes one by one below the lowest of these; what was equal there, stays so.
+            # What lies deeper comes one by one below the lowest of these.
             lowest = np.where(head < 0, np.inf, scores).min(axis=1, keepdims=True, initial=0)
-            rest = np.where(deeper < 0, 0, before[:, self.depth :]).astype(np.float32)
-            falls = np.cumsum(np.diff(rest, axis=1, prepend=rest[:, :1]) < 0, axis=1)
-            rest = np.where(deeper < 0, -np.inf, lowest - 1 - falls)
+            rest = np.where(deeper < 0, -np.inf, lowest - 1 - np.arange(deeper.shape[1]))
             return np.column_stack([scores, rest])[:, :k], np.column_stack([head, deeper])[:, :k]
 
         return search
 
 
-def _read(model: PairModel, collection: Collection, queries: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
-    # The model's scores of lists of documents, (Q, depth). Those of a run are made once, whatever their weight; where
+def _pair_scores(model: PairModel, collection: Collection, queries: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    # Of lists of documents, (Q, depth). Those of a run are made once, whatever their weight; where
     # one question is answered, to tokenize its documents is a part of the time.
     read, (query, place) = model.reads(collection), np.nonzero(rows >= 0)
 
@@ -203,7 +195,7 @@ class MaxSimSearch(Ranker):
         return self.reader.settings
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        return {"searches": self.reader.fit(target.trains, seed).name}
+        return {"searches": self.reader.folder(target.trains, seed).name}
 
     def cost(self, target: Target, seed: int) -> Cost:
         return self.reader.cost(target, seed)

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
 from retlib.core import cache as artefacts
 from retlib.core import runtime
-from retlib.core.errors import require, require_one_of, require_positive
+from retlib.core.errors import require, require_one_of
 from retlib.core.history import Cost
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
@@ -43,13 +43,12 @@ from retlib.retrieval.runs import Search
 from retlib.systems.ranking import INDEX, Ranker, Target, bm25_lists, dense_searcher, encode_corpus, indexed
 from retlib.training import losses, negatives, trainer
 from retlib.training.dynamics import Watching
-from retlib.training.negatives import NEGATIVES, Inputs, Sampler
+from retlib.training.negatives import NEGATIVES, Inputs
 from retlib.training.tasks import Multitask, RetrievalTask, Task
 from retlib.training.trainer import Schedule
 
 VERSION = 3  # of what trains retrievers: who changes a loss curve raises it (tests/systems/test_golden.py)
 KIND = "retriever"
-TRAINS = ("both", "query")
 # Validation queries that are looked at, and candidates beside their own documents that they are ranked against.
 DEV, POOL = 500, 500
 Validate = Callable[[], float]
@@ -70,11 +69,11 @@ class TrainingData(ABC):
         """What of it takes part in the address of a training; JSON values."""
 
     @abstractmethod
-    def prepare(self, training: Training, module: nn.Module) -> tuple[Task, Validate]:
+    def prepare(self, training: StageSetup, module: nn.Module) -> tuple[Task, Validate]:
         """What the loop trains, and the score of the student on validation data as a function of its weights."""
 
-    def collections(self, target: Collection) -> list[Collection]:
-        """The collections whose queries train."""
+    def query_collections(self, target: Collection) -> list[Collection]:
+        """The collections whose queries train, if any: whose words are the vocabulary, and which can be watched."""
         return []
 
     def seeded(self, seed: int) -> TrainingData:
@@ -97,7 +96,7 @@ class Stage(Schedule):
     (Gillick 2018, section 2).
     """
 
-    data: TrainingData | Sequence[TrainingData]
+    data: TrainingData | Sequence[TrainingData]  # a tuple once the stage is made
     negatives: str = "in-batch"  # a name in `NEGATIVES`, and its options
     options: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "softmax"  # a name in `retlib.training.losses.LOSSES`
@@ -112,34 +111,28 @@ class Stage(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.scale is not None:
-            require_positive(self, "scale")
-            object.__setattr__(self, "scale", float(self.scale))  # so that 15 and 15.0 have one address
-        require(len(self.parts) > 0, "data is empty: a stage trains on labels, generated queries or text")
-        require_one_of("trains", self.trains, TRAINS)
+        object.__setattr__(self, "data", (self.data,) if isinstance(self.data, TrainingData) else tuple(self.data))
+        object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
+        require(len(self.data) > 0, "data is empty: a stage trains on labels, generated queries or text")
+        require_one_of("trains", self.trains, ("both", "query"))
         require(0 <= self.token_dropout < 1, f"token_dropout = {self.token_dropout} is a share, from 0 to below 1")
+        require(self.scale is None or self.scale > 0, f"scale = {self.scale} must be positive, or None")
         if self.trains == "query":
             require(self.layers is None, "layers are put on both encoders: trains = 'both'")
-            fits = all(part.fits_query_encoder for part in self.parts)
+            fits = all(each.fits_query_encoder for each in self.data)
             require(fits, f"{self}: only a collection's queries can train the query encoder alone")
-        object.__setattr__(self, "options", negatives.options(self.negatives, self.options))
-        loss = losses.get(self.loss)
+        one_positive = losses.get(self.loss).one_positive
         if NEGATIVES.get(self.negatives).fixed_documents:
             alone = f"{self.negatives!r} negatives train the query encoder alone: documents are indexed before"
             require(self.trains == "query", alone)
             several = f"loss = {self.loss!r} takes one positive of a query; {self.negatives!r} may find several"
-            require(not loss.one_positive, several)
-
-    @property
-    def parts(self) -> tuple[TrainingData, ...]:
-        """The data, one or several."""
-        return (self.data,) if isinstance(self.data, TrainingData) else tuple(self.data)
+            require(not one_positive, several)
 
     def seeded(self, seed: int) -> Stage:
-        return replace(self, data=[part.seeded(seed) for part in self.parts])
+        return replace(self, data=[each.seeded(seed) for each in self.data])
 
     def __str__(self) -> str:
-        return f"{' and '.join(map(repr, self.parts))}, {self.negatives}"
+        return f"{' and '.join(map(repr, self.data))}, {self.negatives}"
 
     @property
     def training_settings(self) -> dict[str, Any]:
@@ -150,53 +143,49 @@ class Stage(Schedule):
     @property
     def settings(self) -> dict[str, Any]:
         """The stage as recorded beside results: JSON values."""
-        return {"data": [part.settings for part in self.parts], **self.training_settings}
+        return {"data": [each.settings for each in self.data], **self.training_settings}
 
     def address(self, target: Collection) -> dict[str, Any]:
         """What of it takes part in the address of a training, the sources of loss and negatives included."""
-        sources = {"loss": losses.LOSSES.source(self.loss), "negatives": NEGATIVES.source(self.negatives)}
-        return {**self.training_settings, "sources": sources, "data": [part.address(target) for part in self.parts]}
+        sources = [losses.LOSSES.source(self.loss), NEGATIVES.source(self.negatives)]
+        return {**self.training_settings, "sources": sources, "data": [each.address(target) for each in self.data]}
 
 
-class Training:
-    """A stage under way on a collection; of the `student`, a copy of the start, `module` is trained."""
+class StageSetup:
+    """What the training of a stage needs; of the `student`, a copy of the start, `module` is trained.
+
+    `negatives_encoder` encodes queries where negatives are searched for.
+    """
+
+    task_class: ClassVar[type[RetrievalTask]] = RetrievalTask
 
     def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
         self.stage, self.start, self.target, self.seed = stage, start, target, seed
-        self.student, self.module = self.begin()
-        self.grow()
+        self.student, self.module, self.negatives_encoder = self.make_student()
+        encoders = [part for part in self.module.modules() if hasattr(part, "token_dropout")]
+        require(bool(encoders) or not stage.token_dropout, "token_dropout is that of Transformers and bags of words")
+        if stage.layers is not None:
+            grows = [part for part in encoders if isinstance(part, Transformer)]
+            require(bool(grows), "layers are those of Transformers: encoder = 'transformer'")
+            for encoder in grows:
+                runtime.set_seeds(seed)  # two towers begin alike
+                encoder.grow(stage.layers)
+            self.student.architecture = replace(self.student.architecture, layers=stage.layers)
+        for encoder in encoders:
+            encoder.token_dropout = stage.token_dropout
 
-    def begin(self) -> tuple[Trained, nn.Module]:
-        start, module, architecture = self.start, copy.deepcopy(self.start.model), self.start.architecture
+    def make_student(self) -> tuple[Trained, nn.Module, Retriever]:
+        start, module = self.start, copy.deepcopy(self.start.model)
+        student = Retriever(start.architecture, start.tokenizer, module)
         if self.stage.scale is not None:
             nn.init.constant_(module.alpha, self.stage.scale)
             nn.init.zeros_(module.beta)
-        if self.stage.trains == "both":
-            return Retriever(architecture, start.tokenizer, module), module
-        module.document_encoder = module.query_encoder
-        towers = DualEncoder(module.query_encoder, start.model.document_encoder, module.similarity)
-        towers.alpha, towers.beta = module.alpha, module.beta
-        return Retriever(replace(architecture, towers="two"), start.tokenizer, towers), module
-
-    def grow(self) -> None:
-        """Give the module's Transformers the layers and the dropout of the stage."""
-        layers, dropout = self.stage.layers, self.stage.token_dropout
-        encoders = [part for part in self.module.modules() if hasattr(part, "token_dropout")]
-        require(len(encoders) > 0 or not dropout, "token_dropout is that of Transformers and bags of words")
-        if layers is not None:
-            transformers = [part for part in encoders if isinstance(part, Transformer)]
-            require(len(transformers) > 0, "layers are those of Transformers: encoder = 'transformer'")
-            for encoder in transformers:
-                runtime.set_seeds(self.seed)  # two towers begin alike
-                encoder.grow(layers)
-            self.student.architecture = replace(self.student.architecture, layers=layers)
-        for encoder in encoders:
-            encoder.token_dropout = dropout
-
-    @property
-    def searching(self) -> Retriever:
-        """What encodes where negatives are searched for."""
-        return self.student
+        if self.stage.trains == "query":
+            module.document_encoder = module.query_encoder
+            student.architecture = replace(start.architecture, towers="two")
+            student.model = DualEncoder(module.query_encoder, start.model.document_encoder, module.similarity)
+            student.model.alpha, student.model.beta = module.alpha, module.beta
+        return student, module, student
 
     def labelled(self, tokenized: TokenizedCollection, split: str) -> LabelledQueries:
         # With texts of the documents, or with their encodings, where these stay as they are.
@@ -204,24 +193,20 @@ class Training:
 
     def inputs(self, collection: Collection) -> Inputs:
         """What a sampler is made of, over a collection's training queries."""
-        tokenized = self.student.reads(collection)
-        labelled, encode = self.labelled(tokenized, "train"), self.searching.encode_queries
-        bm25 = partial(bm25_lists, tokenized, "train")
-        return Inputs(labelled, self.stage.batch_size, self.seed, encode, self.index(tokenized), bm25)
+        stage, student, tokenized = self.stage, self.student, self.student.reads(collection)
+        fixed = cache(partial(indexed, self.start, tokenized, stage.index, stage.search))
 
-    def index(self, tokenized: TokenizedCollection) -> Callable[[], Index]:
-        # Gives that of the start, or one made with the weights of the moment.
-        if self.stage.trains == "query" or self.searching is self.start:  # what needs no index does not wait for one
-            return cache(lambda: indexed(self.start, tokenized, self.stage.index, self.stage.search))
-        encode = self.student.encode_documents
-        return lambda: indexes.build(self.stage.index, encode(tokenized.documents), self.stage.search)
+        def current() -> Index:
+            return indexes.build(stage.index, student.encode_documents(tokenized.documents), stage.search)
 
-    def sampler(self, inputs: Inputs) -> Sampler:
-        return NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
+        index = fixed if stage.trains == "query" or self.negatives_encoder is self.start else current
+        labelled, bm25 = self.labelled(tokenized, "train"), partial(bm25_lists, tokenized, "train")
+        return Inputs(labelled, stage.batch_size, self.seed, self.negatives_encoder.encode_queries, index, bm25)
 
-    def task(self, module: nn.Module, inputs: Inputs) -> Task:
-        task = RetrievalTask(module, self.sampler(inputs), self.stage.loss, self.stage.chunk)
-        if losses.get(self.stage.loss).absolute:
+    def task(self, module: nn.Module, inputs: Inputs) -> RetrievalTask:
+        sampler = NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
+        task = self.task_class(module, sampler, self.stage.loss, self.stage.chunk)
+        if losses.get(self.stage.loss).absolute and hasattr(module, "beta"):
             task.centre()
         return task
 
@@ -272,8 +257,8 @@ class System(Ranker):
         *before, last = self.stages
         return replace(self, stages=(*before, replace(last, **changes)))
 
-    def searching(self, index: str, **search: float) -> System:
-        """The same system, searched through another index."""
+    def with_index(self, index: str, **search: float) -> System:
+        """Return the same system, searched through another index."""
         return replace(self, index=index, search=search)
 
     @property
@@ -290,18 +275,18 @@ class System(Ranker):
         return {**asdict(self.architecture), **tokens, **index, "stages": [stage.settings for stage in self.stages]}
 
     def tokenizer(self, target: Collection) -> Tokenizer:
-        """Its vocabulary."""
         if self.tokens is not None:
             return getattr(self.tokens, "tokenizer", self.tokens)
         if self.architecture.checkpoint:
             return checkpoints.tokenizer(self.architecture.checkpoint)
-        collections = [each for stage in self.stages[:1] for part in stage.parts for each in part.collections(target)]
-        return words(*(collections or [target]))
+        first = self.stages[0].data if self.stages else ()
+        return vocabulary_of(*([each for data in first for each in data.query_collections(target)] or [target]))
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        retriever = fit(self, target.trains, seed)
-        made = {"retriever": retriever.name or retriever.fingerprint, **retriever.reads(target.test).address}
-        return made | ({} if self.index == EXACT else {"index": [INDEX, self.index, dict(self.search)]})
+        lengths = self.architecture.query_length, self.architecture.document_length
+        tokenized = TokenizedCollection.of(target.test, self.tokenizer(target.trains), *lengths)
+        index = {} if self.index == EXACT else {"index": [INDEX, self.index, dict(self.search)]}
+        return {"retriever": weights_of(self, target.trains, seed)[0], **tokenized.address, **index}
 
     def searcher(self, target: Target, seed: int) -> Search:
         return dense_searcher(fit(self, target.trains, seed), target.test, self.index, self.search)
@@ -313,7 +298,7 @@ class System(Ranker):
 
 
 @lru_cache(maxsize=8)
-def words(*collections: Collection) -> Vocabulary:
+def vocabulary_of(*collections: Collection) -> Vocabulary:
     """The words of all candidates; one without a training pair keeps its random embedding, and still matches itself."""
     return Vocabulary.build(text for each in collections for text in each.documents["text"])
 
@@ -327,27 +312,25 @@ def fit(system: System, target: Collection, seed: int, watching: Watching | None
     Without stages the weights are random, or those of the checkpoint. `watching`, or another one with its `address`,
     `begin` and `end`, looks at the last stage.
     """
-    tokenizer = system.tokenizer(target)
-    if not system.stages:
-        return Retriever.fresh(system.architecture, tokenizer, seed)
-    return Retriever.load(_folder(system, tokenizer, target, seed, watching))
+    return weights_of(system, target, seed, watching=watching)[1]()
 
 
-def _folder(system: System, tokenizer: Tokenizer, target: Collection, seed: int, watching: Any = None) -> Path:
-    # The folder of a trained system's retriever.
-    architecture, (*before, stage) = system.architecture, system.stages
-    start = _folder(replace(system, stages=tuple(before)), tokenizer, target, seed) if before else None
-    stage, own_seed = stage.seeded(seed), stage_seed(seed, len(before))
-    settings = {
-        "start": start.name if start else _fresh(architecture, tokenizer, seed), "stage": stage.address(target),
-        "seed": own_seed, "watching": dict(watching.address()) if watching else {},
-    }  # fmt: skip
-
-    def begin() -> Training:
-        given = Retriever.load(start) if start else Retriever.fresh(architecture, tokenizer, seed)
-        return Training(stage, given, target, own_seed)
-
-    return trained(KIND, VERSION, settings, begin, f"{stage}, seed {seed}", watching)
+def weights_of(
+    system: System, target: Collection, seed: int, tokenizer: Tokenizer | None = None, watching: Any = None
+) -> tuple[Any, Callable[[], Retriever]]:
+    """Return the address of a system's weights, which are trained if they are not there, and what loads them."""
+    made, tokenizer = system.architecture, tokenizer or system.tokenizer(target)
+    if not system.stages:  # a checkpoint's weights tell it, wherever it is
+        weights = made.checkpoint and checkpoints.digest(made.checkpoint)
+        fresh = {**asdict(made), "checkpoint": weights, "tokens": tokens_key(tokenizer), "seed": seed}
+        return {**fresh, "source": ENCODERS.source(made.encoder)}, partial(Retriever.fresh, made, tokenizer, seed)
+    *before, stage = system.stages
+    start, load = weights_of(replace(system, stages=tuple(before)), target, seed, tokenizer)
+    stage, own_seed, label = stage.seeded(seed), stage_seed(seed, len(before)), f"{stage}, seed {seed}"
+    address = {"start": start, "stage": stage.address(target), "seed": own_seed}
+    address["watching"] = dict(watching.address()) if watching else {}
+    folder = train_or_find(KIND, VERSION, address, lambda: StageSetup(stage, load(), target, own_seed), label, watching)
+    return folder.name, partial(Retriever.load, folder)
 
 
 def stage_seed(seed: int, place: int) -> int:
@@ -355,65 +338,48 @@ def stage_seed(seed: int, place: int) -> int:
     return seed + 10_007 * place
 
 
-def _fresh(architecture: Architecture, tokenizer: Tokenizer, seed: int) -> dict[str, Any]:
-    # What weights before any training are made of; those of a checkpoint tell it, wherever it is.
-    made, weights = asdict(architecture), architecture.checkpoint and checkpoints.digest(architecture.checkpoint)
-    source = ENCODERS.source(architecture.encoder)
-    return {**made, "checkpoint": weights, "tokens": tokens_key(tokenizer), "seed": seed, "source": source}
-
-
-def trained(
-    kind: str, version: int, settings: dict, begin: Callable[[], Training], label: str, watching: Watching | None = None
+def train_or_find(
+    kind: str, version: int, address: dict, setup: Callable[[], StageSetup], label: str, watching: Any = None
 ) -> Path:
     """Return the folder of a trained model, trained if it is not there; its history has what came before it cost."""
 
     def make(folder: Path) -> None:
-        training = begin()
-        stage, module, student = training.stage, training.module, training.student
+        training = setup()
+        stage, module, student, before = training.stage, training.module, training.student, training.start
         for part in module.modules():
             if isinstance(part, BagOfWords):
                 part.sparse = stage.optimizer == "sparse_adam"
-        prepared = [data.prepare(training, _likewise(module) if i else module) for i, data in enumerate(stage.parts)]
+        modules = [module, *(_with_own_scale(module) for _ in stage.data[1:])]
+        prepared = (data.prepare(training, each) for data, each in zip(stage.data, modules, strict=True))
         tasks, scores = zip(*prepared, strict=True)
         task = tasks[0] if len(tasks) == 1 else Multitask(tasks)
         pairs = max(each.pairs for each in tasks)  # of an epoch: the smaller tasks come round more often
-        callback = watching.begin(*_watched(training)) if watching else None
+        callback = None
+        if watching:
+            collections = stage.data[0].query_collections(training.target)
+            alone = stage.trains == "query" and len(collections) == 1
+            require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
+            callback = watching.begin(training.inputs(*collections), student.reads(*collections).query_rows)
 
         def validate() -> float:
             return float(np.mean([score() for score in scores]))
 
         history = trainer.train(task, stage, validate, training.seed, folder, label, callback, pairs)
-        for data in stage.parts:
+        for data in stage.data:
             data.finish(student)
             history.upstream_costs |= data.upstream_costs()
-        if start := training.start.name:
-            history.upstream_costs |= {**training.start.history.upstream_costs, start: training.start.history.seconds}
+        if before.name:
+            history.upstream_costs |= {**before.history.upstream_costs, before.name: before.history.seconds}
         if watching:
             watching.end(callback, folder, history)
         student.history = history
         student.save(folder)
 
-    return artefacts.artefact(kind, version, {**settings, "threads": runtime.threads()}, make)
+    return artefacts.artefact(kind, version, {**address, "threads": runtime.threads()}, make)
 
 
-def _likewise(module: DualEncoder) -> DualEncoder:
+def _with_own_scale(module: DualEncoder) -> DualEncoder:
     # The same encoders with a scale of their own (Gillick 2018, section 2).
     other = DualEncoder(module.query_encoder, module.document_encoder, module.similarity)
     other.alpha, other.beta = copy.deepcopy(module.alpha), copy.deepcopy(module.beta)
     return other
-
-
-def _watched(training: Training) -> tuple[Inputs, Callable]:
-    found = training.stage.parts[0].collections(training.target)
-    alone = training.stage.trains == "query" and len(found) == 1
-    require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
-    return training.inputs(found[0]), training.student.reads(found[0]).query_rows
-
-
-def observe(system: System, stage: Stage, target: Collection, seed: int, watching: Watching) -> list[dict]:
-    """What a callback sees of a system that is not trained on, on the batches that a stage would train on."""
-    training = Training(stage, fit(system, target, seed), target, stage_seed(seed, len(system.stages)))
-    inputs, query_rows = _watched(training)
-    callback, sampler = watching.begin(inputs, query_rows), training.sampler(inputs)
-    seen = ((step, callback(step, sampler.batch(step))) for step in range(stage.steps))
-    return [{"step": step, **found} for step, found in seen if found is not None]

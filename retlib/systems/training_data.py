@@ -25,7 +25,7 @@ from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Retriever
 from retlib.models.transformer import MaskedLanguageModel, Transformer
-from retlib.systems.system import Training, TrainingData, Validate
+from retlib.systems.system import StageSetup, TrainingData, Validate
 from retlib.training.negatives import Inputs
 from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs, allowed
 from retlib.training.tasks import MaskedTask, Task
@@ -37,7 +37,7 @@ UNSEEN, OTHER_SEED = 512, 1_000_003
 FEWEST = 10
 
 
-def _over_pairs(training: Training, module: DualEncoder, source: PairSource, unseen: Pairs) -> tuple[Task, Validate]:
+def _over_pairs(training: StageSetup, module: DualEncoder, source: PairSource, unseen: Pairs) -> tuple[Task, Validate]:
     # A task over pairs, and precision@1 within rows of unseen ones.
     student = training.student
 
@@ -67,16 +67,16 @@ class Pretraining(TrainingData):
             require_one_of("a pre-training task", name, TASKS.names())
 
     def address(self, target: Collection) -> dict[str, Any]:
-        sources = [TASKS.source(name) for name in self.tasks]
-        text = {"corpus": self.articles.corpus.fingerprint} if self.articles else {"collection": target.fingerprint}
-        return {"tasks": list(self.tasks), "sources": sources, "keep": self.keep, **text}
+        tasks = [[name, TASKS.source(name)] for name in self.tasks]
+        text = self.articles.corpus if self.articles else target
+        return {"tasks": tasks, "keep": self.keep, "pages": text.fingerprint}
 
-    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        made, tokenizer = training.student.architecture, training.student.tokenizer
+    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
+        student, tokenizer = training.student.architecture, training.student.tokenizer
         corpus = self.articles.corpus if self.articles else _passages_as_pages(training.target, tokenizer)
         own = not self.articles or self.articles.tokenizer == tokenizer
         require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
-        lengths = made.query_length, made.document_length
+        lengths = student.query_length, student.document_length
         source = PretrainingPairs(corpus, allowed(self.tasks, corpus), tokenizer.sep, *lengths, self.keep)
         unseen = source.draw(0, min(UNSEEN, training.stage.seen or UNSEEN), training.seed + OTHER_SEED)
         return _over_pairs(training, module, source, unseen)
@@ -103,7 +103,7 @@ class MaskedTokens(TrainingData):
     def address(self, target: Collection) -> dict[str, Any]:
         return {"masked": self.articles.corpus.fingerprint}
 
-    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
         student, stage, encoder, corpus = training.student, training.stage, module.query_encoder, self.articles.corpus
         fits = isinstance(encoder, Transformer) and encoder.layers > 0 and not stage.token_dropout
         require(fits, "masked tokens are predicted by a Transformer with layers, from all that stands around them")
@@ -133,13 +133,13 @@ class CollectionQueries(TrainingData):
     def collection(self, target: Collection) -> Collection:
         """The queries that train and validate, with all documents."""
 
-    def collections(self, target: Collection) -> list[Collection]:
+    def query_collections(self, target: Collection) -> list[Collection]:
         return [self.collection(target)]
 
     def address(self, target: Collection) -> dict[str, Any]:
-        return {"labels": self.collection(target).fingerprint}
+        return {type(self).__name__: self.collection(target).fingerprint}
 
-    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
+    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
         collection = self.collection(training.target)
         return training.task(module, training.inputs(collection)), training.validation(collection)
 
@@ -160,41 +160,35 @@ class Labels(CollectionQueries):
         return name if self.share == 1 else f"{name}, {self.share:g}"
 
     def collection(self, target: Collection) -> Collection:
-        return _few(_with_dev(self.of or target), self.share)
+        return _labels(self.of or target, self.share)
 
 
 @lru_cache(maxsize=16)
-def _with_dev(collection: Collection) -> Collection:
-    # A collection with validation queries: its own, or a tenth of those that train, by a hash of their ids. Where that
-    # leaves train or dev without a labelled query, dev has the one of them whose hash is highest.
+def _labels(collection: Collection, share: float) -> Collection:
     queries = collection.queries
     judged = queries["split"][collection.relevant()["query_id"].unique()]
-    count = int(judged.isin(("train", "dev")).sum())
-    require(count > 1, f"collection {collection.name!r} has {count} labelled queries to train on", DataError)
-    if "dev" in set(judged):
-        return collection
-    position = pd.Series(queries.index, queries.index).map(hash_position)
-    split = queries["split"].where(queries["split"] == "test", split_by_position(position, 1, 1))
-    lent = position[judged.index[judged != "test"]]
-    if split[lent.index].nunique() == 1:
-        split[lent.index] = np.where(lent == lent.max(), "dev", "train")
-    return replace(collection, queries=queries.assign(split=split))
-
-
-@lru_cache(maxsize=16)
-def _few(collection: Collection, share: float) -> Collection:
-    # A share of the training and of the validation queries that have a relevant document, by a hash of their ids.
+    judged = judged[judged != "test"]
+    require(
+        len(judged) > 1, f"collection {collection.name!r} has {len(judged)} labelled queries to train on", DataError
+    )
+    if "dev" not in set(judged):
+        # Where a tenth leaves train or dev without a labelled query, dev has the one whose hash is highest.
+        position = pd.Series(queries.index, queries.index).map(hash_position)
+        split = queries["split"].where(queries["split"] == "test", split_by_position(position, 1, 1))
+        lent = position[judged.index]
+        if split[lent.index].nunique() == 1:
+            split[lent.index] = np.where(lent == lent.max(), "dev", "train")
+        collection, judged = replace(collection, queries=queries.assign(split=split)), split[lent.index]
     if share == 1:
         return collection
-    judged = collection.queries.loc[collection.relevant()["query_id"].unique()]
     chosen: set[str] = set(collection.split("test").index)
-    for names in judged[judged["split"] != "test"].groupby("split").groups.values():
+    for names in judged.groupby(judged).groups.values():
         chosen |= set(sorted(names, key=hash_position)[: max(FEWEST, round(share * len(names)))])
     return collection.part(queries=collection.queries.index.isin(chosen))
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledPairs(TrainingData):
+class LabelledPairs(CollectionQueries):
     """A collection's labelled pairs of items: questions that ask the same (Gillick 2018, section 3.3).
 
     Negatives "labelled" see the pairs that are labelled negative, too. Validated by precision@1 within rows of 1000
@@ -202,18 +196,16 @@ class LabelledPairs(TrainingData):
     """
 
     of: Collection | None = None
+    fits_query_encoder = False
 
     def __repr__(self) -> str:
         return "labelled pairs" if self.of is None else f"labelled pairs of {self.of.name}"
 
-    def collections(self, target: Collection) -> list[Collection]:
-        return [self.of or target]
+    def collection(self, target: Collection) -> Collection:
+        return self.of or target
 
-    def address(self, target: Collection) -> dict[str, Any]:
-        return {"pairs": (self.of or target).fingerprint}
-
-    def prepare(self, training: Training, module: DualEncoder) -> tuple[Task, Validate]:
-        tokenized = training.student.reads(self.of or training.target)
+    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
+        tokenized = training.student.reads(self.collection(training.target))
         source = _pairs(tokenized, "train", None if training.stage.negatives == "labelled" else 1)
         return _over_pairs(training, module, source, _pairs(tokenized, "dev", 1))
 
@@ -223,10 +215,10 @@ def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pai
     collection = tokenized.collection
     chosen = collection.labelled(split, label)
     require(len(chosen) > 0, f"collection {collection.name!r} has no {split} pairs", DataError)
-    tables = [tokenized.document_rows(chosen[side]) for side in ("left", "right")]
+    left, right = chosen["left"], chosen["right"]
     # An item outside every cluster (in negative pairs only) is a cluster of its own.
-    clusters = collection.queries["cluster"].reindex(chosen["left"]).fillna(chosen["left"].set_axis(chosen["left"]))
-    shares = chosen["right"].map(chosen["right"].value_counts(normalize=True)).to_numpy(np.float32)
-    texts = collection.text_numbers[collection.documents.index.get_indexer(chosen["right"])]
-    groups = pd.factorize(clusters)[0]
-    return Pairs(*tables, chosen["label"].to_numpy(np.int8), groups, np.log(shares), texts=texts)
+    groups = pd.factorize(collection.queries["cluster"].reindex(left).fillna(left.set_axis(left)))[0]
+    shares = right.map(right.value_counts(normalize=True)).to_numpy(np.float32)
+    texts = collection.text_numbers[collection.documents.index.get_indexer(right)]
+    tables, labels = map(tokenized.document_rows, (left, right)), chosen["label"].to_numpy(np.int8)
+    return Pairs(*tables, labels, groups, np.log(shares), texts=texts)

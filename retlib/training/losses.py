@@ -14,8 +14,6 @@ both sides, shapes (B, d) and (N, d), or (B * n, d) where each query has documen
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -92,7 +90,11 @@ def ranknet(scores: Tensor, targets: Tensor) -> Tensor:
 @register("lambdarank-mrr")
 def lambdarank_mrr(scores: Tensor, targets: Tensor) -> Tensor:
     """LambdaRank whose measure M is the reciprocal rank of the row's first positive; see `lambdarank_ndcg`."""
-    return _lambdarank(scores, targets, _reciprocal_rank_changes)
+    ranks, targets, own, each = _ranked_pairs(scores, targets)
+    others = ranks.masked_fill((targets != POSITIVE) | (ranks == own), torch.inf)
+    first = others.amin(dim=1, keepdim=True)  # of the row's other positives
+    changes = (1 / torch.minimum(own, first) - 1 / torch.minimum(ranks, first)).abs()
+    return (each * changes).sum() / len(scores)
 
 
 @register("lambdarank-ndcg")
@@ -107,7 +109,11 @@ def lambdarank_ndcg(scores: Tensor, targets: Tensor) -> Tensor:
     the gradient. Ignored cells are not ranked, and of equal scores the one further left comes first. The paper names no
     cut.
     """
-    return _lambdarank(scores, targets, _ndcg_changes)
+    ranks, targets, own, each = _ranked_pairs(scores, targets)
+    places = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=ranks.dtype)
+    own, ranks, places = (1 / torch.log2(1 + part) for part in (own, ranks, places))
+    ideal = places.cumsum(dim=0)[(targets == POSITIVE).sum(dim=1) - 1][:, None]
+    return (each * ((own - ranks).abs() / ideal)).sum() / len(scores)
 
 
 def _pair_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,32 +126,10 @@ def _pair_losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
     return rows, columns, torch.where(targets[rows] == NEGATIVE, each, 0.0)
 
 
-def _lambdarank(scores: Tensor, targets: Tensor, changes: Callable[..., Tensor]) -> Tensor:
+def _ranked_pairs(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    # Of each of P positives the ranks of its row's cells, from 1, ignored ones last, their targets, (P, N), its own
+    # rank, (P, 1), and its losses of `_pair_losses`.
     rows, columns, each = _pair_losses(scores, targets)
-    ranks = _ranks(scores, targets)
-    weights = changes(ranks[rows], targets[rows], ranks[rows, columns][:, None])
-    return (each * weights).sum() / len(scores)
-
-
-def _ranks(scores: Tensor, targets: Tensor) -> Tensor:
-    # The rank of each cell in its row, from 1; ignored cells come last.
     order = scores.masked_fill(targets == IGNORE, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    return order.argsort(dim=1).to(scores.dtype) + 1
-
-
-def _reciprocal_rank_changes(ranks: Tensor, targets: Tensor, own: Tensor) -> Tensor:
-    # How much the reciprocal rank changes when a positive of rank `own`, (P, 1), swaps with each cell, (P, N).
-    others = ranks.masked_fill((targets != POSITIVE) | (ranks == own), torch.inf)
-    first = others.amin(dim=1, keepdim=True)  # of the row's other positives
-    return (1 / torch.minimum(own, first) - 1 / torch.minimum(ranks, first)).abs()
-
-
-def _ndcg_changes(ranks: Tensor, targets: Tensor, own: Tensor) -> Tensor:
-    places = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=ranks.dtype)
-    positives = (targets == POSITIVE).sum(dim=1)
-    ideal = _discount(places).cumsum(dim=0)[positives - 1][:, None]
-    return (_discount(own) - _discount(ranks)).abs() / ideal
-
-
-def _discount(ranks: Tensor) -> Tensor:
-    return 1 / torch.log2(1 + ranks)
+    ranks = order.argsort(dim=1).to(scores.dtype) + 1
+    return ranks[rows], targets[rows], ranks[rows, columns][:, None], each

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from retlib.core.errors import DataError, RetlibError, require, require_one_of
+from retlib.core.errors import DataError, RetlibError, require, require_one_of, require_positive
 from retlib.core.registry import Registry
 from retlib.core.runtime import Clock
 from retlib.data.pairs import RELEVANT, LabelledQueries, PairSource, pairs_in_batch, rows_of_step, take
@@ -98,10 +98,14 @@ class StaleLists:
     """Lists that are fetched every `interval` steps, with the weights of that moment, for each `every`-th step."""
 
     def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:
-        settings = {"interval": interval, "depth": depth, "every": every}
-        require(min(settings.values()) >= 1, f"each of {settings} must be at least 1")
-        self.inputs, self.depth = inputs, depth
-        self.interval, self.every, self.clock = interval, every, clock or Clock()
+        self.inputs, self.clock, self.interval, self.depth, self.every = (
+            inputs,
+            clock or Clock(),
+            interval,
+            depth,
+            every,
+        )
+        require_positive(self, "interval", "depth", "every")
         self._rows_of_step = partial(rows_of_step, len(inputs.source), inputs.batch_size, inputs.seed)
         self._since = -1
         self._queries = self._lists = np.empty(0, dtype=np.int64)
@@ -196,10 +200,9 @@ def _tensor(documents: TokenTable | np.ndarray) -> TokenTable | Tensor:
 class InBatch(Sampler):
     """Each query sees the documents of the whole batch; its own is the positive (Gillick 2018, section 2.1).
 
-    All pairs of the source are positive. With `mask_known`, documents of other pairs that are known to be relevant, or
-    have the text of one that is, are no negatives; in Gillick 2018 they are. With `corrected`, the loss subtracts the
-    `log_shares` of the pairs from their scores, for documents that are drawn more often than others: the batch then
-    stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
+    With `mask_known`, documents of other pairs that are known to be relevant, or have the text of one that is, are no
+    negatives; in Gillick 2018 they are. With `corrected`, the loss subtracts the `log_shares` of the pairs from their
+    scores: the batch then stands for all documents (Bengio and Senécal 2008; Chang 2020, section 2).
     """
 
     hardest = False
@@ -239,14 +242,10 @@ class HardestInBatch(InBatch):
 class Labelled(Sampler):
     """Each query sees its own document alone, which is labelled positive or negative (Gillick 2018, section 2.1)."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        super().__init__(inputs)
-        labelled = getattr(inputs.source, "labels", None) is not None
-        require(labelled, "the pairwise loss needs labelled pairs", DataError)
-
     def batch(self, step: int) -> Batch:
         """Return the batch of a step: targets of shape (B, 1)."""
         drawn = self.source.draw(step, self.batch_size, self.seed)
+        require(drawn.labels is not None, "the pairwise loss needs labelled pairs", DataError)
         targets = torch.from_numpy(drawn.labels.astype(np.int8))[:, None]
         return Batch(drawn.queries, drawn.documents, targets, shared=False)
 
@@ -267,9 +266,7 @@ class HardNegatives(Sampler):
         with self.clock("sampling"):
             queries = self._queries(step)
             rows = np.column_stack([self._relevant(queries, step), self.negatives(queries, step)])
-            targets = np.full(rows.shape, NEGATIVE)
-            targets[:, 0] = POSITIVE
-            return self._batch(queries, rows, targets)
+            return self._batch(queries, rows, np.where(np.arange(1 + self.n) == 0, POSITIVE, NEGATIVE))
 
     @abstractmethod
     def negatives(self, queries: np.ndarray, step: int) -> np.ndarray:
@@ -356,9 +353,9 @@ class AsynchronousNegatives(FromLists):
 class Retrieved(Sampler):
     """The n documents that the query encoder of this very step retrieves from all (LTRe; section 4.2, algorithm 1).
 
-    All relevant ones among them are positives. Where none is, one that is drawn takes the last place. n is cut to the
-    number of documents, and places that an approximate search leaves empty are ignored. So are `skip` documents at the
-    head of the list, unless they are relevant: where few were judged, relevant ones are among them.
+    All relevant ones among them are positives. Where none is, one that is drawn takes the last place. Places that an
+    approximate search leaves empty are ignored. So are `skip` documents at the head of the list, unless they are
+    relevant: where few were judged, relevant ones are among them.
     """
 
     def __init__(self, inputs: Inputs, n: int = 50, skip: int = 0) -> None:

@@ -99,8 +99,8 @@ class FirstSection(Task):
 class BodyFirst(FirstSection):
     """Body First Selection: a first-section sentence, and a passage of its page (Chang 2020, section 3).
 
-    The page has at least two passages; that of the pair is drawn uniformly among those that do not hold the query. The
-    paper says "a random passage from the same page"; but the words of the query would be in its own.
+    The passage is drawn uniformly among those of the page that do not hold the query. The paper says "a random passage
+    from the same page"; but the words of the query would be in its own.
     """
 
     def __init__(self, structure: Corpus) -> None:
@@ -127,21 +127,18 @@ class BodyFirst(FirstSection):
 class WikiLink(FirstSection):
     """Wiki Link Prediction: a first-section sentence, and a passage of a page that links to its page.
 
-    "A passage from another page where there is a hyperlink link to the page of q" (Chang 2020, section 3): links run
-    from the document's page to the query's. The query's page is one that is linked to; then a page is drawn uniformly
-    among those that link to it, then a passage of that page; it need not be the one that holds the link.
+    Links run from the document's page to the query's (Chang 2020, section 3). The query's page is one that is linked
+    to; then a page is drawn uniformly among those that link to it, then any passage of that page.
     """
 
     def __init__(self, structure: Corpus) -> None:
-        count, needs = len(structure.names), "wlp needs a link to an article that has a first section"
-        if len(structure.link_targets) == 0:
-            needs = "wlp needs links between articles; this corpus has none: leave wlp out, or take articles with links"
+        count = len(structure.names)
         # The links the other way round: those that lead to article a are sources[bounds[a]:bounds[a + 1]].
         sources = np.repeat(np.arange(count), np.diff(structure.link_starts))
         self._sources = sources[np.argsort(structure.link_targets, kind="stable")]
         linked = np.bincount(structure.link_targets, minlength=count)
         self._bounds = offsets_of(linked)
-        super().__init__(structure, linked >= 1, needs)
+        super().__init__(structure, linked >= 1, "wlp needs links between articles, to one that has a first section")
         self.pairs = int((structure.passages_per_article[sources] * self._counts[structure.link_targets]).sum())
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -192,13 +189,11 @@ class Drawn(NamedTuple):
 class PretrainingPairs:
     """Pairs for pre-training, put together when they are asked for (Chang 2020, sections 3 and 4.1).
 
-    A query is a sentence; a document is the title of its article, the separator (``tokenizer.sep``) and a passage. The
-    paper says so of ict alone; here it holds for all tasks. Tokens beyond `query_length` and `document_length` are cut
-    off; special tokens at the ends are the encoder's to add.
-
-    Each pair is drawn from one of `tasks`, names in `TASKS`, chosen uniformly. `keep` is the share of the pairs whose
-    query stays in the document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
-    It raises `DataError` if the corpus lacks what a task needs.
+    A query is a sentence; a document is the title of its article, the separator (``tokenizer.sep``) and a passage; the
+    paper says so of ict alone. Tokens beyond `query_length` and `document_length` are cut off. Each pair is drawn from
+    one of `tasks`, names in `TASKS`, chosen uniformly. `keep` is the share of the pairs whose query stays in the
+    document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019. It raises
+    `DataError` if the corpus lacks what a task needs.
     """
 
     corpus: Corpus

@@ -46,10 +46,11 @@ class Task(ABC):
 
     def backward(self, batch: Any, autocast: Callable[[], AbstractContextManager]) -> float:
         """Add the gradient of a batch's loss to the parameters; return the loss."""
-        with autocast():
-            loss = self.loss(batch)
-        loss.backward()
-        return loss.item()
+        with self.clock("loss and backward"):
+            with autocast():
+                loss = self.loss(batch)
+            loss.backward()
+            return loss.item()
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold beside the module, for `set_state`."""
@@ -75,7 +76,7 @@ class RetrievalTask(Task):
     @cached_property
     def clock(self) -> Clock:
         """Seconds of encoding, of searching and of what else the negatives count, and of the loss."""
-        return self.negatives.clock if self.negatives else Clock()
+        return self.negatives.clock
 
     @property
     def pairs(self) -> int:
@@ -151,10 +152,6 @@ class RetrievalTask(Task):
         share = np.clip(positives / len(logits), 0.5 / len(logits), 1 - 0.5 / len(logits))
         reach = np.abs(logits).max() + abs(logit(share)) + 1
         self.module.beta.fill_(brentq(lambda shift: expit(logits + shift).mean() - share, -reach, reach))
-
-    def backward(self, batch: Batch | DeferredBatch, autocast: Callable[[], AbstractContextManager]) -> float:
-        with self.clock("loss and backward"):
-            return super().backward(batch, autocast)
 
     def state(self) -> dict[str, Tensor]:
         return self.negatives.state()

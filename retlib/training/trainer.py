@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,8 @@ class Lamb(torch.optim.Optimizer):
               r &= \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} + \lambda x \\
               x &\leftarrow x - \eta \frac{\lVert x \rVert}{\lVert r \rVert} r
 
-    for each tensor of weights :math:`x` with gradient :math:`g`. Where a norm is 0 the ratio is 1. The paper passes
-    :math:`\lVert x \rVert` through a function :math:`\phi`, which is the identity here. `lr` is :math:`\eta`,
-    `weight_decay` :math:`\lambda`.
+    for each tensor of weights :math:`x` with gradient :math:`g`. Where a norm is 0 the ratio is 1. The paper's function
+    :math:`\phi` is the identity. `lr` is :math:`\eta`, `weight_decay` :math:`\lambda`.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float = 1e-3, **settings: Any) -> None:
@@ -47,25 +46,21 @@ class Lamb(torch.optim.Optimizer):
     def step(self) -> None:
         """Move every weight that has a gradient."""
         for group in self.param_groups:
+            # From 0, at a rate of 1, AdamW moves by Adam's part of -r, in a single pass over memory.
+            how = {"lr": 1.0, "eps": group["eps"], "beta1": group["betas"][0], "beta2": group["betas"][1]}
+            how |= {"weight_decay": 0.0, "amsgrad": False, "maximize": False, "fused": True}
             for weights in (each for each in group["params"] if each.grad is not None):
-                self._move(weights, group)
-
-    def _move(self, weights: Tensor, group: dict) -> None:
-        state = self.state[weights]
-        if not state:
-            state |= {"mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
-            state["step"] = torch.zeros((), device=weights.device)
-        mean, square, step = ([state[name]] for name in ("mean", "square", "step"))
-        settings = {"eps": group["eps"], "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-        settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
-        # From 0, at a rate of 1, AdamW moves by Adam's part of -r, in a single pass over memory.
-        move = torch.zeros_like(weights)
-        adamw([move], [weights.grad], mean, square, [], step, lr=1.0, fused=True, **settings)
-        move.sub_(weights, alpha=group["weight_decay"])
-        length, size = weights.norm(), move.norm()
-        # A tensor on the weights' device: to look at it here would make a GPU wait.
-        ratio = torch.where((length > 0) & (size > 0), length / size, 1.0)
-        weights.addcmul_(move, ratio, value=group["lr"])
+                state, move = self.state[weights], torch.zeros_like(weights)
+                if not state:
+                    state |= {"mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
+                    state["step"] = torch.zeros((), device=weights.device)
+                mean, square, step = ([state[name]] for name in ("mean", "square", "step"))
+                adamw([move], [weights.grad], mean, square, [], step, **how)
+                move.sub_(weights, alpha=group["weight_decay"])
+                length, size = weights.norm(), move.norm()
+                # A tensor on the weights' device: to look at it here would make a GPU wait.
+                ratio = torch.where((length > 0) & (size > 0), length / size, 1.0)
+                weights.addcmul_(move, ratio, value=group["lr"])
 
 
 def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
@@ -95,40 +90,34 @@ OPTIMIZERS: dict[str, Callable[[nn.Module, float], list[torch.optim.Optimizer]]]
 class Schedule:
     """How long, how fast and how to train: at most `steps`, or `epochs` over the training pairs, one of which is given.
 
-    A step sees `batch_size` pairs, or queries. The learning rate rises from 0, linearly, over the share `warmup` of the
-    steps, to `learning_rate`. With `decay` it then falls, linearly, to reach 0 after the last step; else it stays.
-
-    Validation data are looked at `evaluations` times in all, or in an epoch where there are epochs. `patience` is the
-    number of evaluations without a better score after which training stops; None never stops early. `keep` says which
-    weights the module has in the end, the "best" or the "last". `precision`, "float32" or "bfloat16", is that of matrix
-    products. For `chunk` see `retlib.training.tasks.RetrievalTask`.
+    The learning rate rises from 0, linearly, over the share `warmup` of the steps, to `learning_rate`. With `decay` it
+    then falls, linearly, to reach 0 after the last step; else it stays.
     """
 
     steps: int = 0
     epochs: float = 0.0
-    batch_size: int = 128
+    batch_size: int = 128  # pairs, or queries, of a step
     learning_rate: float = 1e-3
-    optimizer: str = "adam"
+    optimizer: str = "adam"  # a name in `OPTIMIZERS`
     warmup: float = 0.1
     decay: bool = True
-    evaluations: int = 5
-    patience: int | None = None
-    keep: str = "best"
-    precision: str = "bfloat16"
-    chunk: int | None = None
+    evaluations: int = 5  # of the validation data in all, or in an epoch where there are epochs
+    patience: int | None = None  # evaluations without a better score after which training stops; None for never
+    keep: str = "best"  # weights that the module has in the end; or "last"
+    precision: str = "bfloat16"  # of matrix products; or "float32"
+    chunk: int | None = None  # see `retlib.training.tasks.RetrievalTask`
 
     def __post_init__(self) -> None:
         require((self.steps > 0) != (self.epochs > 0), f"steps = {self.steps}, epochs = {self.epochs}: give one")
         require_positive(self, "batch_size", "learning_rate", "evaluations")
         require_one_of("keep", self.keep, ("best", "last"))
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} is not a share, between 0 and 1")
-        for name in ("patience", "chunk"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"{name} = {value} must be positive, or None")
+        require_positive(self, *(name for name in ("patience", "chunk") if getattr(self, name) is not None))
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, runtime.PRECISIONS)
-        for name in ("learning_rate", "epochs"):  # so that 15 and 15.0 have one address
-            object.__setattr__(self, name, float(getattr(self, name)))
+        for each in fields(self):  # so that 15 and 15.0 have one address
+            if each.type.startswith("float") and getattr(self, each.name) is not None:
+                object.__setattr__(self, each.name, float(getattr(self, each.name)))
 
     @property
     def seen(self) -> int:
@@ -162,35 +151,33 @@ def train(
 ) -> History:
     """Train a task's module in place, and leave it with its best weights, or its last.
 
-    `validate` gives the score of the module on validation data, before the first step and as often as the schedule
-    says; higher is better. `seed` is that of whatever the module itself draws (dropout); batches have their own.
-    `callback` (such as `retlib.training.dynamics.Dynamics`) looks at each step before it is taken, leaves the module as
-    it is and draws no random number; its time is left out of that of training. An epoch has `pairs` pairs.
+    `validate` gives the score of the module on validation data; higher is better. `seed` is that of whatever the module
+    itself draws (dropout); batches have their own. `callback` (such as `retlib.training.dynamics.Dynamics`) looks at
+    each step before it is taken, leaves the module as it is and draws no random number; its time is left out of that of
+    training. An epoch has `pairs` pairs.
 
     A call that finds a checkpoint in `folder` resumes from it and ends with the same weights as an uninterrupted call.
     It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
     """
     loop = _Loop(task, schedule, seed, callback, pairs)
-    saves = folder / "checkpoint.safetensors" if folder else None
-    if saves is None or not loop.restore(saves):
+    path = folder / "checkpoint.safetensors" if folder else None
+    if path is None or not loop.restore(path):
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
     with runtime.progress(total=loop.steps, initial=loop.step, desc=label, unit="step") as bar:
         while loop.step < loop.steps and not loop.exhausted:
-            before = loop.step
-            loss = loop.advance()
+            before, loss = loop.step, loop.advance()
             loop.evaluate(validate, loss)
             bar.update(loop.step - before)
             bar.set_postfix(loss=f"{loss:.3f}", best=f"{loop.history.best_score:.3f}", refresh=False)
-            if saves and time.perf_counter() - saved > CHECKPOINT_SECONDS:
-                loop.save(saves)
+            if path and time.perf_counter() - saved > CHECKPOINT_SECONDS:
+                loop.save(path)
                 saved = time.perf_counter()
     if schedule.keep == "best":
         task.module.load_state_dict(loop.best, strict=False)
-    loop.history.parts = {part: round(taken, 3) for part, taken in task.clock.seconds.items()}
-    if saves:
-        for left in saves.parent.glob(f"{saves.stem}*"):
-            left.unlink()
+    loop.history.parts = {part: round(seconds, 3) for part, seconds in task.clock.seconds.items()}
+    for file in folder.glob(f"{path.stem}*") if folder else ():
+        file.unlink()
     return loop.history
 
 

@@ -8,7 +8,7 @@ from retlib.core.errors import DataError
 from retlib.evaluation import scaling
 from retlib.evaluation.measures import evaluate
 from retlib.models.retriever import Architecture, Retriever
-from retlib.systems.system import words
+from retlib.systems.system import vocabulary_of
 
 BAG = Architecture(encoder="bag-of-words", dimension=16, similarity="cosine", query_length=None, document_length=None)
 DISTRACTORS = ["the price of tea", "how to row", "a stone", "unheard of things"]
@@ -16,7 +16,7 @@ DISTRACTORS = ["the price of tea", "how to row", "a stone", "unheard of things"]
 
 @pytest.fixture(scope="module")
 def retriever(toy):
-    return Retriever.fresh(BAG, words(toy), 0)
+    return Retriever.fresh(BAG, vocabulary_of(toy), 0)
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
-from retlib.data.text import TokenTable, Vocabulary, words
+from retlib.data.text import TokenTable, Vocabulary
 from retlib.models import baselines
 from retlib.models.baselines import SkipThought, SkipThoughtEncoder, WordVectors
 
@@ -37,20 +35,6 @@ def test_idf_by_hand():
     mean = idf[0] * np.array(CAT) + idf[1] * np.array(DOG)
     encoded = weighted.encode(["cat dog fish"])
     np.testing.assert_allclose(encoded[0], mean / np.linalg.norm(mean), rtol=1e-6)
-
-
-some_words = st.lists(st.sampled_from(["cat", "dog", "bird", "fish", "?"]), max_size=7).map(" ".join)
-
-
-@given(st.lists(some_words), st.booleans())
-def test_encoding_is_the_slow_mean(texts, weighted):
-    model = THREE.by_idf([*texts, "cat"]) if weighted else THREE
-    encoded, ids = model.encode(texts), THREE.vocabulary.ids
-    assert encoded.shape == (len(texts), 2)
-    for text, row in zip(texts, encoded, strict=True):
-        total = sum((model.matrix[ids[word]].astype(float) for word in words(text) if word in ids), np.zeros(2))
-        length = np.linalg.norm(total)
-        np.testing.assert_allclose(row, total / length if length > 1e-6 else total, atol=1e-5)
 
 
 def test_training_learns_which_words_are_alike(monkeypatch):
@@ -94,8 +78,6 @@ def test_saved_vectors_come_back(tmp_path):
     assert back.vocabulary == vectors.vocabulary
     np.testing.assert_array_equal(back.matrix, vectors.matrix)
 
-
-# --- Skip-Thought ----------------------------------------------------------------------------------
 
 ROWS = [[3, 1, 4], [2], [5, 5, 1, 2, 3]]
 

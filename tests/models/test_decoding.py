@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from retlib.core.errors import SettingError
 from retlib.data.text import WordPiece
@@ -91,19 +89,6 @@ def test_greedy_is_that_of_transformers(seed):
         assert [token for token in expected if token not in (FOUR.sep, FOUR.pad)] == list(query)
 
 
-def test_beam_search_is_no_worse_than_that_of_transformers():
-    model = make_model(seed=1, noise=0.3)
-    found = decoded(Beam(4), model, TEXTS, longest=6)
-    for text, own in zip(TEXTS, found, strict=True):
-        inputs = torch.tensor([[FOUR.cls, *FOUR.encode([text]).ids, FOUR.sep]])
-        theirs = model.bart.generate(
-            inputs, max_new_tokens=6, num_beams=4, length_penalty=0.0, early_stopping="never",
-            suppress_tokens=model.never, begin_suppress_tokens=[FOUR.sep],
-            return_dict_in_generate=True, output_scores=True,
-        )  # fmt: skip
-        assert own[0][1] >= theirs.sequences_scores[0].item() - 1e-4
-
-
 @pytest.mark.parametrize("how", WAYS, ids=lambda how: how.name)
 @pytest.mark.parametrize("kind", [Bart, PointerGenerator])
 def test_a_passage_has_the_same_queries_in_a_batch_of_any_size(how, kind):
@@ -127,23 +112,6 @@ def test_likelihoods_are_those_of_training(how, kind):
     rows = np.flatnonzero(whole)
     expected = model.log_likelihoods(FOUR.encode(TEXTS).take(found.passages[rows]), found.queries.take(rows))
     np.testing.assert_allclose(found.log_likelihoods[rows], expected, rtol=1e-4)
-
-
-def test_counts_of_queries():
-    model = make_model()
-    assert [len(own) for own in decoded(Greedy(), model, TEXTS)] == [1] * 5
-    assert [len(own) for own in decoded(Nucleus(0.9, 7, 3), model, TEXTS)] == [3] * 5
-    assert [len(own) for own in decoded(Beam(6), model, TEXTS)] == [6] * 5
-    # There are but four queries of one letter.
-    assert [len(own) for own in decoded(Beam(6), model, TEXTS, longest=1)] == [4] * 5
-
-
-def test_the_kept_samples_are_the_likeliest():
-    model = make_model(noise=0.3)
-    all_ten = decoded(Nucleus(0.9, 10, 10), model, TEXTS)
-    for own, kept in zip(all_ten, decoded(Nucleus(0.9, 10, 4), model, TEXTS), strict=True):
-        assert [score for _, score in own] == sorted((score for _, score in own), reverse=True)
-        assert kept == own[:4]
 
 
 def test_samples_change_with_the_seed_and_with_nothing_else():
@@ -172,22 +140,6 @@ def test_samples_have_the_distribution_of_the_nucleus(p):
     found = np.bincount(drawn, minlength=8) / count
     np.testing.assert_allclose(found, reference(probabilities, p), atol=5 * 0.5 / count**0.5)
     assert ((found > 0) == (reference(probabilities, p) > 0)).all()
-
-
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.floats(0.01, 1), st.integers(0, 2**32))
-@settings(max_examples=60)
-def test_nothing_outside_the_nucleus_is_ever_drawn(weights, p, seed):
-    weights = np.array([*weights, 1], dtype=np.float64)
-    log_p = torch.from_numpy(weights).log().float().expand(50, -1)
-    drawn = nucleus_sample(p, log_p, mixed(np.arange(50, dtype=np.uint64) + np.uint64(seed)), 0)
-    # One more, for sums that are equal to p up to rounding.
-    assert (reference(weights, min(p + 1e-4, 1))[drawn] > 0).all()
-
-
-def test_a_single_possible_token_is_drawn():
-    log_p = torch.full((3, 5), -torch.inf)
-    log_p[:, 2] = -80.0
-    assert nucleus_sample(0.95, log_p, keys(3), 0).tolist() == [2, 2, 2]
 
 
 def test_random_numbers_are_uniform_and_independent():

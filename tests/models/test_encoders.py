@@ -1,20 +1,13 @@
 """Encoders, the dual encoder and a retriever's towers against plain numpy."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from words import SMALL, UNITS, make_collection
 
-from retlib.data.pairs import Pairs
 from retlib.data.text import TokenTable
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
-from retlib.models.retriever import Retriever
-from retlib.training.negatives import InBatch, Inputs
-from retlib.training.tasks import RetrievalTask
 
 ROWS = [[3, 1, 1, 4], [0], [5, 5], [2, 6, 3]]
 TABLE = TokenTable.from_rows(ROWS)
@@ -106,20 +99,3 @@ def test_a_bow_mlp_is_two_layers_over_the_mean(texts):
     model = BagOfWordsMLP(7, 4, 3)
     expected = layers_by_hand(model, means(model.units.weight.detach().numpy(), texts))
     np.testing.assert_allclose(model(TokenTable.from_rows(texts)).detach(), expected, atol=1e-5)
-
-
-WORD_TABLE = UNITS.encode(make_collection().documents["text"][:12])
-TRANSFORMER = replace(SMALL, encoder="transformer", layers=1, width=64)
-
-
-@pytest.mark.parametrize(("towers", "apart"), [("siamese", False), ("two", True)])
-def test_two_towers_begin_alike_and_are_trained_apart(towers, apart):
-    retriever = Retriever.fresh(replace(TRANSFORMER, towers=towers), UNITS, seed=0)
-    sides = retriever.model.query_encoder, retriever.model.document_encoder
-    assert (sides[0] is not sides[1]) is apart
-    np.testing.assert_array_equal(retriever.encode_queries(WORD_TABLE), retriever.encode_documents(WORD_TABLE))
-    pairs = Pairs(WORD_TABLE, WORD_TABLE.take(np.arange(12)[::-1]), groups=np.arange(12))
-    task = RetrievalTask(retriever.model, InBatch(Inputs(pairs, 12, 0)), "softmax")
-    task.loss(task.batch(0)).backward()
-    torch.optim.SGD(retriever.model.parameters(), lr=1.0).step()
-    assert np.allclose(retriever.encode_queries(WORD_TABLE), retriever.encode_documents(WORD_TABLE)) is not apart

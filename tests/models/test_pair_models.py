@@ -20,18 +20,10 @@ from retlib.training.negatives import Batch
 from retlib.training.tasks import PairTask
 
 
-@given(
-    st.integers(1, 3).flatmap(
-        lambda n: st.tuples(
-            st.lists(st.integers(0, 3), min_size=n, max_size=n),
-            st.lists(st.integers(0, 4), min_size=2 * n, max_size=2 * n),
-            st.integers(0, 5),
-        )
-    )
-)
-def test_scores_are_those_of_loops(drawn):
-    asked, found, seed = drawn
+@given(st.integers(1, 3), st.integers(0, 99))
+def test_scores_are_those_of_loops(count, seed):
     generator = np.random.default_rng(seed)
+    asked, found = generator.integers(0, 4, count).tolist(), generator.integers(0, 5, 2 * count).tolist()
 
     def texts(lengths):
         tokens = generator.normal(size=(sum(lengths), 3))
@@ -160,14 +152,6 @@ def test_scores_are_those_of_each_row_in_its_place(block, monkeypatch, exact):
     np.testing.assert_allclose(made.scores(queries, documents), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("block", [1, 4, 512])
-def test_texts_are_encoded_in_blocks(block, monkeypatch, exact):
-    monkeypatch.setattr(pair_models, "BLOCK", block)
-    made = make_model("late-interaction")
-    with torch.no_grad():
-        np.testing.assert_allclose(made.encode_tokens(DOCUMENTS), made.model.vectors(DOCUMENTS), atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", PAIR_MODELS.names())
 def test_a_model_is_read_as_it_was_written(kind, tmp_path):
     made = make_model(kind)
@@ -180,15 +164,6 @@ def test_a_model_is_read_as_it_was_written(kind, tmp_path):
         found.scores(QUERIES, DOCUMENTS.take([0, 1, 2])), made.scores(QUERIES, DOCUMENTS.take([0, 1, 2]))
     )
     assert found.parameters == made.parameters > 1000
-
-
-def test_a_model_starts_from_a_copy_of_the_query_encoder():
-    start = Retriever.fresh(SMALL, LETTERS, seed=3)
-    made = PairModel.fresh("cross-encoder", start, seed=0)
-    bert = start.model.query_encoder.bert
-    for name, weight in made.model.encoder.bert.named_parameters():
-        assert torch.equal(weight, bert.get_parameter(name)) and weight is not bert.get_parameter(name), name
-    assert torch.equal(made.model.encoder.head.weight, start.model.query_encoder.head.weight)
 
 
 def test_the_loss_is_over_the_documents_of_a_query():

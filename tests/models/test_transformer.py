@@ -87,13 +87,6 @@ def test_gradients_are_those_of_one_padded_batch_and_reach_the_embeddings(poolin
     assert moved == {CLS, SEP, *(token for row in ROWS for token in row)}  # padding learns nothing
 
 
-def test_dropout_draws_in_training_alone():
-    model, table = make(dropout=0.3), TokenTable.from_rows(ROWS)
-    assert torch.equal(model(table), model(table))
-    model.train()
-    assert not torch.allclose(model(table), model(table), atol=1e-3)
-
-
 def test_a_text_that_is_too_long_is_named():
     model = make()
     assert model.longest == 510
@@ -174,14 +167,6 @@ def test_a_checkpoint_gives_the_outputs_of_the_model_that_was_saved(tmp_path, ki
         found.head.load_state_dict(saved.head.state_dict())
         assert torch.equal(found(table), saved(table))
     assert Transformer.from_checkpoint(str(tmp_path), WORDPIECE, 4).pooling == "cls"
-
-
-def test_a_folder_without_a_checkpoint_or_without_its_weights_is_refused(tmp_path):
-    make().bert.save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError):
-            Transformer.from_checkpoint(str(folder), WORDPIECE, 8)
 
 
 def test_logits_are_those_of_berts_own_masked_language_model():

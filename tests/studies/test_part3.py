@@ -22,7 +22,7 @@ from retlib.studies import part3
 from retlib.studies.experiment import Experiment
 from retlib.studies.parameters import CollectionName, Many
 from retlib.studies.part3 import Panel
-from retlib.systems.query_generation import QueryGenerator, labelled_pairs
+from retlib.systems.query_generation import QueryGenerator, writing_pairs
 from retlib.systems.system import System, Target
 from retlib.training.trainer import Schedule
 from retlib.workflow import notebooks
@@ -51,7 +51,7 @@ def targets():
 
 @pytest.fixture(scope="module")
 def generator():
-    return GENERATOR.learning_from(datasets.load(SOURCE))
+    return replace(GENERATOR, learns_from=datasets.load(SOURCE))
 
 
 def test_a_target_is_searched_alone_and_among_further_passages(targets):
@@ -197,7 +197,7 @@ def test_generators_are_told_with_their_training(generator):
     assert found["loss"] == -history.best_score and found["seconds"] == history.seconds
     assert found["million weights"] == pytest.approx(generator.fit().parameters / 1e6)
     epochs = replace(generator, training=Schedule(epochs=0.5, batch_size=8))
-    pairs = (labelled_pairs(generator.learns_from)["split"] == "train").sum()
+    pairs = (writing_pairs(generator.learns_from)["split"] == "train").sum()
     assert part3.made({"epochs": epochs}, [0])["steps"][0] == round(0.5 * (pairs // 8)) > 1
     losses = part3.losses({"small": generator}, [0, 1])
     assert set(losses.columns) == {"generator", "step", "loss", "seed"} and (losses["generator"] == "small").all()

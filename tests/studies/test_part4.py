@@ -302,7 +302,7 @@ def test_the_projection_looks_at_directions_and_keeps_groups_together():
 
 def test_an_index_is_as_large_as_that_of_all_training_documents(targets, collection):
     made = desk()
-    systems = {"Index Exact": WARM, "Index small": WARM.searching("SQ8")}
+    systems = {"Index Exact": WARM, "Index small": WARM.with_index("SQ8")}
     part4.record_sizes(made, systems, targets)
     for target in targets:
         found = values(made, collection=target.test.name)

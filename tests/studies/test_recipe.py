@@ -91,10 +91,10 @@ def test_a_collection_may_have_a_number_of_steps_of_its_own():
 def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
     rehearsing = SHARES.model_copy(update={"rehearsal": True})
     ict = SHARES.pretraining("ict")
-    assert repr(rehearsing.labels(BAG + JOINT + ict, 0.8).data) == repr([Labels(), ict.data])
-    assert repr(SHARES.labels(BAG + JOINT, 0.8).data) == repr([Labels()])
+    assert repr(rehearsing.labels(BAG + JOINT + ict, 0.8).data) == repr((Labels(), *ict.data))
+    assert repr(SHARES.labels(BAG + JOINT, 0.8).data) == repr((Labels(),))
     for other in (BAG, PLAIN + JOINT, DEEP + JOINT, BAG + JOINT + SHARES.grown()):
-        assert repr(rehearsing.labels(other, 0.8, "squad").data) == repr([Labels()])
+        assert repr(rehearsing.labels(other, 0.8, "squad").data) == repr((Labels(),))
 
 
 # --- generated queries of Part III -----------------------------------------------------------------

@@ -18,7 +18,7 @@ from retlib.models.retriever import Architecture
 from retlib.retrieval.lexical import BM25
 from retlib.systems import query_generation
 from retlib.systems.compose import Lexical
-from retlib.systems.query_generation import Expanded, Generated, QueryGenerator, expand, synthetic
+from retlib.systems.query_generation import Generated, QueryGenerator, expand, synthetic
 from retlib.systems.reranking import PairSystem
 from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
@@ -40,9 +40,6 @@ ARCHITECTURE = Architecture(layers=1, width=64, dimension=16, query_length=8, do
 @pytest.fixture(scope="module")
 def made():
     return synthetic("made", QUERIES, DOCUMENTS)
-
-
-# --- collections of generated queries ----------------------------------------------------------------
 
 
 def test_every_generated_query_asks_for_its_passage(made):
@@ -80,16 +77,13 @@ def test_queries_of_too_few_or_unknown_passages_are_refused(queries, message):
         synthetic("x", queries, DOCUMENTS)
 
 
-# --- training data ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def generator(monkeypatch):
     """A generator of letters, declared."""
     monkeypatch.setattr(Articles, "tokenizer", LETTERS)
     monkeypatch.setattr(Articles, "corpus", make_corpus())
     declared = QueryGenerator(SMALL, Articles("pydocs-smoke", 300), SHORT, decoding=Nucleus(samples=3, keep=2))
-    return declared.learning_from(make_collection())
+    return replace(declared, learns_from=make_collection())
 
 
 @pytest.fixture
@@ -107,7 +101,7 @@ def test_by_default_the_queries_are_of_the_target_s_passages(generator, target):
     assert found.queries["text"].tolist() == written["query"].tolist()
     assert found.fingerprint == synthetic("x", written, target.documents).fingerprint
     assert Generated(generator).collection(target) is found  # asked for with every system and seed
-    assert Generated(generator).address(target) == {"labels": found.fingerprint}
+    assert Generated(generator).address(target) == {"Generated": found.fingerprint}
     beam = Generated(generator, how=Beam(2)).collection(target)
     assert beam.queries["text"].tolist() == generator.queries(target.documents, Beam(2))["query"].tolist()
 
@@ -116,18 +110,17 @@ def test_every_seed_has_a_generator_and_queries_of_its_own(generator, target):
     """A retriever of a seed learns from the queries of that seed, and documents are expanded with them."""
     other = generator.seeded(4)
     stage = Stage(data=Generated(generator), steps=1, batch_size=4).seeded(4)
-    (found,) = stage.parts[0].collections(target)
+    (found,) = stage.data[0].query_collections(target)
     assert found.fingerprint == synthetic("x", other.queries(target.documents), target.documents).fingerprint
     assert found.fingerprint != Generated(generator).collection(target).fingerprint
     start = System(Architecture(encoder="bag-of-words", dimension=8, similarity="cosine"), LETTERS)
     chain = start + Stage(data=Generated(generator), steps=1, batch_size=4)
     mine = start + Stage(data=Generated(other), steps=1, batch_size=4)
     assert fit(chain, target, 4).name == fit(mine, target, 4).name
-    read = Lexical(BM25(), read=Expanded(generator))
-    expected = BM25().rank(expand(target.documents["text"], other.queries(target.documents)), target.queries["text"], 9)
-    pd.testing.assert_frame_equal(read.run(Target(target), 4, depth=9), expected)
-    assert read.trained and not Lexical(BM25()).trained
-    whole = Expanded(generator)(target, 4)
+    expanded, whole = Lexical(BM25(), generator), expand(target.documents["text"], other.queries(target.documents))
+    expected = BM25().rank(whole, target.queries["text"], 9)
+    pd.testing.assert_frame_equal(expanded.run(Target(target), 4, depth=9), expected)
+    assert expanded.trained and not Lexical(BM25()).trained
     assert (whole.str.len() > target.documents["text"].str.len()).mean() > 0.9
 
 
@@ -166,9 +159,6 @@ def test_a_retriever_is_trained_on_one_after_the_other(generator, target, own_bu
     (given,) = first.settings["stages"][0]["data"]
     assert (given["learns from"], given["decoding"]) == ("small", "nucleus")
     assert "queries" not in str(Labels().settings) and str(first.stages[0]) == "generated out of target, in-batch"
-
-
-# --- BM25 over expanded documents ------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.sampled_from(DOCUMENTS.index.tolist()), st.sampled_from("abc")), max_size=12))

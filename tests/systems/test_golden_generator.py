@@ -12,7 +12,7 @@ import torch
 from generators import LETTERS, SMALL, make_pairs
 
 from retlib.models.generator import HEADS, Generator
-from retlib.systems.query_generation import VERSION, fit
+from retlib.systems.query_generation import VERSION, train_generator
 from retlib.training.trainer import Schedule
 
 GOLDEN = Path(__file__).with_name("golden_generator.json")
@@ -23,7 +23,7 @@ TEN = Schedule(steps=10, evaluations=10, batch_size=4, precision="float32")
 def curves(head):
     """The losses of training on pairs, and the score of held-out pairs."""
     start = Generator.fresh(replace(SMALL, head=head), LETTERS, seed=0)
-    evaluations = fit(start, make_pairs(), TEN, seed=0).history.evaluations
+    evaluations = train_generator(start, make_pairs(), TEN, seed=0).history.evaluations
     return {"pairs": [row["loss"] for row in evaluations[1:]], "held out": [row["score"] for row in evaluations]}
 
 
@@ -34,7 +34,7 @@ def test_losses_are_what_they_were(head, own_build):
     found = curves(head)
     for name, expected in golden[head].items():
         assert len(expected) >= 10 and found[name] == pytest.approx(expected, rel=1e-4), (
-            f"{name} trains otherwise: raise VERSION in {fit.__module__} and write {GOLDEN.name} anew"
+            f"{name} trains otherwise: raise VERSION in {train_generator.__module__} and write {GOLDEN.name} anew"
         )
 
 

@@ -10,7 +10,7 @@ from words import SMALL, UNITS
 
 from retlib.core import runtime
 from retlib.core.errors import SettingError
-from retlib.systems.system import Stage, System, Training, fit
+from retlib.systems.system import Stage, StageSetup, System, fit
 from retlib.systems.training_data import Labels
 from retlib.training import trainer
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
@@ -20,18 +20,15 @@ START = System(SMALL, UNITS)
 SHORT = {"data": Labels(), "steps": 8, "batch_size": 16, "learning_rate": 0.01, "precision": "float32"}
 
 
-class NearPositive(FromLists):
-    """Drawn from what BM25 ranks within `width` places of the relevant document."""
+class Middle(FromLists):
+    """Drawn from BM25's lists behind their first places."""
 
-    def __init__(self, inputs, n=1, width=2, depth=40):
+    def __init__(self, inputs, n=1, skip=2):
         super().__init__(inputs, n)
-        lists = inputs.bm25(depth)
-        hits = self.labelled.hits(np.arange(len(lists)), lists)
-        place = np.where(hits.any(axis=1), hits.argmax(axis=1), depth)[:, None]
-        self.near = np.where(np.abs(np.arange(lists.shape[1]) - place) <= width, lists, -1)
+        self.middle = inputs.bm25(9)[:, skip:]
 
     def lists(self, queries, step):
-        return self.near[queries]
+        return self.middle[queries]
 
 
 class MemoryBank(InBatch):
@@ -62,7 +59,7 @@ class MemoryBank(InBatch):
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     monkeypatch.setattr(NEGATIVES, "_things", dict(NEGATIVES._things))  # for these tests alone
-    NEGATIVES.register("near")(NearPositive)
+    NEGATIVES.register("middle")(Middle)
     NEGATIVES.register("bank")(MemoryBank)
 
 
@@ -71,46 +68,31 @@ def test_the_negatives_that_the_book_adds_are_from_the_middle_of_the_lists(colle
     (code,) = (block for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "@register" in block)
     exec(code.replace("bm25(50)[:, 20:]", "bm25(9)[:, 2:]"), {})  # of lists as long as those here
     stage = Stage(negatives="bm25-middle", options={"n": 2}, **SHORT)
-    training = Training(stage, fit(START, collection, 0), collection, 0)
+    training = StageSetup(stage, fit(START, collection, 0), collection, 0)
     inputs = training.inputs(collection)
-    sampler, lists = training.sampler(inputs), inputs.bm25(9)
+    sampler, lists = training.task(training.module, inputs).negatives, inputs.bm25(9)
     queries = np.flatnonzero((lists[:, 2:] >= 0).sum(axis=1) > 2)
     assert len(queries) > 0
     for query, rows in zip(queries, sampler.negatives(queries, 0), strict=True):
         assert set(rows) <= set(lists[query, 2:])
 
 
-def test_near_negatives_stand_beside_the_positive(collection):
-    stage = Stage(negatives="near", options={"n": 2, "width": 1}, **SHORT)
-    training = Training(stage, fit(START, collection, 0), collection, 0)
-    inputs = training.inputs(collection)
-    sampler, lists = training.sampler(inputs), inputs.bm25(40).tolist()
-    queries = sampler.batch(0).rows
-    beside = 0
-    for query, rows in zip(queries, sampler.negatives(queries, 0), strict=True):
-        relevant = inputs.source.relevant.row(int(query)).tolist()
-        assert not set(rows) & set(relevant)
-        for place in [lists[query].index(row) for row in relevant if row in lists[query]][:1]:
-            beside += len(set(rows) & set(lists[query][max(0, place - 1) : place + 2]))
-    assert beside > len(queries) / 2
-
-
 @pytest.mark.parametrize(
     "wrong", [lambda rows: rows / 2, lambda rows: rows[0], lambda rows: rows - 9, np.ndarray.tolist]
 )
 def test_lists_of_ones_own_give_rows(collection, monkeypatch, wrong):
-    training = Training(Stage(negatives="near", **SHORT), fit(START, collection, 0), collection, 0)
-    sampler = training.sampler(training.inputs(collection))
-    monkeypatch.setattr(sampler, "near", sampler.near.clip(0))
+    training = StageSetup(Stage(negatives="middle", **SHORT), fit(START, collection, 0), collection, 0)
+    sampler = training.task(training.module, training.inputs(collection)).negatives
+    monkeypatch.setattr(sampler, "middle", sampler.middle.clip(0))
     sampler.batch(0)
-    monkeypatch.setattr(sampler, "lists", lambda queries, step: wrong(sampler.near[queries]))
-    with pytest.raises(SettingError, match=r"NearPositive.lists must give an array of rows from -1 to .*, any\)"):
+    monkeypatch.setattr(sampler, "lists", lambda queries, step: wrong(sampler.middle[queries]))
+    with pytest.raises(SettingError, match=r"Middle.lists must give an array of rows from -1 to .*, any\)"):
         sampler.batch(0)
 
 
 def test_a_bank_holds_what_steps_before_have_encoded(collection):
     stage = Stage(negatives="bank", **SHORT)
-    training = Training(stage, fit(START, collection, 0), collection, 0)
+    training = StageSetup(stage, fit(START, collection, 0), collection, 0)
     inputs = training.inputs(collection)
     task = training.task(training.module, inputs)
     first = task.batch(0)
@@ -134,7 +116,7 @@ def test_a_bank_holds_what_steps_before_have_encoded(collection):
 def test_both_are_trained_beside_what_there_is(collection, own_build, trainings):
     warm = START + Stage(**SHORT)
     names = [fit(warm, collection, 0).name]
-    for stage in (Stage(negatives="near", loss="ranknet", **SHORT), Stage(negatives="bank", **SHORT)):
+    for stage in (Stage(negatives="middle", loss="ranknet", **SHORT), Stage(negatives="bank", **SHORT)):
         names.append(fit(warm + stage, collection, 0).name)
         assert len(trainings) == len(names)  # nothing already trained is trained again
     fit(warm + replace(stage, options={"size": 8}), collection, 0)

@@ -14,8 +14,8 @@ from retlib.models import pair_models
 from retlib.models.pair_models import LateInteraction, PairModel
 from retlib.retrieval.lexical import BM25
 from retlib.systems import reranking
-from retlib.systems.compose import Lexical, Reordered
-from retlib.systems.reranking import MaxSimSearch, PairSystem, PairTraining, Reranked
+from retlib.systems.compose import Lexical
+from retlib.systems.reranking import MaxSimSearch, PairSetup, PairSystem, Reranked
 from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
 
@@ -35,9 +35,6 @@ def target(collection):
 @pytest.fixture(scope="module")
 def words():
     return Lexical(BM25())
-
-
-# --- training --------------------------------------------------------------------------------------
 
 
 GOLDEN = {"cross-encoder": [1.352454, 1.269539], "late-interaction": [1.404525, 1.360388]}
@@ -69,12 +66,6 @@ def test_every_setting_makes_another_model(changes, collection):
     assert replace(READER, **changes).fit(collection, 0).name != READER.fit(collection, 0).name
 
 
-def test_seeds_and_labels_make_another_model(collection):
-    fewer = collection.part(queries=collection.queries.index != "q00")
-    names = {READER.fit(each, seed).name for each, seed in ((collection, 0), (collection, 1), (fewer, 0))}
-    assert len(names) == 3
-
-
 def test_it_starts_from_what_the_start_has_learnt_and_leaves_it_as_it_is(collection, own_build):
     warm = System(SMALL, LETTERS) + Stage(data=Labels(), steps=3, batch_size=8)
     before = fit(warm, collection, 0)
@@ -86,21 +77,18 @@ def test_it_starts_from_what_the_start_has_learnt_and_leaves_it_as_it_is(collect
         )
 
 
-@pytest.mark.parametrize("negatives", ["random", "bm25+random", "ann"])
-def test_any_negatives_that_give_each_query_its_own_will_do(negatives, collection, own_build):
-    """Where negatives are searched for, the start searches."""
-    stage = replace(LESSON, negatives=negatives, options={"n": 2})
+def test_negatives_may_be_searched_for_by_the_start(collection, own_build):
+    stage = replace(LESSON, negatives="ann", options={"n": 2})
     assert len(replace(READER, stage=stage).fit(collection, 0).history.evaluations) == 3
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"stage": {"chunk": 2}}, {"stage": {"trains": "query"}}, {"model": "crossencoder"},
+        {"stage": {"scale": 2.0}}, {"stage": {"chunk": 2}}, {"stage": {"trains": "query"}}, {"model": "crossencoder"},
         {"start": System(replace(SMALL, encoder="bow-mlp"), LETTERS)}, 
         {"stage": {"negatives": "in-batch", "options": {}}},
     ],
-    ids=["chunk", "query", "name", "start", "in-batch"],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused(wrong, collection, own_build):
     with pytest.raises(SettingError):
@@ -120,9 +108,6 @@ def test_a_model_of_ones_own_is_trained_and_found(collection, own_build, monkeyp
     assert isinstance(PairSystem(READER.start, LESSON, "halved").fit(collection, 0).model, Halved)
 
 
-# --- validation ------------------------------------------------------------------------------------
-
-
 def validated(script, found, most=100):
     """The validation score of three queries, "e", "f" and "g", with "b", "a" and "d" relevant, over given lists."""
     documents = pd.DataFrame({"text": list("abcd")}, index=pd.Index(list("abcd"), name="doc_id"))
@@ -130,7 +115,7 @@ def validated(script, found, most=100):
     qrels = pd.DataFrame({"query_id": queries.index, "doc_id": list("bad"), "relevance": 1})
     collection = Collection("small", documents, queries, qrels)
     start, lesson = fit(READER.start, collection, 3), replace(LESSON, steps=most, batch_size=1)
-    training = PairTraining(replace(READER, stage=lesson), start, collection, 0)
+    training = PairSetup(replace(READER, stage=lesson), start, collection, 0)
     training.student.scores = lambda queries, documents: np.array(
         [script[LETTERS.tokens[row[0]]] for row in tokens(documents)], np.float32
     )
@@ -144,11 +129,8 @@ def test_validation_is_the_reciprocal_rank_in_the_re_ordered_list():
     script = {"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.0}
     # "b" is second, "a" first, and "d" not in the list: 1/2, 1 and 0.
     assert validated(script, ["cab", "dca", "abc"]) == pytest.approx((1 / 2 + 1 + 0) / 3)
-
-
-@pytest.mark.parametrize("value", [0.0, float("nan")])
-def test_a_model_that_tells_nothing_apart_is_last(value):
-    assert validated(dict.fromkeys("abcd", value), ["abcd", "ad", "d"]) <= (1 / 4 + 1 / 2 + 1) / 3
+    for value in (0.0, float("nan")):  # a model that tells nothing apart is last
+        assert validated(dict.fromkeys("abcd", value), ["abcd", "ad", "d"]) <= (1 / 4 + 1 / 2 + 1) / 3
 
 
 def test_validation_reads_no_more_queries_and_candidates_than_its_limits(monkeypatch):
@@ -160,11 +142,8 @@ def test_validation_reads_no_more_queries_and_candidates_than_its_limits(monkeyp
     assert {validated(even, [found, found, found], most=1) for found in ("b", "a", "d")} == {0, 1}
 
 
-# --- systems ---------------------------------------------------------------------------------------
-
-
 def test_a_run_is_re_ranked_by_the_models_scores_once(target, collection, words, own_build, monkeypatch):
-    """What lies deeper keeps its order, and equal scores that of document ids."""
+    """What lies deeper keeps its order."""
     system = Reranked(words, READER, depth=5)
     found, before, model = system.run(target, 0), words.run(target), READER.fit(collection, 0)
     tokenized, place = model.reads(collection), before.groupby("query_id").cumcount()
@@ -176,7 +155,6 @@ def test_a_run_is_re_ranked_by_the_models_scores_once(target, collection, words,
         rest = before[(before["query_id"] == name) & (place >= 5)]
         assert own["doc_id"].tolist()[5:] == rest["doc_id"].tolist()
         assert own["score"].is_monotonic_decreasing
-        assert (own["score"][5:].duplicated().to_numpy() == rest["score"].duplicated().to_numpy()).all()
     empty = pd.DataFrame({"text": ["zzzz"]}, index=[""])
     assert (system.searcher(target, 0)(empty, 10)[1] < 0).all()
     monkeypatch.setattr(PairModel, "scores", lambda *_: pytest.fail("read twice"))
@@ -214,22 +192,6 @@ def test_a_late_interaction_model_searches_all_documents_by_its_scores(target, c
         assert own.is_monotonic_decreasing
     monkeypatch.setattr(PairModel, "encode_tokens", lambda *_: pytest.fail("made twice"))
     pd.testing.assert_frame_equal(MaxSimSearch(LATE).run(target, 0), run)
-
-
-@pytest.mark.parametrize("k", [3, 30])
-def test_what_answers_finds_what_is_in_the_run(k, target, collection, words):
-    warm = System(SMALL, LETTERS) + Stage(data=Labels(), steps=3, batch_size=8)
-    halves = Reranked(words, READER, depth=5, weight=0.5)
-    for system in (replace(halves, weight=1.0), halves, MaxSimSearch(LATE), Reordered(words, warm, depth=5)):
-        run, search = system.run(target, 0), system.searcher(target, 0)
-        for name in collection.split("test").index:
-            mine = run[run["query_id"] == name].head(k).set_index("doc_id")["score"]
-            scores, rows = (part[0] for part in search(collection.queries.loc[[name]], k))
-            assert (np.diff(scores[rows >= 0]) <= 0).all()
-            found = collection.documents.index[rows[rows >= 0]]
-            # BM25's ties may be cut in another order, and batches of other sizes round otherwise.
-            assert len(found) == len(mine) and len(set(found) & set(mine.index)) >= len(mine) - 1
-            assert mine.get(found[0], -np.inf) > mine.iloc[0] - 1e-3
 
 
 def test_what_is_recorded_beside_the_results(target, collection, words):

@@ -21,7 +21,7 @@ from retlib.systems import system as systems
 from retlib.systems import training_data
 from retlib.systems.compose import Fused, Lexical, Reordered
 from retlib.systems.ranking import bm25_lists, encode_corpus, encoding_seconds, indexed
-from retlib.systems.system import Stage, System, Target, Training, fit
+from retlib.systems.system import Stage, StageSetup, System, Target, fit
 from retlib.systems.training_data import LabelledPairs, Labels, MaskedTokens, Pretraining
 from retlib.training import trainer
 from retlib.training.tasks import RetrievalTask
@@ -42,9 +42,6 @@ def weights(retriever):
 def same(left, right):
     left, right = weights(left), weights(right)
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
-# --- what a training's address is made of ------------------------------------------------------------
 
 
 def test_equal_beginnings_are_trained_once(collection, own_build, trainings):
@@ -72,23 +69,11 @@ def test_every_setting_takes_part_in_the_address(collection, change):
 
 def test_seeds_collections_and_architectures_are_other_trainings(collection, own_build):
     name = fit(WARM, collection, 0).name
-    other = make_collection("other")
-    other = replace(other, queries=other.queries.assign(text=other.queries["text"] + " more"))
-    found = {
-        name,
-        fit(WARM, collection, 1).name,
-        fit(WARM, other, 0).name,
-        fit(replace(WARM, architecture=replace(SMALL, dimension=8)), collection, 0).name,
-        fit(replace(WARM, architecture=replace(SMALL, query_length=3)), collection, 0).name,
-    }
+    other = replace(collection, queries=collection.queries.assign(text=collection.queries["text"] + " more"))
+    found = {name, fit(WARM, collection, 1).name, fit(WARM, other, 0).name}
+    for change in ({"dimension": 8}, {"query_length": 3}):
+        found.add(fit(replace(WARM, architecture=replace(SMALL, **change)), collection, 0).name)
     assert len(found) == 5
-
-
-def test_pages_in_another_vocabulary_than_the_system_s_are_refused():
-    """Their tokens are numbers, which would mean other words to it."""
-    stage = Stage(data=Pretraining(("ict",), Articles("pydocs-smoke", 300)), **SHORT)
-    with pytest.raises(SettingError, match=r"pydocs-smoke.* are read in their own vocabulary"):
-        fit(System(SMALL, UNITS) + stage, make_collection(), 0)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +113,6 @@ def test_what_does_not_fit_the_system_is_refused(system, changes, named, collect
         fit(system + replace(LABELS, **changes), collection, 0)
 
 
-# --- training --------------------------------------------------------------------------------------
-
-
 def test_training_helps_and_leaves_its_start(collection, own_build):
     start = fit(BARE, collection, 0)
     before = weights(start)
@@ -140,14 +122,6 @@ def test_training_helps_and_leaves_its_start(collection, own_build):
     losses = [row["loss"] for row in trained.history.evaluations[1:]]
     assert losses == sorted(losses, reverse=True)
     assert trained.history.best_score > 1.5 * trained.history.evaluations[0]["score"]
-
-
-def test_the_query_encoder_alone_is_trained_over_the_start_s_documents(collection, own_build):
-    start, trained = fit(WARM, collection, 0), fit(WARM + LTRE, collection, 0)
-    assert trained.architecture.towers == "two" and trained.document_fingerprint == start.document_fingerprint
-    read = start.reads(collection)
-    np.testing.assert_array_equal(encode_corpus(trained, read), encode_corpus(start, read))
-    assert not np.array_equal(trained.encode_queries(read.queries), start.encode_queries(read.queries))
 
 
 @pytest.mark.parametrize(
@@ -182,10 +156,7 @@ def test_a_share_of_the_labels_is_a_part_of_its_queries(collection, monkeypatch)
 
 
 def test_a_collection_without_validation_queries_lends_some(collection):
-    queries = collection.queries[collection.queries["split"] != "dev"]
-    whole = replace(
-        collection, queries=queries, qrels=collection.qrels[collection.qrels["query_id"].isin(queries.index)]
-    )
+    whole = collection.part(queries=collection.queries["split"] != "dev")
     found = Labels().collection(whole)
     assert 0 < len(found.split("dev")) < len(found.split("train")) < 80
     none = replace(whole, qrels=whole.qrels.iloc[:0])
@@ -204,34 +175,23 @@ def test_few_labels_train_and_validate_whatever_their_hashes_are(collection, cou
         assert set(found.queries["split"][relevant[start : start + count]]) == {"train", "dev"}
 
 
-class Scripted:
-    """A retriever whose encodings are written beforehand."""
-
-    def __init__(self, collection, score):
-        self.collection, self.score = collection, score
-
-    def reads(self, collection):
-        return Retriever.fresh(SMALL, UNITS, 0).reads(collection)
-
-    def encode_queries(self, table):
-        return np.full((len(table), 1), 1.0, dtype=np.float32)
-
-    def encode_documents(self, table):
-        return self.score(len(table))[:, None].astype(np.float32)
+def scripted(collection, score):
+    """A training whose student gives the documents of a pool encodings that are written beforehand."""
+    training = StageSetup(LABELS, Retriever.fresh(SMALL, UNITS, 0), collection, 0)
+    training.student.encode_queries = lambda table: np.ones((len(table), 1), dtype=np.float32)
+    training.student.encode_documents = lambda table: score(len(table))[:, None].astype(np.float32)
+    return training
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan")])
 def test_a_model_that_tells_nothing_apart_is_not_the_best(collection, value):
-    training = Training(LABELS, Retriever.fresh(SMALL, UNITS, 0), collection, 0)
-    training.student = Scripted(collection, lambda count: np.full(count, value))
+    training = scripted(collection, lambda count: np.full(count, value))
     assert training.validation(collection)() <= 1 / PAGES + 1e-9
 
 
 def test_validation_is_the_reciprocal_rank_of_the_first_relevant_document(collection):
-    training = Training(LABELS, Retriever.fresh(SMALL, UNITS, 0), collection, 0)
-    training.student = Scripted(collection, lambda count: -np.arange(count, dtype=float))
-    tokenized = training.start.reads(collection)
-    _, relevant = tokenized.relevant("dev")
+    training = scripted(collection, lambda count: -np.arange(count, dtype=float))
+    _, relevant = training.start.reads(collection).relevant("dev")
     own = np.unique(relevant.ids)
     # The pool begins with the queries' own documents, in the order of their rows, and scores fall.
     expected = [1 / (1 + min(np.searchsorted(own, relevant.row(i)))) for i in range(len(relevant))]
@@ -249,9 +209,6 @@ def test_other_pre_training_than_pairs(own_build):
     for other in (SMALL, replace(small, layers=0)):
         with pytest.raises(SettingError, match="a Transformer with layers"):
             fit(System(other, pages) + Stage(data=MaskedTokens(pages), **SHORT), make_collection(), 0)
-
-
-# --- saved and searched ----------------------------------------------------------------------------
 
 
 def test_a_killed_encoding_goes_on_from_its_blocks(collection, own_build, monkeypatch):
@@ -307,7 +264,7 @@ def test_what_is_not_trained_is_asked_as_well(collection, own_build):
 
 
 def test_a_compressed_index_is_another_search_of_the_same_training(collection, own_build, trainings, monkeypatch):
-    exact, coarse = WARM.run(Target(collection), 0), WARM.searching("PQ2x4").run(Target(collection), 0)
+    exact, coarse = WARM.run(Target(collection), 0), WARM.with_index("PQ2x4").run(Target(collection), 0)
     assert len(trainings) == 1 and not exact.equals(coarse)
     read = fit(WARM, collection, 0).reads(collection)
     trained = fit(WARM, collection, 0)
@@ -316,7 +273,7 @@ def test_a_compressed_index_is_another_search_of_the_same_training(collection, o
     asked: list[str] = []
     monkeypatch.setattr(systems, "INDEX", -1)
     monkeypatch.setattr(rankings, "indexed", lambda *given: asked.append(given[2]) or indexed(*given))
-    again = [system.run(Target(collection), 0) for system in (WARM, WARM.searching("PQ2x4"))]
+    again = [system.run(Target(collection), 0) for system in (WARM, WARM.with_index("PQ2x4"))]
     assert asked == ["PQ2x4"] and again[0].equals(exact) and again[1].equals(coarse)
 
 
@@ -341,7 +298,7 @@ def test_a_question_that_is_a_document_is_in_no_list_of_its_own(collection, own_
         run = system.run(target, 0, depth=3)
         assert not (run["query_id"] == run["doc_id"]).any()
         assert run.groupby("query_id").size().isin((2, 3)).all()  # at the ends BM25 has no more
-    training = Training(LABELS, fit(BARE, asked, 0), asked, 0)
+    training = StageSetup(LABELS, fit(BARE, asked, 0), asked, 0)
     ranks = BARE.run(target, 0, "dev").groupby("query_id", sort=False)["doc_id"].agg(list)
     expected = [1 / (1 + found.index(f"d{(int(name[1:]) + 1) % 40}")) for name, found in ranks.items()]
     assert training.validation(asked)() == pytest.approx(np.mean(expected))
@@ -351,16 +308,12 @@ def test_a_question_that_is_a_document_is_in_no_list_of_its_own(collection, own_
     assert LABELS.address(judged) != LABELS.address(asked)
 
 
-# --- made of others --------------------------------------------------------------------------------
-
-
 def test_a_list_in_another_s_order_has_the_same_documents(collection, own_build):
     target, bm25 = Target(collection), Lexical(BM25())
     first, found = bm25.run(target), Reordered(bm25, WARM, depth=3).run(target, 0)
     head = first.groupby("query_id", sort=False).head(3)
-    assert (
-        found.groupby("query_id")["doc_id"].agg(set).to_dict() == head.groupby("query_id")["doc_id"].agg(set).to_dict()
-    )
+    sets = [run.groupby("query_id")["doc_id"].agg(set).to_dict() for run in (found, head)]
+    assert sets[0] == sets[1]
     assert not found["doc_id"].equals(head["doc_id"])
 
 
@@ -395,18 +348,6 @@ def test_costs_are_those_of_all_stages(collection, own_build):
     assert seconds == pytest.approx(sum(parts))
 
 
-def test_a_checkpoint_is_a_start(collection, own_build, tmp_path):
-    made = replace(SMALL, encoder="transformer", width=64, layers=1)
-    saved = Retriever.fresh(made, UNITS, 77).model.query_encoder.bert
-    saved.save_pretrained(tmp_path / "bert")
-    begun = System(replace(made, checkpoint=str(tmp_path / "bert")), UNITS)
-    found = fit(begun + replace(LABELS, learning_rate=1e-12), collection, 0)
-    for name, weight in found.model.query_encoder.bert.named_parameters():
-        torch.testing.assert_close(weight, saved.get_parameter(name), atol=1e-6, rtol=0)
-    with pytest.raises(DataError, match="no checkpoint"):
-        fit(System(replace(made, checkpoint=str(tmp_path / "gone")), UNITS), collection, 0)
-
-
 def test_a_sentence_encoder_brings_its_words_and_is_the_same_for_every_seed(collection, own_build, tmp_path):
     made = replace(SMALL, encoder="transformer", width=64, layers=1)
     for name in ("here", "there"):
@@ -426,22 +367,16 @@ def test_a_sentence_encoder_brings_its_words_and_is_the_same_for_every_seed(coll
 
 def test_a_training_is_watched_from_outside(collection, own_build):
     class Noting:
-        """Notes the steps, and how many documents a batch has."""
+        """Notes how many queries a batch has."""
 
-        def address(self):
-            return {"noting": 1}
+        address, state = staticmethod(lambda: {"noting": 1}), staticmethod(dict)
 
         def begin(self, inputs, query_rows):
             assert len(query_rows(["q0"])) == 1 and len(inputs.source) == 79
+            return self
 
-            class Callback:
-                state = staticmethod(dict)
-                set_state = staticmethod(lambda tensors: None)
-
-                def __call__(self, step, batch):
-                    return {"queries": len(batch.queries)}
-
-            return Callback()
+        def __call__(self, step, batch):
+            return {"queries": len(batch.queries)}
 
         def end(self, callback, folder, history):
             (folder / "noted.txt").write_text(str(len(history.watched)))
@@ -471,9 +406,8 @@ def test_layers_grow_on_a_chain_and_are_read_as_they_were_written(collection, ow
     grown = start + replace(LABELS, steps=1, layers=2, learning_rate=1e-9, warmup=0.0, keep="last")
     before, after = (fit(system, collection, 0) for system in (start, grown))
     tokenized = before.reads(collection)
-    np.testing.assert_allclose(
-        after.encode_documents(tokenized.documents), before.encode_documents(tokenized.documents), atol=1e-5
-    )
+    encoded = [each.encode_documents(tokenized.documents) for each in (after, before)]
+    np.testing.assert_allclose(*encoded, atol=1e-5)
     assert after.architecture.layers == 2 and before.architecture.layers == 0
     with pytest.raises(SettingError, match="layers = 1"):
         fit(grown + replace(LABELS, layers=1), collection, 0)
@@ -481,7 +415,7 @@ def test_layers_grow_on_a_chain_and_are_read_as_they_were_written(collection, ow
 
 def test_towers_that_grow_begin_alike(collection):
     made = replace(SMALL, encoder="transformer", layers=0, width=64, towers="two")
-    training = Training(replace(LABELS, layers=1), Retriever.fresh(made, UNITS, 0), collection, 0)
+    training = StageSetup(replace(LABELS, layers=1), Retriever.fresh(made, UNITS, 0), collection, 0)
     left, right = training.module.query_encoder, training.module.document_encoder
     assert left is not right
     assert all(torch.equal(a, b) for a, b in zip(left.parameters(), right.parameters(), strict=True))
@@ -489,12 +423,11 @@ def test_towers_that_grow_begin_alike(collection):
 
 def test_tokens_that_training_leaves_out_are_there_when_it_searches(collection, monkeypatch):
     start = Retriever.fresh(replace(SMALL, encoder="transformer", layers=0, width=64), UNITS, 0)
-    training = Training(replace(LTRE, token_dropout=0.9), start, collection, 0)
+    training = StageSetup(replace(LTRE, token_dropout=0.9), start, collection, 0)
     inputs = training.inputs(collection)
     task, asked, index = training.task(training.module, inputs), [], inputs.index()
-    monkeypatch.setattr(
-        index, "search", lambda encoded, k, real=index.search: asked.append(encoded) or real(encoded, k)
-    )
+    real = index.search
+    monkeypatch.setattr(index, "search", lambda encoded, k: asked.append(encoded) or real(encoded, k))
     task.module.train()
     batch = task.batch(0)
     task.loss(batch)

@@ -52,7 +52,7 @@ def test_what_a_sampler_cannot_be_made_of_is_an_error():
     with pytest.raises(DataError):
         samplers.in_batch(pairs_of(0), 4, seed=0)
     with pytest.raises(DataError, match="labelled"):
-        samplers.labelled(pairs_of(4), 2, seed=0)
+        samplers.labelled(pairs_of(4), 2, seed=0).batch(0)
     for option, needs in (("mask_known", "groups"), ("corrected", "log_shares")):
         with pytest.raises(SettingError, match=needs):
             samplers.in_batch(pairs_of(4), 2, seed=0, **{option: True}).batch(0)
@@ -86,9 +86,6 @@ def test_labelled_gives_each_query_its_own_document_and_label():
     assert batch.targets.tolist() == [[label] for label in labels[rows]]
     assert [row for i in range(3) for row in batch.queries.row(i)] == rows.tolist()
     assert [batch.documents.row(i)[0] - 100 for i in range(3)] == rows.tolist()
-
-
-# --- the correction of a sampled softmax -----------------------------------------------------------
 
 
 def test_a_corrected_batch_has_the_shares_of_its_documents():

@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from retlib.core.errors import SettingError
-from retlib.data.text import TokenTable
-from retlib.models.encoders import BagOfWords
 from retlib.training.trainer import OPTIMIZERS, Lamb
 
 WORDS = 40
@@ -103,47 +100,6 @@ def test_lamb_leaves_weights_without_gradient_alone():
     assert unused not in optimizer.state
 
 
-class Scored(nn.Module):
-    """A bag of words and a scalar beside it."""
-
-    def __init__(self, sparse=True):
-        super().__init__()
-        torch.manual_seed(0)
-        self.bag = BagOfWords(WORDS + 1, 6, sparse=sparse)
-        self.alpha = nn.Parameter(torch.tensor(5.0))
-
-
-def tables(step):
-    """Six rows of words for each of two sides; the last word is in none."""
-    rng = np.random.default_rng(step)
-    return [TokenTable.from_rows([rng.integers(0, WORDS, rng.integers(1, 6)) for _ in range(6)]) for _ in "ab"]
-
-
-def descend(optimizers, encode, alpha, steps):
-    """Steps of a softmax over cosines."""
-    for step in range(steps):
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        left, right = (F.normalize(encode(table)) for table in tables(step))
-        F.cross_entropy(alpha * left @ right.T, torch.arange(len(left))).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-
-
-def test_sparse_adam_is_torchs_sparse_adam():
-    module = Scored()
-    start = module.bag.weight.detach().clone()
-    descend(OPTIMIZERS["sparse_adam"](module, 0.05), module.bag, module.alpha, 8)
-
-    bag = nn.EmbeddingBag(*start.shape, mode="mean", sparse=True, _weight=start)
-    alpha = torch.tensor(5.0, requires_grad=True)
-    optimizers = [torch.optim.SparseAdam(bag.parameters(), lr=0.05), torch.optim.Adam([alpha], lr=0.05)]
-    encode = lambda table: bag(torch.from_numpy(table.ids), torch.from_numpy(table.offsets[:-1]))  # noqa: E731
-    descend(optimizers, encode, alpha, 8)
-    torch.testing.assert_close(module.bag.weight.detach(), bag.weight.detach(), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(module.alpha.detach(), alpha.detach())
-
-
 def test_sparse_adam_without_sparse_gradients_is_refused():
     with pytest.raises(SettingError, match="sparse gradients"):
-        OPTIMIZERS["sparse_adam"](Scored(sparse=False), 0.05)
+        OPTIMIZERS["sparse_adam"](Line(), 0.05)

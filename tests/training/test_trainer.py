@@ -26,11 +26,16 @@ from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encod
 from retlib.retrieval import index
 from retlib.training import losses, trainer
 from retlib.training.losses import IGNORE, POSITIVE
-from retlib.training.negatives import Batch, only_hardest
 from retlib.training.tasks import Multitask, RetrievalTask, Task
 from retlib.training.trainer import OPTIMIZERS, Schedule, train
 
 WORDS, PAIRS = 40, 24
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints(monkeypatch):
+    """One is written after every evaluation."""
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
 
 
 class Line(Task):
@@ -78,20 +83,16 @@ def make_multitask():
     return Multitask([first, second])
 
 
-def small_transformer(dropout):
+def make_transformer():
     """One layer of BERT over as many units as there are words."""
     from retlib.models.transformer import Transformer
 
+    torch.manual_seed(0)
     units = WordPiece((*WordPiece.SPECIAL, *(f"u{i}" for i in range(5, WORDS))))
     model = Transformer.from_scratch(units, layers=1, width=64, dimension=6)
     for part in (each for each in model.modules() if isinstance(each, nn.Dropout)):
-        part.p = dropout
-    return model
-
-
-def make_transformer():
-    torch.manual_seed(0)
-    return make_task(encoder=small_transformer(dropout=0.1))
+        part.p = 0.1
+    return make_task(encoder=model)
 
 
 RELEVANT = [[row % 9, 9 + row % 3] for row in range(PAIRS)]
@@ -193,35 +194,25 @@ def run(name, folder=None, wrap=lambda task, validate: validate):
     return history, weights(task)
 
 
+def killing(inner, call):
+    """A function that raises when it is called for that time, from 0."""
+    calls = iter(range(100))
+
+    def wrapped(*given):
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return inner(*given)
+
+    return wrapped
+
+
 def kill_in_validate(call):
-    """Raise in that call of the validation."""
-
-    def wrap(task, validate):
-        calls = iter(range(100))
-
-        def killing():
-            if next(calls) == call:
-                raise KeyboardInterrupt
-            return validate()
-
-        return killing
-
-    return wrap
+    return lambda task, validate: killing(validate, call)
 
 
 def kill_in_loss(step):
-    """Raise in that step's loss."""
-
     def wrap(task, validate):
-        name = "loss"
-        inner, steps = getattr(task, name), iter(range(100))
-
-        def killing(*given):
-            if next(steps) == step:
-                raise KeyboardInterrupt
-            return inner(*given)
-
-        setattr(task, name, killing)
+        task.loss = killing(task.loss, step)
         return validate
 
     return wrap
@@ -237,8 +228,7 @@ KILLS = {
 
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
-def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
+def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path):
     expected, final = uninterrupted(name)
     with pytest.raises(KeyboardInterrupt):
         run(name, tmp_path, kill)
@@ -248,30 +238,7 @@ def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_module_draws_depends_on_the_seed_and_the_step():
-    def draws(seed):
-        task, found = Line([1.0] * 4), []
-        task.loss = lambda batch: found.append(torch.rand(1).item()) or task.module.w.sum()
-        train_line(task, [0.0] * 5, seed=seed, steps=4)
-        return found
-
-    assert len(set(draws(0) + draws(1))) == 8
-    assert draws(0) == draws(0)
-
-
-def test_resuming_repeats_no_finished_interval(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
-    with pytest.raises(KeyboardInterrupt):
-        run("adam", tmp_path, kill_in_loss(10))
-    task, steps = make_task(), []
-    inner = task.batch
-    task.batch = lambda step: steps.append(step) or inner(step)
-    train(task, settings(optimizer="adam"), scorer(task), seed=7, folder=tmp_path)
-    assert steps == list(range(9, 20))  # checkpoints are written after evaluations, here at step 9
-
-
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
     real, calls = trainer.save_file, iter(range(100))
 
     def dying(tensors, path, metadata):
@@ -283,32 +250,20 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, mo
     monkeypatch.setattr(trainer, "save_file", dying)
     with pytest.raises(KeyboardInterrupt):
         run("adam", tmp_path)
-    _, resumed = run("adam", tmp_path)
-    assert same(resumed, run("adam")[1])
-
-
-def test_a_checkpoint_holds_shared_weights_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
-    with pytest.raises(KeyboardInterrupt):
-        run("multitask", tmp_path, kill_in_loss(19))
-    [path] = tmp_path.iterdir()
-    size = path.stat().st_size
-    # The table, its best copy, and two moments of Adam; the rest is small.
-    assert size < 4 * WORDS * 6 * 4 + 4000
+    assert same(run("adam", tmp_path)[1], uninterrupted("adam")[1])
 
 
 @pytest.mark.parametrize(("bad", "named"), [(math.nan, "loss"), (math.inf, "loss"), (None, "weights")])
-def test_what_is_not_finite_stops_training_and_leaves_the_last_good_checkpoint(bad, named, tmp_path, monkeypatch):
+def test_what_is_not_finite_stops_training_and_leaves_the_last_good_checkpoint(bad, named, tmp_path):
     """A loss of a step, or, for None, a gradient of a finite loss."""
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
     kept = {}
 
     def spoil(task, validate):
         inner, steps = task.backward, iter(range(100))
 
         def backward(*given):
-            loss, step = inner(*given), next(steps)
-            if step == 11:  # the last of an interval
+            loss = inner(*given)
+            if next(steps) == 11:  # the last of an interval
                 kept.update({path: path.read_bytes() for path in tmp_path.iterdir()})
                 next(task.module.parameters()).grad.fill_(math.nan)
                 return loss if bad is None else bad
@@ -317,10 +272,10 @@ def test_what_is_not_finite_stops_training_and_leaves_the_last_good_checkpoint(b
         task.backward = backward
         return validate
 
-    with pytest.raises(RetlibError, match=f"step 1[12]: NaN or infinity in the {named}.*lower learning_rate = "):
+    with pytest.raises(RetlibError, match=f"step 1[12].* {named}"):
         run("adam", tmp_path, spoil)
     assert len(kept) == 1 and {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
-    assert same(run("adam", tmp_path)[1], run("adam")[1])  # and is resumed
+    assert same(run("adam", tmp_path)[1], uninterrupted("adam")[1])  # and is resumed
 
 
 SCRIPT = """
@@ -329,13 +284,9 @@ sys.path[:0] = [{tests!r}, {here!r}]
 from test_trainer import run, trainer
 from pathlib import Path
 
-trainer.CHECKPOINT_SECONDS = 0
-
-def wrap(task, validate):
-    calls = iter(range(100))
-    return lambda: os.kill(os.getpid(), signal.SIGKILL) if next(calls) == 4 else validate()
-
-run("bfloat16", Path({folder!r}), wrap)
+trainer.CHECKPOINT_SECONDS, calls = 0, iter(range(100))
+kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+run("bfloat16", Path({folder!r}), lambda _, validate: lambda: kill() if next(calls) == 4 else validate())
 """
 
 
@@ -345,7 +296,7 @@ def test_a_process_killed_for_good_is_resumed_by_another(tmp_path):
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert len(os.listdir(tmp_path)) == 1
     history, resumed = run("bfloat16", tmp_path)
-    expected, final = run("bfloat16")
+    expected, final = uninterrupted("bfloat16")
     assert same(resumed, final) and without_seconds(history) == without_seconds(expected)
 
 
@@ -385,30 +336,6 @@ def test_history_says_steps_and_mean_losses():
     assert math.isnan(frame["loss"][0])
     assert frame["loss"][1:].tolist() == pytest.approx([1.5, 3.5, 5.0])
     assert frame["seconds"].is_monotonic_increasing and history.seconds == frame["seconds"].iloc[-1]
-
-
-def test_the_triplet_of_one_pair_by_hand():
-    encoder = BagOfWords(3, 2)
-    encoder.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
-    task = RetrievalTask(DualEncoder(encoder, scale=9.0), None, "triplet")
-    table = TokenTable.from_rows([[0], [1]])
-    documents = TokenTable.from_rows([[2], [2]])
-    eye = torch.eye(2, dtype=torch.int8)
-    # Both documents score 0.6 and 0.8: no row separates them, so each pays the margin.
-    assert task.loss(Batch(table, documents, eye, shared=True)).item() == pytest.approx(0.5)
-    # The second document moves to query 0's word: hinges 0.5 - 0.6 + 1 and 0.5 - 0 + 0.8.
-    moved = Batch(table, TokenTable.from_rows([[2], [0]]), eye, shared=True)
-    assert task.loss(moved).item() == pytest.approx((0.9 + 1.3) / 2)
-
-
-def test_the_pairwise_loss_sees_one_document_a_row():
-    torch.manual_seed(0)
-    module = DualEncoder(BagOfWords(WORDS, 6), scale=5.0)
-    task = RetrievalTask(module, samplers.labelled(make_pairs(), 6, seed=0), "cross_entropy")
-    batch = task.batch(0)
-    cosines = (module.queries(batch.queries) * module.documents(batch.documents)).sum(dim=1)
-    expected = F.binary_cross_entropy_with_logits(5 * cosines, (batch.targets[:, 0] == POSITIVE).float())
-    torch.testing.assert_close(task.loss(batch), expected)
 
 
 @pytest.mark.parametrize(
@@ -458,27 +385,15 @@ def test_a_multitask_loss_is_the_mean_and_reaches_every_task():
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"optimizer": "adm"}, "'adam'.*adam, adamw, lamb, momentum, sparse_adam"),
-        ({"precision": "float16"}, "bfloat16, float32"),
-        ({"keep": "first"}, "best, last"),
-        ({"steps": 0}, "steps = 0"),
-        ({"evaluations": -1}, "evaluations = -1"),
-        ({"patience": 0}, "patience = 0"),
-        ({"chunk": -3}, "chunk = -3"),
-        ({"learning_rate": -0.1}, "learning_rate = -0.1"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan"),
-        ({"warmup": -0.1}, "warmup = -0.1"),
-        ({"warmup": float("nan")}, "warmup = nan"),
-    ],
+    ("name", "value"),
+    [("optimizer", "adm"), ("precision", "float16"), ("keep", "first"), ("steps", 0), ("evaluations", -1)]
+    + [("patience", 0), ("chunk", -3), ("learning_rate", -0.1), ("learning_rate", math.nan)]
+    + [("warmup", -0.1), ("warmup", math.nan)],
 )
-def test_settings_that_cannot_be_are_named(changes, named):
-    with pytest.raises(SettingError, match=named):
-        settings(**changes)
+def test_settings_that_cannot_be_are_named(name, value):
+    with pytest.raises(SettingError, match=f"{name} = .?{value}"):
+        settings(**{name: value})
 
-
-# --- large batches in chunks -----------------------------------------------------------------------
 
 NEGATIVES = {
     "in batch": lambda: samplers.in_batch(make_pairs(), 10, seed=0),
@@ -503,14 +418,6 @@ def chunked(chunk, encoders="siamese", similarity="cosine", negatives="in batch"
     return RetrievalTask(module, NEGATIVES[negatives](), LOSSES[negatives], chunk)
 
 
-def close(found, expected, rtol=1e-6, atol=1e-8):
-    """Every gradient; what differs in the last bits of a score is rounded alike or not."""
-    for name, weight in expected.items():
-        torch.testing.assert_close(
-            found[name], weight, rtol=rtol, atol=atol, msg=lambda said, name=name: f"{name}: {said}"
-        )
-
-
 def gradients(task, seed=0, autocast=nullcontext):
     """The loss of a batch, and its gradients."""
     task.module.zero_grad()
@@ -529,44 +436,7 @@ def test_chunks_give_the_gradients_of_the_whole_batch(chunk, encoders, similarit
     assert loss == pytest.approx(expected, abs=1e-6)
     assert found.keys() == whole.keys()
     assert all(weight.any() for name, weight in whole.items() if name != "beta")  # a shift changes no softmax
-    close(found, whole)
-
-
-def dropping(chunk):
-    torch.manual_seed(1)
-    module = DualEncoder(Dropping(WORDS, 6), Dropping(WORDS, 6), scale=3.0).double()
-    return RetrievalTask(module, NEGATIVES["in batch"](), "softmax", chunk)
-
-
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_the_second_pass_drops_what_the_first_dropped(chunk):
-    task = dropping(chunk)
-    loss, found = gradients(task, seed=4)
-    again, same_again = gradients(task, seed=4)
-    assert again == loss and same(found, same_again)
-    assert gradients(task, seed=5)[0] != loss
-    # The gradient is that of the loss that was seen, so that a small step changes the loss as it says.
-    for name in ("query_encoder.weight", "document_encoder.weight"):
-        weight, gradient = task.module.get_parameter(name), found[name]
-        place, step = gradient.abs().argmax(), 1e-3
-        around = []
-        for moved in (step, -2 * step, step):
-            weight.data.view(-1)[place] += moved
-            around.append(gradients(task, seed=4)[0])
-        assert (around[0] - around[1]) / (2 * step) == pytest.approx(gradient.view(-1)[place].item(), rel=0.01)
-
-
-@pytest.mark.parametrize(("chunk", "rows"), [(None, [24] * 2), (12, [12] * 8), (3, [3] * 32)])
-def test_chunks_are_encoded_forward_and_once_more_to_go_backward(chunk, rows):
-    torch.manual_seed(0)
-    module, read = DualEncoder(small_transformer(dropout=0.1), scale=5.0), []
-    module.query_encoder.register_forward_pre_hook(lambda _, given: read.append(len(given[0])))
-    task = RetrievalTask(module, samplers.in_batch(make_pairs(), PAIRS, seed=0), "softmax", chunk)
-    task.backward(task.batch(0), nullcontext)
-    assert read == rows
-
-
-# --- the schedule of the learning rate -------------------------------------------------------------
+    torch.testing.assert_close(found, whole, rtol=1e-6, atol=1e-8)
 
 
 def rates(**changes):
@@ -587,34 +457,17 @@ def test_rates_by_hand():
     assert rates(steps=1, warmup=0.1, decay=True)[0] <= 0.8
 
 
-def used_rates(task, **changes):
-    """The learning rates that the optimizers had when they took their steps."""
-    found = []
-    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: found.append(optimizer.param_groups[0]["lr"]))
-    try:
-        train(task, settings(**changes), lambda: 0.0, seed=0)
-    finally:
-        hook.remove()
-    return found
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_optimizers_step_at_the_rates_of_the_schedule(optimizer):
+    found, is_sparse = [], optimizer == "sparse_adam"
+    hook = register_optimizer_step_pre_hook(lambda each, *_: found.append(each.param_groups[0]["lr"]))
     changes = {"steps": 10, "warmup": 0.2, "decay": True, "learning_rate": 0.8, "optimizer": optimizer}
-    optimizers = 2 if optimizer == "sparse_adam" else 1
-    found = used_rates(make_task(sparse=optimizer == "sparse_adam"), **changes)
-    assert found == [rate for rate in rates(steps=10, warmup=0.2, decay=True) for _ in range(optimizers)]
-
-
-def test_the_weights_move_as_the_schedule_says(monkeypatch):
-    monkeypatch.setitem(OPTIMIZERS, "momentum", lambda m, rate: [torch.optim.SGD(m.parameters(), lr=rate)])
-    task = Line([1.0] * 4)
-    _, seen = train_line(task, [0, 1, 2, 3, 4], steps=4, warmup=0.25, decay=True, learning_rate=0.3)
-    # Rates 0.15, 0.3, 0.2, 0.1.
-    assert seen == pytest.approx([1.0, 0.85, 0.55, 0.35, 0.25])
-
-
-# --- batches that choose their documents, and what looks at them -----------------------------------
+    try:
+        train(make_task(sparse=is_sparse), settings(**changes), lambda: 0.0, seed=0)
+    finally:
+        hook.remove()
+    expected = rates(steps=10, warmup=0.2, decay=True)
+    assert found == [rate for rate in expected for _ in range(2 if is_sparse else 1)]
 
 
 def test_an_open_batch_is_retrieved_with_the_encodings_that_are_trained():
@@ -639,16 +492,6 @@ def test_an_open_batch_is_retrieved_with_the_encodings_that_are_trained():
     torch.testing.assert_close(found, [weight.grad for weight in task.module.parameters()])
 
 
-def test_only_the_hardest_negative_of_the_batch_is_trained_on():
-    task = make_ranked(lambda j, *_: samplers.hardest(j, 6, 0), loss="softmax")
-    task.module.eval()
-    batch = task.batch(0)
-    scores = task.module.score(task.module.queries(batch.queries), task.module.documents(batch.documents))
-    expected = losses.get("softmax")(scores, only_hardest(scores, batch.targets))
-    assert task.loss(batch).item() == pytest.approx(expected.item())
-    assert task.loss(batch).item() < task.loss(replace(batch, hardest=False)).item()
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_lists_are_scored_exactly_where_they_ask_for_it(exact, monkeypatch):
     task, seen = make_retrieved(), []
@@ -661,15 +504,13 @@ def test_lists_are_scored_exactly_where_they_ask_for_it(exact, monkeypatch):
 
 
 def test_the_seconds_of_the_parts_go_on_after_a_kill(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
     with pytest.raises(KeyboardInterrupt):
         run("stale", tmp_path, kill_in_loss(19))
     (path,) = tmp_path.iterdir()
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: 0.0)  # what is left takes no time
     monkeypatch.setattr(runtime.time, "perf_counter", lambda: 0.0)
     parts = run("stale", tmp_path)[0].parts
-    assert {"encoding corpus", "search", "sampling", "encoding queries", "loss and backward"} <= {*parts}
-    assert parts["loss and backward"] > 0
+    assert parts["encoding corpus"] > 0 and parts["loss and backward"] > 0
 
 
 def test_targets_of_another_shape_than_the_scores_are_named():
