@@ -1,4 +1,4 @@
-"""What the page for somebody with a corpus needs: the best lists beside BM25, and which advice the rows bear out."""
+"""The best lists beside BM25, and which advice the published rows bear out; chapter 55."""
 
 from __future__ import annotations
 
@@ -28,28 +28,23 @@ class Advice(NamedTuple):
     collections: Sequence[str] = ()
 
 
+@cache
 def published(chapter: str, profile: str) -> Results:
     """Return the published rows of a chapter; `DataError` if there are none."""
-    found = _rows(chapter, profile)
-    require(found is not None, f"there are no published rows of {chapter!r} at profile {profile!r}", DataError)
-    return found
+    rows = results.load(chapter, profile, "reference")
+    require(rows is not None, f"there are no published rows of {chapter!r} at profile {profile!r}", DataError)
+    return rows
 
 
-@cache
-def _rows(chapter: str, profile: str) -> Results | None:
-    return results.load(chapter, profile, "reference")
-
-
-def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, rival: str, margin: float) -> dict:
+def best(rows: Results, gains: pd.DataFrame, collection: str, measure: str, rival: str, margin: float) -> dict:
     """Return a collection's best list, learned or the rival's own, and the quickest training within a margin of it.
 
     `gains` is the table of `retlib.report.tables.against`.
     """
-    require_one_of("measure", measure, found.rows["measure"].unique())
-    board = gains[(gains["collection"] == collection) & gains["system"].isin(found.learned())]
-    board = board.set_index("system")[["effect", "p"]]
+    require_one_of("measure", measure, rows.rows["measure"].unique())
+    board = _learned(rows, gains, collection).set_index("system")[["effect", "p"]]
     board.loc[rival] = 0.0, float("nan")
-    means = found.means(collection)
+    means = rows.means(collection)
     seconds = means["seconds"].reindex(board.index).fillna(0.0)
     top, trained = board["effect"].idxmax(), board.drop(rival)["effect"].idxmax()
     quick = seconds[board["effect"] >= board["effect"].max() - margin].idxmin()
@@ -60,29 +55,28 @@ def best(found: Results, gains: pd.DataFrame, collection: str, measure: str, riv
     }  # fmt: skip
 
 
-def beside(columns: Mapping[str, tuple[Results | None, bool]], measure: str, rival: str) -> pd.DataFrame:
+def _learned(rows: Results, gains: pd.DataFrame, collection: str) -> pd.DataFrame:
+    return gains[(gains["collection"] == collection) & gains["system"].isin(rows.learned())]
+
+
+def beside(columns: Mapping[str, tuple[Results, bool]], measure: str, rival: str) -> pd.DataFrame:
     """Return the rival on every collection, and beside it the best learned list of each kind: distance, p and name.
 
     `columns` has, by title, recorded results, and whether of these fused lists alone count. The best is chosen on the
     test questions, and p is Holm-corrected over all lists of its kind.
     """
-    found: dict[str, dict[str, str]] = {}
-    for title, (rows, fused) in columns.items():
-        names = [] if rows is None else _tested(rows, [rival], measure)
-        gains = tables.against(rows, names, measure, rival) if names else pd.DataFrame()
+    table: dict[str, dict[str, str]] = {}
+    for title, (rows, is_fused) in columns.items():
+        names = _tested(rows, [rival], measure)
+        gains = tables.against(rows, names, measure, rival)
+        if is_fused:
+            gains = gains[gains["system"].isin(name for name, of in rows.settings().items() if "fused" in of)]
         for name in names:
-            lists = gains[(gains["collection"] == name) & gains["system"].isin(rows.learned())]
-            lists = (
-                lists[lists["system"].isin(name for name, of in rows.settings().items() if "fused" in of)]
-                if fused
-                else lists
-            )
-            cells = found.setdefault(name, {rival: f"{rows.compared(name, measure, rival).effect:.1f}"})
-            if len(lists):
-                top = lists.loc[lists["effect"].idxmax()]
-                p = tables.p_text(top["p"])
-                cells[title] = f"{top['effect']:+.1f}, p {p if p.startswith('<') else f'= {p}'}\n{top['system']}"
-    return pd.DataFrame.from_dict(found, orient="index", columns=[rival, *columns]).fillna("").rename_axis("collection")
+            cells = table.setdefault(name, {rival: f"{rows.compared(name, measure, rival).effect:.1f}"})
+            for top in _learned(rows, gains, name).nlargest(1, "effect").itertuples():
+                p = tables.p_text(top.p)
+                cells[title] = f"{top.effect:+.1f}, p {p if p.startswith('<') else f'= {p}'}\n{top.system}"
+    return pd.DataFrame.from_dict(table, orient="index", columns=[rival, *columns]).fillna("").rename_axis("collection")
 
 
 def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
@@ -90,25 +84,25 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
 
     Tests are Holm-corrected over the collections of an advice.
     """
-    found = []
+    table = []
     for each in advice:
-        rows = _rows(each.chapter, each.profile)
-        tested = [] if rows is None else _tested(rows, [each.system, each.rival], each.measure)
-        tested = [name for name in tested if name in (each.collections or tested)]
-        if not tested:
+        rows = published(each.chapter, each.profile)
+        names = _tested(rows, [each.system, each.rival], each.measure)
+        names = [name for name in names if name in (each.collections or names)]
+        if not names:
             continue
-        gains = [rows.compared(name, each.measure, each.system, each.rival) for name in tested]
+        gains = [rows.compared(name, each.measure, each.system, each.rival) for name in names]
         effects = pd.Series([gain.effect for gain in gains])
         sure = effects[holm([gain.p_value() for gain in gains]) < LEVEL]
         untrained = each.rival in rows.learned() and not rows.trained(each.rival, each.measure)
         as_public = untrained and not {"fused", "first"} & rows.settings().get(each.rival, {}).keys()
-        found.append({
+        table.append({
             "you may try": each.tries,
             "against": f"{each.rival} (as it is public, without a step of training)" if as_public else each.rival,
             "ahead, behind, of": f"{(sure > 0).sum()}, {(sure < 0).sum()}, {len(gains)}",
             "median": f"{effects.median():+.1f} {each.measure}", "tested in": each.chapter[:2],
         })  # fmt: skip
-    return pd.DataFrame(found)
+    return pd.DataFrame(table)
 
 
 def _tested(rows: Results, systems: Sequence[str], measure: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The leaderboard: equal budgets, questions as items for bags of words, and its tables."""
+"""The leaderboard: equal budgets, questions as items for bags of words, and its tables; chapter 51."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from retlib.systems.training_data import Labels
 
 MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
 CHOSEN_BY = "RR@10"
-TYPES: dict[str, Any] = {
-    "timed": Positive,
+TRIED: dict[str, Any] = {
     "bm25_trials": Many[Annotated[list[Number], Field(min_length=2, max_length=2)]],
     **dict.fromkeys(("words_rates", "label_rates", "ranked_rates", "query_rates"), Many[Rate]),
     "fusion_shares": Many[Share],
 }
+TYPES = {"timed": Positive, **TRIED}
 
 
-def equal_budgets(**trials: Sequence) -> None:
+def equal_budgets(parameters: Mapping[str, Any]) -> None:
     """Raise `SettingError` unless every method tries as many settings as the others."""
-    counts = {name: len(values) for name, values in trials.items()}
-    same = len(set(counts.values())) == 1
+    counts = {name: len(parameters[name]) for name in TRIED}
+    same = len({*counts.values()}) == 1
     require(same, f"every method must try as many settings as the others; here they try {counts}")
 
 
@@ -50,15 +50,12 @@ def check(collection: Collection) -> Collection:
 def as_items(collection: Collection) -> Collection:
     """Return the labels as pairs of items, as Gillick's encoders are trained: a question is an item, too."""
     whole = Labels().collection(collection)
-    asked = whole.queries[whole.queries["split"] != "test"]
-    judged = whole.relevant()
-    judged = judged[judged["query_id"].isin(asked.index)]
-    found = asked.loc[judged["query_id"], ["text", "split"]].assign(cluster=judged["doc_id"].array)
-    ids = "question: " + judged["query_id"] + "?" + judged["doc_id"]
-    queries = found.set_axis(pd.Index(ids, name="query_id"))
+    judged = whole.relevant().join(whole.queries[["text", "split"]], on="query_id").query("split != 'test'")
+    ids = pd.Index("question: " + judged["query_id"] + "?" + judged["doc_id"], name="query_id")
+    queries = judged[["text", "split"]].assign(cluster=judged["doc_id"]).set_axis(ids)
     items = pd.concat([texts(collection), queries["text"]]).to_frame("text").rename_axis("doc_id")
-    pairs = {"left": queries.index, "right": queries["cluster"].array, "label": 1, "split": queries["split"].array}
-    qrels = pd.DataFrame({"query_id": queries.index, "doc_id": queries["cluster"].array, "relevance": 1})
+    pairs = {"left": ids, "right": queries["cluster"].array, "label": 1, "split": queries["split"].array}
+    qrels = pd.DataFrame({"query_id": ids, "doc_id": queries["cluster"].array, "relevance": 1})
     return Collection(f"{collection.name}, items", items, queries, qrels, pairs=pd.DataFrame(pairs))
 
 
@@ -76,11 +73,10 @@ def tune(
     for name, (values, make) in methods.items():
         trials = [make({**chosen, name: value}) for value in values]
         table = study.tune({name: trials}, target, seed, CHOSEN_BY, depth=1000)
-        chosen[name] = next(value for value, best in zip(values, table["chosen"], strict=True) if best)
+        chosen[name] = values[table["chosen"].to_numpy().argmax()]
         settings = [", ".join(f"{each:g}" for each in np.atleast_1d(value)) for value in values]
-        tables.append(table[["system", CHOSEN_BY, "chosen", "collection"]].assign(setting=settings))
-    found = pd.concat(tables, ignore_index=True)[["system", "setting", CHOSEN_BY, "chosen", "collection"]]
-    return chosen, found.assign(**{CHOSEN_BY: 100 * found[CHOSEN_BY]})
+        tables.append(table.assign(setting=settings, **{CHOSEN_BY: 100 * table[CHOSEN_BY]}))
+    return chosen, pd.concat(tables, ignore_index=True)[["system", "setting", CHOSEN_BY, "chosen", "collection"]]
 
 
 def sizes(targets: Mapping[str, Sequence[Target]], generators: Mapping[str, QueryGenerator], seed: int) -> pd.DataFrame:
@@ -108,13 +104,3 @@ def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, s
     texts = tables.recalls(results, collection, [CHOSEN_BY])[CHOSEN_BY]
     rows = {row: {column: texts.get(name, "") for column, name in of.items()} for row, of in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")
-
-
-def starts_by_ends(
-    starts: Mapping[str, Sequence[str]], ends: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, tuple[str, tuple[str, ...]]]]:
-    """Return the chains of a grid: start to end to a chain's name and its links."""
-    return {
-        start: {end: (" > ".join((*first, *last)), (*first, *last)) for end, last in ends.items()}
-        for start, first in starts.items()
-    }

@@ -1,11 +1,11 @@
-"""The papers' own scale: the arithmetic of a training, what recorded trainings took, and what theirs would."""
+"""The papers' own scale: the arithmetic of a training, what recorded ones took, and what theirs would; chapter 61."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -62,8 +62,8 @@ class Work:
     def flops(self) -> float:
         """FLOPs of all trainings: whole trainings of the examples, encoding and exhaustive search."""
         trained = WHOLE * self.examples * sum(map(self.forward, self.lengths))
-        found = 2 * self.searched * self.passages * self.dimension
-        return float(self.trainings * (trained + self.passages * self.forward(self.length) + found))
+        search = 2 * self.searched * self.passages * self.dimension
+        return float(self.trainings * (trained + self.passages * self.forward(self.length) + search))
 
     @property
     def memory(self) -> float:
@@ -91,9 +91,9 @@ def timed(profiles: Iterable[str]) -> pd.DataFrame:
         if not {*READ} <= {*rows.columns}:
             continue
         rows = rows[READ].dropna().drop_duplicates(READ[:3])
-        chains = []  # encoder, stages and seed, however it is searched
-        for settings, seed in zip(map(json.loads, rows["parameters"]), rows["seed"], strict=True):
-            chains.append(({each: settings.get(each) for each in ENCODER}, settings.get("stages", []), seed))
+        declared = zip(map(json.loads, rows["parameters"]), rows["seed"], strict=True)
+        # Encoder, stages and seed, however it is searched.
+        chains = [({key: each.get(key) for key in ENCODER}, each.get("stages", []), seed) for each, seed in declared]
         spent = dict(zip(map(json.dumps, chains), rows["seconds"], strict=True))
         for (encoder, stages, seed), seconds in zip(chains, rows["seconds"], strict=True):
             *earlier, last = stages or [{}]
@@ -109,8 +109,8 @@ def timed(profiles: Iterable[str]) -> pd.DataFrame:
             work = Work("", *data, layers, encoder["width"], 0, tuple(lengths), last["steps"] * last["batch_size"])
             kind = layers, work.width, *data, last["negatives"], last["trains"], last["batch_size"]
             table.append((name, *kind, work.flops, seconds - before))
-    found = pd.DataFrame(table, columns=["experiment", *KIND, "FLOPs", "seconds"])
-    return found[found["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)
+    trainings = pd.DataFrame(table, columns=["experiment", *KIND, "FLOPs", "seconds"])
+    return trainings[trainings["seconds"] > 0].drop_duplicates(["experiment", "seconds"], ignore_index=True)
 
 
 def kinds(timed: pd.DataFrame) -> pd.DataFrame:
@@ -132,12 +132,10 @@ def rate(kinds: pd.DataFrame, layered: bool) -> float:
 
 def parameters() -> dict[str, dict[str, Any]]:
     """Return each notebook's parameters at the profile of the papers' settings, those of its recipe among them."""
-    folder, table = runtime.root() / "notebooks", {}
-    for name, entry in notebook_files.settings(runtime.root(), PROFILE).items():
-        if isinstance(entry, dict):
-            values = notebook_files.declared(folder / f"{name}.ipynb") | entry["parameters"]
-            table[name] = values | values.pop("recipe", {})
-    return table
+    root = runtime.root()
+    names = [name for name, entry in notebook_files.settings(root, PROFILE).items() if isinstance(entry, dict)]
+    values = {name: notebook_files.at_profile(root, PROFILE, name) for name in names}
+    return {name: each | each.pop("recipe", {}) for name, each in values.items()}
 
 
 def size(paper: str, artefact: str, data_set: str, metric: str) -> float:
@@ -152,39 +150,33 @@ def costs(works: Iterable[Work], kinds: pd.DataFrame, gpu: float, price: float) 
 
     Without layers there are no hours on a GPU: they do not go to products.
     """
-    rows = []
-    for each in works:
-        here = each.flops / rate(kinds, each.layers > 0) / 3600
-        there = each.flops / gpu / 3600 if each.layers else np.nan
-        rows.append((
-            each.chapter, each.what, each.trainings, each.examples, each.passages, each.flops, here, there,
-            each.memory / 1e9, there * price,
-        ))  # fmt: skip
-    names = ["chapter", "what", "trainings", "examples", "passages", "FLOPs", "hours here", "hours on a GPU"]
-    return pd.DataFrame(rows, columns=[*names, "memory (GB)", "price"])
+    table = pd.DataFrame([asdict(each) | {"FLOPs": each.flops, "memory (GB)": each.memory / 1e9} for each in works])
+    layered = table["layers"] > 0
+    table["hours here"] = table["FLOPs"] / layered.map({each: rate(kinds, each) for each in (True, False)}) / 3600
+    table["hours on a GPU"] = (table["FLOPs"] / gpu / 3600).where(layered)
+    table["price"] = price * table["hours on a GPU"]
+    work, hours = ["chapter", "what", "trainings", "examples", "passages", "FLOPs"], ["hours here", "hours on a GPU"]
+    return table[[*work, *hours, "memory (GB)", "price"]]
 
 
 def by_chapter(costs: pd.DataFrame) -> pd.DataFrame:
     """Return each chapter's trainings, their hours and price, and its dearest line on a GPU, NaN and "" without any."""
-    groups = costs.groupby("chapter", sort=False)
-    total = groups[["hours here", "hours on a GPU", "price"]].sum(min_count=1)
+    sums = ["trainings", "hours here", "hours on a GPU", "price"]
+    table = costs.groupby("chapter", sort=False)[sums].sum(min_count=1)
     dearest = costs.dropna(subset="hours on a GPU").sort_values("hours on a GPU").groupby("chapter").last()
     line = dearest["what"] + " (" + dearest["trainings"].astype(str) + ")"
-    return pd.DataFrame({
-        "trainings": groups["trainings"].sum(), "hours here": total["hours here"],
-        "hours on a GPU": total["hours on a GPU"], "its dearest line (trainings)": line, "price": total["price"],
-    }).loc[total.index].fillna({"its dearest line (trainings)": ""})  # fmt: skip
+    table.insert(3, "its dearest line (trainings)", line.reindex(table.index, fill_value=""))
+    return table
 
 
 def figure(costs: pd.DataFrame) -> Figure:
     """Return hours of each chapter, here and on a GPU, on a logarithmic axis."""
     hours = by_chapter(costs)[["hours here", "hours on a GPU"]]
     drawn, (axis,) = figures.styled(7.0, 0.5 + 0.35 * len(hours))
-    for place, name in enumerate(hours):
-        style = figures.line_style(place) | {"linestyle": "none", "label": name}
-        axis.plot(hours[name], range(len(hours)), **style)
-    axis.hlines(range(len(hours)), hours["hours on a GPU"], hours["hours here"], color="0.8", zorder=0)
-    axis.set(xscale="log", xlabel="hours", ylabel="chapter", yticks=range(len(hours)), yticklabels=hours.index)
+    for name, style in figures.line_styles(hours).items():
+        axis.plot(hours[name], hours.index, **style | {"linestyle": "none", "label": name})
+    axis.hlines(hours.index, hours["hours on a GPU"], hours["hours here"], color="0.8", zorder=0)
+    axis.set(xscale="log", xlabel="hours", ylabel="chapter")
     axis.invert_yaxis()
     axis.legend(fontsize=9, frameon=False)
     return drawn

@@ -47,23 +47,22 @@ def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:
             with runtime.Stopwatch() as watch:
                 run = system.rank(collection.documents[column], queries["text"])
             qrels = collection.qrels[collection.qrels["query_id"].isin(queries.index)]
-            values = measures.evaluate(run, qrels, MEASURES).groupby("measure")["value"].mean() * 100
-            found = {measure: float(values[measure]) for measure in MEASURES}
+            values = 100 * measures.evaluate(run, qrels, MEASURES).groupby("measure")["value"].mean()[MEASURES]
             size = {"queries": len(queries), "candidates": len(collection.documents)}
-            rows.append({"collection": collection.name, "settings": name, **size, **found, "seconds": watch.seconds})
+            rows.append({"collection": collection.name, "settings": name, **size, **values, "seconds": watch.seconds})
     return pd.DataFrame(rows)
 
 
 def record_others(experiment: Experiment, collections: Iterable[Collection], name: str, system: Lexical) -> None:
-    """A lexical system over all candidates, on all queries but the share that would train: the paper's test sets."""
+    """Record a lexical system over all candidates, on all queries but the share that would train: the paper's tests."""
     for collection in collections:
         everything = replace(collection, queries=collection.queries.assign(split="test"))
         run = system.run(Target(everything), depth=100)
         for share in experiment.parameters["shares"]:
             part = low_resource(collection, share)
+            lists = run[run["query_id"].isin(part.split("test").index)]
             part = replace(part, name=f"{part.name}-others")
-            mine = run[run["query_id"].isin(part.split("test").index)]
-            experiment.measure(name, part, 0, Outcome(mine, system.settings), measures=["R@1"])
+            experiment.measure(name, part, 0, Outcome(lists, system.settings), measures=["R@1"])
 
 
 def labels_bought(
@@ -82,8 +81,8 @@ def labels_bought(
             if name in results.systems(test, "test", measure):
                 value = 100 * results.per_query(test, "test", measure, name).to_numpy().mean()
                 gain = results.compared(test, measure, name, before[1], on=before[0]) if before else None
-                tested = (gain.effect, gain.p_value()) if gain else (np.nan, np.nan)
-                rows.append((collection, system, share, value, *tested))
+                test_of_gain = (gain.effect, gain.p_value()) if gain else (np.nan, np.nan)
+                rows.append((collection, system, share, value, *test_of_gain))
                 before = test, name
     table = pd.DataFrame(rows, columns=["collection", "system", "labels", "value", "gain", "p"])
     p = table["p"].dropna()
@@ -92,9 +91,8 @@ def labels_bought(
 
 def bought_in_columns(bought: pd.DataFrame) -> pd.DataFrame:
     """Return the table of `labels_bought`, a column for each share: the value, its gain, a star where p < `LEVEL`."""
-    star = (bought["p"] < LEVEL).map({True: "*)", False: ")"})
-    gains = (bought["gain"].map(" ({:+.1f}".format) + star).where(bought["gain"].notna(), "")
-    table = bought.assign(text=bought["value"].map("{:.1f}".format) + gains)
-    rows, columns = ["collection", "system"], ["no labels", *bought["labels"]]
-    found = table.set_index([*rows, "labels"])["text"].unstack(fill_value="")
-    return found.loc[bought.set_index(rows).index.unique(), [each for each in dict.fromkeys(columns) if each in found]]
+    gains = bought["gain"].map(" ({:+.1f}".format) + np.where(bought["p"] < LEVEL, "*)", ")")
+    text = bought["value"].map("{:.1f}".format) + gains.where(bought["gain"].notna(), "")
+    rows, columns = ["collection", "system"], dict.fromkeys(["no labels", *bought["labels"]])
+    table = bought.assign(text=text).set_index([*rows, "labels"])["text"].unstack(fill_value="")
+    return table.loc[bought.set_index(rows).index.unique(), [each for each in columns if each in table]]

@@ -22,28 +22,26 @@ from retlib.training.dynamics import Watching, paths
 
 
 def followed(targets: Sequence[Target], count: int) -> tuple[str, ...]:
-    """The ids of some training queries, the same whenever asked: the first in the order of a hash."""
-    if not targets:
-        return ()
-    ids = targets[0].trains.relevant("train")["query_id"].unique()
+    """Return the ids of some training queries, always the same: the first in the order of a hash; none without data."""
+    ids = targets[0].trains.relevant("train")["query_id"].unique() if targets else ()
     return tuple(sorted(ids, key=hash_position)[:count])
 
 
 def record_curves(
     experiment: Experiment, still: System, watched: Mapping[str, System], train: Collection, watching: Watching
 ) -> pd.DataFrame:
-    """What was seen of every watched training, step by step; and of the system that stands still, as "Warm-up".
+    """Return what is seen of every watched training, step by step; and of the system that stands still, as "Warm-up".
 
     What refreshes lists of its own is compared with those: `watching` has the interval of the others. Values are
     between 0 and 1.
     """
     stage, parts = replace(next(iter(watched.values())).stages[-1], learning_rate=1e-12), []  # lost in rounding
-    refreshes = intervals(watched, watching).set_index("system")["interval"]
+    refreshes = intervals(watched, watching).set_index("system")["interval"].to_dict()
     for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
         seen = {"Warm-up": fit(still + stage, train, seed, watching).history.watched}
         experiment.learned("Warm-up", train.name, seed, still.cost(Target(train), seed))
         for name, system in watched.items():
-            history = fit(system, train, seed, replace(watching, interval=int(refreshes[name]))).history
+            history = fit(system, train, seed, replace(watching, interval=refreshes[name])).history
             experiment.learned(name, train.name, seed, history.cost(system.stages[-1].keep))
             seen[name] = history.watched
         for name, rows in seen.items():
@@ -52,15 +50,15 @@ def record_curves(
     curves = pd.concat(parts, ignore_index=True)
     last = curves[curves["step"] >= (1 - END) * curves["step"].max()].groupby(["system", "measure", "seed"], sort=False)
     for (system, measure, seed), value in last["value"].mean().items():
-        told = {"candidates": len(train.documents)}
-        experiment.record(system, train.name, f"{measure}, last fifth", value, seed, "train", **told)
+        name, candidates = f"{measure}, last fifth", len(train.documents)
+        experiment.record(system, train.name, name, value, seed, "train", candidates=candidates)
     return curves
 
 
 def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame:
     """Return the steps between two refreshes of the lists that each watched system's overlap is taken with."""
-    found = {name: each.stages[-1].options.get("interval", watching.interval) for name, each in watched.items()}
-    return pd.DataFrame(found.items(), columns=["system", "interval"])
+    lengths = {name: each.stages[-1].options.get("interval", watching.interval) for name, each in watched.items()}
+    return pd.DataFrame(lengths.items(), columns=["system", "interval"])
 
 
 # Documents that a query retrieves, before and after, around which its map is drawn; documents on the map of all
@@ -86,7 +84,7 @@ class Moved(NamedTuple):
 
 
 def moved(system: System, train: Collection, watching: Watching, seed: int) -> Moved:
-    """What a watched training moved, as `Watching.followed` says."""
+    """Return what a watched training moved, as `Watching.followed` says."""
     retriever = fit(system, train, seed, watching)
     tokenized = retriever.reads(train)
     ids, table = tokenized.relevant("train")
@@ -120,10 +118,9 @@ def whole_map(moved: Moved) -> pd.DataFrame:
 
 
 def _projected(vectors: np.ndarray) -> np.ndarray:
-    """t-SNE of the vectors' directions: float32, shape (rows, 2); the same input gives the same map."""
+    # t-SNE of the vectors' directions: float32, shape (rows, 2); the same input gives the same map.
     from sklearn.manifold import TSNE
 
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    perplexity = min(30.0, (len(unit) - 1) / 3)
-    model = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=runtime.threads())
+    model = TSNE(perplexity=min(30.0, (len(unit) - 1) / 3), init="pca", random_state=0, n_jobs=runtime.threads())
     return model.fit_transform(unit).astype(np.float32)

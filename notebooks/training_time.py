@@ -8,13 +8,13 @@ each document that is encoded, for each document that a query is searched in, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import chain, islice, product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
@@ -22,10 +22,9 @@ from retlib.data import datasets
 from retlib.data.collection import Collection
 from retlib.data.splits import with_distractors
 from retlib.models.retriever import Retriever
-from retlib.retrieval import index as indexes
-from retlib.retrieval.index import Index
+from retlib.report import figures
+from retlib.retrieval import index
 from retlib.studies.experiment import Experiment
-from retlib.systems.ranking import encode_corpus, encoding_seconds
 from retlib.systems.system import DEV, Stage, StageSetup, System, fit, stage_seed
 from retlib.training import trainer
 from retlib.training.dynamics import CUT, reciprocal_rank
@@ -38,7 +37,7 @@ REACHED, NEVER, NO_GAIN = "reached", "never reached", "ANCE does not improve"
 # Corpora that are not measured: a million, MS MARCO's passages, the passages of English Wikipedia.
 BEYOND = (1_000_000, 8_841_823, 22_000_000)
 SECONDS, BEST = "seconds to ANCE's best", "RR@10 at its best"
-RATIOS = "ANCE / LTRe, seconds", "ANCE / LTRe, steps"
+RATIOS = ["ANCE / LTRe, seconds", "ANCE / LTRe, steps"]
 
 
 def nested_collections(collection: Collection, sources: Sequence[str], sizes: Iterable[int]) -> dict[int, Collection]:
@@ -49,14 +48,12 @@ def nested_collections(collection: Collection, sources: Sequence[str], sizes: It
     """
     own, sizes = len(collection.documents), sorted(sizes)
     require(own <= sizes[0], f"{collection.name!r} has {own} documents, more than {sizes[0]}", DataError)
-    wanted = sizes[-1] - own
-    passages = islice(_new_passages(sources, set(collection.documents["text"])), wanted)
+    passages = islice(_new_passages(sources, set(collection.documents["text"])), sizes[-1] - own)
     added = pd.DataFrame(passages, columns=["title", "text"])
-    wrong = f"{', '.join(sources)} give {len(added)} passages that {collection.name!r} has not, not {wanted}"
-    require(len(added) == wanted, wrong, DataError)
-    return {
-        size: with_distractors(collection, added.iloc[: size - own], f"{collection.name}, {size}") for size in sizes
-    }
+    wrong = f"{', '.join(sources)} give {len(added)} passages that {collection.name!r} has not, not {sizes[-1] - own}"
+    require(len(added) == sizes[-1] - own, wrong, DataError)
+    names = {size: f"{collection.name}, {size}" for size in sizes}
+    return {size: with_distractors(collection, added.iloc[: size - own], name) for size, name in names.items()}
 
 
 def _new_passages(sources: Iterable[str], texts: set[str]) -> Iterator[tuple[str, str]]:
@@ -70,42 +67,32 @@ def _new_passages(sources: Iterable[str], texts: set[str]) -> Iterator[tuple[str
 # --- measuring -------------------------------------------------------------------------------------
 
 
-@dataclass
 class TimedIndex:
     """The index that a training searches, what is done with it, and what the training owes for it.
 
     An evaluation needs the documents as the weights of that moment encode them, and so does the refresh that follows
-    with the same weights: they are encoded once, outside of the training time, and the refresh pays for it.
+    with the same weights: they are encoded once, outside of the training time, and the refresh pays for it. `build`
+    encodes the documents with the current weights. `owed` are the seconds that the training has to pay so far, for so
+    many `encodings`; `searches` are the queries that it has searched for.
     """
 
-    build: Callable[[], Index]  # encodes the documents with the current weights
-    index: Index
-    seconds: float  # that its encoding took
-    owed: float = 0.0  # seconds that the training has to pay so far, for so many encodings
-    encodings: int = 0
-    searches: int = 0  # queries that the training has searched for
+    def __init__(self, build: Callable[[], index.Index]) -> None:
+        self.build, self.owed, self.encodings, self.searches = build, 0.0, 0, 0
+        self.renew()
 
     def renew(self) -> None:
-        with runtime.Stopwatch() as watch:
+        with runtime.Stopwatch() as self.watch:
             self.index = self.build()
-        self.seconds = watch.seconds
 
     def take(self) -> TimedIndex:
         """Return the index, for the training."""
-        self.owed += self.seconds
+        self.owed += self.watch.seconds
         self.encodings += 1
         return self
 
     def search(self, encoded: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         self.searches += len(encoded)
         return self.index.search(encoded, k)
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @property
-    def dimension(self) -> int:
-        return self.index.dimension
 
 
 def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) -> pd.DataFrame:
@@ -129,12 +116,8 @@ def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) ->
     training = StageSetup(stage, start, collection, seed)
     (collection,) = stage.data[0].query_collections(collection)
     tokenized, student = training.student.reads(collection), training.student
-    index = partial(indexes.build, stage.index, search=stage.search)
-    vectors, seconds = encode_corpus(start, tokenized), encoding_seconds(start, tokenized)
-    with runtime.Stopwatch() as watch:
-        first = index(vectors)
-    seconds += watch.seconds
-    timed = TimedIndex(lambda: index(student.encode_documents(tokenized.documents)), first, seconds)
+    encode = student.encode_documents
+    timed = TimedIndex(lambda: index.build(stage.index, encode(tokenized.documents), stage.search))
     task = training.task(training.module, replace(training.inputs(collection), index=timed.take))
     queries, moments = tokenized.labelled("dev"), []
     chosen = np.random.default_rng(0).permutation(len(queries))[:DEV]
@@ -148,7 +131,8 @@ def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) ->
         return reciprocal_rank(queries.hits(chosen, queries.candidates(chosen, rows)))
 
     # Without checkpoints: what is timed whole is trained in one go.
-    history = trainer.train(task, stage, validate, seed, None, f"{stage}, {len(timed)} documents, seed {seed}")
+    label = f"{stage}, {len(collection.documents)} documents, seed {seed}"
+    history = trainer.train(task, stage, validate, seed, None, label)
     table = pd.concat([history.frame().drop(columns="loss"), pd.DataFrame(moments)], axis=1).fillna(0.0)
     table["seconds"] += table[ENCODING]
     return table.assign(queries=table["step"] * task.negatives.batch_size)
@@ -169,10 +153,8 @@ def moments(
                 *before, stage = system.stages
                 start = fit(replace(system, stages=tuple(before)), train, seed)
                 table = measured(start, stage, collection, stage_seed(seed, len(before)))
-                parts.append(table.assign(documents=size, seed=seed, system=name))
-    whole = pd.concat(parts, ignore_index=True).fillna(0.0)
-    first = ["documents", "seed", "system"]
-    return whole[first + [name for name in whole if name not in first]]
+                parts.append(pd.DataFrame({"documents": size, "seed": seed, "system": name}, table.index).join(table))
+    return pd.concat(parts, ignore_index=True).fillna(0.0)
 
 
 # --- the time to one quality -----------------------------------------------------------------------
@@ -185,12 +167,12 @@ def at_best(moments: pd.DataFrame) -> pd.DataFrame:
     ANCE's best score.
     """
     rows = []
-    for _, part in moments.groupby(["documents", "seed"]):
-        curves = {system: curve.sort_values("step") for system, curve in part.groupby("system")}
-        best = curves[ANCE].loc[curves[ANCE]["score"].idxmax()]
-        as_good = curves[LTRE][curves[LTRE]["score"] >= best["score"]]
-        end = curves[LTRE].iloc[-1] if as_good.empty else as_good.iloc[0]
+    for _, part in moments.sort_values("step").groupby(["documents", "seed"]):
+        ance, ltre = (part[part["system"] == name] for name in (ANCE, LTRE))
+        best = ance.loc[ance["score"].idxmax()]
+        as_good = ltre[ltre["score"] >= best["score"]]
         outcome = NO_GAIN if best["step"] == 0 else NEVER if as_good.empty else REACHED
+        end = ltre.iloc[-1] if as_good.empty else as_good.iloc[0]
         rows += [{**row, "target": best["score"], "outcome": outcome} for row in (best, end)]
     return pd.DataFrame(rows)
 
@@ -201,14 +183,13 @@ def to_best(moments: pd.DataFrame) -> pd.DataFrame:
     Where LTRe never is as good its time is longer and the ratio smaller than what stands here. Where ANCE is best
     before its first step, there is no ratio.
     """
-    index = ["documents", "seed", "target", "outcome"]
-    wide = at_best(moments).pivot(index=index, columns="system", values=["seconds", "step"])
-    table = wide["seconds"].reset_index().rename_axis(columns=None)
-    steps = wide["step"].to_numpy().T.astype(float)
-    table[[f"{ANCE} steps", f"{LTRE} steps"]] = steps.T
-    gained = table["outcome"] != NO_GAIN
-    ratios = table[ANCE] / table[LTRE], steps[0] / np.maximum(steps[1], 1)
-    return table.assign(**{name: each.where(gained) for name, each in zip(RATIOS, map(pd.Series, ratios), strict=True)})
+    rows = ["documents", "seed", "target", "outcome"]
+    wide = at_best(moments).pivot(index=rows, columns="system", values=["seconds", "step"]).astype(float)
+    table = wide["seconds"].join(wide["step"].add_suffix(" steps"))
+    with_gain = table[table.index.get_level_values("outcome") != NO_GAIN]
+    table[RATIOS[0]] = with_gain[ANCE] / with_gain[LTRE]
+    table[RATIOS[1]] = with_gain["ANCE steps"] / with_gain["LTRe steps"].clip(lower=1)
+    return table.reset_index().rename_axis(columns=None)
 
 
 GROUPS = {
@@ -223,17 +204,14 @@ GROUPS = {
 def parts(moments: pd.DataFrame) -> pd.DataFrame:
     """Return seconds until ANCE's best in their parts, means over seeds: `documents`, `system`, a column a part."""
     compared = at_best(moments)
-    names = [name for name in GROUPS if name in compared]
-    grouped = compared[names].astype(float).T.groupby(GROUPS, sort=False).sum().T
+    grouped = compared.filter(list(GROUPS)).astype(float).T.groupby(GROUPS, sort=False).sum().T
     grouped["sampling, optimizer"] = compared["seconds"] - grouped.sum(axis=1)
-    both = pd.concat([compared[["documents", "system"]], grouped], axis=1)
-    return both.groupby(["documents", "system"], as_index=False).mean()
+    return grouped.groupby([compared["documents"], compared["system"]]).mean().reset_index()
 
 
 def ratios(moments: pd.DataFrame) -> pd.DataFrame:
     """Return how many times as much ANCE takes to its best: geometric means, a line for a size and what is counted."""
-    gained = to_best(moments).dropna(subset=[*RATIOS]).set_index("documents")[[*RATIOS]].astype(float)
-    middle = np.exp(np.log(gained).groupby("documents").mean())
+    middle = np.exp(np.log(to_best(moments).dropna().set_index("documents")[RATIOS]).groupby("documents").mean())
     return middle.rename_axis(columns="counted").stack().rename("times").reset_index()
 
 
@@ -244,9 +222,9 @@ def spread(moments: pd.DataFrame) -> pd.DataFrame:
         whole = f"{each.min():.1f} to {each.max():.1f}" if len(each) > 1 else "one seed"
         return f"{each.median():.1f} ({whole})"
 
-    rows = to_best(moments).dropna(subset=[*RATIOS]).astype(dict.fromkeys(RATIOS, float)).groupby("documents")
+    rows = to_best(moments).dropna().groupby("documents")
     never = rows["outcome"].agg(lambda each: f"{(each == NEVER).sum()} of {len(each)}")
-    return rows[[*RATIOS]].agg(text).assign(**{"seeds in which LTRe is never as good": never})
+    return rows[RATIOS].agg(text).assign(**{"seeds in which LTRe is never as good": never})
 
 
 def record(experiment: Experiment, train: Collection | None, moments: pd.DataFrame) -> None:
@@ -255,12 +233,10 @@ def record(experiment: Experiment, train: Collection | None, moments: pd.DataFra
     That is at the largest size of the corpus with every seed. Where ANCE is best before its first step there are no
     times. Seconds and steps of every row are those until ANCE's best. Nothing is recorded without data.
     """
-    if train is None:
-        return
     table, best = to_best(moments), moments.groupby(["documents", "seed", "system"])["score"].max()
     seeds = table.groupby("documents")["seed"].nunique()
     table = table[table["documents"] == seeds[seeds == seeds.max()].index.max()]
-    for row, system in product(table.to_dict("records"), (ANCE, LTRE)):
+    for row, system in product(table.to_dict("records") if train else (), (ANCE, LTRE)):
         details = {"candidates": row["documents"], "seconds": row[system], "steps": row[f"{system} steps"]}
         values = {BEST: best[row["documents"], row["seed"], system]}
         values |= {} if row["outcome"] == NO_GAIN else {SECONDS: row[system]}
@@ -292,16 +268,14 @@ def extrapolated(moments: pd.DataFrame) -> pd.DataFrame:
     # A quality that the start has already leaves no step of LTRe to measure: its whole training tells the rates.
     last = moments[moments["documents"] == compared["documents"].max()].groupby(["system", "seed"]).tail(1)
     rates = {name: _rates(part.mean(numeric_only=True)) for name, part in last.groupby("system")}
-    columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding"]
-    rows = []
+    rows, outcome = [], NEVER if (largest["outcome"] == NEVER).any() else REACHED
     for (name, work), size in product({OURS: ours, PAPERS: PAPER}.items() if ours else (), BEYOND):
         long, short = (work[system] * rates[system] * [1, size, size] for system in (ANCE, LTRE))
-        rows.append(
-            (name, size, long.sum(), short.sum(), long.sum() / short.sum(), long.sum() / (short.sum() - short[1]))
-        )
-    table, is_bound = pd.DataFrame(rows, columns=columns), (largest["outcome"] == NEVER).any()
-    # The paper's numbers of steps are what they are.
-    return table.assign(outcome=np.where((table["steps"] == OURS) & is_bound, NEVER, REACHED))
+        ratios = long.sum() / short.sum(), long.sum() / (short.sum() - short[1])
+        # The paper's numbers of steps are what they are.
+        rows.append((name, size, long.sum(), short.sum(), *ratios, outcome if name == OURS else REACHED))
+    columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding", "outcome"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _rates(moment: pd.Series) -> np.ndarray:
@@ -309,3 +283,39 @@ def _rates(moment: pd.Series) -> np.ndarray:
     rest = moment["seconds"] - moment[ENCODING] - moment[SEARCH]
     seconds = np.array([rest, moment[ENCODING], moment[SEARCH]])
     return seconds / moment[DONE].to_numpy() / [1, moment["documents"], moment["documents"]]
+
+
+def figure(moments: pd.DataFrame) -> Figure:
+    """Return time to ANCE's best against the size of the corpus, measured and extrapolated; beside it, what takes it.
+
+    A mark for each seed is open where LTRe's time is only known to be longer. Extrapolated steps are as measured; the
+    ratio stands above ("<": an upper bound).
+    """
+    drawn, (left, right) = figures.styled(8.8, 5.4, 2)
+    improved = to_best(moments).query("outcome != @NO_GAIN").set_index("documents")
+    beyond = extrapolated(moments).query("steps == @OURS").set_index("documents")
+    for system, style in figures.line_styles([ANCE, LTRE]).items():
+        mean, is_bound = improved.groupby("documents")[system].mean(), (improved["outcome"] == NEVER) & (system == LTRE)
+        left.plot(mean, color=style["color"])
+        dashed = {"linestyle": "--", "color": style["color"], "label": f"{system}, extrapolated"}
+        left.plot(pd.concat([mean.tail(1), beyond[system]]), **dashed)
+        for label, face, seeds in (
+            ("measured", style["color"], improved[system][~is_bound]),
+            ("whole training: never as good", "white", improved[system][is_bound]),
+        ):
+            if len(seeds):
+                left.plot(seeds, label=f"{system}, {label}", markerfacecolor=face, **style | {"linestyle": "none"})
+    for row in beyond.itertuples():
+        ratio = f"{'' if row.outcome == REACHED else '< '}{row.ratio:.1f} times"
+        left.annotate(ratio, (row.Index, row.ANCE), (-4, 6), textcoords="offset points", fontsize=8, ha="right")
+    left.set(xlabel="documents", ylabel="seconds of training to ANCE's best dev RR@10")
+    if improved.empty:
+        left.set_title("ANCE is nowhere better than its start: no time to compare", fontsize=9)
+    else:
+        left.set(xscale="log", yscale="log")
+    stacks = parts(moments)
+    names = stacks.pop("system") + "\n" + stacks.pop("documents").map("{:,}".format)
+    looks = {"color": figures.COLOURS[2:], "width": 0.8, "rot": 0, "fontsize": 8, "legend": False}
+    stacks.set_axis(names).plot.bar(ax=right, stacked=True, **looks)
+    right.set(ylabel="seconds, mean over seeds", xlabel="system, documents")
+    return figures.legend(drawn, [left, right])

@@ -1,9 +1,10 @@
-"""Figures, drawn from recorded rows alone; every function returns a matplotlib figure."""
+"""Figures of recorded rows, and the style, panels, rows and legends that they are made of (every chapter)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
+from itertools import cycle
+from textwrap import fill, shorten
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,10 +17,12 @@ from retlib.data.datasets.catalogue import called
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report.contrasts import LEVEL
+from retlib.report.curves import WINDOWS
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-MARKERS = "osD^vPX*"
+# Of the lines of a figure, by their order.
+STYLES = list(plt.cycler(linestyle=["-", "--", ":", "-."]) * plt.cycler(color=COLOURS, marker="osD^vPX*"))
 ROW = 0.36  # inches of a row with its name above what is drawn in it
 
 
@@ -36,7 +39,7 @@ def styled(
     return figure, axes.ravel()
 
 
-def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple[Figure, list[Axes]]:
+def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple[Figure, np.ndarray]:
     """Return a figure of titled panels, two a row, each of the given size in inches; options as of `styled`."""
     columns, rows = min(2, len(titles)), -(-len(titles) // 2)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
@@ -46,19 +49,12 @@ def panels(titles: Sequence[str], width: float, height: float, **options: bool) 
         axis.set_visible(False)
     for axis, title in zip(axes, titles, strict=False):
         axis.set_title(fill(called(title).replace(" %", "\N{NO-BREAK SPACE}%"), 36), fontsize=10)
-    return figure, list(axes[: len(titles)])
-
-
-def line_style(place: int) -> dict[str, str]:
-    """Return colour, marker and dashes that no earlier place has."""
-    cycle = place // len(COLOURS)
-    marker = MARKERS[(place + 3 * cycle) % len(MARKERS)]
-    return {"color": COLOURS[place % len(COLOURS)], "marker": marker, "linestyle": ("-", "--", ":")[cycle % 3]}
+    return figure, axes[: len(titles)]
 
 
 def line_styles(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the style of each name in a figure, by their order; no two are alike."""
-    return {name: line_style(place) for place, name in enumerate(dict.fromkeys(names))}
+    """Return the style of each name in a figure, by their order; no two of the first 32 are alike."""
+    return dict(zip(dict.fromkeys(names), cycle(STYLES), strict=False))
 
 
 def legend(figure: Figure, axes: Iterable[Axes]) -> Figure:
@@ -71,15 +67,15 @@ def legend(figure: Figure, axes: Iterable[Axes]) -> Figure:
 
 def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
     """Return heights for rows from the top, and write each name above its row, so that a narrow page shows both."""
-    tops = np.arange(len(names))[::-1] + 0.5
-    for top, name in zip(tops, names, strict=True):
+    sizes = np.array([1 + 0.42 * name.count("\n") for name in names])
+    tops = sizes[::-1].cumsum()[::-1] - 0.5
+    for number, (name, top, size) in enumerate(zip(names, tops, sizes, strict=True)):
         where = {"xycoords": ("axes fraction", "data"), "va": "top", "fontsize": 8}
         axis.annotate(name.replace("_", " "), (0.008, top - 0.06), **where).set_in_layout(False)
-    for top in tops[::2]:
-        axis.axhspan(top - 1, top, color="0.5", alpha=0.07, linewidth=0)
-    axis.set(yticks=[], ylim=(-0.5, len(names) - 0.5))
+        axis.axhspan(top - size, top, color="0.5", alpha=0.0 if number % 2 else 0.07, linewidth=0)
+    axis.set(yticks=[], ylim=(-0.5, sizes.sum() - 0.5))
     axis.grid(axis="y", visible=False)
-    return tops - 0.72
+    return tops - sizes + 0.28
 
 
 def _ends(table: pd.DataFrame) -> list[pd.Series]:
@@ -95,11 +91,11 @@ def marks(axis: Axes, series: Mapping[str, pd.DataFrame], rows: Sequence[str] = 
     heights = pd.Series(name_rows(axis, rows), rows)
     for number, (label, table) in enumerate(series.items()):
         at = heights[table.index] + 0.13 * ((len(series) - 1) / 2 - number)
-        axis.errorbar(table["value"], at, xerr=_ends(table), **line_style(number) | {"linestyle": "none"}, label=label)
+        axis.errorbar(table["value"], at, xerr=_ends(table), **STYLES[number] | {"linestyle": "none"}, label=label)
     return heights
 
 
-def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Figure:
+def intervals(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     """Return scores with 95 % intervals and each seed's, a panel a collection; the paper's are open diamonds."""
     figure, axes = panels(list(tables), 4.0, ROW * max(map(len, tables.values())) + 0.9)
     for axis, table in zip(axes, tables.values(), strict=True):
@@ -117,11 +113,10 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str = "AP@100") -> Fi
 
 def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: Sequence[str] = ()) -> Figure:
     """Return effects with 95 % intervals by row, in an order or as they come: a mark for each series."""
-    columns = ["value", "low", "high"]
-    tables = {
-        label: pd.DataFrame([(each.effect, *each.interval()) for each in part.values()], [*part], columns)
-        for label, part in series.items()
-    }
+    tables = {}
+    for label, part in series.items():
+        values = {row: (each.effect, *each.interval()) for row, each in part.items()}
+        tables[label] = pd.DataFrame(values, ["value", "low", "high"]).T
     figure, (axis,) = styled(6.6, 0.42 * len({row for part in series.values() for row in part}) + 1.3)
     marks(axis, tables, order)
     axis.axvline(0, color="0.4", linewidth=0.9)
@@ -136,8 +131,7 @@ def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Fi
         heights = name_rows(axis, table["system"])
         axis.barh(heights, -table["losses"], 0.4, label="losses", color=COLOURS[1], hatch="///", edgecolor="white")
         axis.barh(heights, table["wins"], 0.4, label="wins", color=COLOURS[0])
-        for height, ties in zip(heights, table["ties"], strict=True):
-            # At the right edge of the panel, whatever the lengths of bars.
+        for height, ties in zip(heights, table["ties"], strict=True):  # at the right edge, whatever the bars' lengths
             axis.text(1.02, height, f"{ties} ties", transform=axis.get_yaxis_transform(), va="center", fontsize=8)
         axis.set(xlabel=f"queries worse | better than {rival} ({measure})")
         axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
@@ -153,13 +147,12 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
             x = np.arange(len(rows)) + 0.2 * place / len(styles)  # side by side: no bar covers another
             looks = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2, "label": system}
             axis.errorbar(x, rows["value"], _ends(rows), **looks, **styles[system])
-        parts = table["part"].unique()
-        axis.set_xticks(range(len(parts)), [part.replace(" (", "\n(") for part in parts])
+        axis.set_xticks(range(len(rows)), rows["part"].str.replace(" (", "\n(", regex=False))
         axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
     return legend(figure, axes)
 
 
-def tradeoff(table: pd.DataFrame, families: Mapping[str, str] | None = None, measure: str = "RR@10") -> Figure:
+def tradeoff(table: pd.DataFrame, measure: str, families: Mapping[str, str] | None = None) -> Figure:
     """Return quality against latency, a point a system; `families` has the name of the line that some are on."""
     figure, (axis,) = styled(7.5, 5.2)
     family = table["system"].replace(families or {})
@@ -184,58 +177,57 @@ def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, 
         axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.18, linewidth=0)
 
 
-def curves(table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str, logarithmic: str = "") -> Figure:
+def lines(
+    table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str, logarithmic: str = "", panel: str = ""
+) -> Figure:
     """Return lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest.
 
-    `logarithmic` is "", "x" or "xy"; the ticks of such an x are its values.
+    `logarithmic` is "", "x" or "xy"; the ticks of such an x are its values. A column `panel` has a panel for each of
+    its values.
     """
-    figure, (axis,) = styled()
-    mean_lines(axis, table.pivot_table(index=x, columns=[by, "seed"], values=y), line_styles(table[by]))
-    axis.set(xlabel=xlabel, ylabel=ylabel, **{f"{name}scale": "log" for name in logarithmic})
-    if logarithmic:
-        axis.set_xticks(table[x].unique(), [f"{size:,}" for size in table[x].unique()], fontsize=7)
-        axis.xaxis.minorticks_off()
-    return legend(figure, [axis])
+    parts = dict(iter(table.groupby(panel, observed=True))) if panel else {"": table}
+    figure, axes = panels(list(parts), 3.8, 2.4, sharex=True, sharey=True) if panel else styled()
+    for axis, part in zip(axes, parts.values(), strict=True):
+        mean_lines(axis, part.pivot_table(index=x, columns=[by, "seed"], values=y), line_styles(table[by]))
+        axis.set(xlabel=xlabel, ylabel=ylabel, **{f"{name}scale": "log" for name in logarithmic})
+        axis.label_outer()
+        if logarithmic:
+            ticks = sorted(table[x].unique())
+            axis.set_xticks(ticks, [f"{size:,}" for size in ticks], fontsize=7)
+            axis.xaxis.minorticks_off()
+    return legend(figure, axes)
 
 
 def recalls(results: Results, collections: Iterable[str], measures: Sequence[str]) -> Figure:
     """Return R@k over k, rising, a panel a collection, a line a system: mean over seeds, band over their range."""
-    names, depths = list(collections), [int(measure.partition("@")[2]) for measure in measures]
-    figure, axes = panels(names, 3.8, 2.4, sharex=True, sharey=True)  # pairs that belong together, as a rule
-    rows = results.rows.query("collection in @names and measure in @measures and split == 'test'")
-    rows = rows.assign(points=100 * rows["value"], k=rows["measure"].map(dict(zip(measures, depths, strict=True))))
-    for axis, name in zip(axes, names, strict=True):
-        points = rows[rows["collection"] == name].pivot_table(index="k", columns=["system", "seed"], values="points")
-        mean_lines(axis, points, line_styles(rows["system"]))
-        axis.set(xscale="log", xlabel="k", xticks=depths, xticklabels=depths)
-        axis.minorticks_off()
-    figure.supylabel("R@k (points of 100)", fontsize=10)
-    return legend(figure, axes)
+    rows = results.rows.query("collection in @collections and measure in @measures and split == 'test'")
+    panel, k = pd.Categorical(rows["collection"], list(collections)), rows["measure"].str.partition("@")[2].astype(int)
+    rows = rows.assign(points=100 * rows["value"], k=k, collection=panel)
+    return lines(rows, "k", "points", "system", "k", "R@k (points)", "x", "collection")
 
 
-def _matrix(cells: pd.DataFrame, form: str, label: str, **colours: object) -> Figure:
-    # Cells of a row, a column, a value and whether it is bold; where row and column are one, the number is framed.
-    (ylabel, rows), (xlabel, columns) = ((name, list(cells[name].unique())) for name in cells.columns[:2])
-    figure, (axis,) = styled(0.75 * len(columns) + 0.08 * max(map(len, rows)) + 1.6, 0.4 * len(rows) + 2.2)
-    values = cells.pivot(index=ylabel, columns=xlabel, values="value").loc[rows, columns]
-    image = axis.imshow(values.astype(float), aspect="auto", alpha=0.55, **colours)  # pale, below black numbers
-    for row, column, value, is_bold in cells.itertuples(index=False):
-        looks = {"weight": "bold" if is_bold else "normal", "bbox": {"fill": False} if row == column else None}
-        axis.text(columns.index(column), rows.index(row), form.format(value), ha="center", va="center", **looks)
-    axis.set(xlabel=xlabel, ylabel=ylabel)
-    axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
-    axis.set_yticks(range(len(rows)), rows)
+def _matrix(values: pd.DataFrame, bold: pd.DataFrame, form: str, label: str, **colours: object) -> Figure:
+    # Numbers, some of them bold, on pale colours; framed where row and column are one.
+    figure, (axis,) = styled(0.75 * values.shape[1] + 0.08 * max(map(len, values.index)) + 1.6, 0.4 * len(values) + 2.2)
+    image = axis.imshow(values, aspect="auto", alpha=0.55, **colours)
+    for (row, column), value in values.stack().dropna().items():
+        place = values.columns.get_loc(column), values.index.get_loc(row)
+        looks = {"weight": "bold"} if bold.at[row, column] else {}
+        frame = {"fill": False} if row == column else None
+        axis.text(*place, form.format(value), ha="center", va="center", bbox=frame, **looks)
+    axis.set(xlabel=values.columns.name, ylabel=values.index.name)
+    axis.set_xticks(range(values.shape[1]), values.columns, rotation=30, ha="right")
+    axis.set_yticks(range(len(values)), values.index)
     axis.grid(visible=False)
     figure.colorbar(image, ax=axis, label=label)
     return figure
 
 
-def gains(table: pd.DataFrame, measure: str) -> Figure:
+def over_bm25(table: pd.DataFrame, measure: str) -> Figure:
     """Return systems less BM25 by collection, as `retlib.report.tables.against` has them; bold where p < `LEVEL`."""
-    bound = table["effect"].abs().max()
-    cells = table[["system", "collection"]].assign(value=table["effect"], bold=table["p"] < LEVEL)
-    cells["collection"] = cells["collection"].map(called)
-    return _matrix(cells, "{:+.1f}", f"points of {measure} above BM25", cmap="RdBu", vmin=-bound, vmax=bound)
+    table, bound = table.assign(collection=table["collection"].map(called)), table["effect"].abs().max()
+    wide, label = table.set_index(["system", "collection"]).unstack(sort=False), f"points of {measure} above BM25"
+    return _matrix(wide["effect"], wide["p"] < LEVEL, "{:+.1f}", label, cmap="RdBu", vmin=-bound, vmax=bound)
 
 
 def index_matrix(table: pd.DataFrame) -> Figure:
@@ -243,7 +235,79 @@ def index_matrix(table: pd.DataFrame) -> Figure:
 
     The columns are `trained`, `searched` and `value`, in points of a hundred.
     """
-    printed = table["value"].round(1)  # ties as printed are all bold
-    cells = table.assign(bold=printed == printed.groupby(table["searched"]).transform("max"))
-    cells = cells.rename(columns={"trained": "index in training", "searched": "index in search"})
-    return _matrix(cells, "{:.1f}", "nDCG@10 (points of 100)", cmap="cividis")
+    table = table.rename(columns={"trained": "index in training", "searched": "index in search"})
+    values = table.set_index(["index in training", "index in search"])["value"].unstack(sort=False)
+    printed = values.round(1)  # ties as printed are all bold
+    return _matrix(values, printed == printed.max(), "{:.1f}", "nDCG@10 (points of 100)", cmap="cividis")
+
+
+# What `dynamics` draws, in the order of Figure 3, and how it names it.
+DYNAMICS = {
+    "RR@10": "(a) RR@10",
+    "R@200": "(b) R@200",
+    "overlap BM25": "(c) overlap with BM25's top 200",
+    "overlap stale": "(d) overlap with the last refresh's top 200",
+}
+# The other measures depend on a step's questions, easy ones and hard ones, more than on the training: they are shown by
+# means over parts of it. This one falls and jumps with every refresh, and is shown as recorded.
+REFRESHED = "overlap stale"
+
+
+def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch: float) -> Figure:
+    """Return training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
+
+    `curves` has the columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0 and 1.
+    Lines are means over seeds of `WINDOWS` parts of the training (except `REFRESHED`), in bands of a standard
+    error. The system `start` stands still, and its values are averaged. `methods` has the others' methods; what has
+    another name is dashed. Beyond `epoch` steps, a training meets questions again.
+    """
+    figure, axes = panels(list(DYNAMICS.values()), 3.9, 3.35, sharex=True)
+    systems = [name for name in curves["system"].unique() if name != start]
+    looks = line_styles(methods[name] for name in systems)
+    styles = {name: looks[methods[name]] | ({} if name in looks else {"linestyle": "--"}) for name in systems}
+    for axis, measure in zip(axes, DYNAMICS, strict=True):
+        points = curves[curves["measure"] == measure].pivot(index="step", columns=["system", "seed"], values="value")
+        points, above = 100 * points, "" if measure == REFRESHED else f" above {start}"
+        if above:
+            part = np.arange(len(points)) * WINDOWS // len(points)
+            points = points.reset_index().groupby(part).mean().set_index("step")
+            points = pd.concat({name: points[name] - points[start] for name in systems if name in points}, axis=1)
+        mean_lines(axis, points, styles, errors=True)
+        axis.set(ylabel=f"points of 100{above}", xlabel="training step")
+        axis.label_outer(remove_inner_ticks=False)
+        for step in np.arange(epoch, curves["step"].max() + 1, epoch):
+            axis.axvline(step, color="grey", linestyle=":", linewidth=1, label="a pass over the questions ends")
+    return legend(figure, axes)
+
+
+def paths(places: pd.DataFrame) -> Figure:
+    """Return each query's way over a map while it is trained (Figure 1 of Zhan 2020), and beside it, enlarged.
+
+    `places` has `query` (its text), `what`, `x` and `y`: a row for each "document" (of a query, or of all with none),
+    for each "relevant" document, and for each place of the query, in order.
+    """
+    queries = [query for query in places["query"].unique() if query]
+    titles = [title for query in queries for title in (shorten(query, 100, placeholder=" …"), "its way, enlarged")]
+    figure, axes = panels(titles, 3.7, 2.3)
+    for query, whole, near in zip(queries, axes[::2], axes[1::2], strict=True):
+        own = places[places["query"].isin([query, ""])].set_index("what")[["x", "y"]]
+        documents, goals = (own[own.index == what] for what in ("document", "relevant"))
+        path = own.drop(["document", "relevant"], errors="ignore")
+        nearest = goals.iloc[((goals - path.iloc[-1]) ** 2).sum(axis=1).argsort()[:1]]
+        for axis in (whole, near):
+            axis.plot(documents["x"], documents["y"], ".", color="0.75", markersize=3, label="document")
+            axis.plot(goals["x"], goals["y"], "*", color=COLOURS[4], mec="black", ms=13, label="relevant document")
+            axis.plot(path["x"], path["y"], ".-", color=COLOURS[0])
+            axis.plot(*path.iloc[0], "o", color=COLOURS[0], markerfacecolor="white", label="query at the start")
+            axis.plot(*path.iloc[-1], "o", color=COLOURS[0], label="query at the end")
+            axis.set(xticks=[], yticks=[])  # t-SNE's coordinates have no unit
+            axis.spines[:].set_visible(True)
+        way = pd.concat([path.tail(1), nearest])
+        near.plot(way["x"], way["y"], ":", color="0.4", zorder=0, label="to the nearest relevant one")
+        # The nearest is in sight where the path would not become a dot for that.
+        least = 0.002 * np.ptp(own, axis=0).max()
+        reach = 1.5 * max(np.ptp(path, axis=0).max(), least)
+        seen = pd.concat([path, nearest.clip(path.min() - reach, path.max() + reach, axis=1)])
+        middle, half = (seen.max() + seen.min()) / 2, 0.6 * np.ptp(seen, axis=0).max() + least
+        near.set(xlim=middle["x"] + half * np.array([-1, 1]), ylim=middle["y"] + half * np.array([-1, 1]))
+    return legend(figure, axes)

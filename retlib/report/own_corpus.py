@@ -1,4 +1,4 @@
-"""Which system to take on one's own corpus: from its rows, and from those of corpora whose labels were hidden."""
+"""Which system to take on one's own corpus: from its rows, and from those of corpora with hidden labels (60)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from retlib.report import tables
 NAME = "60_your_corpus"
 CHOSEN_BY, RIVAL = "nDCG@10", "BM25"
 BEST, NEAR, UNKNOWN = "recommended", "as good, as far as can be told", "no other corpus tells"
-# Behind the name of a collection whose questions a generator wrote.
-GENERATED = "generated questions"
+GENERATED = "generated questions"  # behind the name of a collection whose questions a generator wrote
 
 
 def question_set(corpus: str, generated: bool) -> str:
@@ -44,46 +43,45 @@ def judgements(results: Results, corpora: Iterable[str]) -> pd.DataFrame:
         both = [gains(results, question_set(corpus, each))["gain"] for each in (True, False)]
         both = pd.concat(both, axis=1, join="inner", keys=[f"by {GENERATED}", "by labels"])
         parts[corpus] = both.drop(RIVAL, errors="ignore").assign(error=both.iloc[:, 0] - both.iloc[:, 1])
-    found = pd.concat(parts, names=["corpus", "name"]).reset_index().join(chains(results), on="name")
-    return found[["start", "corpus", "system", *found.columns[2:-2]]]
+    table = pd.concat(parts, names=["corpus", "name"]).reset_index().join(_chains(results), on="name")
+    return table[["start", "corpus", "system", *table.columns[2:-2]]]
 
 
-def chains(results: Results) -> pd.DataFrame:
-    """Return the `start` of each system and, as `system`, what was done from there; index their names."""
+def _chains(results: Results) -> pd.DataFrame:
+    # The `start` of each system and, as `system`, what was done from there, by its name.
     if "systems" in results.tables:
         return results.tables["systems"].set_index("name")
     table = results.tables["judgements"][["start", "system"]].drop_duplicates()  # earlier rows have one start
     return table.set_index(table["system"].rename("name"))
 
 
-def _references() -> list[Results]:
+def _published() -> list[Results]:
     profiles = notebook_files.profiles(runtime.root())
     return [results for profile in profiles if (results := load(NAME, profile, "reference"))]
 
 
 def all_judgements(own: pd.DataFrame) -> pd.DataFrame:
     """Return the judgements of a page, and the published ones that it has not."""
-    every = [own, *(each.tables["judgements"] for each in _references())]
+    every = [own, *(each.tables["judgements"] for each in _published())]
     return pd.concat(every).drop_duplicates(["start", "corpus", "system"], ignore_index=True)
 
 
 def without_labels() -> pd.DataFrame:
     """Return what others' labels advise on published corpora whose labels are hidden, beside what their own say."""
-    gain, rows = f"{CHOSEN_BY} above {RIVAL}, by the labels of others", []
-    for results in _references():
+    rows = []
+    for results in _published():
         data, judged = results.tables["data"], all_judgements(results.tables["judgements"])
         for corpus in data["corpus"][data["judges"] & (data["questions"] == "generated")]:
-            others = elsewhere(judged, corpus, chains(results))
-            advice = recommendation(results, question_set(corpus, True), others)["gain"]
+            advice = recommendation(results, question_set(corpus, True), elsewhere(results, judged, corpus))["gain"]
             own, first = gains(results, corpus)["gain"], advice.index[0]
             rows.append((corpus, first, advice[first], own[first], own.idxmax(), own.max()))
-    columns = ["corpus", "recommended", gain, "by its own", "best by its own", "the gain of that"]
-    return pd.DataFrame(rows, columns=columns)
+    columns = ["corpus", "recommended", f"{CHOSEN_BY} above {RIVAL}, by the labels of others", "by its own"]
+    return pd.DataFrame(rows, columns=[*columns, "best by its own", "the gain of that"])
 
 
-def elsewhere(judged: pd.DataFrame, without: str, named: pd.DataFrame) -> pd.DataFrame:
-    """Return gains over BM25, which has 0, by labels of the corpora but one: corpora by the names of `chains`."""
-    others = judged[judged["corpus"] != without].merge(named.reset_index(), on=["start", "system"])
+def elsewhere(results: Results, judged: pd.DataFrame, without: str) -> pd.DataFrame:
+    """Return gains of a page's systems over BM25, which has 0, by labels of the other corpora: corpora by systems."""
+    others = judged[judged["corpus"] != without].merge(_chains(results).reset_index(), on=["start", "system"])
     gain = others.pivot_table(index="corpus", columns="name", values="by labels")
     count = gain.count()  # means are compared over the same corpora
     return gain.loc[:, count == count.max()].dropna().assign(**{RIVAL: 0.0})
@@ -102,7 +100,7 @@ def recommendation(results: Results, collection: str, others: pd.DataFrame | Non
     if table.empty:
         return table.assign(advice="")
     table = table.sort_values("gain", ascending=False, kind="stable")
-    first = table.index[0]
+    first, ends = table.index[0], pd.DataFrame({"low": [], "high": []})
     if others is None:
         ends = gains(results, collection, first)
     elif len(others):  # on one more corpus; endless where no two tell it
@@ -110,9 +108,6 @@ def recommendation(results: Results, collection: str, others: pd.DataFrame | Non
         half = (special.stdtrit(count - 1, 0.975) * np.sqrt(1 + 1 / count) * behind.std()).fillna(np.inf)
         ends = pd.DataFrame({"low": behind.mean() - half, "high": behind.mean() + half})
         ends.loc[first] = 0.0
-    else:
-        return table.assign(low=np.nan, high=np.nan, advice=UNKNOWN)
     table = table.assign(low=ends["low"], high=ends["high"])
-    near = np.where(table["high"] >= 0, NEAR, "worse")
-    advice = np.select([table.index == first, table["gain"].isna()], [BEST, UNKNOWN], near)
-    return table.assign(advice=advice)
+    unknown, near = table["gain"].isna() | table["low"].isna(), np.where(table["high"] >= 0, NEAR, "worse")
+    return table.assign(advice=np.select([unknown, table.index == first], [UNKNOWN, BEST], near))

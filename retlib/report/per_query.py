@@ -1,4 +1,4 @@
-"""Systems per query, from recorded values: which queries one answers and another does not."""
+"""Systems per query, from recorded values: which queries one answers and another does not (chapter 52)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def overlap(collection: Collection) -> pd.DataFrame:
     judged = judged[judged["relevance"] > 0]
     documents = collection.documents.loc[judged["doc_id"].unique()]
     texts = documents.get("title", pd.Series("", documents.index)).fillna("") + "\n" + documents["text"]
-    asked, read = queries["text"].map(content_words), texts.map(content_words)
+    terms, inside = queries["text"].map(content_words), texts.map(content_words)
     pairs = zip(judged["query_id"], judged["doc_id"], strict=True)
-    shares = [len(asked[q] & read[d]) / len(asked[q]) if asked[q] else np.nan for q, d in pairs]
+    shares = [len(terms[q] & inside[d]) / len(terms[q]) if terms[q] else np.nan for q, d in pairs]
     best = pd.Series(shares, judged["query_id"], dtype=float).groupby(level=0).max().reindex(queries.index)
-    columns = {"query_id": queries.index, "overlap": best.array, "words": [*map(len, map(words, queries["text"]))]}
-    return pd.DataFrame({"collection": collection.name, **columns})
+    table = pd.DataFrame({"overlap": best, "words": queries["text"].map(words).map(len)}).rename_axis("query_id")
+    return table.reset_index().assign(collection=collection.name)[["collection", "query_id", "overlap", "words"]]
 
 
 def slices(results: Results, collection: str, measure: str, systems: Sequence[str], parts: int) -> pd.DataFrame:
@@ -52,10 +52,9 @@ def slices(results: Results, collection: str, measure: str, systems: Sequence[st
     # Equal values stay together, where their middle rank falls.
     for _, share in shares.groupby((2 * shares.rank(method="average") - 1) * parts // (2 * len(shares))):
         ends = dict.fromkeys(f"{100 * end:.0f}" for end in (share.min(), share.max()))
-        part = f"{'-'.join(ends)} % (n = {len(share)})"
+        part, several = f"{'-'.join(ends)} % (n = {len(share)})", clusters[share.index].nunique() > 1
         for system in systems or results.systems(collection, "test", measure):
             points = 100 * results.per_query(collection, "test", measure, system).loc[share.index].astype(float)
-            several = clusters[share.index].nunique() > 1
             interval = compare(points, 0 * points, clusters).interval() if several else (np.nan, np.nan)
             rows.append((part, share.min(), system, points.to_numpy().mean(), *interval, len(share)))
     return pd.DataFrame(rows, columns=["part", "edge", "system", "value", "low", "high", "queries"])
@@ -76,6 +75,6 @@ def outcomes(results: Results, collection: str, measure: str, rival: str) -> pd.
         apart = ours.mean(axis=1) - theirs.mean(axis=1)
         counts = [int(each.sum()) for each in (apart > TIE, abs(apart) <= TIE, apart < -TIE)]
         rows.append((*counts, ours.mean(), theirs.mean(), np.maximum(ours, theirs).mean()))
-    table = pd.DataFrame(rows, columns=["wins", "ties", "losses", "alone", "rival", "best of both"])
-    table = pd.concat([tests["system"], table.iloc[:, :3], tests.iloc[:, 1:], table.iloc[:, 3:]], axis=1)
-    return table.sort_values("effect", ascending=False, kind="stable", ignore_index=True)
+    table = tests.join(pd.DataFrame(rows, columns=["wins", "ties", "losses", "alone", "rival", "best of both"]))
+    columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p", "alone", "rival", "best of both"]
+    return table[columns].sort_values("effect", ascending=False, kind="stable", ignore_index=True)

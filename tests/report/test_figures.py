@@ -8,7 +8,7 @@ from recorded import number
 
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
-from retlib.report import figures, training_figures
+from retlib.report import figures
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +29,14 @@ def lines_of(axis):
     return {line.get_label(): line for line in axis.get_lines()}
 
 
-def ends(bars):
-    return [segment[:, 0].tolist() for segment in bars[2][0].get_segments()]
+def ends(bars, which=0):
+    return [segment[:, which].tolist() for segment in bars[2][which].get_segments()]
 
 
 def test_intervals_stand_in_a_panel_of_their_collection_under_their_names():
     columns = {"AP@100": [50.0, 60.0], "low": [49.0, 58.0], "high": [51.0, 63.0], "each seed": [[50.0], [59.0, 61.0]]}
     table = pd.DataFrame({**columns, "paper": None}, index=["BM25", "in_batch > GQ > labels > LTRe + BM25, read 10"])
-    figure = figures.intervals({"quora": table.assign(paper=[83.7, None]), "toy": table})
+    figure = figures.intervals({"quora": table.assign(paper=[83.7, None]), "toy": table}, "AP@100")
     left, right = figure.axes
     assert (left.get_title(), right.get_title()) == ("Quora", "toy")
     (bars,) = right.containers
@@ -71,10 +71,10 @@ def test_titles_stay_within_their_panels():
     assert all(axis.title.get_window_extent().width <= axis.get_window_extent().width for axis in axes)
 
 
-def test_curves_are_the_mean_over_seeds_with_a_band():
+def test_lines_are_the_mean_over_seeds_with_a_band():
     rows = [(step, seed, name, step + seed) for step in (1, 4000) for seed in (0, 2) for name in ("b_b", "a")]
     table = pd.DataFrame(rows, columns=["step", "seed", "loss", "score"]).query("loss == 'a' or seed == 0")
-    figure = figures.curves(table, "step", "score", "loss", "steps", "precision@1", "x")
+    figure = figures.lines(table, "step", "score", "loss", "steps", "precision@1", "x")
     (axis,) = figure.axes
     assert axis.get_xscale() == "log" and texts(axis.get_xticklabels()) == ["1", "4,000"]
     assert legend(figure) == ["b b", "a"]
@@ -86,12 +86,12 @@ def test_curves_are_the_mean_over_seeds_with_a_band():
 def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system():
     results = Results()
     for measure, value in {"seconds": 9, "R@100": 0.5, "R@5": 0.3, "R@1": 0.1}.items():
-        number(results, "DE", {0: value}, "a", measure)
-        number(results, "BM25", {0: value}, "b", measure)
-        number(results, "DE", {0: value, 1: value + 0.1}, "b", measure)
-    left, right = figures.recalls(results, ["a", "b"], ["R@1", "R@5", "R@100"]).axes
+        number(results, "DE", {0: value}, "b", measure)
+        number(results, "BM25", {0: value}, "a", measure)
+        number(results, "DE", {0: value, 1: value + 0.1}, "a", measure)
+    left, right = figures.recalls(results, ["b", "a"], ["R@1", "R@5", "R@100"]).axes
     alone, lines = lines_of(left)["DE"], lines_of(right)
-    assert (left.get_title(), right.get_title()) == ("a", "b") and texts(right.get_xticklabels()) == ["1", "5", "100"]
+    assert (left.get_title(), right.get_title()) == ("b", "a") and texts(right.get_xticklabels()) == ["1", "5", "100"]
     assert alone.get_xdata().tolist() == [1, 5, 100] and alone.get_ydata() == pytest.approx([10, 30, 50])
     assert lines["DE"].get_ydata() == pytest.approx([15, 35, 55])  # the mean of two seeds
     assert lines["DE"].get_color() == alone.get_color() != lines["BM25"].get_color()
@@ -100,17 +100,16 @@ def test_recalls_have_a_panel_for_each_collection_and_one_style_for_each_system(
 def test_a_tradeoff_joins_the_depths_of_a_family():
     columns = {"value": [19.0, 37, 36], "low": [18.0, 36, 34], "high": [20.0, 38, 37], "median": [60.0, 150, 80]}
     table = pd.DataFrame({"system": ["BM25", "read 30", "read 10"], **columns, "p95": [90.0, 200, 100]})
-    figure = figures.tradeoff(table, {"read 10": "read", "read 30": "read"})
-    assert legend(figure) == ["BM25", "read"] and legend(figures.tradeoff(table)) == table["system"].tolist()
+    figure = figures.tradeoff(table, "RR@10", {"read 10": "read", "read 30": "read"})
+    assert legend(figure) == ["BM25", "read"] and legend(figures.tradeoff(table, "RR@10")) == table["system"].tolist()
     bars = figure.axes[0].containers[1]
     assert bars[0].get_xdata().tolist() == [80, 150]  # from the faster to the slower
-    assert ends(bars) == [[80, 100], [150, 200]]
-    assert [segment[:, 1].tolist() for segment in bars[2][1].get_segments()] == [[34, 37], [36, 38]]
+    assert ends(bars) == [[80, 100], [150, 200]] and ends(bars, 1) == [[34, 37], [36, 38]]
 
 
-def test_gains_show_every_difference_and_mark_those_beyond_chance():
+def test_gains_over_bm25_show_every_difference_and_mark_those_beyond_chance():
     rows = [("quora", "X", 3.25, 0.01), ("b", "X", -1.0, 0.2), ("b", "Y", 0.5, 0.04)]
-    axis, _ = figures.gains(pd.DataFrame(rows, columns=["collection", "system", "effect", "p"]), "R@10").axes
+    axis, _ = figures.over_bm25(pd.DataFrame(rows, columns=["collection", "system", "effect", "p"]), "R@10").axes
     cells = {text.get_text(): (text.get_position(), text.get_weight()) for text in axis.texts}
     assert cells == {"+3.2": ((0, 0), "bold"), "-1.0": ((1, 0), "normal"), "+0.5": ((1, 1), "bold")}
     assert texts(axis.get_yticklabels()) == ["X", "Y"] and texts(axis.get_xticklabels()) == ["Quora", "b"]
@@ -122,17 +121,17 @@ def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():
     table = pd.DataFrame([*rows, ("PQ9", "PQ9", 1)], columns=["trained", "searched", "value"])
     axis, _ = figures.index_matrix(table).axes
     weights = [(text.get_text(), text.get_weight()) for text in axis.texts]
-    assert weights == [("52.0", "bold"), ("52.0", "bold"), ("62.0", "normal"), ("66.0", "bold"), ("1.0", "bold")]
+    assert weights == [("52.0", "bold"), ("62.0", "normal"), ("52.0", "bold"), ("66.0", "bold"), ("1.0", "bold")]
     assert [text.get_bbox_patch() is not None for text in axis.texts] == [True, False, False, True, True]
 
 
 def test_dynamics_draw_what_a_training_changed_and_average_but_what_refreshes_make_jump():
-    gains, measures = {"Warm-up": 0, "LTRe": 5, "LTRe, AdamW": 2}, training_figures.DYNAMICS
+    gains, measures = {"Warm-up": 0, "LTRe": 5, "LTRe, AdamW": 2}, figures.DYNAMICS
     columns = [gains, (0, 2), range(40), measures]
     curves = pd.MultiIndex.from_product(columns, names=["system", "seed", "step", "measure"]).to_frame(index=False)
     gained = curves["system"].map(gains)
     curves["value"] = (curves["step"] + gained + curves["seed"] * (gained > 0)) / 100
-    figure = training_figures.dynamics(curves, "Warm-up", {"LTRe": "LTRe", "LTRe, AdamW": "LTRe"}, 15.5)
+    figure = figures.dynamics(curves, "Warm-up", {"LTRe": "LTRe", "LTRe, AdamW": "LTRe"}, 15.5)
     lamb, adamw, *passes = figure.axes[0].get_lines()
     assert lamb.get_xdata().tolist() == [1.5 + 4 * part for part in range(10)]
     assert lamb.get_ydata() == pytest.approx(np.full(10, 6.0)) and adamw.get_ydata() == pytest.approx(np.full(10, 3.0))
@@ -147,7 +146,7 @@ def test_paths_are_drawn_on_the_map_and_enlarged():
     rows = [("", "document", x, x) for x in range(100)] + [("q", "relevant", 4, 1), ("q", "relevant", 90, 1)]
     rows += [(query, "query", x, 0) for query, path in {"q": (1, 3, 2), "word " * 50: (5, 6)}.items() for x in path]
     places = pd.DataFrame(rows, columns=["query", "what", "x", "y"])
-    whole, near, _, second = training_figures.paths(places).axes
+    whole, near, _, second = figures.paths(places).axes
     for axis in (whole, near):
         documents, goals, path, start, end = axis.get_lines()[:5]
         assert len(documents.get_xdata()) == 100 and goals.get_xdata().tolist() == [4, 90]
@@ -155,31 +154,3 @@ def test_paths_are_drawn_on_the_map_and_enlarged():
     assert whole.get_xlim()[1] > 99 and near.get_xlim()[0] < 1 and 4 < near.get_xlim()[1] < 10
     assert near.get_lines()[5].get_xdata().tolist() == [2, 4]  # to the nearest
     assert second.get_xlim()[0] < 5 < 6 < second.get_xlim()[1]  # where nothing is relevant
-
-
-def training_time(outcome, ratios=(2.0, 6.0, 5.0), first="reached"):
-    columns = {"documents": [100, 100, 1000], "outcome": [first, first, outcome], "ratio": ratios}
-    times = pd.DataFrame({**columns, "ANCE": [10.0, 30.0, 200.0], "LTRe": [5.0, 5.0, 40.0]})
-    rows = [("steps as measured", 10**6, 4e4, 1e4, 4.0), ("the paper's steps", 10**6, 9e9, 9e8, 10.0)]
-    beyond = pd.DataFrame(rows, columns=["steps", "documents", "ANCE", "LTRe", "ratio"]).assign(outcome=outcome)
-    parts = pd.DataFrame({"documents": 100, "system": ["ANCE", "LTRe"], "encoding": [15.0, 1.0], "search": [5.0, 4.0]})
-    figure = training_figures.training_time(times, beyond[: times["ratio"].count()], parts)
-    figure.canvas.draw()
-    return figure.axes
-
-
-def test_training_time_marks_what_is_measured_and_dashes_what_is_not():
-    left, right = training_time("reached")
-    assert lines_of(left)["ANCE, measured"].get_ydata().tolist() == [10, 30, 200]
-    # From the mean over the largest corpus that is measured, with the steps of that training alone.
-    extrapolated = lines_of(left)["LTRe, extrapolated"]
-    assert extrapolated.get_linestyle() == "--" and extrapolated.get_xdata().tolist() == [1000, 10**6]
-    assert extrapolated.get_ydata().tolist() == [40, 1e4] and texts(left.texts) == ["4.0 times"]
-    assert [[bar.get_height() for bar in part] for part in right.containers] == [[15, 1], [5, 4]]
-    assert [bar.get_y() for bar in right.containers[1]] == [15, 1]
-    assert training_time("ANCE does not improve", [np.nan] * 3, "ANCE does not improve")[0].get_title()
-    # And what is but a bound.
-    left, _ = training_time("never reached")
-    bound = lines_of(left)["LTRe, whole training: never as good"]
-    assert bound.get_ydata().tolist() == [40] and texts(left.texts) == ["< 4.0 times"]
-    assert lines_of(left)["LTRe, measured"].get_ydata().tolist() == [5, 5]

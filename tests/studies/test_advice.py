@@ -41,7 +41,7 @@ def test_the_best_list_may_be_the_rivals_own():
 def test_the_best_of_each_kind_stands_beside_the_rival():
     other = recorded(BM25={"b": 0.5}, x={"b": 0.6}, alone={"b": 0.9}, **{"BM25+RM3": {"b": 0.9}})
     other.rows["parameters"] = [json.dumps({"fused": []} if name == "x" else {}) for name in other.rows["system"]]
-    table = advice.beside({"alone": (BOARD, False), "fused": (other, True), "none": (None, True)}, "RR@10", "BM25")
+    table = advice.beside({"alone": (BOARD, False), "fused": (other, True), "none": (BOARD, True)}, "RR@10", "BM25")
     assert table.index.tolist() == ["a", "b"] and table.columns.tolist() == ["BM25", "alone", "fused", "none"]
     assert table.loc["a", "alone"].endswith("slow") and table.loc["a", "alone"].startswith("-")
     assert table.loc["b", "fused"].endswith("\nx") and "p < 0.001" in table.loc["b", "fused"]
@@ -49,27 +49,16 @@ def test_the_best_of_each_kind_stands_beside_the_rival():
 
 
 def test_advice_is_what_the_rows_bear_out(monkeypatch):
-    rows = {"11_here": BOARD, "12_gone": None}
-    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows[chapter])
-    asked = [
-        ("11_here", "quick", "BM25"),
-        ("11_here", "slow", "quick"),
-        ("12_gone", "x", "y"),
-        ("11_here", "x", "BM25"),
-    ]
-    table = advice.borne_out(Advice("t", chapter, "p", a, b, "RR@10") for chapter, a, b in asked)
-    assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2"]
-    assert table["tested in"].tolist() == ["11", "11"]
-
-
-def test_a_public_encoder_without_training_is_called_so(monkeypatch):
-    rows = recorded(A={"a": 0.6, "b": 0.5}, B={"a": 0.5, "b": 0.5})
-    rows.rows["parameters"] = json.dumps({"checkpoint": "mini"})
-    monkeypatch.setattr(advice, "_rows", lambda chapter, profile: rows)
-    every = Advice("t", "11_here", "p", "A", "B", "RR@10")
-    table = advice.borne_out([every, every._replace(collections=("a",))])
-    assert table["against"].tolist() == ["B (as it is public, without a step of training)"] * 2
-    assert table["ahead, behind, of"].tolist() == ["1, 0, 2", "1, 0, 1"]
+    public = recorded(A={"a": 0.6, "b": 0.5}, B={"a": 0.5, "b": 0.5})
+    public.rows["parameters"] = json.dumps({"checkpoint": "mini"})
+    monkeypatch.setattr(advice, "published", lambda chapter, profile: {"11": BOARD, "12": public}[chapter])
+    pairs = [("11", "quick", "BM25"), ("11", "slow", "quick"), ("11", "x", "BM25"), ("12", "A", "B")]
+    every = [Advice("t", chapter, "p", a, b, "RR@10") for chapter, a, b in pairs]
+    table = advice.borne_out([*every, every[-1]._replace(collections=("a",))])
+    assert table["ahead, behind, of"].tolist() == ["1, 1, 2", "1, 0, 2", "1, 0, 2", "1, 0, 1"]  # x is not recorded
+    assert table["tested in"].tolist() == ["11", "11", "12", "12"]
+    # A public encoder without training is called so.
+    assert table["against"].tolist()[2:] == ["B (as it is public, without a step of training)"] * 2
 
 
 def test_a_chapter_without_published_rows_is_named():

@@ -1,6 +1,7 @@
 """The arithmetic of the papers' own scale, by hand; and what recorded trainings took, on rows written by the test."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,10 @@ from retlib.report import tables
 SMALL = Work("1", "x", layers=2, width=64, vocabulary=10, lengths=(3, 5), examples=7, batch=4)
 
 
-def test_reading_a_text_by_hand():
+def test_operations_by_hand():
     # 24 and 4 operations for each token, layer and weight of a product, and each pair of tokens.
     assert SMALL.forward(3) == 3 * 2 * (24 * 64 * 64 + 4 * 3 * 64)
     assert Work("1", "x", 0, 64, 10).forward(3) == 3 * 2 * 64
-
-
-def test_operations_of_a_training_by_hand():
     assert SMALL.flops == 3 * 7 * (SMALL.forward(3) + SMALL.forward(5))
     searched = Work("1", "x", 2, 64, 10, (3,), 7, trainings=2, passages=100, length=5, searched=6, dimension=8)
     each = 3 * 7 * searched.forward(3) + 100 * searched.forward(5) + 2 * 6 * 100 * 8
@@ -66,16 +64,16 @@ def test_a_stage_has_the_seconds_that_its_chain_adds(recorded):
 
 
 def test_a_chain_counts_once_however_it_is_searched_and_for_each_seed(recorded):
-    found = recorded(row(5.0, stage()), row(5.0, stage(), index="OPQ", depth=10), row(6.0, stage(), seed=1))
-    assert found["seconds"].tolist() == [5.0, 6.0]
+    grown, bag = row(7.0, stage(layers=3)), row(4.0, stage(), encoder="bow-mlp")
+    found = recorded(row(5.0, stage()), row(5.0, stage(), index="OPQ"), row(6.0, stage(), seed=1), grown, bag)
+    assert found["seconds"].tolist() == [5.0, 6.0, 7.0, 4.0]
+    assert found["layers"].tolist() == [1, 1, 3, 0]  # layers that grow count, and a bag of words has none
 
 
 def test_what_the_formula_does_not_know_is_left_out(recorded):
     several, generated = stage(data=["labels", "Pretraining(x)"]), stage(data=["{'data': 'generated'}"])
-    found = recorded(
-        row(5.0, several), row(5.0, generated), row(5.0, stage(steps=0, epochs=2)), row(5.0), row(None, stage())
-    )
-    assert found.empty
+    stages = (several,), (generated,), (stage(steps=0, epochs=2),), ()
+    assert recorded(*(row(5.0, *each) for each in stages), row(None, stage())).empty
 
 
 @pytest.mark.parametrize(
@@ -90,11 +88,6 @@ def test_what_the_formula_does_not_know_is_left_out(recorded):
 def test_what_an_example_reads(recorded, changes, lengths):
     (flops,) = recorded(row(5.0, stage(**changes)))["FLOPs"]
     assert flops == Work("1", "x", 1, 64, 0, lengths, 40).flops
-
-
-def test_layers_that_grow_count_and_a_bag_of_words_has_none(recorded):
-    found = recorded(row(5.0, stage(layers=3)), row(4.0, stage(), encoder="bow-mlp"))
-    assert found["layers"].tolist() == [3, 0]
 
 
 def test_kinds_predict_one_another():
@@ -123,7 +116,7 @@ def test_costs_by_hand():
     assert found["hours here"].tolist() == pytest.approx([SMALL.flops / 36000, bag.flops / 3600])
     assert found["hours on a GPU"][0] == SMALL.flops / 3.6e6 and found["price"][0] == 2 * SMALL.flops / 3.6e6
     assert found["hours on a GPU"].isna().tolist() == [False, True]
-    large = Work("1", "z", layers=2, width=64, vocabulary=10, lengths=(3, 5), examples=7, trainings=3)
+    large = replace(SMALL, what="z", trainings=3)
     chapters = paper_scale.by_chapter(paper_scale.costs([SMALL, large, bag], kinds, gpu=1000.0, price=2.0))
     assert chapters["trainings"].to_dict() == {"1": 4, "2": 1}
     assert chapters["hours on a GPU"].fillna(0).tolist() == pytest.approx([4 * SMALL.flops / 3.6e6, 0])
@@ -131,11 +124,8 @@ def test_costs_by_hand():
     assert [label.get_text() for label in paper_scale.figure(found).axes[0].get_yticklabels()] == ["1", "2"]
 
 
-def test_sizes_are_in_ones():
+def test_numbers_come_in_ones_and_are_shown_in_two_digits():
     assert paper_scale.size("liang2020", "table-2", "MSMARCO", "# Passages") == 8.8e6
     assert paper_scale.size("liang2020", "table-2", "MSMARCO", "# Train queries") == 532761
-
-
-def test_numbers_are_told_in_two_digits():
-    told = {1.2345: "1.2", 0.0912: "0.091", 87.3: "87", 1_423: "1,400", 1.44e6: "1,400,000", float("nan"): ""}
-    assert {value: tables.about(value) for value in told} == told
+    shown = {1.2345: "1.2", 0.0912: "0.091", 87.3: "87", 1_423: "1,400", 1.44e6: "1,400,000", float("nan"): ""}
+    assert {value: tables.about(value) for value in shown} == shown

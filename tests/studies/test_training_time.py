@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -44,20 +45,19 @@ def test_a_grown_collection_has_new_passages_outside_the_openings_and_the_same_j
 
 
 def test_a_corpus_that_cannot_grow_so_is_an_error(pages):
-    with pytest.raises(DataError, match="first, second give 3 passages that 'words' has not, not 4"):
-        training_time.nested_collections(make_collection(), ["first", "second"], [PAGES + 4])
-    with pytest.raises(DataError, match=f"'words' has {PAGES} documents, more than 7"):
-        training_time.nested_collections(make_collection(), ["first", "second"], [7, PAGES + 1])
+    for sizes in [PAGES + 4], [7, PAGES + 1]:
+        with pytest.raises(DataError, match="'words'"):
+            training_time.nested_collections(make_collection(), ["first", "second"], sizes)
 
 
 def test_a_refresh_pays_for_what_an_evaluation_encoded():
-    found = TimedIndex(lambda: "index of b", "index of a", seconds=2.0)
-    first = found.seconds
-    assert found.take() is found and (found.index, found.owed, found.encodings) == ("index of a", first, 1)
-    found.renew()
-    assert found.owed == first  # for the evaluation alone, nothing is paid
-    found.take()
-    assert (found.index, found.encodings) == ("index of b", 2) and found.owed == first + found.seconds
+    timed = TimedIndex(iter(["index of a", "index of b"]).__next__)
+    first = timed.watch.seconds
+    assert timed.take() is timed and (timed.index, timed.owed, timed.encodings) == ("index of a", first, 1)
+    timed.renew()
+    assert timed.owed == first  # for the evaluation alone, nothing is paid
+    timed.take()
+    assert (timed.index, timed.encodings, timed.owed) == ("index of b", 2, first + timed.watch.seconds)
 
 
 LEARNT = {"data": Labels(), "learning_rate": 0.02, "batch_size": 16, "precision": "float32", "keep": "last"}
@@ -91,12 +91,6 @@ def test_a_training_is_seen_at_its_evaluations(trained):
         assert (moments[names].diff().iloc[1:] >= 0).all().all()
 
 
-def test_an_interval_longer_than_an_epoch_searches_each_query_once(collection):
-    stage = replace(SYSTEMS[ANCE].stages[-1], options={"interval": 12, "depth": 10}, evaluations=1)
-    found = training_time.measured(fit(START, collection, 0), stage, collection, seed=0)
-    assert found["searches"].tolist() == [0, 79]
-
-
 def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
     """What is evaluated is the training of `fit`: the last score is that of its model."""
     for name, moments in trained.items():
@@ -116,8 +110,6 @@ def test_every_size_is_measured_once_and_the_largest_of_several_with_one_seed(pa
     assert len(trainings) == 2 + 6  # the start of each seed, and what is measured
     pd.testing.assert_frame_equal(training_time.moments(*asked), found)
     assert len(trainings) == 8
-    alone = training_time.moments(*asked[:3], [PAGES], [0, 1])
-    assert set(alone["seed"]) == {0, 1}
 
 
 def history(system, scores, seconds, documents=100, seed=0, **columns):
@@ -151,15 +143,12 @@ def test_the_time_to_anc_es_best(ance, ltre, outcome, times, steps):
 def test_parts_are_those_of_the_compared_moments_means_over_seeds():
     columns = {"encoding corpus": [0, 10, 20], "search": [0, 2, 4], "encoding queries": [0, 1, 2],
                "encoding documents": [0, 3, 6], "loss and backward": [0, 4, 8], "sampling": [0, 1, 1]}  # fmt: skip
-    ance = [history(ANCE, [0.1, 0.4, 0.2], [0, 25, 50], seed=0, **columns)]
-    ance += [history(ANCE, [0.1, 0.2, 0.4], [0, 25, 50], seed=1, **columns)]
-    ltre = [history(LTRE, [0.1, 0.5], [5, 10], seed=seed, **{"encoding corpus": [5, 5]}) for seed in (0, 1)]
-    found = training_time.parts(pd.concat(ance + ltre).fillna(0.0)).set_index("system")
-    assert found.loc[ANCE].to_dict() == {
-        "documents": 100, "encoding the corpus": 15, "search": 3, "encoding the batch": 6, "loss and backward": 6,
-        "sampling, optimizer": 7.5,
-    }  # fmt: skip
-    assert found["sampling, optimizer"][LTRE] == 5 and found["encoding the corpus"][LTRE] == 5
+    scores = [0.1, 0.4, 0.2], [0.1, 0.2, 0.4]
+    parts = [history(ANCE, each, [0, 25, 50], seed=seed, **columns) for seed, each in enumerate(scores)]
+    parts += [history(LTRE, [0.1, 0.5], [5, 10], seed=seed, **{"encoding corpus": [5, 5]}) for seed in (0, 1)]
+    table = training_time.parts(pd.concat(parts).fillna(0.0)).set_index("system")
+    assert table.columns[1:].tolist() == [*dict.fromkeys(training_time.GROUPS.values()), "sampling, optimizer"]
+    assert table.loc[ANCE].tolist() == [100, 15, 3, 6, 6, 7.5] and table.loc[LTRE].tolist() == [100, 5, 0, 0, 0, 5]
 
 
 def written(outcome=REACHED):
@@ -189,11 +178,9 @@ def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):
     assert set(found["outcome"]) == {REACHED}
 
 
-def test_a_bound_stays_a_bound_beyond_what_is_measured(monkeypatch):
-    monkeypatch.setattr(training_time, "BEYOND", (1000,))
-    found = training_time.extrapolated(written(NEVER)).set_index("steps")
-    assert found["outcome"].to_dict() == {OURS: NEVER, PAPERS: REACHED}
-    assert found[LTRE][OURS] == pytest.approx(3.4)  # its whole training
+def test_a_bound_stays_a_bound_beyond_what_is_measured():
+    table = training_time.extrapolated(written(NEVER)).groupby("steps")["outcome"].unique()
+    assert table.map(list).to_dict() == {OURS: [NEVER], PAPERS: [REACHED]}
 
 
 def test_the_largest_corpus_on_which_ance_improves_tells_the_rates():
@@ -201,6 +188,28 @@ def test_the_largest_corpus_on_which_ance_improves_tells_the_rates():
     assert training_time.extrapolated(flat).empty
     both = pd.concat([written(), flat.assign(documents=5000)])
     pd.testing.assert_frame_equal(training_time.extrapolated(both), training_time.extrapolated(written()))
+
+
+@pytest.mark.parametrize(("outcome", "sign"), [(REACHED, ""), (NEVER, "< ")])
+def test_the_figure_marks_what_is_measured_and_dashes_what_is_not(outcome, sign):
+    left, right = training_time.figure(pd.concat([written(), written(outcome).assign(documents=2000)])).axes
+    lines = {line.get_label(): line for line in left.get_lines()}
+    assert lines["ANCE, measured"].get_ydata().tolist() == [3.05, 3.05]
+    # From the mean over the largest corpus that is measured, with the steps of that training alone.
+    dashed, beyond = lines["LTRe, extrapolated"], written(outcome).assign(documents=2000)
+    beyond = training_time.extrapolated(beyond).query("steps == @OURS")
+    assert dashed.get_linestyle() == "--" and dashed.get_xdata().tolist() == [2000, *training_time.BEYOND]
+    assert dashed.get_ydata().tolist()[1:] == beyond[LTRE].tolist()
+    assert [text.get_text() for text in left.texts] == [f"{sign}{ratio:.1f} times" for ratio in beyond["ratio"]]
+    bound = lines.get("LTRe, whole training: never as good")  # is open
+    assert bound.get_ydata().tolist() == [3.4] if outcome == NEVER else bound is None
+    assert [bar.get_height() for bar in right.containers[0]] == [2, 2, 2, 2]  # encodings, at the bottom
+    assert right.containers[1][0].get_y() == 2
+    plt.close("all")
+
+
+def test_the_figure_says_that_there_is_nothing_to_compare():
+    assert training_time.figure(written().assign(score=0.2)).axes[0].get_title()
 
 
 def desk():
@@ -213,24 +222,16 @@ def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
         parts.append(history(ANCE, [0.1, best], [0, size], size, seed))
         parts.append(history(LTRE, [0.1, 0.5], [size / 100, size / 50], size, seed))
     made = desk()
+    training_time.record(made, None, pd.concat(parts))
+    assert made.results.rows.empty  # a page of recorded rows has no data
     training_time.record(made, SimpleNamespace(name="here, there"), pd.concat(parts))
     rows = made.results.rows
     assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200}
     assert set(rows.loc[rows["measure"] == SECONDS, "seed"]) == {0} and set(rows["seed"]) == {0, 1}
-    told = {key: set(part["value"]) for key, part in rows.groupby(["measure", "system", "seed"])}
-    bests = {(BEST, ANCE, 0): {0.4}, (BEST, LTRE, 0): {0.5}, (BEST, ANCE, 1): {0.1}, (BEST, LTRE, 1): {0.5}}
-    assert told == {(SECONDS, ANCE, 0): {200}, (SECONDS, LTRE, 0): {4}} | bests
+    values = rows.set_index(["measure", "system", "seed"])["value"].to_dict()
+    bests = {(BEST, ANCE, 0): 0.4, (BEST, LTRE, 0): 0.5, (BEST, ANCE, 1): 0.1, (BEST, LTRE, 1): 0.5}
+    assert values == {(SECONDS, ANCE, 0): 200, (SECONDS, LTRE, 0): 4} | bests  # none where ANCE does not improve
     assert set(rows["collection"]) == {"here, there"}
-
-
-def test_where_ance_improved_with_no_seed_there_are_no_times():
-    made, watched = desk(), pd.concat([history(ANCE, [0.1, 0.0], [0, 9]), history(LTRE, [0.1, 0.3], [1, 2])])
-    training_time.record(made, None, watched)
-    assert made.results.rows.empty  # a page of recorded rows has no data
-    training_time.record(made, SimpleNamespace(name="here"), watched)
-    rows = made.results.rows
-    assert dict(zip(rows["system"], rows["value"], strict=True)) == {ANCE: 0.1, LTRE: 0.3}
-    assert set(rows["measure"]) == {BEST}
 
 
 def test_ratios_are_spread_over_seeds():
@@ -239,7 +240,7 @@ def test_ratios_are_spread_over_seeds():
     shown = training_time.spread(pd.concat(first + second)).iloc[0].tolist()
     assert shown == ["4.5 (3.0 to 6.0)", "0.8 (0.5 to 1.0)", "0 of 2"]
     found = training_time.ratios(pd.concat(first + second))
-    assert found["counted"].tolist() == list(training_time.RATIOS) and found["times"].tolist() == [18**0.5, 0.5**0.5]
+    assert found["counted"].tolist() == training_time.RATIOS and found["times"].tolist() == [18**0.5, 0.5**0.5]
     assert training_time.spread(pd.concat(first)).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
     nothing = [history(ANCE, [0.4, 0.1], [0, 30]), history(LTRE, [0.4, 0.4], [5, 10])]
     assert training_time.spread(pd.concat(nothing)).empty

@@ -277,7 +277,8 @@ def test_other_corpora_are_those_of_systems_that_begin_alike():
     table = pd.DataFrame(rows, columns=["start", "corpus", "system", "by labels"])
     named = pd.DataFrame({"start": "", "system": ["s", "t"]}, index=pd.Index(["own s", "own t"], name="name"))
     # t is known on one of the two corpora, so that its mean would be of another thing.
-    assert own_corpus.elsewhere(table, "c", named).to_dict("list") == {"own s": [3.0, 5.0], "BM25": [0.0, 0.0]}
+    page = Results(tables={"systems": named.reset_index()})
+    assert own_corpus.elsewhere(page, table, "c").to_dict("list") == {"own s": [3.0, 5.0], "BM25": [0.0, 0.0]}
 
 
 def test_generated_questions_are_judged_by_labels(monkeypatch):
