@@ -241,7 +241,7 @@ def test_the_table_says_what_is_here(folders, known):
 
 @pytest.mark.parametrize(
     ("facts", "kind", "check"),
-    [({}, "release", "fetched and verified"), ({"bytes": None, "sha256": None}, "unknown", "NOT verified")],
+    [({}, "release", "fetched, verified"), ({"bytes": None, "sha256": None}, "unknown", "NOT verified")],
 )
 def test_fetch_downloads_verifies_and_moves_into_place(folders, known, facts, kind, check):
     with server(CONTENT) as url:

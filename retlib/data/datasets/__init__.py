@@ -13,9 +13,8 @@ A new source is a function without arguments under a decorator:
 ...     qrels = pd.read_csv("qrels.csv", dtype={"query_id": str, "doc_id": str})
 ...     return Collection("my-corpus", documents, queries, qrels)
 
-The documents need a column `text`, the queries `text` and `split` (train, dev or test), the judgments `query_id`,
-`doc_id` and `relevance`. From then on its name is valid wherever a collection is named; a cell that runs again replaces
-it. In this folder, what is read from files has a card in `data/catalogue.yaml`, too, that says where they come from.
+The queries' `split` is train, dev or test. From then on its name is valid wherever a collection is named; a cell that
+runs again replaces it. What this folder reads from files has a card in `data/catalogue.yaml` that says whence they are.
 
 `register_articles` takes a function that yields each page as an `Article` (for pre-training); else the documents of a
 collection are its articles. `register_text` takes one that yields the sentences of a bulk text (for word vectors,
@@ -60,8 +59,7 @@ register, register_text, register_articles = COLLECTIONS.register, TEXTS.registe
 def load(name: str) -> Collection:
     """Return the collection called `name`, or lying where `name` says; the last few are kept in memory.
 
-    Raises `SettingError` for an unknown name. Raises `DataError` if a file is absent or damaged, or what is registered
-    gives a collection of another name.
+    Raises `SettingError` for an unknown name, `DataError` if a file is absent or damaged, or a collection has another.
     """
     # The folders are part of the key, so that a changed $RETLIB_DATA is noticed.
     return _load(name, COLLECTIONS.get(name), catalogue.data_folders())
@@ -93,11 +91,7 @@ def _streamed(name: str, read: Callable[[], Iterator]) -> Iterator:
 
 
 def provenance(name: str) -> dict[str, str]:
-    """Return what makes the articles called `name`, for addresses: what they are read from, and the reader.
-
-    Files with checksums, packages with versions, or the fingerprint of a collection; of the reader the hash of its
-    module, or, registered elsewhere, of its function.
-    """
+    """Return what makes the articles called `name`, for addresses: their files, packages or collection, and reader."""
     read = ARTICLES.get(name)
     module = sys.modules[read.__module__] if name in ARTICLES.names() else own
     if not module.__name__.startswith(f"{__name__}."):

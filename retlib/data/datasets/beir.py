@@ -1,7 +1,4 @@
-"""Collections in BEIR's form (Thakur 2021), and what is counted of every corpus of one's own (chapter 60).
-
-The form: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
-"""
+"""Collections in BEIR's form (Thakur 2021), and what is counted of every corpus of one's own (chapter 60)."""
 
 import csv
 import re

@@ -1,7 +1,6 @@
 """Where every data set comes from, whether it is here, and how to get it (appendix: data).
 
-`data/catalogue.yaml` has a card for each. Files are looked for in `$RETLIB_DATA`, then in the cache; each is known by
-its sha256, as the official release, as a variant that differs from it in bytes, or not at all.
+`data/catalogue.yaml` has a card for each. Files are looked for in `$RETLIB_DATA`, then in the cache.
 """
 
 import csv
@@ -24,11 +23,7 @@ from retlib.core.notebook_files import read_yaml
 MOST = 500  # letters of what is said of a file: it may quote a line of megabytes
 
 
-class _Card(BaseModel, frozen=True, extra="forbid"):
-    """Has these facts and no other."""
-
-
-class Variant(_Card):
+class Variant(BaseModel, frozen=True, extra="forbid"):
     """A known copy of a file that differs from the release in bytes."""
 
     sha256: str
@@ -36,7 +31,7 @@ class Variant(_Card):
     note: str
 
 
-class File(_Card):
+class File(BaseModel, frozen=True, extra="forbid"):
     """One file: its path below a data folder; without a `url` it is fetched by hand, without `sha256` never seen."""
 
     name: str
@@ -58,7 +53,7 @@ class File(_Card):
         return kinds.get(checksum(path), "unknown")
 
 
-class Words(_Card):
+class Words(BaseModel, frozen=True, extra="forbid"):
     """What a collection is called in sentences, what part of its source it is, and what its variants are."""
 
     name: str
@@ -66,7 +61,7 @@ class Words(_Card):
     variants: dict[str, str] = {}
 
 
-class Card(_Card):
+class Card(BaseModel, frozen=True, extra="forbid"):
     """One data set: what it is, whose it is, its files (none if embedded), and `how` to get those without a url."""
 
     name: str
@@ -89,11 +84,10 @@ def catalogue() -> dict[str, Card]:
 @cache
 def _words() -> dict[str, tuple[str, str]]:
     # Name and part of each collection and of each variant of one.
-    words = {}
-    for name, each in (pair for card in catalogue().values() for pair in card.collections.items()):
-        variants = {variant: (f"{each.name}, {kind}", each.part) for variant, kind in each.variants.items()}
-        words |= {name: (each.name, each.part), **variants}
-    return words
+    pairs = [pair for card in catalogue().values() for pair in card.collections.items()]
+    variants = [(each, kind, words) for _, words in pairs for each, kind in words.variants.items()]
+    words = {name: (words.name, words.part) for name, words in pairs}
+    return words | {each: (f"{words.name}, {kind}", words.part) for each, kind, words in variants}
 
 
 def called(collection: str) -> str:
@@ -107,7 +101,7 @@ def part_of(collection: str) -> str:
 
 
 def card_of(name: str) -> Card | None:
-    """Return the card of what is read under a name, its own or that of a collection on it; None where there is none."""
+    """Return the card of what is read under a name, its own or that of a collection on it."""
     return next((card for card in catalogue().values() if name == card.name or name in card.collections), None)
 
 
@@ -129,11 +123,9 @@ def locate(name: str) -> Path:
 
 
 def read_table(name: str, sep: str = ",", columns: list[str] | None = None) -> pd.DataFrame:
-    """Return a released table as texts; with `columns` it has no head and no quotes, and no field is empty."""
+    """Return a released table as texts; with `columns` it has no head and no quotes."""
     form = {"header": None, "quoting": csv.QUOTE_NONE} if columns else {}
     frame = pd.read_csv(locate(name), sep=sep, dtype=str, keep_default_na=False, **form)
-    if columns and (frame == "").any(axis=None):
-        raise ValueError(f"a field of {name} is empty")
     return frame.set_axis(columns, axis=1) if columns else frame
 
 
@@ -155,16 +147,17 @@ def provenance(name: str) -> dict[str, str]:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn what a reader of released files raises into a `DataError` that tells which of them are not the release."""
+    """Note which released files are neither the release nor a known copy; `DataError` if one cannot be read."""
+    files, card = provenance(name), card_of(name)
+    if unknown := ", ".join(file for file, kind in files.items() if kind.endswith("(unknown)")):
+        runtime.note(f"{unknown}: neither the official release ({card.source}) nor a known copy of it.")
     try:
         yield
     except Exception as error:  # of many kinds: of each format, and of each way of packing
-        files, card = provenance(name), card_of(name)
         if isinstance(error, RetlibError) or not files:
             raise
-        places = ", ".join([file for file, kind in files.items() if kind.endswith("(unknown)")] or files)
-        how = f"({card.source}). Move it away and run `python -m retlib fetch {card.name}`."
-        wrong = f"{places} cannot be read ({error!r:.{MOST}}): damaged, or not the official release {how}"
+        how = f"not the official release ({card.source}). Move it away and run `python -m retlib fetch {card.name}`."
+        wrong = f"{unknown or ', '.join(files)} cannot be read ({error!r:.{MOST}}): damaged, or {how}"
         raise DataError(f"{name}: {wrong}") from error
 
 
@@ -184,8 +177,7 @@ def table() -> pd.DataFrame:
 def fetch(dataset: str) -> list[str]:
     """Download the files of a data set that are not here; return a line for each that says what was done.
 
-    A file without a known checksum is accepted, and its sha256 said. Raises `DataError` without network, for a wrong
-    address or a truncated or wrong file, whether fetched or here, and for files that must be fetched by hand.
+    Raises `DataError` if a file cannot be fetched, is another than the release, or must be fetched by hand.
     """
     import pooch
 
@@ -193,12 +185,13 @@ def fetch(dataset: str) -> list[str]:
     card, lines, again = catalogue()[dataset], [], f"run `python -m retlib fetch {dataset}` again"
     # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
     folder = next((each for each in data_folders() if os.access(each, os.W_OK)), data_folders()[-1])
-    for file in (each for each in card.files if each.url or each.find()):
+    for file in card.files:
         if path := file.find():
-            done = f"already here ({file.kind(path)})"
             wrong = f"neither the official release (sha256 {file.sha256}) nor a known copy. Move it away and {again}."
-            require(file.kind(path) != "unknown" or not file.sha256, f"{dataset}: {path} is {wrong}", DataError)
-        else:
+            is_wrong = (kind := file.kind(path)) == "unknown" and file.sha256
+            require(not is_wrong, f"{dataset}: {path} is {wrong}", DataError)
+            lines.append(f"{file.name}: already here ({kind}), {path}")
+        elif file.url:
             path = folder / file.name
             try:
                 pooch.retrieve(file.url, file.sha256, path.name, path.parent, progressbar=True)
@@ -207,8 +200,8 @@ def fetch(dataset: str) -> list[str]:
                     f"{dataset}: {file.name} could not be fetched from {file.url}: {type(error).__name__}: {error}. "
                     f"Nothing was kept. Check the network and {again}, or put the file (see {card.source}) at {path}."
                 ) from error
-            done = "fetched and verified" if file.sha256 else "fetched, NOT verified (no checksum of the release)"
-        lines.append(f"{file.name}: {done}: sha256 {checksum(path)}, {path}")
+            check = "verified" if file.sha256 else "NOT verified (the release's checksum is not known)"
+            lines.append(f"{file.name}: fetched, {check}: sha256 {checksum(path)}, {path}")
     absent = ", ".join(file.name for file in card.files if file.find() is None)
     require(not absent, f"{dataset}: put {absent} below {folder}. {card.how}", DataError)
     return lines or [f"{dataset}: nothing to fetch, it comes with installed packages."]

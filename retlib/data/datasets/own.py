@@ -1,7 +1,4 @@
-"""Corpora of one's own, named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH`` (chapter 60).
-
-Such a name is valid wherever a collection, articles or a text are named. What is left out of them is counted.
-"""
+"""Corpora named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID`` (chapter 60)."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
+from importlib import metadata
 from io import StringIO
 from pathlib import Path
 from unicodedata import normalize
@@ -25,7 +22,7 @@ from zipfile import Path as Member
 import pandas as pd
 
 from retlib.core import runtime
-from retlib.core.cache import checksum
+from retlib.core.cache import checksum, key
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
@@ -43,6 +40,8 @@ BLOCKS = [*"title p div li td th tr ul ol table section article blockquote pre d
 SECTION, PARAGRAPH = "\x1d", "\x1e"  # what stands where one begins, and ends; both are white space in a page
 # Settings above a page, of YAML or of TOML; what is none, such as text between two rules, stays text.
 SETTINGS = re.compile(r"(---|\+\+\+)[ \t]*\n((?:\s*#.*\n)*\s*[\w\"'-]+[ \t]*[:=].*?)^(?:\1|\.\.\.)[ \t]*$", re.M | re.S)
+# Endings of the ids of parts in ir-datasets, and their splits, the most guarded first; the first of a split counts.
+PARTS = {"/test": "test", "/dev": "dev", "/validation": "dev", "/valid": "dev", "/train": "train", "": "whole"}
 TITLE = re.compile(r"""^title[ \t]*[:=][ \t]*(?:[>|][+-]?\s*)?["']?(.*?)["']?[ \t]*$""", re.M | re.I)
 RST_HEADING = re.compile(r"^(?:([^\w\s])\1{2,}[ \t]*\n)?[ \t]*(\S.*)\n([^\w\s])\3{2,}[ \t]*$", re.M)
 
@@ -69,10 +68,12 @@ class Corpus:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """The corpus's name to a checksum of its files."""
+        """The corpus's name to a checksum of its files, or to the version of the library that fetches them."""
+        if not self.files:
+            return {self.name: f"ir-datasets {metadata.version('ir-datasets')}"}
         above = os.path.commonpath(self.files)
         sums = [f"{path.relative_to(above).as_posix()} {checksum(path)}" for path in self.files]
-        return {self.name: sha256("\n".join(sums).encode()).hexdigest()}
+        return {self.name: key(sums)}
 
 
 def document_articles(collection: Collection) -> Iterator[Article]:
@@ -327,10 +328,44 @@ def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
     return title, sections, [link["href"] for link in soup("a", href=True)]
 
 
+def _public(name: str, one: str) -> tuple:
+    # What the library ir-datasets reads and fetches (MacAvaney 2021); a set without parts is test.
+    from ir_datasets import load
+
+    parts = {}
+    for ending, split in PARTS.items():
+        with suppress(KeyError):
+            parts.setdefault(split, load(one + ending))
+    require("whole" in parts, f"ir-datasets knows no {one!r}; its ids are at https://ir-datasets.com")
+    whole = parts.pop("whole")
+    parts = parts or {"test": whole}
+    try:
+        rows = [(row.query_id, row.default_text()) for part in parts.values() for row in part.queries_iter()]
+        judged = pd.concat({split: pd.DataFrame(part.qrels_iter()) for split, part in parts.items()}, names=["split"])
+        documents = {
+            each.doc_id: (getattr(each, "text", None) or each.default_text(), getattr(each, "title", ""))
+            for each in next(iter(parts.values())).docs_iter()
+        }
+    except Exception as error:  # of many kinds: of the network, the formats, absent packages
+        raise DataError(
+            f"{name}: ir-datasets cannot fetch or read it ({type(error).__name__}: {error}). Check the network, move "
+            "away what is damaged in $IR_DATASETS_HOME or ~/.ir_datasets, and try again (see https://ir-datasets.com)."
+        ) from error
+    queries = pd.DataFrame(rows, columns=["query_id", "text"]).drop_duplicates("query_id").set_index("query_id")
+    queries["text"] = queries["text"].str.split().str.join(" ")
+    judged = judged.reset_index("split").drop_duplicates(QRELS[:2], ignore_index=True)
+    judged = judged[judged["query_id"].isin(queries.index)].assign(relevance=judged["relevance"].clip(lower=0))
+    for split in parts:
+        require(split in {*judged["split"]}, f"{name}: no query of {split} has a judgment", DataError)
+    frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title"])
+    return frame, queries, judged, Counter(), None
+
+
 _CORPORA: dict[tuple, Corpus] = {}  # one and the same while its files do not change: what was made of it is found again
-# Form to what stands behind its colon, and what reads it; other readers add theirs.
+# Form to what stands behind its colon, and what reads it.
 FORMS: dict[str, tuple[str, Callable[[str, str], Corpus]]] = {
     "beir": ("folder or zip", _beir),
     "csv": ("file", lambda name, place: Corpus(name, (path := _path(name, place),), lambda: _table(path))),
     "folder": ("path", _folder),
+    "irds": ("id of ir-datasets", lambda name, one: Corpus(name, (), lambda: _public(name, one))),
 }

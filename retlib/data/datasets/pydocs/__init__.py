@@ -107,9 +107,8 @@ def prose(slice_name: str) -> Iterator[str]:
 def described(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",)) -> Collection:
     """Return passages, and what pages say of other pages.
 
-    Documents are passages (`title` and `article` are the path of the object, `position` 0 opens the article). Relevant
-    is only the passage that opens the target article: it holds the summary. `cluster` is the target article, `source`
-    says what the question is: a mention on another page, or a summary.
+    Relevant is only the passage that opens the target article, the `cluster`: it holds the summary. `source` says what
+    the question is: a mention on another page, or a summary.
     """
     documents, questions = (tables(slice_name)[table] for table in ("passages", "questions"))
     queries = questions[questions["source"].isin(sources)].drop(columns="rest")
@@ -126,10 +125,7 @@ def with_summaries(name: str, slice_name: str) -> Collection:
 
 
 def source(name: str, slice_name: str) -> Collection:
-    """Return the labelled pairs of a query generator: `with_summaries` without the pages of the target.
-
-    What asks for a page that is one to a reader with a page of the target is left out.
-    """
+    """Return the labelled pairs of a query generator: `with_summaries` without the pages of the target's clusters."""
     clusters = tables(slice_name)["pages"]["cluster"]
     is_target = clusters.index.str.match(TARGETS[slice_name])
     others = clusters[~is_target & ~clusters.isin(clusters[is_target])].index
@@ -149,8 +145,7 @@ def reqa(name: str, slice_name: str) -> Collection:
 
     Relevant is the first sentence of the passage that opens the target article. Candidates are the first sentence of
     each distinct passage that opens an article, and its further ones of at least four words. The `position` of a query
-    is that of its target's cluster, so that pages that are one to a reader are on one side in every `low_resource`
-    split, and the test queries are those of `described`.
+    is that of its target's cluster: no cluster is on two sides, and the test queries are those of `described`.
     """
     whole, clusters = described(name, slice_name), tables(slice_name)["pages"]["cluster"]
     contexts = {}
@@ -168,9 +163,8 @@ def reqa(name: str, slice_name: str) -> Collection:
 def similar(name: str, slice_name: str) -> Collection:
     """Return the similar-item task over the pages of one of `GROUPS` (Gillick 2018, section 3.3).
 
-    Items are the distinct short texts: the summary of every page, and what others say of it. Those of pages that are
-    one to a reader (see `build.build`) are duplicates. Labelled near-misses (label 0) are the summaries of linked
-    pages, and a mention with the summary of the page on which it stands.
+    Items are the distinct short texts: the summary of every page, and what others say of it. Those of one cluster are
+    duplicates; near-misses are the summaries of linked pages, and a mention with the summary of the page it stands on.
     """
     pages, questions, links = (tables(slice_name)[table] for table in ("pages", "questions", "links"))
     pages = pages[pages.index.str.match(GROUPS[name][1]) & pages["summary"].str.contains(" ")]
