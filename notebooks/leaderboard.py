@@ -40,10 +40,9 @@ def equal_budgets(parameters: Mapping[str, Any]) -> None:
 
 def check(collection: Collection) -> Collection:
     """Return a collection whose every split has judged questions: to train, to choose settings, and to test on."""
-    splits = set(collection.queries["split"][collection.relevant()["query_id"].unique()])
-    for split in ("train", "dev", "test"):
-        wrong = f"{collection.name!r} has no {split} questions with a relevant document; a leaderboard needs them"
-        require(split in splits, wrong, DataError)
+    missing = {"train", "dev", "test"} - set(collection.queries["split"][collection.relevant()["query_id"].unique()])
+    wrong = f"{collection.name!r} has no questions with a relevant document to {' and '.join(sorted(missing))}"
+    require(not missing, f"{wrong}; a leaderboard needs them", DataError)
     return collection
 
 
@@ -101,6 +100,6 @@ def grid(results: Results, collection: str, systems: Mapping[str, Mapping[str, s
     Text such as ``41.3 ± 0.8``: points of 100 over questions and seeds with half of the 95 % interval; empty where
     there is no such system.
     """
-    texts = tables.recalls(results, collection, [CHOSEN_BY])[CHOSEN_BY]
+    texts = tables.measured(results, collection, [CHOSEN_BY])[CHOSEN_BY]
     rows = {row: {column: texts.get(name, "") for column, name in of.items()} for row, of in systems.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("start")

@@ -68,9 +68,9 @@ class Work:
     @property
     def memory(self) -> float:
         """Bytes of weights, optimizer and one step's activations in 16 bits (Korthikanti et al. 2022), and vectors."""
-        kept = sum(t * (34 * self.width + 5 * t * self.width / HEAD) for t in self.lengths)
+        activations = self.layers * sum(t * (34 * self.width + 5 * t * self.width / HEAD) for t in self.lengths)
         vectors = 4 * self.passages * self.dimension
-        return WEIGHT * weights(self.layers, self.width, self.vocabulary) + self.batch * self.layers * kept + vectors
+        return WEIGHT * weights(self.layers, self.width, self.vocabulary) + self.batch * activations + vectors
 
 
 KIND = ["layers", "width", "data", "negatives", "trains", "batch"]
@@ -88,9 +88,7 @@ def timed(profiles: Iterable[str]) -> pd.DataFrame:
     for profile, name in product(profiles, parameters()):
         path = results.reference_folder(profile, name) / "rows.parquet"
         rows = pd.read_parquet(path) if path.is_file() else pd.DataFrame()
-        if not {*READ} <= {*rows.columns}:
-            continue
-        rows = rows[READ].dropna().drop_duplicates(READ[:3])
+        rows = rows.reindex(columns=READ).dropna().drop_duplicates(READ[:3])
         declared = zip(map(json.loads, rows["parameters"]), rows["seed"], strict=True)
         # Encoder, stages and seed, however it is searched.
         chains = [({key: each.get(key) for key in ENCODER}, each.get("stages", []), seed) for each, seed in declared]
@@ -140,7 +138,7 @@ def parameters() -> dict[str, dict[str, Any]]:
 
 def size(paper: str, artefact: str, data_set: str, metric: str) -> float:
     """Return a number of a paper's table, in ones."""
-    table = papers.reported(paper, artefact)
+    table = papers.table_lines(paper, artefact)
     (row,) = table[(table["dataset"] == data_set) & (table["metric"] == metric)].to_dict("records")
     return float(row["value"]) * UNITS.get(row["unit"].partition(" ")[0], 1)
 

@@ -108,8 +108,8 @@ def measured(start: Retriever, stage: Stage, collection: Collection, seed: int) 
     def make(folder: Path) -> None:
         _train(start, stage, collection, seed).to_parquet(folder / "moments.parquet")
 
-    settings["threads"] = runtime.threads()
-    return pd.read_parquet(cache.artefact("training-time", VERSION, settings, make) / "moments.parquet")
+    folder = cache.artefact("training-time", VERSION, settings | {"threads": runtime.threads()}, make)
+    return pd.read_parquet(folder / "moments.parquet")
 
 
 def _train(start: Retriever, stage: Stage, collection: Collection, seed: int) -> pd.DataFrame:
@@ -204,9 +204,9 @@ GROUPS = {
 def parts(moments: pd.DataFrame) -> pd.DataFrame:
     """Return seconds until ANCE's best in their parts, means over seeds: `documents`, `system`, a column a part."""
     compared = at_best(moments)
-    grouped = compared.filter(list(GROUPS)).astype(float).T.groupby(GROUPS, sort=False).sum().T
-    grouped["sampling, optimizer"] = compared["seconds"] - grouped.sum(axis=1)
-    return grouped.groupby([compared["documents"], compared["system"]]).mean().reset_index()
+    seconds = compared.filter(list(GROUPS)).astype(float).T.groupby(GROUPS, sort=False).sum().T
+    seconds["sampling, optimizer"] = compared["seconds"] - seconds.sum(axis=1)
+    return seconds.groupby([compared["documents"], compared["system"]]).mean().reset_index()
 
 
 def ratios(moments: pd.DataFrame) -> pd.DataFrame:
@@ -261,28 +261,24 @@ def extrapolated(moments: pd.DataFrame) -> pd.DataFrame:
     the ratio without LTRe's encoding of the corpus, for which the paper's own 3.6 hours have no place. `outcome` is
     that of the seeds of that corpus: where one of them never was as good, the ratio is an upper bound.
     """
-    compared = at_best(moments)
-    compared = compared[compared["outcome"] != NO_GAIN]
-    largest = compared[compared["documents"] == compared["documents"].max()]
+    largest = at_best(moments).query("outcome != @NO_GAIN")
+    documents = largest["documents"].max()
+    largest = largest[largest["documents"] == documents]
     ours = {name: part[DONE].mean().to_numpy() for name, part in largest.groupby("system")}
     # A quality that the start has already leaves no step of LTRe to measure: its whole training tells the rates.
-    last = moments[moments["documents"] == compared["documents"].max()].groupby(["system", "seed"]).tail(1)
-    rates = {name: _rates(part.mean(numeric_only=True)) for name, part in last.groupby("system")}
+    last = moments[moments["documents"] == documents].groupby(["system", "seed"]).tail(1)
+    last = last.groupby("system").mean(numeric_only=True)
+    last = last.assign(rest=last["seconds"] - last[ENCODING] - last[SEARCH])
+    # Seconds for a query that is trained on, for a document that is encoded, for a query in each document searched.
+    rates = last[["rest", ENCODING, SEARCH]] / last[DONE].to_numpy() / [1, documents, documents]
     rows, outcome = [], NEVER if (largest["outcome"] == NEVER).any() else REACHED
     for (name, work), size in product({OURS: ours, PAPERS: PAPER}.items() if ours else (), BEYOND):
-        long, short = (work[system] * rates[system] * [1, size, size] for system in (ANCE, LTRE))
+        long, short = (work[system] * rates.loc[system].to_numpy() * [1, size, size] for system in (ANCE, LTRE))
         ratios = long.sum() / short.sum(), long.sum() / (short.sum() - short[1])
         # The paper's numbers of steps are what they are.
         rows.append((name, size, long.sum(), short.sum(), *ratios, outcome if name == OURS else REACHED))
     columns = ["steps", "documents", ANCE, LTRE, "ratio", "ratio without LTRe's encoding", "outcome"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _rates(moment: pd.Series) -> np.ndarray:
-    # Seconds for a query that is trained on, for a document that is encoded, for a query in each document searched.
-    rest = moment["seconds"] - moment[ENCODING] - moment[SEARCH]
-    seconds = np.array([rest, moment[ENCODING], moment[SEARCH]])
-    return seconds / moment[DONE].to_numpy() / [1, moment["documents"], moment["documents"]]
 
 
 def figure(moments: pd.DataFrame) -> Figure:

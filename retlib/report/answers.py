@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import HTML, Markdown, display
 from matplotlib.figure import Figure
 
-from retlib.core.errors import DataError, require, require_one_of
+from retlib.core.errors import DataError, require
 from retlib.evaluation import results
-from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report import ledger
 
@@ -26,24 +26,20 @@ _ledger = cache(lambda profile: ledger.ledger(profile, "reference"))
 
 
 class Answer:
-    """The published rows, of a profile, that the answer of a chapter (a notebook) is about."""
+    """The published `rows`, of a profile, that the answer of a chapter (a notebook) is about."""
 
     def __init__(self, chapter: str, profile: str = PUBLISHED) -> None:
         self.chapter, self.profile, self.rows = chapter, profile, results.load(chapter, profile, "reference")
 
-    def of(self, chapter: str, profile: str = "") -> Results:
+    def rows_of(self, chapter: str, profile: str = "") -> Results:
         """Return another chapter's published rows."""
-        found = results.load(chapter, profile or self.profile, "reference")
-        require(found, f"no rows of {chapter} are published at profile {profile or self.profile!r}", DataError)
-        return found
+        other = results.load(chapter, profile or self.profile, "reference")
+        require(other, f"no rows of {chapter} are published at profile {profile or self.profile!r}", DataError)
+        return other
 
     def means(self, collection: str, measure: str) -> pd.Series:
         """Return each system's mean over test questions and seeds, in points of 100."""
         return 100 * self.rows.means(collection)[measure].dropna()
-
-    def compare(self, collection: str, measure: str, a: str, b: str) -> Comparison:
-        """Return system A minus system B in points of 100, paired over questions and seeds."""
-        return self.rows.compared(collection, measure, a, b)
 
     @property
     def verdicts(self) -> pd.DataFrame:
@@ -56,28 +52,20 @@ class Answer:
         """Return a sentence, or a few, if the rows still bear it out; `DataError` where they do not.
 
         `verdicts` has the verdict on a claim's id that the text was written for. `relies` is what else it says, and
-        whether the rows have it so: ``{"softmax is ahead": found.effect > 0}``.
+        whether the rows have it so: ``{"softmax is ahead": lead.effect > 0}``.
         """
-        known = _ledger(self.profile).set_index("id")["verdict"]
+        now = _ledger(self.profile).set_index("id")["verdict"]
         for claim, verdict in (verdicts or {}).items():
-            require_one_of(f"claim that {self.chapter} answers", claim, known.index)
-            wrong = f"the answer of {self.chapter} was written for {verdict!r} of {claim}, now {known[claim]!r}"
-            require(known[claim] == verdict, wrong, DataError)
+            wrong = f"the answer of {self.chapter} was written for {verdict!r} of {claim}, now {now.get(claim)!r}"
+            require(now.get(claim) == verdict, wrong, DataError)
         for what, so in (relies or {}).items():
             wrong = f"the answer of {self.chapter} relies on this, and the rows do not say it: {what}"
             require(bool(so), wrong, DataError)
         return text
 
-    def show(
-        self,
-        figure: Figure | None,
-        text: str,
-        verdicts: Mapping[str, str] | None = None,
-        relies: Mapping[str, bool] | None = None,
-        caption: str = "",
-    ) -> None:
-        """Show the figure with its caption, and below it the text if it `says` what the rows bear out."""
-        text = self.says(text, verdicts, relies)
+    def show(self, figure: Figure | None, text: str, *written_for: Any, caption: str = "", **relied_on: Any) -> None:
+        """Show the figure with its caption, and below it the text if the rows bear it out: the arguments of `says`."""
+        text = self.says(text, *written_for, **relied_on)
         if figure is not None:
             display(figure)
             plt.close(figure)  # else the backend shows it again

@@ -307,7 +307,7 @@ def paths(places: pd.DataFrame) -> Figure:
         # The nearest is in sight where the path would not become a dot for that.
         least = 0.002 * np.ptp(own, axis=0).max()
         reach = 1.5 * max(np.ptp(path, axis=0).max(), least)
-        seen = pd.concat([path, nearest.clip(path.min() - reach, path.max() + reach, axis=1)])
-        middle, half = (seen.max() + seen.min()) / 2, 0.6 * np.ptp(seen, axis=0).max() + least
+        view = pd.concat([path, nearest.clip(path.min() - reach, path.max() + reach, axis=1)])
+        middle, half = (view.max() + view.min()) / 2, 0.6 * np.ptp(view, axis=0).max() + least
         near.set(xlim=middle["x"] + half * np.array([-1, 1]), ylim=middle["y"] + half * np.array([-1, 1]))
     return legend(figure, axes)

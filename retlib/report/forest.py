@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from retlib.report.figures import legend, name_rows, styled
-from retlib.report.ledger import NOT_TESTED, SIGNS, decisive, printed
+from retlib.report.ledger import NOT_TESTED, SIGNS, decisive, paper_effect
 from retlib.report.papers import STAND_IN, papers
 
 # In the order of the ledger's signs.
@@ -42,8 +42,8 @@ def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Fi
         axis.plot([line.low, line.high], [height] * 2, **looks, linewidth=2)
         label = f"{SIGNS[row.verdict]} {row.verdict}"
         axis.plot(line.effect, height, MARKERS[row.verdict], **looks, markersize=7, label=label)
-        if not np.isnan(printed(line)):
-            axis.plot(printed(line), height, "D", mfc="none", color="0.2", markersize=6.5, label="the paper's")
+        if not np.isnan(paper_effect(line)):
+            axis.plot(paper_effect(line), height, "D", mfc="none", color="0.2", markersize=6.5, label="the paper's")
     axis.set(xlabel="points for the claim (right) or against it (left)")
     return legend(figure, [axis])
 

@@ -33,41 +33,28 @@ def endings(curves: pd.DataFrame) -> pd.DataFrame:
     are the scores before the first step and of the kept weights, NaN where none was taken at the start.
     """
     keys = ["system", "collection", "seed"]
-    last = curves["step"] > (1 - END) * curves.groupby(keys)["step"].transform("max")
-    parts = {"last": last, "before": ~last, "start": curves["step"] == 0, "kept": curves["kept"]}
+    steps = curves.groupby(keys)["step"].transform("max")
+    parts = {"last": curves["step"] > (1 - END) * steps, "start": curves["step"] == 0, "kept": curves["kept"]}
+    parts["before"] = ~parts["last"]
     best = pd.DataFrame({name: curves[part].groupby(keys)["score"].max() for name, part in parts.items()})
     best = best.assign(rise=best["last"] - best["before"], kept=best["kept"].where(best["start"].notna()))
-    steps = curves.groupby(keys[:2])["step"].max().rename("steps")
-    return best[["rise", "start", "kept"]].groupby(keys[:2]).mean().join(steps)
+    return best.groupby(keys[:2]).mean().assign(steps=curves.groupby(keys[:2])["step"].max())
 
 
-def ending(rows: Results, system: str, collection: str) -> pd.Series | None:
-    """Return how the trainings of a system ended on a collection; None where no learning curve is recorded."""
-    curves = rows.tables.get("learning")
-    known = None if curves is None else rows.once("endings", curves, endings)
-    return None if known is None or (system, collection) not in known.index else known.loc[(system, collection)]
-
-
-def unfit(rows: Results, system: str, collection: str, large: float) -> str:
-    """Return what is wrong with how a system's trainings ended; "" if nothing is, or nothing is recorded.
-
-    From a rise of `large` points on it was still learning: what its contrast is about, at least `NOISE`.
-    """
-    end, name = ending(rows, system, collection), called(collection)
-    if end is None:
-        return ""
+def check(rows: Results, system: str, collection: str, large: float) -> tuple[str, str]:
+    """Return what is wrong with how a training ended, from a rise of `large` points on, and what cannot be seen."""
+    curves, name = rows.tables.get("learning"), called(collection)
+    ends = None if curves is None else rows.once("endings", curves, endings)
+    if ends is None or (system, collection) not in ends.index:
+        trained = rows.lines(system, collection).reindex(columns=["steps"])["steps"].notna().any()
+        return "", f"{system} has no learning curve" if trained else ""
+    end = ends.loc[(system, collection)]
+    *_, stage = {}, *(rows.settings().get(system, {}).get("stages") or ())
+    decayed = f"the rate of {system} has decayed to zero; a run with half again as many steps would tell"
+    blind, below = decayed if stage.get("decay") else "", ""
     if end["rise"] > large:
         rose = f"{system} rose by {end['rise']:.1f} points in the last fifth of {end['steps']:.0f} steps"
-        return f"still learning on {name}: {rose}; more than {end['steps']:.0f} steps are needed"
-    below = f"{system} has {end['kept']:.1f} points on validation, and began with {end['start']:.1f}"
-    return f"below its own start on {name}: {below}" if end["kept"] < end["start"] - NOISE else ""
-
-
-def blind(rows: Results, system: str, collection: str) -> str:
-    """Return what the gate cannot see of a system."""
-    if ending(rows, system, collection) is None:
-        trained = rows.lines(system, collection).reindex(columns=["steps"])["steps"].notna().any()
-        return f"{system} has no learning curve" if trained else ""
-    stages = rows.settings().get(system, {}).get("stages")
-    decayed = f"the rate of {system} has decayed to zero; a run with half again as many steps would tell"
-    return decayed if stages and stages[-1].get("decay") else ""
+        return f"still learning on {name}: {rose}; more than {end['steps']:.0f} steps are needed", blind
+    if end["kept"] < end["start"] - NOISE:
+        below = f"{system} has {end['kept']:.1f} points on validation, and began with {end['start']:.1f}"
+    return below and f"below its own start on {name}: {below}", blind

@@ -14,20 +14,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 from scipy.stats import false_discovery_control
 
-from retlib.core.errors import require_one_of
 from retlib.evaluation import results
-from retlib.evaluation.measures import Comparison, holm
+from retlib.evaluation.measures import holm
 from retlib.report.claims import COLUMNS, CONDITION, TEST
 from retlib.report.contrasts import LEVEL
-from retlib.report.papers import joint_fidelity, papers, papers_table, places
+from retlib.report.papers import collections, joint_fidelity, papers, papers_table
 
 HOLDS, AGAINST, NO_EFFECT = "holds", "against, here", "no effect"
 CONTRADICTED, NOT_REPRODUCED = "contradicted", "not reproduced"
@@ -37,12 +34,12 @@ SIGNS = {
     HOLDS: "✓", CONTRADICTED: "✗", NOT_REPRODUCED: "⊘", AGAINST: "↓", NO_EFFECT: "≈", INCONCLUSIVE: "~",
     INDICATION: "○", NOT_TESTED: "·",
 }  # fmt: skip
+UNTESTED = dict.fromkeys(("test", "verdict", "by_bh"), NOT_TESTED) | dict.fromkeys(("note", "fidelity", "reason"), "")
+UNTESTED |= {"p": np.nan, "seeds": 0, "speaks": {}, "tests": [], "conditions": []}
 
 
 def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
     """Return the verdicts on all claims of all papers, in the order of the book's parts."""
-    for paper in papers_table("claims")["paper"].unique():
-        require_one_of("a paper of claims.csv", paper, papers())
     return pd.concat([verdicts(paper, profile, source) for paper in papers()], ignore_index=True)
 
 
@@ -55,78 +52,65 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`, lists of lines of the chapters' tables,
     those of tests with `verdict`; `reason`, why it is not tested.
     """
-    known = papers_table("claims").query("paper == @paper")
-    load = cache(lambda chapter: results.load_table(chapter, profile, "claims", source))
-    parts = []
-    for claim in known.itertuples():
-        table = load(claim.chapter) if claim.chapter else None
-        mine = [] if table is None else table[table["claim"] == claim.id]
-        why = f"not run at profile {profile}" if claim.chapter else "its part of the book is not written yet"
-        parts.append(mine if len(mine) else pd.DataFrame([{"claim": claim.id, "role": TEST, "reason": why}]))
-    lines = pd.concat(parts, ignore_index=True).reindex(columns=COLUMNS)
-    tested = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
-    # Every contrast must speak for a claim, so that the largest p-value is the claim's.
-    largest = tested.groupby("claim", sort=False)["p_for"].max()
-    corrected = {"verdict": _corrected(tested, largest, holm), "by_bh": _corrected(tested, largest, _bh)}
-    fidelity = places(paper, profile)["fidelity"]
-    found = pd.DataFrame([_row(claim, lines, largest, corrected, fidelity) for claim in known.to_dict("records")])
-    found.insert(0, "test", found["verdict"])
-    notes = papers_table("evidence").query("profile == @profile").set_index("claim").reindex(found["id"])
-    found["note"] = notes["note"].astype(object).where((found["test"] == AGAINST).array).fillna("").array
-    # Against a claim is evidence on the paper's own material, or on our scale, our stand-in for its data, our choices.
-    kinds = notes["kind"].eq("paper").map({True: CONTRADICTED, False: NOT_REPRODUCED}).where(notes["kind"].notna())
-    for column in ("verdict", "by_bh"):
-        found[column] = found[column].mask((found[column] == AGAINST) & kinds.notna().array, kinds.array)
-    return found
+    claims, rows = papers_table("claims").query("paper == @paper"), []
+    tables = [
+        results.load_table(chapter, profile, "claims", source) for chapter in claims["chapter"].unique() if chapter
+    ]
+    tables = [table for table in tables if table is not None] or [pd.DataFrame(columns=COLUMNS)]
+    lines = pd.concat(tables, ignore_index=True)
+    lines = lines[lines["claim"].isin(claims["id"])]
+    tests = lines[(lines["role"] == TEST) & (lines["reason"] == "")]
+    corrected = [_corrected(tests, correct) for correct in (holm, false_discovery_control)]
+    notes = papers_table("evidence").query("profile == @profile").set_index("claim").to_dict("index")
+    fidelity = collections(paper, profile)["fidelity"]
+    for claim in claims.to_dict("records"):
+        name, of_claim = claim["id"], lines[lines["claim"] == claim["id"]]
+        why = f"not run at profile {profile}" if claim["chapter"] else "its part of the book is not written yet"
+        judged = _judge(of_claim, *corrected, notes.get(name), fidelity) if len(of_claim) else {"reason": why}
+        rows.append(claim | UNTESTED | judged)
+    return pd.DataFrame(rows)
 
 
-def _bh(p_values: Any) -> np.ndarray:
-    return false_discovery_control(np.asarray(p_values, dtype=float)) if len(p_values) else np.empty(0)
-
-
-def _corrected(tested: pd.DataFrame, largest: pd.Series, correct: Callable) -> pd.DataFrame:
-    # A contrast speaks for a claim if the claim would hold with it alone; any one may speak against it. What is closed
-    # is corrected for, too: whether it is may depend on its effect.
-    alone = [correct([*largest.drop(line.claim), line.p_for])[-1] for line in tested.itertuples()]
-    p = pd.DataFrame({"p_for": np.array(alone, float)}, tested.index)
-    p["p_against"], p["p_none"] = correct(tested["p_against"]), correct(tested["p_none"])
+def _corrected(tests: pd.DataFrame, correct: Callable) -> pd.DataFrame:
+    # Every contrast must speak for a claim, so that the largest p-value is the claim's, and one speaks for it if the
+    # claim would hold with it alone. Any one may speak against it. What is closed is corrected for, too: whether it is
+    # may depend on its effect.
+    largest = tests.groupby("claim", sort=False)["p_for"].max()
+    p = {name: correct(tests[name].to_numpy(float)) for name in ("p_against", "p_none")}
+    p["p_for"] = [correct([*largest.drop(line.claim), line.p_for])[-1] for line in tests.itertuples()]
     kinds = {AGAINST: "p_against", HOLDS: "p_for", NO_EFFECT: "p_none"}
+    p = pd.DataFrame(p, tests.index, dtype=float)
     return p.assign(speaks=np.select([p[name] < LEVEL for name in kinds.values()], [*kinds], INCONCLUSIVE))
 
 
-def _row(claim: dict, lines: pd.DataFrame, largest: pd.Series, corrected: dict, fidelity: pd.Series) -> dict[str, Any]:
-    mine = lines[lines["claim"] == claim["id"]]
+def _judge(
+    lines: pd.DataFrame, by_holm: pd.DataFrame, by_bh: pd.DataFrame, note: dict | None, fidelity: pd.Series
+) -> dict:
+    if (lines["reason"] != "").any():
+        return {"reason": "; ".join(lines["reason"].unique())}
+    tests, conditions = (lines[lines["role"] == role] for role in (TEST, CONDITION))
+    by_holm, by_bh = by_holm.loc[tests.index], by_bh.loc[tests.index]
+    sets = sorted({name for each in lines["data_sets"] for name in json.loads(each)})
     row = {
-        **claim, "verdict": NOT_TESTED, "by_bh": NOT_TESTED, "p": np.nan, "speaks": {},
-        "seeds": 0, "fidelity": "", "tests": [], "conditions": [], "reason": "; ".join(mine["reason"].unique()),
-    }  # fmt: skip
-    if row["reason"]:
-        return row
-    tests, conditions = (mine[mine["role"] == role] for role in (TEST, CONDITION))
-    p = {name: each.loc[tests.index] for name, each in corrected.items()}
-    # The level that Holm's correction leaves to one more claim beside the others.
-    others = largest.drop(claim["id"])
-    level = LEVEL / (len(others) + 1 - (holm([*others, 1.0])[:-1] < LEVEL).sum())
-    trained = tests["seeds"][(tests["seeds"] > 1) | tests["one_seed"]]
-    sets = sorted({name for each in mine["data_sets"] for name in json.loads(each)})
-    row |= {
-        "seeds": int(trained.min()) if len(trained) else 1,
+        "seeds": int(min(tests["seeds"][(tests["seeds"] > 1) | tests["one_seed"]], default=1)),
         "fidelity": joint_fidelity(fidelity[sets].tolist()), "conditions": [*conditions.itertuples()],
-        "tests": [*tests.assign(verdict=p["verdict"]["speaks"], level=level).itertuples()],
+        "tests": [*tests.assign(verdict=by_holm["speaks"]).itertuples()],
     }  # fmt: skip
-    reasons = [*tests["closed"][tests["closed"] != ""]]
-    reasons += [
-        f"presupposes {line.label} above {amount(line, line.margin)}; {line.closed or f'here {effect(line)}'}"
+    reasons = [*filter(None, tests["closed"])] + [
+        f"presupposes {line.label} above {amount_text(line, line.margin)}; {line.closed or f'here {effect_text(line)}'}"
         for line in row["conditions"]
         if not is_seen(line)
     ]
     if reasons:
         return row | {"reason": "; ".join(dict.fromkeys(reasons))}
-    (verdict, rests), (by_bh, _) = map(_decide, p.values())
+    (test, p), (other, _) = _decide(by_holm), _decide(by_bh)
     if tests["one_seed"].any():
-        verdict = by_bh = INDICATION
-    speaks = p["verdict"]["speaks"].value_counts().to_dict()
-    return row | {"verdict": verdict, "by_bh": by_bh, "p": rests, "speaks": speaks}
+        test = other = INDICATION
+    # Against a claim is evidence on the paper's own material, or on our scale, our stand-in for its data, our choices.
+    against = {AGAINST: CONTRADICTED if note["kind"] == "paper" else NOT_REPRODUCED} if note else {}
+    row |= {"test": test, "verdict": against.get(test, test), "by_bh": against.get(other, other), "p": p}
+    row["note"] = note["note"] if note and test == AGAINST else ""
+    return row | {"speaks": by_holm["speaks"].value_counts().to_dict()}
 
 
 def _decide(p: pd.DataFrame) -> tuple[str, float]:
@@ -138,21 +122,22 @@ def _decide(p: pd.DataFrame) -> tuple[str, float]:
     return HOLDS if speaks == {HOLDS} else INCONCLUSIVE, min(p["p_for"].max(), p["p_against"].min())
 
 
+# --- one contrast, for tables and figures ------------------------------------------------------------
+
+
 def is_seen(condition: Any) -> bool:
     """Return whether a condition speaks for itself: without correction, as it decides no claim."""
     return not condition.closed and condition.p_for < LEVEL
 
 
-# --- one contrast, for tables and figures ------------------------------------------------------------
-
-
 def decisive(row: Any) -> Any:
     """Return the contrast that a verdict hangs on: what speaks most against the claim, or least for it."""
-    key = {AGAINST: "p_against", NO_EFFECT: "p_none"}.get(row.test)
-    return min(row.tests, key=lambda line: getattr(line, key)) if key else max(row.tests, key=lambda line: line.p_for)
+    if row.test in (AGAINST, NO_EFFECT):
+        return min(row.tests, key=lambda line: line.p_against if row.test == AGAINST else line.p_none)
+    return max(row.tests, key=lambda line: line.p_for)
 
 
-def amount(line: Any, effect: float) -> str:
+def amount_text(line: Any, effect: float) -> str:
     """Return an effect in the unit of a contrast: ``+2.10``, or ``x3.23`` of a ratio."""
     if line.unit == "points":
         return f"{effect:+.2f}"
@@ -160,28 +145,11 @@ def amount(line: Any, effect: float) -> str:
     return f"x{ratio:.2f}" if 0.1 <= ratio < 1000 else f"x{ratio:.2g}"
 
 
-def effect(line: Any) -> str:
+def effect_text(line: Any) -> str:
     """Return a contrast's effect with its 95 % interval: ``+2.10 [+1.20, +3.00]``."""
-    return f"{amount(line, line.effect)} [{amount(line, line.low)}, {amount(line, line.high)}]"
+    return f"{amount_text(line, line.effect)} [{amount_text(line, line.low)}, {amount_text(line, line.high)}]"
 
 
-def printed(line: Any) -> float:
-    """Return the effect that the paper prints, on the scale of `effect`; NaN where it prints none."""
+def paper_effect(line: Any) -> float:
+    """Return the effect that the paper prints, on the scale of a contrast's `effect`; NaN where it prints none."""
     return math.log(line.paper) if line.unit == "ratio" and line.paper > 0 else line.paper
-
-
-def times_as_much(row: Any) -> float:
-    """Return how many times as much data makes an inconclusive claim hold; infinity where none does.
-
-    Each effect is as large as the paper prints, or as here where it prints none; of what is to be alike, 0.
-    """
-    needed = [1.0]
-    for line in row.tests:
-        if not line.closed and line.verdict != HOLDS:
-            there = line.effect if math.isnan(printed(line)) else printed(line)
-            beyond = line.margin if line.alike else there - line.margin
-            error = (line.high - line.low) / 2 / special.stdtrit(line.freedom, 0.975)
-            # Both of two tests must pass for two to be alike.
-            least = Comparison(0.0, error, line.freedom, 0, 0).smallest(line.level, 0.9 if line.alike else 0.8)
-            needed.append(max(1, math.ceil((least / beyond) ** 2)) if beyond > 0 else math.inf)
-    return max(needed)

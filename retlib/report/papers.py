@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel
 
 from retlib.core import runtime
 from retlib.core.errors import DataError
@@ -17,13 +16,8 @@ from retlib.data.datasets.catalogue import called, part_of
 SUBSET, STAND_IN = "subset", "stand-in"
 
 
-@dataclass(frozen=True, config={"extra": "forbid"})
-class Paper:
-    """What ``papers.yaml`` says of a paper.
-
-    Its `chapters` are the notebooks whose rows test its claims. By template, `pages` are made and `notes` say things of
-    this paper alone.
-    """
+class Paper(BaseModel, frozen=True, extra="forbid"):
+    """What ``papers.yaml`` says of a paper, and explains."""
 
     key: str
     part: str
@@ -31,9 +25,9 @@ class Paper:
     authors: str
     title: str
     link: str
-    chapters: Sequence[str]
-    pages: Mapping[str, str]
-    notes: Mapping[str, str] = field(default_factory=dict)
+    chapters: tuple[str, ...]
+    pages: dict[str, str]
+    notes: dict[str, str] = {}
 
     @property
     def label(self) -> str:
@@ -45,7 +39,7 @@ def papers(root: Path | None = None) -> dict[str, Paper]:
     """Return the papers by key, in the order of the book's parts; `DataError` for another form of ``papers.yaml``."""
     path = (root or runtime.root()) / "data" / "papers" / "papers.yaml"
     try:
-        return {key: Paper(key, **entry) for key, entry in read_yaml(path).items()}
+        return {key: Paper(key=key, **entry) for key, entry in read_yaml(path).items()}
     except (TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: {error}") from error
 
@@ -55,7 +49,7 @@ def papers_table(name: str) -> pd.DataFrame:
     return pd.read_csv(runtime.root() / "data" / "papers" / f"{name}.csv", keep_default_na=False)
 
 
-def places(paper: str, profile: str) -> pd.DataFrame:
+def collections(paper: str, profile: str) -> pd.DataFrame:
     """Return which collection stands for each of a paper's data sets at a profile, its `fidelity`, and `why`."""
     return papers_table("collections").query("paper == @paper and profile == @profile").set_index("data_set")
 
@@ -66,8 +60,8 @@ def joint_fidelity(fidelities: Sequence[str]) -> str:
 
 
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
-    """Return `places` as a page shows them, with what each collection is of its source."""
-    table = places(paper, profile).reset_index()
+    """Return `collections` as a page shows them, with what each collection is of its source."""
+    table = collections(paper, profile).reset_index()
     what = pd.Series(["; ".join(filter(None, (part_of(row.collection), row.why))) for row in table.itertuples()])
     names = table["data_set"].map(called)
     what = what.mask(what.duplicated() & (what != ""), "as for " + names.groupby(what).transform("first"))
@@ -75,6 +69,6 @@ def data_sets(paper: str, profile: str) -> pd.DataFrame:
     return pd.DataFrame({**columns, "what that is": what})
 
 
-def reported(paper: str, artefact: str) -> pd.DataFrame:
-    """Return the numbers that a paper reports in one table, figure or section of its text."""
+def table_lines(paper: str, artefact: str) -> pd.DataFrame:
+    """Return the lines of ``tables.csv`` on one table, figure or section of a paper, as it prints them."""
     return papers_table("tables").query("paper == @paper and artefact == @artefact").reset_index(drop=True)

@@ -1,7 +1,8 @@
-"""Tables for a page, made from recorded results alone."""
+"""Tables for a page, from recorded results alone: scores of systems, and claims with their verdicts (every chapter)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,13 +13,19 @@ import pandas as pd
 from IPython.display import HTML
 
 from retlib.data.datasets.catalogue import called
+from retlib.evaluation import results
 from retlib.evaluation.measures import holm
 from retlib.evaluation.results import Results
+from retlib.report.claims import CONDITION
 from retlib.report.contrasts import LEVEL
+from retlib.report.ledger import NOT_TESTED, SIGNS, amount_text, decisive, effect_text, is_seen
+from retlib.report.papers import Paper, papers, papers_table
 
 # What a paper prints, in points of 100, by our system and measure.
 PaperValues = Mapping[tuple[str, str], float]
 NOTHING: PaperValues = {}
+LONGEST = 12  # lines of a table that is not folded
+PRINTED = ", the paper's "
 
 
 def scores(results: Results, collection: str, measure: str, paper: PaperValues = NOTHING) -> pd.DataFrame:
@@ -36,7 +43,7 @@ def scores(results: Results, collection: str, measure: str, paper: PaperValues =
     return pd.DataFrame(rows, columns=columns).set_index("system")
 
 
-def recalls(results: Results, collection: str, measures: Sequence[str], paper: PaperValues = NOTHING) -> pd.DataFrame:
+def measured(results: Results, collection: str, measures: Sequence[str], paper: PaperValues = NOTHING) -> pd.DataFrame:
     """Return measures of the systems that have the first of them, as ``41.3 ± 0.8 | 40.7``; index system.
 
     Points of 100, half of the 95 % interval, and what the paper has.
@@ -52,9 +59,9 @@ def recalls(results: Results, collection: str, measures: Sequence[str], paper: P
 
 def latencies(results: Results, collection: str, measure: str = "RR@10") -> pd.DataFrame:
     """Return quality and time of a question: `system`, `value`, `low`, `high` (points of 100), `median`, `p95` (ms)."""
-    quality = scores(results, collection, measure)[[measure, "low", "high"]].rename(columns={measure: "value"})
+    quality = scores(results, collection, measure)[[measure, "low", "high"]].set_axis(["value", "low", "high"], axis=1)
     times = results.means(collection)[["latency ms", "latency p95 ms"]].dropna().set_axis(["median", "p95"], axis=1)
-    return times.join(quality).reset_index()[["system", *quality, *times]]
+    return quality.join(times, how="right").reset_index()
 
 
 def against(results: Results, collections: Sequence[str], measure: str, rival: str = "BM25") -> pd.DataFrame:
@@ -62,12 +69,9 @@ def against(results: Results, collections: Sequence[str], measure: str, rival: s
 
     Columns `collection`, `system`, `effect` (system less rival), `low`, `high` and `p`; in points of 100.
     """
-    rows = []
-    for name in collections:
-        for system in results.systems(name, "test", measure):
-            if system != rival:
-                test = results.compared(name, measure, system, rival)
-                rows.append((name, system, test.effect, *test.interval(), test.p_value()))
+    pairs = [(on, system) for on in collections for system in results.systems(on, "test", measure) if system != rival]
+    tests = [(*pair, results.compared(pair[0], measure, pair[1], rival)) for pair in pairs]
+    rows = [(*pair, test.effect, *test.interval(), test.p_value()) for *pair, test in tests]
     table = pd.DataFrame(rows, columns=["collection", "system", "effect", "low", "high", "p"])
     return table.assign(p=holm(table["p"]))
 
@@ -99,6 +103,9 @@ def about(value: float) -> str:
 def p_text(value: float) -> str:
     """Return a p-value as pages show it: what rounds to the level and is below it says so."""
     return "< 0.001" if value < 0.001 else f"< {LEVEL}" if LEVEL - 0.0005 <= value < LEVEL else f"{value:.3f}"
+
+
+# --- HTML ------------------------------------------------------------------------------------------
 
 
 def as_html(table: pd.DataFrame) -> str:
@@ -134,13 +141,17 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
         return re.sub(r"(?<=[a-z,])(?=[A-Z]\S{6})", "<wbr>", escape(value).replace("\n", "<br>"))
 
     table = _called(table)
-    # Before pandas writes a line break as a backslash and an n, which a text may hold itself.
     html = {name: table[name].str.replace("\n", "<br>") for name in markup}
-    safe = table.assign(**{name: table[name].map(as_text) for name in table} | html).rename(columns=as_text)
+    safe = table.map(as_text).assign(**html).rename(columns=as_text)
     page = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")
     for anchor in anchors:
         page = page.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
     return HTML(_scoped(page))
+
+
+def link(address: str, text: str) -> str:
+    """HTML of a link, for the columns of `as_page` that are markup."""
+    return f'<a href="{escape(address)}">{escape(text)}</a>'
 
 
 def _scoped(html: str) -> str:
@@ -163,3 +174,148 @@ def _called(table: pd.DataFrame) -> pd.DataFrame:
     places = [name for name in ("collection", "corpus", "target") if name in table]
     table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
     return table.rename(index=in_sentences, columns=in_sentences).rename_axis(index=in_sentences)
+
+
+# --- claims and their verdicts -----------------------------------------------------------------------
+
+
+def chapter_claims(table: pd.DataFrame) -> HTML:
+    """Return a chapter's table `claims` for its page: every contrast with its effect, before correction."""
+    statements, rows = papers_table("claims").set_index("id")["statement"], []
+    for line in table.itertuples():
+        cells = f"not tested: {line.reason}", "", "", ""
+        if not line.reason:
+            p = f"{p_text(line.p_for)}, {p_text(line.p_against)}"
+            cells = "\n".join(_parts(line)), effect_text(line), p, _paper(line)
+        rows.append((f"{escape(statements[line.claim])}\n<code>{line.claim}</code>", *cells))
+    heads = ["claim", "contrast", "effect [95 %]", "p for, against (before correction)", "paper"]
+    shown = pd.DataFrame(rows, columns=heads)
+    page = as_page(shown.assign(claim=shown["claim"].mask(shown["claim"].duplicated(), "")), markup=["claim"])
+    folded = f"<details><summary>All {len(shown)} contrasts of this chapter</summary>{page.data}</details>"
+    return page if len(shown) <= LONGEST else HTML(folded)
+
+
+def by_claim(verdicts: pd.DataFrame) -> HTML:
+    """Return a paper's claims, a row each with an anchor: verdict, claim, what decides it, and the scale."""
+    table = _judged(verdicts, "what decides")
+    table["scale"] = [*map(_scale, verdicts.itertuples())]
+    links = [
+        chapter and link(f"{chapter}.html#the-paper-s-claims", "in its chapter") for chapter in verdicts["chapter"]
+    ]
+    table["all contrasts"] = links
+    return as_page(table, verdicts["id"], markup=["claim", "what decides", "all contrasts"])
+
+
+def every_claim(ledger: pd.DataFrame) -> HTML:
+    """Return all claims with a choice of verdict and part above them (the book's tables.js)."""
+    known, last = papers(), "what decides, or why it is not tested"
+    table = _judged(ledger, last)
+    table.insert(2, "part", [link(_address(known, row), known[row.paper].part) for row in ledger.itertuples()])
+    page = as_page(table, markup=["part", "claim", last])
+    return HTML(f'<div data-filters="verdict,part">{page.data}</div>')
+
+
+def cards(sentences: Mapping[str, str], ledger: pd.DataFrame) -> HTML:
+    """Return a card for each paper: its name, a sentence, and a sign for each of its claims, which leads to it."""
+    known, parts = papers(), []
+    for key, paper in known.items():
+        head = link(f"{paper.pages['verdicts']}.html", f"{paper.part}. {paper.name}")
+        signs = "".join(
+            f'<a class="sign {row.verdict.replace(", ", "-").replace(" ", "-")}" href="{_address(known, row)}" '
+            f'title="{escape(row.verdict)}: {escape(row.statement)}">{SIGNS[row.verdict]}</a>'
+            for row in ledger[ledger["paper"] == key].itertuples()
+        )
+        sentence = f"<p>{escape(sentences.get(key, ''))}</p>"
+        parts.append(f'<div class="card-of-paper"><b>{head}</b>{sentence}<span class="signs">{signs}</span></div>')
+    return HTML(f'<div class="cards">{"".join(parts)}</div>')
+
+
+def counts(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return how many claims have each verdict, by paper."""
+    names = {key: paper.label for key, paper in papers().items()}
+    table = pd.crosstab(ledger["paper"].map(names), ledger["verdict"], margins=True, margins_name="all")
+    heads = {name: f"{sign} {name}" for name, sign in SIGNS.items() if name in table} | {"all": "claims"}
+    table = table.reindex(index=[*names.values(), "all"], columns=[*heads]).dropna().astype(int)
+    return table.rename(columns=heads).rename_axis(None, axis=1).reset_index()
+
+
+def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return a ledger for printing: a line for each contrast, or one with the reason of what is not tested."""
+    columns = ["claim", "verdict", "by_bh", "p", "seeds", "fidelity", "evidence"]
+    evidence = [*map(_evidence, verdicts.itertuples())]
+    return verdicts.assign(claim=verdicts["id"], evidence=evidence)[columns].explode("evidence")
+
+
+def as_text(row: Any) -> str:
+    """Return one row of a ledger for a terminal: claim and verdict, then a line for each contrast."""
+    p = "" if pd.isna(row.p) else f", p = {row.p:.2g} after Holm's correction; by Benjamini-Hochberg {row.by_bh}"
+    lines = [f"{row.statement}\n{SIGNS[row.verdict]} {row.verdict}{p}", *_scale(row).splitlines(), *_evidence(row)]
+    return "\n  ".join(lines)
+
+
+def provenance(profile: str, source: str | None) -> pd.DataFrame:
+    """Return when, where, and from which revision the rows of each chapter were recorded."""
+    chapters = results.rows(profile, source).groupby("experiment", sort=False)
+    columns = ["device", "cores", "python", "revision"]
+    table = chapters[columns].agg(lambda values: ", ".join(sorted({str(each)[:200] for each in values.dropna()})))
+    days = chapters["recorded"].agg(lambda times: " to ".join(dict.fromkeys([min(times)[:10], max(times)[:10]])))
+    return pd.concat([chapters["seed"].nunique().rename("seeds"), days, table], axis=1).reset_index()
+
+
+def _address(papers: Mapping[str, Paper], row: Any) -> str:
+    return f"{papers[row.paper].pages['verdicts']}.html#{row.id}"
+
+
+def _judged(verdicts: pd.DataFrame, last: str) -> pd.DataFrame:
+    # Verdict, claim with its remarks and its id, which is there to be copied, and what decides.
+    rows = []
+    for row in verdicts.itertuples():
+        notes = (
+            f"as tested: {row.as_tested}" if row.as_tested else row.remark,
+            row.note and f"{row.verdict}: {row.note}",
+        )
+        below = "".join(f"\n<em>{escape(note)}</em>" for note in notes if note)
+        claim = f"{escape(row.statement)}{below}\n<code>{row.id}</code>"
+        rows.append((f"{SIGNS[row.verdict]} {row.verdict}", claim, _decides(row)))
+    return pd.DataFrame(rows, columns=["verdict", "claim", last])
+
+
+def _decides(row: Any) -> str:
+    if row.verdict == NOT_TESTED:
+        return escape(row.reason)
+    line, speaks = decisive(row), " ".join(f"{SIGNS[verdict]} {count}" for verdict, count in row.speaks.items())
+    parts = [f"{escape(line.label)}: <b>{effect_text(line)}</b>{_paper(line, PRINTED)}", f"p {p_text(row.p)} (Holm)"]
+    parts += [f"{speaks} of {len(row.tests)} contrasts"] if len(row.tests) > 1 else []
+    parts += [f"by Benjamini-Hochberg {row.by_bh}"] if row.by_bh != row.verdict else []
+    return "; ".join(parts)
+
+
+def _scale(row: Any) -> str:
+    lines = row.tests
+    encoders = dict.fromkeys(part for line in lines for part in line.encoder.split("; ") if part)
+    among = [f"{each:,.0f} candidates" for each in sorted(line.candidates for line in lines if line.candidates > 0)]
+    values = [f"{line.questions:,.0f} {line.rows}" for line in lines if line.rows]
+    parts = [", ".join(encoders), *among[:1], *values[:1], f"{row.seeds} seed{'s' * (row.seeds != 1)}", row.fidelity]
+    return "\n".join(filter(None, parts)) if lines else ""
+
+
+def _evidence(row: Any) -> list[str]:
+    # Why a claim is not tested, and each of its contrasts in a line.
+    lines = [*row.tests, *row.conditions]
+    texts = [f"{', '.join(_parts(line))}: {effect_text(line)}{_paper(line, PRINTED)}" for line in lines]
+    return [row.reason, *texts] if row.reason else texts
+
+
+def _parts(line: Any) -> list[str]:
+    # What a contrast compares, where, what it asks for, and why the gate closed it.
+    given = ("given: " if is_seen(line) else "given, not seen: ") if line.role == CONDITION else ""
+    where = f"{line.measure} on {' and '.join(map(called, json.loads(line.collections)[:3]))}"
+    above = f"above {amount_text(line, line.margin)}" if line.margin else ""
+    asks = f"within {line.margin:g} of 0" if line.alike else above
+    return [*filter(None, (given + line.label, where, asks, line.closed and f"closed: {line.closed}"))]
+
+
+def _paper(line: Any, before: str = "") -> str:
+    # The effect that the paper prints, if it does.
+    text = f"{line.paper:+.4g}" if line.unit == "points" else f"x{line.paper:.3g}"
+    return "" if pd.isna(line.paper) else before + text

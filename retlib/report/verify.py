@@ -29,24 +29,30 @@ def reproduction(profile: str) -> pd.DataFrame:
     Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over common seeds, or over all if there are
     none; points of 100), `difference`, `status` (one of `STATUSES`).
     """
-    published, own = _rows(profile, "reference"), _rows(profile, "run")
+    rows = [_rows(profile, source) for source in ("reference", "run")]
     nothing = f"no results are published at profile {profile!r}, so nothing can be compared with them"
-    require(len(published) > 0, nothing, DataError)
-    both = _means(published, own).join(_means(own, published).add_suffix("_run")).reset_index()
-    difference = 100 * (both["value_run"] - both["value"])
+    require(len(rows[0]) > 0, nothing, DataError)
+    names = pd.MultiIndex.from_frame(rows[0][NAMES].drop_duplicates())
+    reference, run = (100 * each.pivot_table("value", NAMES, "seed").reindex(names) for each in rows)
+    reference, run = reference.align(run)
+    shared = reference.notna() & run.notna()
+    shared |= ~np.asarray(shared.any(axis=1))[:, None]
+    published, own = (each.groupby(NAMES)[["data", "parameters"]].first().reindex(names) for each in rows)
+    seeds, reference, run = run[shared].count(axis=1), reference[shared].mean(axis=1), run[shared].mean(axis=1)
+    difference = run - reference
     # Values are kept as float32, so that a difference of just the tolerance may read a little more.
-    status = {"not run": both["value_run"].isna(), "other data": both["data_run"] != both["data"]}
-    status["other settings"] = both["parameters_run"] != both["parameters"]
+    status = {"not run": run.isna(), "other data": published["data"] != own["data"]}
+    status |= {"other settings": published["parameters"] != own["parameters"]}
     status |= {name: difference.abs() <= most + 1e-4 for name, most in TOLERANCES.items()}
-    columns = {"seeds": both["seeds_run"].fillna(0).astype(int), "run": 100 * both["value_run"]}
-    columns |= {"reference": 100 * both["value"], "difference": difference}
-    return both[NAMES].assign(**columns, status=np.select([*status.values()], [*status], DIFFERS))
+    columns = {"seeds": seeds, "run": run, "reference": reference, "difference": difference}
+    columns["status"] = np.select([*status.values()], [*status], DIFFERS)
+    return pd.DataFrame(columns).reset_index()
 
 
-def matrix(found: pd.DataFrame) -> pd.DataFrame:
+def counts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return how many rows of each experiment have each status."""
-    counts = pd.crosstab(found["experiment"], found["status"])
-    return counts.reindex(columns=list(STATUSES), fill_value=0).rename_axis(columns=None).reset_index()
+    table = pd.crosstab(rows["experiment"], rows["status"])
+    return table.reindex(columns=list(STATUSES), fill_value=0).rename_axis(columns=None).reset_index()
 
 
 def _rows(profile: str, source: str) -> pd.DataFrame:
@@ -54,14 +60,3 @@ def _rows(profile: str, source: str) -> pd.DataFrame:
     rows = rows[rows["measure"].isin(filter(is_score, rows["measure"].unique()))]
     # A copy of a file may differ in bytes from the release and still give the same collection.
     return rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
-
-
-def _means(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    # Over the seeds that the other side has, too; of a mean that has no seed in common over all.
-    keys = [*NAMES, "seed"]
-    shared = rows.merge(others[keys].drop_duplicates(), how="left", on=keys, indicator=True)
-    shared = pd.Series((shared["_merge"] == "both").to_numpy(), rows.index)
-    rows = rows[shared | ~shared.groupby([rows[name] for name in NAMES]).transform("any")]
-    return rows.groupby(NAMES, sort=False).agg(
-        value=("value", "mean"), seeds=("seed", "nunique"), data=("data", "first"), parameters=("parameters", "first")
-    )

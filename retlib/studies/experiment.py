@@ -25,7 +25,7 @@ from retlib.data.collection import Collection
 from retlib.evaluation import results
 from retlib.evaluation.measures import evaluate_once, held_out
 from retlib.evaluation.results import Results
-from retlib.report import tables, verdict_tables
+from retlib.report import tables
 from retlib.report.claims import Claims
 from retlib.studies.parameters import Many, Profile, Settings, Whole, check
 
@@ -218,7 +218,7 @@ class Experiment:
         table = pd.concat([each.table for each in self._claims.values()], ignore_index=True)
         self.results.tables["claims"] = table
         self.save()
-        return verdict_tables.contrasts(table)
+        return tables.chapter_claims(table)
 
     def save(self) -> None:
         """Write a run's results in the place of those of the run before; of an exploration, with these parameters."""

@@ -203,7 +203,7 @@ def claims(name: str, profile: str, form: str) -> None:
 
     The exit code does not depend on the verdicts; it is 2 if results are missing or unreadable.
     """
-    from retlib.report import ledger, verdict_tables
+    from retlib.report import ledger, tables
 
     chapters = _recorded(profile).groupby("experiment")["source"].first()  # else all claims would be "not tested"
     own = (chapters == "run").sum()
@@ -211,7 +211,7 @@ def claims(name: str, profile: str, form: str) -> None:
     verdicts = ledger.ledger(profile)
     chosen = verdicts[verdicts["id"].str.startswith(name)]
     require(len(chosen) > 0, f"NAME {name!r} begins no claim's name, such as {verdicts['id'].iloc[0]!r}")
-    table = verdict_tables.flat(chosen)
+    table = tables.flat(chosen)
     if form == "text":
         table = table.drop(columns="by_bh").drop_duplicates("claim").round({"p": 4})
         table["evidence"] = table["evidence"].map(one_line)
@@ -229,7 +229,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
     A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
     again. The exit code is 1 if a notebook failed.
     """
-    from retlib.report import ledger, verdict_tables
+    from retlib.report import ledger, tables
     from retlib.report.papers import papers_table
     from retlib.workflow import build
 
@@ -241,7 +241,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
     for paper in chosen["paper"][list(names)].unique():
         verdicts = ledger.verdicts(paper, profile)
         for row in verdicts[verdicts["id"].isin(names)].itertuples():
-            click.echo(f"\n{verdict_tables.as_text(row)}")
+            click.echo(f"\n{tables.as_text(row)}")
 
 
 @main.command()
@@ -300,7 +300,7 @@ def verify(profile: str, form: str) -> None:
 
     rows = verify.reproduction(profile)
     differing = rows[rows["status"] == verify.DIFFERS]
-    _show(rows if form == "csv" else verify.matrix(rows), form)
+    _show(rows if form == "csv" else verify.counts(rows), form)
     if len(differing) and form == "text":
         click.echo()
         _show(differing.drop(columns="status").round(2), form)

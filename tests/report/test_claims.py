@@ -11,11 +11,11 @@ from recorded import learned, number, put, write_claims
 from scipy import stats
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import SettingError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report.claims import COLUMNS, CONDITION, TEST, Claims, encoder, setting
-from retlib.report.contrasts import LOG_STEPS, LOG_VALUE, line
+from retlib.report.claims import COLUMNS, CONDITION, TEST, Claims, encoder
+from retlib.report.contrasts import LOG_STEPS, LOG_VALUE, slope
 from retlib.report.gate import NOISE
 from retlib.workflow import notebooks
 
@@ -54,9 +54,8 @@ def lines(made, declare, **options):
         return claims.system(name, on or "D", measure, **more)
 
     found = declare(of)
-    claims.test("c", *(found if isinstance(found, list) else [found]), **{
-        name: each(of) if callable(each) else each for name, each in options.items()
-    })  # fmt: skip
+    options = {name: each(of) if callable(each) else each for name, each in options.items()}
+    claims.test("c", *(found if isinstance(found, list) else [found]), **options)
     return claims.table
 
 
@@ -68,8 +67,7 @@ def test_a_line_holds_what_a_verdict_needs(made):
     table = lines(made, lambda of: (of("A") - of("B")).printed(2.1))
     assert table.columns.tolist() == COLUMNS
     (found,) = table.to_dict("records")
-    half = stats.t.ppf(0.975, COUNT - 1)
-    p = stats.t.sf(5, COUNT - 1)
+    half, p = stats.t.ppf(0.975, COUNT - 1), stats.t.sf(5, COUNT - 1)
     numbers = {"effect": 5, "low": 5 - half, "high": 5 + half, "freedom": COUNT - 1, "questions": COUNT, "seeds": 1,
                "p_for": p, "p_none": 1, "paper": 2.1, "margin": 0, "candidates": 500}  # fmt: skip
     assert {name: found[name] for name in numbers} == pytest.approx(numbers, abs=1e-3)
@@ -77,17 +75,11 @@ def test_a_line_holds_what_a_verdict_needs(made):
              "rows": "questions", "closed": "", "reason": "", "alike": False, "one_seed": True}  # fmt: skip
     assert {name: found[name] for name in texts} == texts and "A" in found["blind"]
     assert json.loads(found["data_sets"]) == ["D"] and json.loads(found["collections"]) == ["d"]
-    for term, expected in zip(json.loads(found["terms"]), ((1, "A", 55), (-1, "B", 50)), strict=True):
-        assert (term["weight"], term["system"], pytest.approx(term["mean"], abs=1e-3)) == expected
-        assert term["collections"] == ["d"]
-
-
-def test_a_contrast_has_a_margin_of_its_own(made):
-    table = lines(made, lambda of: [a_over_b(of).above(-1.0), a_over_b(of)])
-    assert table["margin"].tolist() == [-1, 0] and not table["alike"].any()
-    assert table["p_for"].tolist() == pytest.approx(stats.t.sf([6, 5], COUNT - 1), abs=1e-4)
-    (alike,) = lines(made, lambda of: a_over_b(of).within(7.0)).itertuples()
-    assert alike.alike and alike.margin == 7 and alike.p_for == pytest.approx(stats.t.sf(2, COUNT - 1), abs=1e-3)
+    shared = {"chapter": "11_a", "collections": ["d"]}
+    assert json.loads(found["terms"]) == [
+        {"weight": weight, "system": name, "mean": pytest.approx(mean, abs=1e-3)} | shared
+        for weight, name, mean in ((1, "A", 55), (-1, "B", 50))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +88,7 @@ def test_a_contrast_has_a_margin_of_its_own(made):
         (lambda of: of("A") - 3.5, "A − 3.5"),
         (lambda of: of("A") - 0.5 * of("B") - of("C"), "A − 0.5 × B − C"),
         (lambda of: of("A", "D") - of("B", "E"), "A (D) − B (E)"),
-        (lambda of: line([of("C"), of("A")], "words"), "words"),
+        (lambda of: slope([of("C"), of("A")], "words"), "words"),
         (lambda of: of("A", measure="ms", kind=LOG_VALUE) - of("B", measure="ms", kind=LOG_VALUE), "A / B"),
     ],
 )
@@ -113,6 +105,7 @@ def test_a_contrast_says_what_it_is_of(made, declare, label):
     [
         (lambda of: of("Z") - of("B"), {}, "Z"),
         (lambda of: of("A") - of("B", measure="R@7"), {}, "R@7"),
+        (lambda of: of("A", "D", "G") - of("B", "D", "G"), {}, "G"),
         (lambda of: of("A", "G") - of("B", "G"), {}, "G"),  # which no collection stands for
         (lambda of: of("A", "E") - of("B", "E"), {}, "A"),
         (lambda of: of("A") - of("B", chapter="12_b"), {}, "chapter 12"),  # not run
@@ -131,35 +124,27 @@ def test_what_is_not_tested_is_one_line_with_the_reason(made, declare, options, 
 
 
 def test_data_sets_that_are_one_collection_repeat_a_comparison_where_one_is_enough(made):
-    pairs = [("D", None), ("F", None), ("D", -1.0), ("F", -1.0)]  # another margin is another comparison
-
     def declare(of):
-        each = [(of("A", on) - of("B", on), margin) for on, margin in pairs]
-        return [gap if margin is None else gap.above(margin) for gap, margin in each]
+        gaps = [of("A", on) - of("B", on) for on in "DF"]  # another claim of them is another comparison
+        return [*gaps, *(gap.above(7.0) for gap in gaps), *(gap.within(7.0) for gap in gaps)]
 
     table = lines(made, declare, one_is_enough=True)
-    assert table["margin"].tolist() == [0, -1]
-    assert [json.loads(each) for each in table["data_sets"]] == [["D"]] * 2
+    assert table["margin"].tolist() == [0, 7, 7] and table["alike"].tolist() == [False, False, True]
+    assert table["p_for"].tolist() == pytest.approx(stats.t.sf([5, -2, 2], COUNT - 1), abs=1e-3)
+    assert [json.loads(each) for each in table["data_sets"]] == [["D"]] * 3
+    mean = lines(made, lambda of: of("A", "D", "F") - of("B"), one_is_enough=True)  # each collection counts once
+    assert mean["effect"].tolist() == pytest.approx([5], abs=1e-3)
 
 
-def test_rows_of_another_chapter_are_loaded_if_claims_csv_says_so(made):
+def test_rows_of_another_chapter_are_loaded(made):
     save(put(Results(), "B", level(53)), "12_b")
-    table = lines(made, lambda of: of("A") - of("B", chapter="12_b"))
-    assert table["effect"].tolist() == pytest.approx([2], abs=1e-3)
-    save(put(Results(), "B", level(53)), "13_c")
+    assert lines(made, lambda of: of("A") - of("B", chapter="12_b"))["effect"].tolist() == pytest.approx([2], abs=1e-3)
+
+
+@pytest.mark.parametrize("claim", ["other", "nobody", "paper-c"])
+def test_a_claim_is_one_of_this_chapter(made, claim):
     with pytest.raises(SettingError):
-        lines(made, lambda of: of("A") - of("B", chapter="13_c"))
-
-
-def test_claims_are_those_of_this_chapter_and_none_is_forgotten(made):
-    for claim in ("other", "nobody", "paper-c"):
-        with pytest.raises(SettingError):
-            Claims("paper", "11_a", "quick").test(claim, not_tested="why")
-    claims = Claims("paper", "13_c", "quick")
-    with pytest.raises(DataError):
-        _ = claims.table
-    claims.test("other", not_tested="why")
-    assert claims.table["claim"].tolist() == ["paper-other"]
+        Claims("paper", "11_a", "quick").test(claim, not_tested="why")
 
 
 def test_a_condition_is_seen_by_itself_whatever_the_claim_asks_for(made):
@@ -187,7 +172,7 @@ def test_the_gate_closes_what_still_learns_by_more_than_effect_and_margin(made, 
         contrast = a_over_b(of)
         for name, points in asks.items():
             contrast = getattr(contrast, name)(points)
-        return [contrast, contrast.above(-9.0).ungated()]
+        return [contrast, contrast.above(-9.0).may_still_learn()]
 
     gated, ungated = lines(made, declare)["closed"]
     assert bool(gated) == closed and ungated == ""
@@ -216,7 +201,7 @@ def test_a_gated_contrast_says_what_the_gate_cannot_see(made):
     made.tables["learning"] = learned("A", REST)
     assert lines(made, a_over_b)["blind"].tolist() == [""]
     del made.tables["learning"]
-    table = lines(made, lambda of: [a_over_b(of), (a_over_b(of) - 1).ungated(), of("B") - 3])
+    table = lines(made, lambda of: [a_over_b(of), (a_over_b(of) - 1).may_still_learn(), of("B") - 3])
     assert [bool(each) for each in table["blind"]] == [True, False, False]
 
 
@@ -225,7 +210,7 @@ def test_recall_among_few_candidates_is_closed_by_the_fewest(made, fewest, close
     for name, few in (("A", 5000), ("B", fewest)):
         put(made, name, level(50, len(name)), measure="R@7", candidates=few)
         put(made, name, level(50, len(name)), measure="R@6", candidates=3)  # of another measure
-    table = lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7").ungated())
+    table = lines(made, lambda of: of("A", measure="R@7") - 0.5 * of("B", measure="R@7").may_still_learn())
     assert table["candidates"].tolist() == [fewest] and bool(table["closed"][0]) == closed
 
 
@@ -322,10 +307,3 @@ def redrawn(chapter, profile):
 def test_published_claims_are_those_of_the_published_rows(chapter, profile):
     published = results.load_table(chapter, profile, "claims", "reference")
     pd.testing.assert_frame_equal(redrawn(chapter, profile), published, check_dtype=False, rtol=1e-6, atol=1e-9)
-
-
-def test_a_setting_is_that_of_the_last_stage_that_has_it():
-    assert setting({"rate": 1, "stages": [{"rate": 2}, {"rate": 3}, {"steps": 4}]}, "rate") == 3
-    assert setting({"rate": 1}, "rate") == 1
-    with pytest.raises(KeyError):
-        setting({"stages": []}, "rate")

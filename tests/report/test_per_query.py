@@ -112,12 +112,10 @@ def test_parts_hold_every_query_once_in_order_and_equals_together(ranks, parts):
         assert len(table) == min(parts, len(known)) and np.ptp(table["queries"]) <= 1
 
 
-@pytest.mark.parametrize(
-    ("overlaps", "sizes"), [([1, 0, 1, 1], [1, 3]), ([0, 0, 0, 1], [3, 1]), ([0, 0, 0, 0], [4]), ([0, 1, 2, 3], [2, 2])]
-)
+@pytest.mark.parametrize(("overlaps", "sizes"), [("1011", [1, 3]), ("0001", [3, 1]), ("0000", [4]), ("0123", [2, 2])])
 def test_equal_queries_go_where_the_middle_of_them_falls(overlaps, sizes):
     found = Results()
-    add(found, "a", {0: [0.0] * 4}, overlaps=overlaps)
+    add(found, "a", {0: [0.0] * 4}, overlaps=[*map(float, overlaps)])
     assert per_query.slices(found, "c", "RR@10", [], 2)["queries"].tolist() == sizes
 
 
@@ -161,8 +159,7 @@ def test_rounding_makes_no_winner():
 
 
 def test_outcomes_are_drawn_to_both_sides_in_their_order():
-    columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p"]
-    table = pd.DataFrame([("a", 3, 5, 2, 1, 0, 2, 0.1), ("b", 0, 4, 6, -1, -2, 0, 0.1)], columns=columns)
+    table = pd.DataFrame({"system": ["a", "b"], "wins": [3, 0], "ties": [5, 4], "losses": [2, 6]})
     figure = figures.outcomes({"c": table, "d": table, "e": table}, "BM25", "RR@10")
     axis = figure.axes[0]
     losses, wins = axis.containers
@@ -187,13 +184,8 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
     # Counts are no measures of retrieval, which `retlib.report.verify` would compare with those of others.
     assert not any(map(is_score, rows["measure"].unique()))
     assert run_cells(NOTEBOOK, profile="smoke", rival="GQ", parts=1, systems=["GQ"])["names"] == ["c"]
-    for name, wrong, error in (
-        ("measure", "R@2", SettingError),
-        ("rival", "BM52", SettingError),
-        ("systems", ["BM26"], DataError),
-        ("profile", "explore", DataError),
-    ):
-        with pytest.raises(error, match=f"{name} = '{wrong}'|'BM26'|'{BOARD}'.*'explore'"):
+    for name, wrong in {"measure": "R@2", "rival": "BM52", "systems": ["BM26"], "profile": "explore"}.items():
+        with pytest.raises((SettingError, DataError), match=f"{name} = '{wrong}'|'BM26'|'{BOARD}'.*'explore'"):
             run_cells(NOTEBOOK, **{"profile": "smoke", "rival": "BM25"} | {name: wrong})
 
 

@@ -42,7 +42,7 @@ def test_scores_stand_beside_the_papers(recorded):
 def test_recalls_stand_side_by_side_with_the_papers(recorded):
     for system, seed in VALUES:
         add(recorded, system, seed, "R@5", np.tile([1.0, 1, 0, 1, 1], 6))
-    found = tables.recalls(recorded, "toy", ["AP@100", "R@5"], {("DE", "R@5"): 58, ("DE", "R@50"): 1.0})
+    found = tables.measured(recorded, "toy", ["AP@100", "R@5"], {("DE", "R@5"): 58, ("DE", "R@50"): 1.0})
     assert found.index.tolist() == ["BM25", "DE", "TF-IDF"] and found.index.name == "system"
     assert found.columns.tolist() == ["AP@100", "R@5"]
     # 24 of 30: an error of sqrt(0.8 * 0.2 / 29); the second seed is the same, so it adds none.
@@ -52,16 +52,16 @@ def test_recalls_stand_side_by_side_with_the_papers(recorded):
 
 def test_a_recall_that_is_not_recorded_is_left_empty(recorded):
     add(recorded, "DE", 0, "R@5", np.linspace(0, 1, 30))
-    found = tables.recalls(recorded, "toy", ["AP@100", "R@5", "R@50"])
+    found = tables.measured(recorded, "toy", ["AP@100", "R@5", "R@50"])
     assert found["R@5"][["BM25", "TF-IDF"]].tolist() == ["", ""] and found["R@5"]["DE"].startswith("50.0 ± ")
     assert (found["AP@100"] != "").all() and (found["R@50"] == "").all()
-    assert tables.recalls(recorded, "nowhere", ["AP@100"]).columns.tolist() == ["AP@100"]
+    assert tables.measured(recorded, "nowhere", ["AP@100"]).columns.tolist() == ["AP@100"]
     # The systems are those of the first measure.
-    assert tables.recalls(recorded, "toy", ["R@5", "AP@100"]).index.tolist() == ["DE"]
+    assert tables.measured(recorded, "toy", ["R@5", "AP@100"]).index.tolist() == ["DE"]
 
 
 def test_tables_are_stacked_under_their_names(recorded):
-    one = tables.recalls(recorded, "toy", ["AP@100"])
+    one = tables.measured(recorded, "toy", ["AP@100"])
     found = tables.stacked({"first": one, "squad-passages": one.iloc[:1].assign(paper="58.0")}, "test")
     assert found.index.names == ["test", "system"]
     assert [name for name, _ in found.index] == ["first", "first", "first", "SQuAD passages"]

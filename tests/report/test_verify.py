@@ -50,7 +50,7 @@ def test_each_status(places):
     }  # fmt: skip
     assert found.loc["far", ["run", "reference", "difference"]].tolist() == pytest.approx([47, 50, -3])
     assert found.loc["same", "seeds"] == 2 and found.loc["gone", "seeds"] == 0
-    counts = verify.matrix(verify.reproduction("quick")).set_index("experiment")
+    counts = verify.counts(verify.reproduction("quick")).set_index("experiment")
     assert counts.columns.tolist() == list(verify.STATUSES)
     assert counts.loc["1_a"].tolist() == [2, 1, 1, 1, 1, 1] and counts.loc["2_b"].tolist() == [0, 0, 0, 0, 0, 1]
 

@@ -212,7 +212,7 @@ def test_a_reference_page_has_the_parameters_of_its_profile(toy, monkeypatch):
 
 
 def test_claims_of_a_second_paper_stand_beside_those_of_the_first(toy, monkeypatch):
-    monkeypatch.setattr(experiment.verdict_tables, "contrasts", lambda table: table)
+    monkeypatch.setattr(experiment.tables, "chapter_claims", lambda table: table)
     made, (one, other) = desk(), (SimpleNamespace(paper=name, table=pd.DataFrame({"claim": [name]})) for name in "ab")
     made.record_claims(one)
     assert made.record_claims(other)["claim"].tolist() == ["a", "b"]
