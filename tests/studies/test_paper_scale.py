@@ -15,7 +15,7 @@ from retlib.report import tables
 SMALL = Work("1", "x", layers=2, width=64, vocabulary=10, lengths=(3, 5), examples=7, batch=4)
 
 
-def test_operations_by_hand():
+def test_operations_and_memory_by_hand():
     # 24 and 4 operations for each token, layer and weight of a product, and each pair of tokens.
     assert SMALL.forward(3) == 3 * 2 * (24 * 64 * 64 + 4 * 3 * 64)
     assert Work("1", "x", 0, 64, 10).forward(3) == 3 * 2 * 64
@@ -23,9 +23,6 @@ def test_operations_by_hand():
     searched = Work("1", "x", 2, 64, 10, (3,), 7, trainings=2, passages=100, length=5, searched=6, dimension=8)
     each = 3 * 7 * searched.forward(3) + 100 * searched.forward(5) + 2 * 6 * 100 * 8
     assert searched.flops == 2 * each
-
-
-def test_memory_by_hand():
     kept = sum(t * (34 * 64 + 5 * t) for t in (3, 5))  # one head of 64
     assert SMALL.memory == 16 * paper_scale.weights(2, 64, 10) + 4 * 2 * kept
     assert Work("1", "x", 0, 64, 10, passages=100, dimension=8).memory == 16 * 640 + 4 * 800
@@ -91,14 +88,11 @@ def test_what_an_example_reads(recorded, changes, lengths):
 
 
 def test_kinds_predict_one_another():
-    told = dict.fromkeys(paper_scale.KIND, "x")
-    taken = ((1, 1.0), (1, 1.0), (2, 4.0), (0, 50.0))
-    rows = [{**told, "layers": layers, "FLOPs": 100.0, "seconds": seconds} for layers, seconds in taken]
-    found = paper_scale.kinds(pd.DataFrame(rows)).set_index("layers")
+    timed = pd.DataFrame({"layers": [1, 1, 2, 0], "FLOPs": 100.0, "seconds": [1.0, 1.0, 4.0, 50.0]})
+    found = paper_scale.kinds(timed.assign(**dict.fromkeys(paper_scale.KIND[1:], "x"))).set_index("layers")
     assert found["rate"].to_dict() == {0: 2.0, 1: 100.0, 2: 25.0} and found["trainings"].to_dict() == {0: 1, 1: 2, 2: 1}
-    # A training of 4 seconds is predicted from one at four times its rate to take one.
-    assert found["predicted"][2] == pytest.approx(0.25) and found["predicted"][1] == pytest.approx(4)
-    assert np.isnan(found["predicted"][0])  # nothing is left to predict it from
+    # A training of 4 seconds is predicted from one at four times its rate to take one; for the first nothing is left.
+    assert found["predicted"].tolist() == pytest.approx([np.nan, 4, 0.25], nan_ok=True)
     assert paper_scale.rate(found.reset_index(), True) == pytest.approx(50)
 
 

@@ -80,10 +80,9 @@ def test_a_training_is_seen_at_its_evaluations(trained):
     # 79 training queries have a relevant document: an epoch is four batches of 16, the length of an interval.
     assert trained[ANCE]["searches"].tolist() == [0, 64, 128, 192]
     assert trained[LTRE]["searches"].tolist() == trained[LTRE]["queries"].tolist()
-    # Both begin with the same model over the same documents, which LTRe encoded before and ANCE will encode.
+    # Both begin with the same model over the same documents, which LTRe has to pay for and ANCE will have to.
     assert trained[ANCE]["score"][0] == trained[LTRE]["score"][0]
     assert trained[ANCE]["seconds"][0] == 0 and trained[LTRE]["seconds"][0] == trained[LTRE]["encoding corpus"][0] > 0
-    assert trained[ANCE]["encoding corpus"][1] == pytest.approx(trained[LTRE]["encoding corpus"][1], abs=0.05)
     for moments in trained.values():
         assert moments["seconds"].is_monotonic_increasing
         names = moments.columns.difference(["step", "score", "seconds", "queries", "encodings", "searches"])
@@ -166,7 +165,8 @@ def written(outcome=REACHED):
 def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):
     # ANCE's best is its second moment: one encoding, 50 searches, 100 queries; so is LTRe's, with 100 searches.
     monkeypatch.setattr(training_time, "BEYOND", (1000, 1_000_000))
-    found = training_time.extrapolated(written()).set_index(["steps", "documents"])
+    found, bound = map(training_time.extrapolated, (written(), written(NEVER)))
+    found = found.set_index(["steps", "documents"])
     row = found.loc[OURS, 1000]
     assert (row[ANCE], row[LTRE], row["ratio"]) == pytest.approx((3.05, 2.7, 3.05 / 2.7))
     row = found.loc[OURS, 1_000_000]
@@ -175,29 +175,26 @@ def test_times_beyond_follow_from_the_steps_to_the_best(monkeypatch):
     row = found.loc[PAPERS, 1000]
     assert row[ANCE] == pytest.approx(600_000 * 64 * 0.01 + 60 * 2 + 60 * 503_000 * 0.001)
     assert row[LTRE] == pytest.approx(60_000 * 32 * 0.005 + 2 + 60_000 * 32 * 0.002)
-    assert set(found["outcome"]) == {REACHED}
-
-
-def test_a_bound_stays_a_bound_beyond_what_is_measured():
-    table = training_time.extrapolated(written(NEVER)).groupby("steps")["outcome"].unique()
-    assert table.map(list).to_dict() == {OURS: [NEVER], PAPERS: [REACHED]}
+    # A bound stays a bound, and the paper's numbers of steps are what they are.
+    assert set(found["outcome"]) == {REACHED} and bound["outcome"].tolist() == [NEVER] * 2 + [REACHED] * 2
 
 
 def test_the_largest_corpus_on_which_ance_improves_tells_the_rates():
     flat = written().assign(score=0.2)
     assert training_time.extrapolated(flat).empty
+    assert training_time.figure(flat).axes[0].get_title()  # says that there is nothing to compare
     both = pd.concat([written(), flat.assign(documents=5000)])
     pd.testing.assert_frame_equal(training_time.extrapolated(both), training_time.extrapolated(written()))
 
 
 @pytest.mark.parametrize(("outcome", "sign"), [(REACHED, ""), (NEVER, "< ")])
 def test_the_figure_marks_what_is_measured_and_dashes_what_is_not(outcome, sign):
-    left, right = training_time.figure(pd.concat([written(), written(outcome).assign(documents=2000)])).axes
+    largest = written(outcome).assign(documents=2000)
+    beyond = training_time.extrapolated(largest).query("steps == @OURS")
+    left, right = training_time.figure(pd.concat([written(), largest])).axes
     lines = {line.get_label(): line for line in left.get_lines()}
+    dashed = lines["LTRe, extrapolated"]  # from the mean over the largest corpus that is measured
     assert lines["ANCE, measured"].get_ydata().tolist() == [3.05, 3.05]
-    # From the mean over the largest corpus that is measured, with the steps of that training alone.
-    dashed, beyond = lines["LTRe, extrapolated"], written(outcome).assign(documents=2000)
-    beyond = training_time.extrapolated(beyond).query("steps == @OURS")
     assert dashed.get_linestyle() == "--" and dashed.get_xdata().tolist() == [2000, *training_time.BEYOND]
     assert dashed.get_ydata().tolist()[1:] == beyond[LTRE].tolist()
     assert [text.get_text() for text in left.texts] == [f"{sign}{ratio:.1f} times" for ratio in beyond["ratio"]]
@@ -208,39 +205,28 @@ def test_the_figure_marks_what_is_measured_and_dashes_what_is_not(outcome, sign)
     plt.close("all")
 
 
-def test_the_figure_says_that_there_is_nothing_to_compare():
-    assert training_time.figure(written().assign(score=0.2)).axes[0].get_title()
-
-
-def desk():
-    return Experiment("45", {"profile": "smoke", "seeds": [0], "source": "run"})
-
-
 def test_the_largest_size_with_every_seed_is_recorded_where_ance_improved():
     parts = []
     for size, seed, best in [(100, 0, 0.4), (100, 1, 0.4), (200, 0, 0.4), (200, 1, 0.0), (400, 0, 0.4)]:
         parts.append(history(ANCE, [0.1, best], [0, size], size, seed))
         parts.append(history(LTRE, [0.1, 0.5], [size / 100, size / 50], size, seed))
-    made = desk()
+    made = Experiment("45", {"profile": "smoke", "seeds": [0], "source": "run"})
     training_time.record(made, None, pd.concat(parts))
     assert made.results.rows.empty  # a page of recorded rows has no data
     training_time.record(made, SimpleNamespace(name="here, there"), pd.concat(parts))
     rows = made.results.rows
-    assert set(rows["measure"]) == {SECONDS, BEST} and set(rows["candidates"]) == {200}
-    assert set(rows.loc[rows["measure"] == SECONDS, "seed"]) == {0} and set(rows["seed"]) == {0, 1}
+    assert set(rows["candidates"]) == {200} and set(rows["collection"]) == {"here, there"}
     values = rows.set_index(["measure", "system", "seed"])["value"].to_dict()
     bests = {(BEST, ANCE, 0): 0.4, (BEST, LTRE, 0): 0.5, (BEST, ANCE, 1): 0.1, (BEST, LTRE, 1): 0.5}
-    assert values == {(SECONDS, ANCE, 0): 200, (SECONDS, LTRE, 0): 4} | bests  # none where ANCE does not improve
-    assert set(rows["collection"]) == {"here, there"}
+    assert values == {(SECONDS, ANCE, 0): 200, (SECONDS, LTRE, 0): 4} | bests  # no times where ANCE does not improve
 
 
 def test_ratios_are_spread_over_seeds():
-    first = [history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])]
-    second = [history(ANCE, [0.1, 0.4], [0, 60], seed=1), history(LTRE, [0.1, 0.3, 0.4], [5, 8, 10], seed=1)]
-    shown = training_time.spread(pd.concat(first + second)).iloc[0].tolist()
-    assert shown == ["4.5 (3.0 to 6.0)", "0.8 (0.5 to 1.0)", "0 of 2"]
-    found = training_time.ratios(pd.concat(first + second))
-    assert found["counted"].tolist() == training_time.RATIOS and found["times"].tolist() == [18**0.5, 0.5**0.5]
-    assert training_time.spread(pd.concat(first)).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
-    nothing = [history(ANCE, [0.4, 0.1], [0, 30]), history(LTRE, [0.4, 0.4], [5, 10])]
-    assert training_time.spread(pd.concat(nothing)).empty
+    one = pd.concat([history(ANCE, [0.1, 0.4], [0, 30]), history(LTRE, [0.1, 0.4], [5, 10])])
+    other = [history(ANCE, [0.1, 0.4], [0, 60], seed=1), history(LTRE, [0.1, 0.3, 0.4], [5, 8, 10], seed=1)]
+    both = pd.concat([one, *other])
+    assert training_time.spread(both).iloc[0].tolist() == ["4.5 (3.0 to 6.0)", "0.8 (0.5 to 1.0)", "0 of 2"]
+    ratios = training_time.ratios(both)
+    assert ratios["counted"].tolist() == RATIOS and ratios["times"].tolist() == [18**0.5, 0.5**0.5]
+    assert training_time.spread(one).iloc[0].tolist() == ["3.0 (one seed)", "1.0 (one seed)", "0 of 1"]
+    assert training_time.spread(one.assign(score=0.4)).empty
