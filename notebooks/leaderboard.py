@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Strict
 
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
@@ -15,7 +15,7 @@ from retlib.data.tokenized import texts
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.studies import study
-from retlib.studies.parameters import Many, Number, Positive, Rate, Share
+from retlib.studies.experiment import NonEmpty, NonNegative, Positive, Rate, Share
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.ranking import Ranker
 from retlib.systems.system import Target
@@ -24,9 +24,9 @@ from retlib.systems.training_data import Labels
 MEASURES = ["RR@10", "R@1", "R@10", "R@100", "nDCG@10"]
 CHOSEN_BY = "RR@10"
 TRIED: dict[str, Any] = {
-    "bm25_trials": Many[Annotated[list[Number], Field(min_length=2, max_length=2)]],
-    **dict.fromkeys(("words_rates", "label_rates", "ranked_rates", "query_rates"), Many[Rate]),
-    "fusion_shares": Many[Share],
+    "bm25_trials": NonEmpty[Annotated[tuple[NonNegative, Share], Strict(False)]],
+    **dict.fromkeys(("words_rates", "label_rates", "ranked_rates", "query_rates"), NonEmpty[Rate]),
+    "fusion_shares": NonEmpty[Share],
 }
 TYPES = {"timed": Positive, **TRIED}
 

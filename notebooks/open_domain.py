@@ -27,7 +27,7 @@ from retlib.systems.system import System, Target, fit
 
 
 @lru_cache(maxsize=2)
-def further(sources: tuple[str, ...], count: int) -> pd.DataFrame:
+def article_sentences(sources: tuple[str, ...], count: int) -> pd.DataFrame:
     """Return the first sentences of some articles with their passages, outside the first sections, as candidates.
 
     First sections are left out because the candidates of some collections are made of them (section 4.4).
@@ -40,13 +40,13 @@ def further(sources: tuple[str, ...], count: int) -> pd.DataFrame:
     return table.assign(text=table["sentence"] + " " + table["context"])
 
 
-def crowded(targets: Iterable[Target], distractors: pd.DataFrame, suffix: str = "added") -> list[Target]:
+def with_candidates(targets: Iterable[Target], distractors: pd.DataFrame, suffix: str = "added") -> list[Target]:
     """Return targets whose tests have further candidates, none of them relevant; their names end in the suffix."""
     named = [(each, f"{each.test.name}+{suffix}") for each in targets]
     return [Target(with_distractors(each.test, distractors, name), each.trains) for each, name in named]
 
 
-def record_many(experiment: Experiment, name: str, system: System, target: Target) -> None:
+def record_one_seed(experiment: Experiment, name: str, system: System, target: Target) -> None:
     """Record a system among very many candidates, for the first seed alone.
 
     These are read to half of a document's length, to be encoded in half of the time.

@@ -21,7 +21,7 @@ from retlib.systems.system import KIND, System, Target, fit
 from retlib.training.dynamics import Watching, paths
 
 
-def followed(targets: Sequence[Target], count: int) -> tuple[str, ...]:
+def sample_queries(targets: Sequence[Target], count: int) -> tuple[str, ...]:
     """Return the ids of some training queries, always the same: the first in the order of a hash; none without data."""
     ids = targets[0].trains.relevant("train")["query_id"].unique() if targets else ()
     return tuple(sorted(ids, key=hash_position)[:count])
@@ -39,10 +39,10 @@ def record_curves(
     refreshes = intervals(watched, watching).set_index("system")["interval"].to_dict()
     for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
         seen = {"Warm-up": fit(still + stage, train, seed, watching).history.watched}
-        experiment.learned("Warm-up", train.name, seed, still.cost(Target(train), seed))
+        experiment.record_curve("Warm-up", train.name, seed, still.cost(Target(train), seed))
         for name, system in watched.items():
             history = fit(system, train, seed, replace(watching, interval=refreshes[name])).history
-            experiment.learned(name, train.name, seed, history.cost(system.stages[-1].keep))
+            experiment.record_curve(name, train.name, seed, history.cost(system.stages[-1].keep))
             seen[name] = history.watched
         for name, rows in seen.items():
             long = pd.DataFrame(rows).melt("step", var_name="measure").astype({"value": "float32"})
@@ -66,7 +66,7 @@ def intervals(watched: Mapping[str, System], watching: Watching) -> pd.DataFrame
 NEAREST, MOST = 40, 3000
 
 
-class Moved(NamedTuple):
+class Movement(NamedTuple):
     """How followed queries moved in a training of the query encoder, and where documents stand.
 
     `steps` (T,), `paths` (T, F, d), `documents` (D, d), and `relevant`, rows of documents for each of F queries.
@@ -83,37 +83,37 @@ class Moved(NamedTuple):
         return [f"question {place + 1}" for place in range(self.paths.shape[1])]
 
 
-def moved(system: System, train: Collection, watching: Watching, seed: int) -> Moved:
+def movement(system: System, train: Collection, watching: Watching, seed: int) -> Movement:
     """Return what a watched training moved, as `Watching.followed` says."""
     retriever = fit(system, train, seed, watching)
     tokenized = retriever.reads(train)
     ids, table = tokenized.relevant("train")
     relevant = [table.row(row) for row in ids.get_indexer(list(watching.followed))]
     folder = runtime.build_dir() / "cache" / KIND / retriever.name
-    return Moved(*paths(folder), encode_corpus(retriever, tokenized), relevant)
+    return Movement(*paths(folder), encode_corpus(retriever, tokenized), relevant)
 
 
-def neighbourhoods(moved: Moved) -> pd.DataFrame:
+def neighbourhoods(movement: Movement) -> pd.DataFrame:
     """Return a map around each followed query: what it retrieves before or after training, and itself at both times."""
     parts = []
-    for place, (name, relevant) in enumerate(zip(moved.names, moved.relevant, strict=True)):
-        ends = moved.paths[[0, -1], place]  # (2, d)
-        nearest = index.build(index.EXACT, moved.documents).search(ends, NEAREST)[1]
+    for place, (name, relevant) in enumerate(zip(movement.names, movement.relevant, strict=True)):
+        ends = movement.paths[[0, -1], place]  # (2, d)
+        nearest = index.build(index.EXACT, movement.documents).search(ends, NEAREST)[1]
         rows = np.union1d(nearest, relevant)
         what = [*np.where(np.isin(rows, relevant), "relevant", "document"), "before", "after"]
-        x, y = _projected(np.concatenate([moved.documents[rows], ends])).T
+        x, y = _projected(np.concatenate([movement.documents[rows], ends])).T
         parts.append(pd.DataFrame({"query": name, "what": what, "x": x, "y": y}))
     return pd.concat(parts, ignore_index=True)
 
 
-def whole_map(moved: Moved) -> pd.DataFrame:
+def whole_map(movement: Movement) -> pd.DataFrame:
     """Return one map of the documents, or of a sample of them, with the path of each followed query, step by step."""
-    sample = np.random.default_rng(0).permutation(len(moved.documents))[:MOST]
-    goals = [moved.documents[rows] for rows in moved.relevant]
-    x, y = _projected(np.concatenate([moved.documents[sample], *goals, *moved.paths])).T
+    sample = np.random.default_rng(0).permutation(len(movement.documents))[:MOST]
+    goals = [movement.documents[rows] for rows in movement.relevant]
+    x, y = _projected(np.concatenate([movement.documents[sample], *goals, *movement.paths])).T
     rows = [("document", "", 0)] * len(sample)
-    rows += [("relevant", name, 0) for name, own in zip(moved.names, moved.relevant, strict=True) for _ in own]
-    rows += [("query", name, int(step)) for step, name in product(moved.steps, moved.names)]
+    rows += [("relevant", name, 0) for name, own in zip(movement.names, movement.relevant, strict=True) for _ in own]
+    rows += [("query", name, int(step)) for step, name in product(movement.steps, movement.names)]
     return pd.DataFrame(rows, columns=["what", "query", "step"]).assign(x=x, y=y)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control
 
 from retlib.evaluation import results
 from retlib.evaluation.measures import holm
@@ -52,6 +51,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`, lists of lines of the chapters' tables,
     those of tests with `verdict`; `reason`, why it is not tested.
     """
+    from scipy.stats import false_discovery_control  # half a second, which a desk does not wait for
+
     claims, rows = papers_table("claims").query("paper == @paper"), []
     tables = [
         results.load_table(chapter, profile, "claims", source) for chapter in claims["chapter"].unique() if chapter

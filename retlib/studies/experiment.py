@@ -1,24 +1,28 @@
-"""The desk of a notebook: its parameters checked, its results recorded, its records read.
+"""The desk of a notebook: its parameters checked, its results recorded, its records read (all chapters).
 
-A notebook opens an `Experiment` and asks it for everything that costs time. When its
-parameter `source` is "run" the experiment computes and records; when it is "reference" it
-gives what is recorded, so that the same cells draw the same page in seconds, without data.
+A notebook opens an `Experiment` and asks it for everything that costs time. When its parameter `source` is "run" the
+experiment computes and records; when it is "reference" it gives what is recorded, so that the same cells draw the same
+page in seconds, without data.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import reduce
+from typing import Annotated, Any, Literal, TypeVar
 
 import pandas as pd
 from IPython import get_ipython
 from IPython.display import HTML
-from pydantic import create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic_core import from_json
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, require
+from retlib.core.errors import DataError, SettingError, require, require_one_of, shown
 from retlib.core.history import Cost
 from retlib.data import datasets
 from retlib.data.collection import Collection
@@ -27,50 +31,107 @@ from retlib.evaluation.measures import evaluate_once, held_out
 from retlib.evaluation.results import Results
 from retlib.report import tables
 from retlib.report.claims import Claims
-from retlib.studies.parameters import Many, Profile, Settings, Whole, check
+
+T = TypeVar("T")
+MOST = 2**31 - 1  # the largest whole number that everything here counts to
+
+
+class Settings(BaseModel):
+    """Values that are as their types say, with no name beside them; or their JSON, which papermill's -p gives."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parsed(cls, given: Any) -> Any:
+        return from_json(given) if isinstance(given, str) else given
+
+
+def validator(check: Callable[[Any], object]) -> AfterValidator:
+    """Return what leaves a value as it is, unless `check` raises `SettingError`."""
+
+    def validated(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(validated)
+
+
+def _profile(name: str) -> None:
+    require_one_of("a profile", name, [notebook_files.EXPLORE, *notebook_files.profiles(runtime.root())])
+
+
+def _distinct(values: list) -> None:
+    repeats = any(value in values[:place] for place, value in enumerate(values))
+    require(not repeats, f"{shown(values)} names a value twice")
+
+
+Natural = Annotated[int, Field(ge=0, le=MOST)]
+Positive = Annotated[int, Field(ge=1, le=MOST)]
+TwoOrMore = Annotated[int, Field(ge=2, le=MOST)]  # a batch: one pair has no negative
+NonNegative = Annotated[float, Field(ge=0)]
+PositiveNumber = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(ge=1e-7, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(min_length=1)]
+CollectionName = Annotated[str, validator(datasets.COLLECTIONS.get)]  # one that a cell registered, too
+ArticlesName = Annotated[str, validator(datasets.ARTICLES.get)]
+TextName = Annotated[str, validator(datasets.TEXTS.get)]
+Distinct = Annotated[list[T], validator(_distinct)]
+NonEmpty = Annotated[list[T], Field(min_length=1), validator(_distinct)]
+Profile = Annotated[str, validator(_profile)]
+Names = NonEmpty[str] | str  # "all", a name, or several; `retlib.studies.study.select` says which there are
+
+
+def check(model: type[BaseModel], values: Mapping[str, Any]) -> Any:
+    """Return values as a model; `SettingError` says of the first that is wrong what would be right."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        # A misspelt name first: it says more than that another is absent. Then what lies deepest, of a union's kinds.
+        wrong = min(error.errors(), key=lambda each: (each["type"] != "extra_forbidden", -len(each["loc"])))
+    require(wrong["type"] != "missing", f"{wrong['loc'][-1]} is missing")
+    place, inside = [], dict(values)
+    for each in wrong["loc"]:
+        with suppress(LookupError, TypeError, ValueError):  # of a union pydantic names the kinds, too
+            inside = (from_json(inside) if isinstance(inside, str) else inside)[each]
+            place.append(each)
+    if wrong["type"] == "extra_forbidden":
+        holder = reduce(lambda each, name: each.model_fields[name].annotation, place[:-1], model)
+        require_one_of(f"a key of {place[0]}" if place[1:] else "a parameter", place[-1], holder.model_fields)
+    name, value = f"{place[0]}{''.join(f'[{each!r}]' for each in place[1:])}", shown(wrong["input"])
+    if wrong["type"] == "literal_error":
+        require_one_of(name, wrong["input"], re.findall("'(.*?)'", wrong["ctx"]["expected"]))
+    why = str(wrong.get("ctx", {}).get("error") or wrong["msg"])
+    _, _, unknown = why.partition(f" = {value} ")  # the place is said here, and once
+    is_text = isinstance(wrong["input"], str) and wrong["type"] in ("list_type", "dict_type")
+    hint = ", by -y, not by -p" if is_text else ""
+    raise SettingError(f"{name} = {value} {unknown}" if unknown else f"{name} = {value}: {why}{hint}")
 
 
 class Common(Settings):
     """What every notebook has."""
 
     profile: Profile
-    seeds: Many[Whole]
+    seeds: NonEmpty[Natural]
     source: Literal["run", "reference"]
 
 
-COMMON = set(Common.model_fields)
-
-
-def plain_values(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of a notebook's globals that may be parameters.
-
-    Every plain value is taken for one the first time (papermill injects a misspelt name like any other), but for
-    constants in capitals; once there is an experiment, for a rerun of the cell, only `names` are.
-    """
+def _parameters(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    # The globals that may be parameters. The first time these are all plain values, since papermill injects a misspelt
+    # name like any other, but for constants in capitals; when the cell runs again, those of `names`.
     shell = get_ipython()
-    hidden = set(shell.user_ns_hidden) if shell else set()  # what IPython itself puts into a notebook's globals
-    plain = {
-        name: value.model_dump(exclude_unset=True) if isinstance(value, Settings) else value
-        for name, value in namespace.items()
-        if isinstance(value, str | int | float | bool | list | dict | Settings | None) and not name.startswith("_")
-    }
-    if "_parameters_checked" in namespace:
-        return {name: plain[name] for name in names if name in plain}
-    return {name: value for name, value in plain.items() if name not in hidden and not name.isupper()}
+    hidden = shell.user_ns_hidden if shell else ()  # what IPython itself puts there
+    if "_parameters_checked" not in namespace:
+        names = [each for each in namespace if each not in hidden and not each.startswith("_") and not each.isupper()]
+    values = {name: namespace[name] for name in names if name in namespace}
+    values |= {name: each.model_dump(exclude_unset=True) for name, each in values.items() if isinstance(each, Settings)}
+    return {name: each for name, each in values.items() if isinstance(each, str | int | float | list | dict | None)}
 
 
-def flat(parameters: Settings) -> dict[str, Any]:
-    """Return parameters by their names, those of the recipe among them."""
+def _flat(parameters: Settings) -> dict[str, Any]:
     values = parameters.model_dump()
     return values | values.pop("recipe", {})
-
-
-def _departure(given: Mapping[str, Any], expected: Mapping[str, Any], profile: str) -> str:
-    """The first parameter that is not as the profile has it, in words; seeds may differ."""
-    for name, value in expected.items():
-        if given[name] != value and not name.endswith("seeds"):
-            return f"{name} is {given[name]!r}, and {value!r} at profile {profile!r}"
-    return ""
 
 
 @dataclass(eq=False)
@@ -87,17 +148,16 @@ class Experiment:
     """A notebook's desk, made of its name, its ``globals()``, its kind of recipe, and the types of its parameters.
 
     It is `live` in a run; otherwise recorded results are shown. `parameters` are flat: those of the recipe stand among
-    them.
+    them. What a run records is written by `record_claims`; a chapter that tests no claim ends with `save`.
     """
 
     def __init__(
         self, name: str, namespace: dict[str, Any], recipe: type[Settings] | None = None, **types: Any
     ) -> None:
-        self.name = name
-        self._claims: dict[str, Claims] = {}
+        self.name, self._claims = name, {}
         fields = {each: (of, ...) for each, of in (types | ({"recipe": recipe} if recipe else {})).items()}
         model = create_model("Parameters", __base__=Common, **fields)
-        self._written = plain_values(namespace, model.model_fields)  # as a sweep knows them, too
+        self._written = _parameters(namespace, model.model_fields)  # as a sweep knows them, too
         given = check(model, self._written)
         namespace["_parameters_checked"] = True
         self.profile, self.live = given.profile, given.source == "run"
@@ -107,17 +167,18 @@ class Experiment:
             shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, tables.as_html)
         root, expected = runtime.root(), given
         if self.profile in notebook_files.profiles(root) and name in notebook_files.names(root):
-            expected = check(
-                model, notebook_files.at_profile(root, self.profile, name) | given.model_dump(include=COMMON)
-            )
+            own = given.model_dump(include={*Common.model_fields})
+            expected = check(model, notebook_files.at_profile(root, self.profile, name) | own)
         if self.live:
             self.environment, self.results = runtime.environment(), Results()
-            # Of other parameters than a profile's the rows would be judged as the profile's.
-            if departure := _departure(flat(given), flat(expected), self.profile):
-                runtime.note(f"{departure}: recorded as an exploration, apart from the profile's rows.")
+            here, there = _flat(given), _flat(expected)
+            # Of other parameters than a profile's the rows would be judged as the profile's; seeds may differ.
+            for each in [each for each in there if here[each] != there[each] and not each.endswith("seeds")][:1]:
+                differs = f"{each} is {here[each]!r}, and {there[each]!r} at profile {self.profile!r}"
+                runtime.note(f"{differs}: recorded as an exploration, apart from the profile's rows.")
                 self.profile = notebook_files.EXPLORE
             if self.profile == notebook_files.EXPLORE:  # which is not one choice of parameters
-                self.environment["given"] = results.as_json(flat(given))
+                self.environment["given"] = results.as_json(here)
         else:
             recorded = results.load(name, self.profile, source="reference")
             wrong = f"no reference results of {name} at profile {self.profile!r}: set profile to one that has them"
@@ -127,19 +188,19 @@ class Experiment:
             seeds = sorted(int(seed) for seed in recorded.rows["seed"].unique())
             given = expected.model_copy(update={"seeds": seeds})
             namespace |= {each: getattr(given, each) for each in fields}
-        self.parameters, self.recipe = flat(given), getattr(given, "recipe", None)
+        self.parameters, self.recipe = _flat(given), getattr(given, "recipe", None)
 
     def load(self, name: str) -> Collection | None:
-        """A collection; None on a reference page, which needs no data."""
+        """Return a collection; None on a reference page, which needs no data."""
         return datasets.load(name) if self.live else None
 
     def measure(
         self,
         system: str,
-        collection: Collection | None,
+        collection: Collection,
         seed: int,
-        make: Callable[[], Outcome] | Outcome,
-        measures: Iterable[str] = ("AP@100",),
+        make: Outcome | Callable[[], Outcome],
+        measures: Sequence[str],
     ) -> None:
         """Run a system on a collection's test queries, evaluate it and record it, values by query included.
 
@@ -150,26 +211,24 @@ class Experiment:
         queries, qrels = held_out(collection, "test")
         with runtime.Stopwatch() as watch:
             outcome = make() if callable(make) else make
-        wall = round(watch.seconds, 3) if callable(make) else None
-        values = evaluate_once(outcome.run, qrels, list(measures))
+        values = evaluate_once(outcome.run, qrels, measures)
         clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
         self.results.add_queries(collection.name, "test", system, seed, values, clusters)
-        self.learned(system, collection.name, seed, outcome.cost)
+        self.record_curve(system, collection.name, seed, outcome.cost)
+        data = {"fingerprint": collection.fingerprint, **collection.provenance, **collection.facts}
         details = {
             "parameters": results.as_json(outcome.parameters),
             "steps": outcome.cost.steps,
             "seconds": outcome.cost.seconds,
-            "wall": wall,
+            "wall": round(watch.seconds, 3) if callable(make) else None,
             "queries": values["query_id"].nunique(),
             "candidates": outcome.candidates or len(collection.documents),
-            "data": results.as_json(
-                {"fingerprint": collection.fingerprint, **collection.provenance, **collection.facts}
-            ),
+            "data": results.as_json(data),
         }
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
             self.record(system, collection.name, str(measure), value, seed, **details)
 
-    def learned(self, system: str, collection: str, seed: int, cost: Cost) -> None:
+    def record_curve(self, system: str, collection: str, seed: int, cost: Cost) -> None:
         """Record in the table `learning` what validation saw of a training's last stage, if there was a training.
 
         The `score` is in points of 100; the weights of a step may be `kept`.
@@ -185,23 +244,14 @@ class Experiment:
         """Record one number that has no values by query (a time, a size, a count)."""
         if not self.live:
             return
-        self.results.add_row(
-            experiment=self.name,
-            system=system,
-            collection=collection,
-            split=split,
-            measure=measure,
-            value=float(value),
-            seed=int(seed),
-            profile=self.profile,
-            **details,
-            peak_memory=runtime.peak_memory(),
-            recorded=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            **self.environment,
-        )
+        place = {"experiment": self.name, "system": system, "collection": collection, "split": split}
+        row = {"measure": measure, "value": float(value), "seed": int(seed), "profile": self.profile, **details}
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        here = {"peak_memory": runtime.peak_memory(), "recorded": now, **self.environment}
+        self.results.add_row(**place, **row, **here)
 
     def table(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """A small table that the page needs: made and recorded by a run, else as recorded."""
+        """Return a small table that the page needs: made and recorded by a run, else as recorded."""
         if self.live:
             self.results.tables[name] = make().reset_index(drop=True)
         require(name in self.results.tables, f"the reference results of {self.name} lack the table {name!r}", DataError)
@@ -214,9 +264,8 @@ class Experiment:
 
     def record_claims(self, *tested: Claims) -> HTML:
         """Record the table `claims` beside the rows of a run, and return it for the page."""
-        self._claims |= {each.paper: each for each in tested}  # those of one paper may have a cell of their own
-        table = pd.concat([each.table for each in self._claims.values()], ignore_index=True)
-        self.results.tables["claims"] = table
+        self._claims |= {each.paper: each.table for each in tested}  # those of one paper may have a cell of their own
+        self.results.tables["claims"] = table = pd.concat(self._claims.values(), ignore_index=True)
         self.save()
         return tables.chapter_claims(table)
 

@@ -1,4 +1,4 @@
-"""What only Part II needs: ReQA with shares of its labels, further candidates, BM25's settings, the cost of a score."""
+"""What Part II brings: ReQA with shares of its labels, its sizes, examples of its pre-training tasks."""
 
 from __future__ import annotations
 
@@ -12,93 +12,71 @@ import pandas as pd
 from pydantic import Field
 
 from retlib.data.articles import Corpus, Split
-from retlib.data.collection import Article, Collection
+from retlib.data.collection import SPLITS, Article, Collection
 from retlib.data.splits import low_resource, subsample
 from retlib.models.retriever import Retriever
-from retlib.studies.experiment import Experiment
-from retlib.studies.parameters import Many
+from retlib.studies.experiment import Experiment, NonEmpty
 from retlib.systems.system import System, Target
-from retlib.training.pretraining import KEPT, PretrainingPairs, task_over
+from retlib.training.pretraining import PretrainingPairs, task_over
 
 MEASURES = ["R@1", "R@5", "R@10", "R@50", "R@100"]
 SAMPLE = 10_000  # pairs that a pre-training task's averages are of
 TEST = 0.2  # the share of the queries that every system is tested on
+Shares = NonEmpty[Annotated[float, Field(ge=0.001, le=1 - TEST)]]
 
 
-Shares = Many[Annotated[float, Field(ge=0.001, le=1 - TEST)]]
+def targets(experiment: Experiment, names: Iterable[str], share: float, whole: bool = False) -> list[Target]:
+    """Return collections of which a share of the labels trains and the last fifth of the queries tests.
+
+    The test is among some `candidates`, as the notebook's parameters have it, or with `whole` among all; its name then
+    ends in ``-all``. There is none on a page of recorded results.
+    """
+    candidates = None if whole else experiment.parameters["candidates"]
+    return [_target(experiment.load(name), share, candidates) for name in names if experiment.live]
 
 
 @lru_cache(maxsize=64)  # a chapter asks for the same one again and again
-def target(collection: Collection, share: float, candidates: int | None) -> Target:
-    """A share of the labels trains, among all candidates; the last fifth of the queries tests, among about so many.
-
-    Without a number it tests among all, and the test's name ends in ``-all``.
-    """
+def _target(collection: Collection, share: float, candidates: int | None) -> Target:
     whole = low_resource(collection, share, TEST)
     test = replace(whole, name=f"{whole.name}-all") if candidates is None else subsample(whole, candidates)
     return Target(test, whole)
 
 
-def targets(experiment: Experiment, names: Iterable[str], share: float, whole: bool = False) -> list[Target]:
-    """The targets of collections at a share of the labels; none on a page of recorded results.
-
-    With `whole` their tests are among all candidates, not among the `candidates` of the notebook's parameters.
-    """
-    candidates = None if whole else experiment.parameters["candidates"]
-    return [target(experiment.load(name), share, candidates) for name in names if experiment.live]
-
-
-# --- tables ----------------------------------------------------------------------------------------
-
-
 def sizes(targets: Iterable[Target]) -> pd.DataFrame:
-    """Sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
+    """Return the sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
     rows = []
     for part in (each.test for each in targets):
-        documents = part.documents
-        lengths = {
-            "words/query": part.queries["text"],
-            "words/sentence": documents["sentence"],
-            "words/passage": documents.drop_duplicates("passage")["context"],
-        }
-        rows.append(
-            {
-                "collection": part.name,
-                **{f"{split} queries": len(part.split(split)) for split in ("train", "dev", "test")},
-                "candidates": len(documents),
-                **{name: round(float(texts.str.split().str.len().mean()), 1) for name, texts in lengths.items()},
-                "ambiguous %": round(100 * float(part.queries["ambiguous"].mean()), 1),
-                "fingerprint": part.fingerprint[:12],
-            }
-        )
+        documents, queries = part.documents, part.queries
+        texts = {"query": queries["text"], "sentence": documents["sentence"]}
+        texts["passage"] = documents.drop_duplicates("passage")["context"]
+        row = {"collection": part.name, **{f"{split} queries": len(part.split(split)) for split in SPLITS}}
+        row["candidates"] = len(documents)
+        row |= {f"words/{name}": round(float(each.str.split().str.len().mean()), 1) for name, each in texts.items()}
+        ambiguous = round(100 * float(queries["ambiguous"].mean()), 1)
+        rows.append({**row, "ambiguous %": ambiguous, "fingerprint": part.fingerprint[:12]})
     return pd.DataFrame(rows)
 
 
 def weights(systems: Mapping[str, System]) -> pd.DataFrame:
-    """How many weights each system has, embeddings and the layers that it grows included."""
-    fresh = {}
-    for name, each in systems.items():
+    """Return how many weights each system has, embeddings and the layers that it grows included."""
+    counts = []
+    for each in systems.values():
         layers = [stage.layers for stage in each.stages if stage.layers is not None]
         whole = replace(each.architecture, layers=[each.architecture.layers, *layers][-1])
-        fresh[name] = Retriever.fresh(whole, each.tokens.tokenizer, 0)
-    return pd.DataFrame({"system": fresh.keys(), "weights": [retriever.parameters for retriever in fresh.values()]})
+        counts.append(Retriever.fresh(whole, each.tokens.tokenizer, 0).parameters)
+    return pd.DataFrame({"system": systems.keys(), "weights": counts})
 
 
 def examples(articles: Sequence[Article], split: Split, task: str, count: int, seed: int) -> pd.DataFrame:
     """Return pairs of a pre-training task as texts, with the titles of their articles (Chang 2020, Figure 2)."""
-    corpus = Corpus.build(articles, list, split)
+    corpus, rows = Corpus.build(articles, list, split), []
     sentences, titles, bounds = corpus.sentences, corpus.titles, corpus.passages
-    query, passage = task_over(task, corpus).draw(np.random.default_rng(seed), count)
-    removed = np.where(corpus.passage_of(query) == passage, query, KEPT)
-    pairs = pd.DataFrame({"task": task}, index=range(count))
-    pairs["query_title"] = [titles[a] for a in corpus.article_of(corpus.passage_of(query))]
-    pairs["query"] = [sentences[s] for s in query]
-    pairs["document_title"] = [titles[a] for a in corpus.article_of(passage)]
-    pairs["document"] = [
-        " ".join(sentences[s] for s in range(bounds[each], bounds[each + 1]) if s != gone)
-        for each, gone in zip(passage, removed, strict=True)
-    ]
-    return pairs
+    for query, passage in zip(*task_over(task, corpus).draw(np.random.default_rng(seed), count), strict=True):
+        own, other = (titles[corpus.article_of(each)] for each in (corpus.passage_of(query), passage))
+        # A query that stands in the passage is taken out of it.
+        document = " ".join(sentences[row] for row in range(*bounds[passage : passage + 2]) if row != query)
+        rows.append((task, own, sentences[query], other, document))
+    return pd.DataFrame(rows, columns=["task", "query_title", "query", "document_title", "document"])
 
 
 def statistics(pairs: PretrainingPairs) -> pd.DataFrame:
@@ -116,6 +94,3 @@ def statistics(pairs: PretrainingPairs) -> pd.DataFrame:
     columns = ["#tokens", "#pairs", "avg. #query tokens", "#doc tokens"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("task")
     return table.round(2).astype({"#tokens": np.int64})
-
-
-# --- cost ------------------------------------------------------------------------------------------

@@ -1,26 +1,23 @@
-"""What only Part III needs: its parameters, its tests, what generators write side by side, and what they are worth."""
+"""What Part III brings: its parameters, its tests, what generators write side by side and cost (and chapter 51)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
-from pydantic import AfterValidator, Field
+from annotated_types import Ge, Len
 
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of, shown
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
-from retlib.data.collection import Collection
+from retlib.data.collection import SPLITS, Collection
 from retlib.data.splits import hash_position, subsample, with_distractors
 from retlib.evaluation import query_measures
-from retlib.evaluation.results import Results
 from retlib.models.decoding import Decoding
-from retlib.studies.experiment import Experiment
-from retlib.studies.parameters import ArticlesName, CollectionName, Many, Positive, Several
+from retlib.studies.experiment import ArticlesName, CollectionName, Experiment, NonEmpty, Positive, TwoOrMore, validator
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target
 
@@ -31,88 +28,63 @@ WHOLE_MEASURES = ["R@1", "R@10"]
 REAL = "Real"
 
 
-# --- parameters ------------------------------------------------------------------------------------
-
-
-def _unseen(generators: dict[str, list[str]]) -> dict[str, list[str]]:
+def _check_generators(generators: dict[str, list[str]]) -> None:
     for source, targets in generators.items():
         require(source not in targets, f"{source!r} is no target of a generator that has seen its labels")
-    every = [target for targets in generators.values() for target in targets]
-    require(len(set(every)) == len(every), f"{shown(generators)} names a target twice")
-    return generators
-
-
-def _one(generators: dict[str, list[str]]) -> dict[str, list[str]]:
-    one = [len(targets) for targets in generators.values()] == [1]
-    require(one, f"{shown(generators)} must have one source and one target here")
-    return generators
+    every = sum(generators.values(), [])
+    require(len({*every}) == len(every), f"{shown(generators)} names a target twice")
 
 
 # Labelled collections, each with the targets of a generator that learns from it.
-_Generators = Annotated[dict[CollectionName, Many[CollectionName]], Field(min_length=1), AfterValidator(_unseen)]
 DATA: dict[str, Any] = {
-    "generators": _Generators,
+    "generators": Annotated[dict[CollectionName, NonEmpty[CollectionName]], Len(1), validator(_check_generators)],
     "answers": dict[CollectionName, CollectionName],
-    "documents": Several,
+    "documents": TwoOrMore,
     "questions": Positive,
 }
-ONE_GENERATOR = {**DATA, "generators": Annotated[_Generators, AfterValidator(_one)]}
+_One = Annotated[dict[CollectionName, Annotated[list[CollectionName], Len(1, 1)]], Len(1, 1)]
+ONE_GENERATOR = {**DATA, "generators": Annotated[_One, validator(_check_generators)]}
 # Further candidates of what is tested on; passages that are no target's.
 ADDED: dict[str, Any] = {"added": dict[CollectionName, Positive], "added_articles": ArticlesName}
-Passages = Annotated[int, Field(ge=50)]
-
-
-# --- what is tested --------------------------------------------------------------------------------
+Passages = Annotated[int, Ge(50)]
 
 
 def targets(experiment: Experiment) -> dict[str, list[Target]]:
-    """What systems are trained for and tested on, by the collection that the generator learns from.
+    """Return what systems are trained for and tested on, by the collection that the generator learns from.
 
     Targets are cut at `documents` and `questions`; where candidates are sentences of passages, these stay whole. With
-    the parameter `added` a target is searched a second time, among so many further candidates.
+    the parameter `added` a target is searched a second time, among so many further candidates. Raises `SettingError`
+    where a parameter names what is no target, or what trains no generator.
     """
-    p = experiment.parameters
-    every = [target for each in p["generators"].values() for target in each]
+    p, added = experiment.parameters, experiment.parameters.get("added", {})
     for name in ("adapted", "compared", "added", "quoted"):
         for target in p.get(name, ()):
-            require_one_of(f"{name} (a target of `generators`)", target, every)
+            require_one_of(f"{name} (a target of `generators`)", target, sum(p["generators"].values(), []))
     for source in p["answers"]:
         require_one_of("answers (a collection of `generators`)", source, p["generators"])
-    if not experiment.live:
-        return {source: [] for source in p["generators"]}
-    return {source: [t for name in names for t in _tests(p, name, names)] for source, names in p["generators"].items()}
-
-
-def _tests(p: Mapping[str, Any], name: str, others: Sequence[str]) -> list[Target]:
-    whole = datasets.load(name)
-    target = subsample(whole, p["documents"], None if "passage" in whole.documents else p["questions"])
-    if not (count := p.get("added", {}).get(name)):
-        return [Target(target)]
-    further = OutOfTarget(p["added_articles"], tuple(others), count).documents
-    wrong = f"{p['added_articles']} has {len(further)} passages that are no target's, not {count}"
-    require(len(further) == count, wrong, DataError)
-    return [Target(target), Target(with_distractors(target, further, f"{name}+added"), target)]
-
-
-def whole(experiment: Experiment, names: Iterable[str]) -> list[Collection]:
-    """Collections with all candidates, and all queries, of whatever split, for a test (Table 7)."""
-    loaded = [experiment.load(name) for name in names if experiment.live]
-    everything = [each.queries.assign(split="test") for each in loaded]
-    named = zip(loaded, everything, strict=True)
-    return [replace(each, name=f"{each.name}, whole", queries=queries) for each, queries in named]
+    tests = {source: [] for source in p["generators"]}
+    jobs = [(source, name) for source, names in p["generators"].items() for name in names]
+    for source, name in jobs if experiment.live else ():
+        whole = datasets.load(name)
+        target = subsample(whole, p["documents"], None if "passage" in whole.documents else p["questions"])
+        tests[source].append(Target(target))
+        if name in added:
+            further = OutOfTarget(p["added_articles"], tuple(p["generators"][source]), added[name]).documents
+            wrong = f"{p['added_articles']} has {len(further)} passages that are no target's, not {added[name]}"
+            require(len(further) == added[name], wrong, DataError)
+            tests[source].append(Target(with_distractors(target, further, f"{name}+added"), target))
+    return tests
 
 
 def labelled(targets: Iterable[Target]) -> list[str]:
-    """The tests whose own labels can train.
+    """Return the tests whose own labels can train: those with judged queries beside those of the test.
 
-    They have judged queries beside those of the test. Not those whose candidates are sentences in their passages
-    (ReQA): the paper trains on no labels of these.
+    Not those whose candidates are sentences in their passages (ReQA): the paper trains on no labels of these.
     """
     names = []
     for name, whole in ((each.test.name, each.trains) for each in targets):
-        others = whole.queries.index[whole.queries["split"] != "test"]
-        judged = whole.relevant()["query_id"]
-        if judged[judged.isin(others)].nunique() > 1 and "sentence" not in whole.documents:
+        judged = pd.concat([whole.relevant(split)["query_id"] for split in ("train", "dev")])
+        if judged.nunique() > 1 and "sentence" not in whole.documents:
             names.append(name)
     return names
 
@@ -120,87 +92,82 @@ def labelled(targets: Iterable[Target]) -> list[str]:
 def sizes(
     sources: Mapping[str, Collection], targets: Mapping[str, Sequence[Target]], outside: OutOfTarget
 ) -> pd.DataFrame:
-    """What generators learn from, the passages out of target, and what is tested on, as Table 2 has them."""
+    """Return what generators learn from, the passages out of target, and what is tested on, as Table 2 has them."""
     rows = []
     for source, collection in sources.items():
         tests = [("target", each.test) for each in targets[source]]
         for role, part in [("trains the generator", collection), ("queries are generated", outside), *tests]:
-            words = part.documents["text"].str.split().str.len()
-            of = part if isinstance(part, Collection) else None
-            rows.append({
-                "generator": source,
-                "collection": of.name if of else "out of target",
-                "role": role,
+            of, words = isinstance(part, Collection), part.documents["text"].str.split().str.len()
+            row = {"generator": source, "collection": part.name if of else "out of target", "role": role}
+            row |= {
                 "passages": len(words),
-                **{f"{split} queries": len(of.split(split)) if of else 0 for split in ("train", "dev", "test")},
-                "words/passage": f"{words.mean():.1f} ({words.std():.1f})",
-                "fingerprint": of.fingerprint[:12] if of else "",
-            })  # fmt: skip
+                **{f"{each} queries": len(part.split(each)) if of else 0 for each in SPLITS},
+            }
+            row["words/passage"] = f"{words.mean():.1f} ({words.std():.1f})"
+            rows.append({**row, "fingerprint": part.fingerprint[:12] if of else ""})
     return pd.DataFrame(rows)
 
 
-# --- what generators write -------------------------------------------------------------------------
+# --- generators, and what they write ---------------------------------------------------------------
 
 
 def losses(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
-    """The generators' held-out loss while they learn: `step`, `generator`, `seed`, `loss`."""
-    parts = [
-        each.seeded(seed).fit().history.frame().assign(generator=name, seed=seed)
-        for name, each in generators.items()
-        for seed in seeds
-    ]
-    joined = pd.concat(parts, ignore_index=True)
-    return joined.assign(loss=-joined["score"])[["step", "generator", "seed", "loss"]]
+    """Return the generators' held-out loss while they learn: `step`, `generator`, `seed`, `loss`."""
+    jobs = product(generators.items(), seeds)
+    frames = {(name, seed): each.seeded(seed).fit().history.frame() for (name, each), seed in jobs}
+    table = pd.concat(frames, names=["generator", "seed"]).reset_index(["generator", "seed"])
+    return table.assign(loss=-table["score"])[["step", "generator", "seed", "loss"]]
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """Some passages of a target (id to text), and who writes queries for them: a generator and its decoding by name."""
+def generator_table(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
+    """Return generators, a row each: their size, training and held-out loss (nats a token); means over seeds."""
+    rows, jobs = [], list(product(generators.items(), seeds))
+    for (name, each), seed in runtime.progress(jobs, desc="generators", unit="generator"):
+        made = each.seeded(seed).fit()
+        history, rate = made.history, each.training.learning_rate
+        steps, loss = history.evaluations[-1]["step"], -history.best_score
+        rows.append((name, made.parameters / 1e6, steps, rate, history.seconds, history.best_step, loss))
+    columns = ["generator", "million weights", "steps", "rate", "seconds", "best step", "loss"]
+    means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
+    return means.astype({"steps": int}).round({"best step": 0})
 
-    target: Collection
+
+class Panel(NamedTuple):
+    """Some passages of a target (id to text), and queries for them by who wrote them and with which seed."""
+
+    target: str
     texts: pd.Series
-    writers: Mapping[str, tuple[QueryGenerator, Decoding]]
-
-    def written(self, name: str, seed: int) -> pd.DataFrame:
-
-        generator, how = self.writers[name]
-        return generator.seeded(seed).queries(self.texts.to_frame("text"), how)
-
-    @property
-    def real(self) -> pd.DataFrame:
-        """The real queries of the passages, in the form of generated ones."""
-        asked = self.target.relevant()
-        asked = asked[asked["doc_id"].isin(self.texts.index)]
-        queries = self.target.queries["text"][asked["query_id"]].to_numpy()
-        return pd.DataFrame({"passage_id": asked["doc_id"].to_numpy(), "query": queries})
+    queries: dict[tuple[str, int], pd.DataFrame]
 
 
 def panels(
-    targets: Iterable[Target], writers: Mapping[str, tuple[QueryGenerator, Decoding]], count: int
+    targets: Iterable[Target], writers: Mapping[str, tuple[QueryGenerator, Decoding]], count: int, seeds: Sequence[int]
 ) -> list[Panel]:
-    """So many passages of every target; sentences in passages (ReQA) are left to other pages."""
-    collections = [each.test for each in targets if "sentence" not in each.test.documents]
-    return [Panel(each, sampled(each, count), writers) for each in collections]
+    """Return so many passages of every target that real queries ask for, by a hash of their ids, with their queries.
 
-
-def sampled(target: Collection, count: int) -> pd.Series:
-    """The texts of so many passages of a target that real queries ask for, by a hash of their ids."""
-    relevant = target.relevant()["doc_id"].unique()
-    return target.documents["text"][sorted(relevant, key=hash_position)[:count]]
+    Each of the `writers` is a generator and its decoding. Sentences in passages (ReQA) are left to other pages.
+    """
+    panels = []
+    for target in (each.test for each in targets if "sentence" not in each.test.documents):
+        relevant = target.relevant().rename(columns={"doc_id": "passage_id"})
+        texts = target.documents["text"][sorted(relevant["passage_id"].unique(), key=hash_position)[:count]]
+        relevant = relevant[relevant["passage_id"].isin(texts.index)]
+        queries = {(REAL, 0): relevant.assign(query=target.queries["text"][relevant["query_id"]].array)}
+        for (name, (generator, how)), seed in product(writers.items(), seeds):
+            queries[name, seed] = generator.seeded(seed).queries(texts.to_frame("text"), how)
+        panels.append(Panel(target.name, texts, queries))
+    return panels
 
 
 def record_statistics(experiment: Experiment, panels: Sequence[Panel]) -> pd.DataFrame:
     """Record and return `query_measures.statistics` of what each writer writes with each seed, and of real queries."""
     rows = []
-    for panel in runtime.progress(panels, desc="written", unit="target"):
-        found = [(REAL, 0, panel.real)]
-        seeds = experiment.parameters["seeds"]
-        found += [(name, seed, panel.written(name, seed)) for name, seed in product(panel.writers, seeds)]
-        for name, seed, queries in found:
-            statistics = query_measures.statistics(queries, panel.texts)
-            rows.append({"target": panel.target.name, "by": name, "seed": seed, **statistics})
+    for target, texts, written in panels:
+        for (name, seed), queries in written.items():
+            statistics = query_measures.statistics(queries, texts)
+            rows.append({"target": target, "by": name, "seed": seed, **statistics})
             for measure, value in statistics.items():
-                experiment.record(name, panel.target.name, measure, value, seed, "train")
+                experiment.record(name, target, measure, value, seed, "train")
     return pd.DataFrame(rows)
 
 
@@ -211,56 +178,17 @@ def examples(panels: Sequence[Panel], by: str, shown: int, seed: int, quoted: Se
     sample. Of `quoted` targets alone, unless empty: not every licence allows a quotation.
     """
     rows = []
-    for panel in panels:
-        if quoted and panel.target.name not in quoted:
+    for target, texts, written in panels:
+        if quoted and target not in quoted:
             continue
-        marked = {name: _marked(panel.written(name, seed), panel.texts) for name in panel.writers}
-        rate = marked[by].groupby("passage_id")["found"].mean()
+        own = {name: queries for (name, each), queries in written.items() if each == seed and name != REAL}
+        hits = {name: query_measures.round_trip(queries, texts) for name, queries in own.items()}
+        rate = hits[by].groupby(own[by]["passage_id"]).mean()
         order = sorted(rate.index, key=lambda name: (-rate[name], hash_position(name)))
-        real = panel.real.groupby("passage_id")["query"].agg("\n".join)
-        for name in dict.fromkeys([*order[:shown], *order[len(order) - shown :]]):
-            lines = {how: "\n".join(found["line"][found["passage_id"] == name]) for how, found in marked.items()}
-            rows.append({"target": panel.target.name, "passage": panel.texts[name], "real": real[name], **lines})
+        marks = {name: each.map({True: "✓ ", False: "✗ "}) for name, each in hits.items()}
+        lines = {"real": written[REAL, 0]} | {name: q.assign(query=marks[name] + q["query"]) for name, q in own.items()}
+        cells = {name: queries.groupby("passage_id")["query"].agg("\n".join) for name, queries in lines.items()}
+        for passage in dict.fromkeys([*order[:shown], *order[len(order) - shown :]]):
+            row = {name: each.get(passage, "") for name, each in cells.items()}
+            rows.append({"target": target, "passage": texts[passage], **row})
     return pd.DataFrame(rows)
-
-
-def _marked(queries: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
-    found = query_measures.round_trip(queries, texts)
-    signs = found.map({True: "✓ ", False: "✗ "})
-    return queries.assign(found=found, line=signs + queries["query"])
-
-
-def pairs(generator: QueryGenerator, target: Collection, decodings: Mapping[str, Decoding]) -> pd.DataFrame:
-    """How many pairs a target's passages give to train on (Table 5): `decoding`, `passages`, `pairs`."""
-    counts = [(name, len(generator.queries(target.documents, how))) for name, how in decodings.items()]
-    found = pd.DataFrame(counts, columns=["decoding", "pairs"])
-    found.insert(1, "passages", len(target.documents))
-    return found
-
-
-# --- what is recorded, over sizes ------------------------------------------------------------------
-
-
-def over(results: Results, collections: Iterable[str], sizes: Mapping[str, float], measure: str) -> pd.DataFrame:
-    """Return values over a size, that of each system, as of Figures 2 and 3, in points of 100."""
-    rows = results.rows
-    mine = rows["collection"].isin(list(collections)) & rows["system"].isin(sizes) & (rows["measure"] == measure)
-    mine = rows[mine].reset_index(drop=True)
-    mine = mine.assign(size=mine["system"].map(sizes), value=100 * mine["value"])
-    return mine[["size", "collection", "seed", "value"]]
-
-
-def made(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
-    """Generators, a row each: their size, training and held-out loss (nats a token); means over seeds."""
-    rows = []
-    every = [(name, each.seeded(seed)) for name, each in generators.items() for seed in seeds]
-    for name, each in runtime.progress(every, desc="generators", unit="generator"):
-        generator = each.fit()
-        steps = generator.history.evaluations[-1]["step"]
-        rows.append((
-            name, generator.parameters / 1e6, steps, each.training.learning_rate,
-            generator.history.seconds, generator.history.best_step, -generator.history.best_score,
-        ))  # fmt: skip
-    columns = ["generator", "million weights", "steps", "rate", "seconds", "best step", "loss"]
-    means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
-    return means.astype({"steps": int}).round({"best step": 0})

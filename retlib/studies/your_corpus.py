@@ -1,4 +1,4 @@
-"""What only the chapter on one's own corpus needs: starts, what minutes buy, questions that judge, what is saved."""
+"""What the chapter on one's own corpus (60) needs: starts, what minutes buy, questions that judge, what is saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from retlib.core.cache import key
 from retlib.core.errors import DataError, require
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
-from retlib.data.collection import Collection
+from retlib.data.collection import SPLITS, Collection
 from retlib.data.datasets import beir
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.models import checkpoints
@@ -26,8 +26,8 @@ from retlib.models.exporting import export
 from retlib.models.retriever import Architecture
 from retlib.report.own_corpus import CHOSEN_BY, question_set
 from retlib.retrieval import index, runs
-from retlib.studies.parameters import ArticlesName, CollectionName, Many, Some, Text, Whole
-from retlib.studies.study import best, tune
+from retlib.studies.experiment import CollectionName, Distinct, Natural, NonEmpty, Text, validator
+from retlib.studies.study import tune
 from retlib.systems.compose import Fused
 from retlib.systems.query_generation import QueryGenerator, synthetic
 from retlib.systems.ranking import Ranker, indexed
@@ -70,12 +70,12 @@ BUDGETS = {
 }
 # Drawn from recorded rows, a page needs no start.
 TYPES: dict[str, Any] = {
-    "corpora": Many[CollectionName],
-    "starts": Some[Text],
-    "minutes": Whole,
+    "corpora": NonEmpty[CollectionName],
+    "starts": Distinct[Text],
+    "minutes": Natural,
     "hidden": bool,
     "language": str,
-    "articles": Literal[""] | ArticlesName,
+    "articles": Annotated[str, validator(lambda name: name and datasets.ARTICLES.get(name))],
     "learns_from": CollectionName,
 }
 
@@ -92,9 +92,9 @@ def starts(names: Sequence[str], minutes: int) -> dict[str, tuple[Architecture |
     minutes on; or random weights, where none is. Raises `SettingError` for another name, or a missing package.
     """
     is_here = {name: not place or find_spec(place.replace("-", "_")) is not None for name, place in STARTS.items()}
-    tried = names or [name for name in ("static", "minilm")[: 1 + (minutes >= 10)] if is_here[name]] or [RANDOM]
-    chosen: dict[str, tuple[Architecture | None, str]] = {}
-    for name in tried:
+    installed = [name for name in ("static", "minilm")[: 1 + (minutes >= 10)] if is_here[name]]
+    encoders: dict[str, tuple[Architecture | None, str]] = {}
+    for name in names or installed or [RANDOM]:
         wrong = f"starts: {name!r} is none of {', '.join(STARTS)}, and no folder or hub name of an encoder"
         require(name in STARTS or "/" in name or checkpoints.at_hand(name) is not None, wrong)
         place = STARTS.get(name, name)
@@ -103,8 +103,8 @@ def starts(names: Sequence[str], minutes: int) -> dict[str, tuple[Architecture |
         made = Architecture.of_checkpoint(place) if place else None
         if made and made.encoder != "static":  # what a BERT reads of a text takes its time
             made = replace(made, query_length=24, document_length=budget(minutes).length)
-        chosen[name] = made, made.encoder if made else RANDOM
-    return chosen
+        encoders[name] = made, made.encoder if made else RANDOM
+    return encoders
 
 
 class Corpus(NamedTuple):
@@ -138,22 +138,21 @@ class Corpus(NamedTuple):
         return {name: each for name, each in sets if each and each.relevant("train")["query_id"].nunique() > 1}
 
 
-def corpus(name: str, writer: QueryGenerator, words: Ranker, asked: int, hidden: bool, seed: int) -> Corpus:
+def corpus(name: str, writer: QueryGenerator, words: Ranker, most: int, hidden: bool, seed: int) -> Corpus:
     """Return a corpus, its labels hidden or not, with a generator's questions about at most so many documents."""
     whole = datasets.load(name)
-    labelled = not hidden and len(whole.relevant("test")) > 0
-    few = whole.relevant("test")["query_id"].nunique() if labelled else round(JUDGE * min(asked, len(whole.documents)))
-    if few < 2:  # a generator learns for minutes first
+    tested = 0 if hidden else whole.relevant("test")["query_id"].nunique()
+    if (tested or round(JUDGE * min(most, len(whole.documents)))) < 2:  # a generator learns for minutes first
         why = "it takes four documents that are asked about, or two labelled test questions"
         runtime.note(f"{whole.name} is too small to compare systems on, and nothing is recommended for it: {why}.")
-    written = writer.seeded(seed).queries(passages.sample(whole.documents, asked))
+    written = writer.seeded(seed).queries(passages.sample(whole.documents, most))
     generated = synthetic(question_set(whole.name, True), written, whole.documents, JUDGE)
-    ranked = evaluate(words.run(Target(generated), seed, depth=10), held_out(generated, "test")[1], ["R@10"])
-    made = Corpus(whole, generated, labelled, float(ranked["value"].mean()))
-    if made.share < FLOOR:
-        few = f"of {made.share:.0%} of the generated questions BM25 has the document within its first ten"
+    first = evaluate(words.run(Target(generated), seed, depth=10), held_out(generated, "test")[1], ["R@10"])
+    share = float(first["value"].mean())
+    if share < FLOOR:
+        few = f"of {share:.0%} of the generated questions BM25 has the document within its first ten"
         runtime.note(f"{whole.name}: {few}, and {FLOOR:.0%} are asked for: taken for noise, they are left out.")
-    return made
+    return Corpus(whole, generated, tested > 0, share)
 
 
 def tasks(pages: Articles) -> list[str]:
@@ -165,27 +164,27 @@ def tasks(pages: Articles) -> list[str]:
         return []
 
 
-def described(corpora: Sequence[Corpus]) -> pd.DataFrame:
+def describe(corpora: Sequence[Corpus]) -> pd.DataFrame:
     """Return what was counted of each corpus: a row for it with its own questions, and one for the generated ones."""
     rows = []
     for each in corpora:
         facts = {name: str(value) for name, value in each.whole.facts.items() if value}
         share = {"own document in BM25's first ten (%)": round(100 * each.share)}
         for kind, part, counts in (("own", each.whole, facts), ("generated", each.asked, share)):
-            sizes = {split: len(part.split(split)) for split in ("train", "dev", "test")}
+            sizes = {"documents": len(part.documents), **{split: len(part.split(split)) for split in SPLITS}}
             judges = each.labelled if kind == "own" else not each.labelled and each.share >= FLOOR
-            whole = {"corpus": each.whole.name, "questions": kind, "documents": len(part.documents), **sizes}
+            whole = {"corpus": each.whole.name, "questions": kind, **sizes}
             rows.append({**whole, "judges": judges, "fingerprint": part.fingerprint[:12], **counts} | whole)
     return pd.DataFrame(rows)
 
 
-def fused(system: Ranker, words: Ranker, corpus: Corpus, seed: int) -> Fused:
+def fuse(system: Ranker, words: Ranker, corpus: Corpus, seed: int) -> Fused:
     """Return a system's list with BM25's; its share is chosen on labelled validation questions, else it is half."""
     # Generated questions would choose too small a share: they are made of the words of their document.
     if not corpus.labelled or not len(corpus.whole.judgments("dev")):
         return Fused((system, words), (0.5, 0.5))
     trials = [Fused((system, words), (share, 1 - share)) for share in SHARES]
-    return best({"": trials}, tune({"": trials}, corpus.targets[0], seed, CHOSEN_BY))[""]
+    return trials[tune({"": trials}, corpus.targets[0], seed, CHOSEN_BY)["chosen"].idxmax()]
 
 
 def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[str], value: float) -> Path:
@@ -195,16 +194,17 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     in BEIR's (``questions``) unless they are noise. The card shows value, settings, and what it was trained on.
     """
     whole = corpus.whole.name
-    # A card is passed on, and a path is this machine's; of two, the longer may begin as the other.
-    names = {each: each for each in sorted([whole, *others], key=len, reverse=True)}
-    names |= {each: Path(each).name for each in names if ":" in each and not each.startswith("irds:")}
-    about = {CHOSEN_BY: value, "trained on": [whole, *others] if system.stages else [], **system.settings}
-    text = json.dumps(about, default=str, ensure_ascii=False)
-    for each, plain in names.items():
-        text = text.replace(each, plain)
-    slug = f"{re.sub(r'[^a-z0-9]+', '-', names[whole].lower()).strip('-')}-{key(whole)[:6]}"
+    # A card is passed on, and a path is this machine's.
+    plain = {
+        each: Path(each).name if ":" in each and not each.startswith("irds:") else each for each in (whole, *others)
+    }
+    about = {CHOSEN_BY: value, "trained on": [*plain] if system.stages else [], **system.settings}
+    card = json.dumps(about, default=str, ensure_ascii=False)
+    for each in sorted(plain, key=len, reverse=True):  # of two, the longer may begin as the other
+        card = card.replace(each, plain[each])
+    slug = f"{re.sub(r'[^a-z0-9]+', '-', plain[whole].lower()).strip('-')}-{key(whole)[:6]}"
     folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
-    export(retriever, folder, f"{name}, {names[whole]}", json.loads(text))
+    export(retriever, folder, f"{name}, {plain[whole]}", json.loads(card))
     documents = indexed(retriever, retriever.reads(corpus.whole), system.index, system.search)
     index.export(documents, folder / "index", corpus.whole.documents.index)
     for target in corpus.targets[:1]:

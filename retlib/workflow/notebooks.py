@@ -32,7 +32,7 @@ from retlib.core.registry import plugins
 from retlib.data.datasets import catalogue, own
 from retlib.evaluation.results import reference_folder
 from retlib.report.papers import papers
-from retlib.studies.parameters import Settings, Some, Text, check
+from retlib.studies.experiment import Distinct, Settings, Text, check
 from retlib.workflow.execute import Page
 
 # Where recorded rows of several profiles are at hand, a page shows the most telling ones.
@@ -42,8 +42,8 @@ TELLING = ("paper", "laptop", "quick", "smoke")
 class Entry(Settings):
     """What a profile says of a page."""
 
-    needs: Some[Text] = []
-    after: Some[Text] = []
+    needs: Distinct[Text] = []
+    after: Distinct[Text] = []
     parameters: dict[str, Any] = {}
 
 

@@ -28,7 +28,7 @@ from retlib.core import cache, runtime
 from retlib.core.errors import DataError, SettingError, require, require_one_of
 from retlib.core.notebook_files import EXPLORE, read_yaml
 from retlib.evaluation import results
-from retlib.studies.parameters import Many, Settings, Text, check
+from retlib.studies.experiment import NonEmpty, Settings, Text, check
 from retlib.workflow import build, notebooks
 from retlib.workflow.execute import Page
 
@@ -42,7 +42,7 @@ class Sweep(Settings):
     profile: Text
     measure: Text
     set: dict[str, Any] = {}
-    vary: dict[str, Many[Any]]
+    vary: dict[str, NonEmpty[Any]]
 
 
 def folder(path: Path) -> Path:

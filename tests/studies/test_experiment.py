@@ -1,22 +1,42 @@
-"""A notebook's desk: parameters checked before any work, results recorded, records read."""
+"""A notebook's desk: parameters checked before any work, with what is valid; results recorded, records read."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from retlib.core import runtime
-from retlib.core.errors import DataError
+from retlib.core import notebook_files, runtime
+from retlib.core.errors import DataError, SettingError, shown
 from retlib.core.history import Cost
 from retlib.evaluation import results
 from retlib.retrieval.runs import make_run
 from retlib.studies import experiment
-from retlib.studies.experiment import Experiment, Outcome
-from retlib.studies.parameters import Some, Whole
-from retlib.studies.recipe import LabelShares
+from retlib.studies import recipe as recipes
+from retlib.studies.experiment import (
+    CollectionName,
+    Distinct,
+    Experiment,
+    Names,
+    Natural,
+    NonEmpty,
+    NonNegative,
+    Outcome,
+    Positive,
+    PositiveNumber,
+    Share,
+    Text,
+    TextName,
+    check,
+)
+from retlib.studies.recipe import Adaptation, LabelShares, Ranking
+from retlib.training import losses
+
+ROOT = runtime.root()
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +51,167 @@ def places(tmp_path, monkeypatch):
     return tmp_path
 
 
-def desk(name="12", **changes):
-    common = {"profile": "quick", "seeds": [0], "source": "run", **changes}
-    return Experiment(name, common)
+# --- parameters ------------------------------------------------------------------------------------
+
+TYPES = {
+    "loss": Literal["softmax", "triplet"],
+    "batch_size": Positive,
+    "margin": Share,
+    "scale": PositiveNumber,
+    "k1": NonNegative,
+    "hidden": bool,
+    "collections": NonEmpty[CollectionName],
+    "tasks": dict[Literal["P", "Q"], CollectionName],
+    "files": dict[Text, Text],
+    "other": TextName,
+    "system": Names,
+}
+GOOD = {
+    "profile": "quick", "seeds": [0, 1], "source": "run", "recipe": {}, "loss": "softmax", "batch_size": 1000,
+    "margin": 0.5, "scale": 1.0, "k1": 0.0, "hidden": False, "collections": ["quora"], "files": {}, "other": "pydocs",
+    "tasks": {"Q": "quora", "P": "disfl-qa"}, "system": "all",
+}  # fmt: skip
+
+
+def opened(**changes):
+    return Experiment("12", {**GOOD, **changes}, Adaptation, **TYPES)
+
+
+def test_parameters_come_back_flat_and_nothing_else_of_the_notebook_does():
+    more = {"_hidden": 1, "module": json, "function": opened, "__name__": "__main__", "MARGIN": 0.5, "BEST_OF": ["a"]}
+    made = opened(**more, recipe={"layers": 2})
+    own = {name: value for name, value in GOOD.items() if name != "recipe"}
+    assert made.parameters == own | Adaptation(layers=2).model_dump() and made.recipe == Adaptation(layers=2)
+    without = {name: value for name, value in GOOD.items() if name != "loss"}
+    for given, name in ((without, "loss"), (without | {"los": "softmax"}, "'los'")):  # the misspelt one says more
+        with pytest.raises(SettingError, match=name):
+            Experiment("12", given, Adaptation, **TYPES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"los": "softmax"}, ["'los'", "'loss'", "batch_size, collections"]),
+        ({"layers": 2}, ["'layers'", "recipe"]),  # of the recipe, and not of the cell
+        ({"loss": "sofmax"}, ["loss = 'sofmax'", "Did you mean 'softmax'", "triplet"]),
+        ({"batch_size": 0}, ["batch_size = 0", "1"]),
+        ({"batch_size": 10.0}, ["batch_size = 10.0"]),
+        ({"batch_size": True}, ["batch_size = True"]),
+        ({"batch_size": 10**5000}, ["batch_size = a value of type int"]),
+        ({"margin": float("nan")}, ["margin = nan"]),
+        ({"margin": 1.5}, ["margin = 1.5", "1"]),
+        ({"scale": float("inf")}, ["scale = inf"]),
+        ({"scale": 0.0}, ["scale = 0.0"]),
+        ({"k1": -0.1}, ["k1 = -0.1"]),
+        ({"hidden": 1}, ["hidden = 1"]),
+        ({"collections": ["quroa"]}, ["collections[0] = 'quroa'", "'quora'", "pydocs"]),
+        ({"collections": "quora"}, ["collections = 'quora'", "-y"]),  # a list by -p
+        ({"collections": ["quora", "quora"]}, ["collections = "]),
+        ({"tasks": {"Z": "quora"}}, ["tasks", "P, Q"]),
+        ({"files": {"GloVe": 5}}, ["files['GloVe'] = 5"]),
+        ({"other": "quora"}, ["other = 'quora'", "wikispeedia"]),
+        ({"system": []}, ["system = []"]),
+        ({"system": ["a", "a"]}, ["system = ['a', 'a']"]),
+        ({"system": 3}, ["system = 3"]),
+        ({"seeds": [2**31]}, ["seeds[0] = 2147483648"]),
+        ({"seeds": [1, 2, 1]}, ["seeds = [1, 2, 1]"]),
+        ({"source": "paper"}, ["source = 'paper'", "reference, run"]),
+        ({"profile": "laptpo"}, ["profile = 'laptpo'", "'laptop'"]),
+        ({"recipe": 3}, ["recipe = 3"]),
+        ({"recipe": '{"layers": 2'}, ["recipe = ", "line 1"]),
+        ({"recipe": {"layerz": 2}}, ["recipe", "'layerz'", "'layers'"]),
+        ({"recipe": '{"layerz": 2}'}, ["recipe", "'layerz'", "'layers'"]),
+        ({"recipe": {"layers": -1}}, ["recipe['layers'] = -1"]),
+        ({"recipe": '{"layers": -1}'}, ["recipe['layers'] = -1"]),
+        ({"recipe": {"width": 100}}, ["recipe['width'] = 100", "64"]),  # whole heads
+        ({"recipe": {"articles": "pydoc"}}, ["recipe['articles'] = 'pydoc'", "'pydocs'"]),
+        ({"recipe": {"finetuning": {"batch_size": 1}}}, ["recipe['finetuning']['batch_size'] = 1"]),
+        ({"recipe": {"finetuning": {"step": 1}}}, ["recipe", "'step'", "'steps'", "epochs"]),
+    ],
+)
+def test_a_wrong_parameter_is_named_once_with_what_is_valid_before_any_work(places, changes, names):
+    with pytest.raises(SettingError) as caught:
+        opened(**changes)
+    told = str(caught.value)
+    assert all(name in told for name in names), told
+    assert len(told) < 2000 and all(told.count(f"{name} = ") <= 1 for name in changes)
+    assert not (places / "build").exists()
+
+
+@pytest.mark.parametrize(
+    ("steps", "place"),
+    [
+        ({"0.05": 0}, "['0.05'] = 0"),
+        ({"0.8": {"squad": 0}}, "['0.8']['squad'] = 0"),
+        ({"0.8": {"squat": 3}}, "['0.8']['squat'] = 'squat'"),
+        ({"0.8": [3]}, "['0.8'] = [3]"),
+    ],
+)
+def test_of_a_union_the_place_is_named_that_is_wrong(steps, place):
+    with pytest.raises(SettingError, match=re.escape(f"finetuning_steps{place}")):
+        check(LabelShares, {"finetuning_steps": steps})
+
+
+def test_a_recipe_may_come_as_json_which_papermill_gives_for_a_mapping():
+    given = {"layers": 2, "finetuning": {"epochs": 2.0}}
+    assert opened(recipe=json.dumps(given)).parameters == opened(recipe=given).parameters
+
+
+def test_a_rerun_of_the_cell_is_not_disturbed_by_the_notebooks_own_names():
+    namespace = GOOD | {"profile": "explore"}
+    namespace["recipe"] = Experiment("12", namespace, Adaptation, **TYPES).recipe  # as a chapter's cell does
+    namespace |= {"answer": 42, "loss": "triplet"}  # a plain value that a later cell left behind
+    again = Experiment("12", namespace, Adaptation, **TYPES)
+    assert again.parameters["loss"] == "triplet" and again.recipe == namespace["recipe"]
+    again.record("S", "toy", "P@1", 0.5, 0)
+    again.save()
+    namespace["loss"] = "nope"
+    with pytest.raises(SettingError, match="softmax"):
+        Experiment("12", namespace, Adaptation, **TYPES)
+
+
+def test_a_loss_that_a_cell_registers_is_valid(monkeypatch):
+    monkeypatch.setattr(losses.LOSSES, "_things", dict(losses.LOSSES._things))
+    losses.register("mine")(lambda scores, targets: scores.mean())
+    losses.register("mine, one", one_positive=True)(lambda scores, targets: scores.sum())
+    assert Ranking(query_loss="mine").ltre().loss == "mine"
+    for name in ("mine, one", "softmax"):  # which take one positive of a query
+        with pytest.raises(SettingError, match=f"'{name}'.*lambdarank-mrr"):
+            check(Ranking, {"query_loss": name})
+
+
+@pytest.mark.parametrize("name", notebook_files.names(ROOT))
+def test_a_chapter_has_fifteen_parameters_at_most_and_each_profile_a_recipe_for_it(name):
+    notebook = ROOT / "notebooks" / f"{name}.ipynb"
+    declared = notebook_files.declared(notebook)
+    assert len(declared) <= 15
+    if "recipe" in declared:
+        code = "".join(map(notebook_files.source, notebook_files.cells(notebook)))
+        (kind,) = re.findall(r"globals\(\),\s*(\w+),", code)
+        model = getattr(recipes, kind)
+        assert not {*model.model_fields} & {*declared}
+        for profile in notebook_files.profiles(ROOT):
+            if profile != "paper":  # whose data plug-ins bring
+                check(model, notebook_files.at_profile(ROOT, profile, name)["recipe"])
+
+
+def test_a_long_value_is_cut_and_one_without_a_representation_named_by_its_kind():
+    assert shown([1, "a"]) == "[1, 'a']"
+    assert len(shown("x" * 100_000)) < 600 and shown("x" * 100_000).startswith("'xxx")
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == "a value of type list"
+
+
+# --- what is recorded ------------------------------------------------------------------------------
+
+
+MEASURES = ("AP@100",)
+
+
+def desk(**changes):
+    return Experiment("12", {"profile": "quick", "seeds": [0], "source": "run", **changes})
 
 
 def perfect(toy, shift=0):
@@ -69,7 +247,7 @@ def test_what_validation_saw_of_a_training_is_recorded_once(toy):
     for measures in (("P@1",), ("AP@100",)):  # asked for again, it takes its own place
         made.measure("S", toy, 3, lambda: perfect(toy), measures=measures)
     made.measure("T", toy, 3, Outcome(perfect(toy).run), measures=("P@1",))  # not trained
-    made.learned("S", "other", 3, Cost(0, 1.0, ((0, 0.5), (9, 0.25))))
+    made.record_curve("S", "other", 3, Cost(0, 1.0, ((0, 0.5), (9, 0.25))))
     made.save()
     found = results.load("12", "quick").tables["learning"]
     assert found.to_numpy().tolist() == [
@@ -97,24 +275,24 @@ def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):
 def test_provenance_is_recorded_with_every_result(toy, part):
     task = toy if part == "whole" else toy.candidates("test")
     made = desk()
-    made.measure("S", task, 0, lambda: perfect(task))
+    made.measure("S", task, 0, lambda: perfect(task), MEASURES)
     recorded = json.loads(made.results.rows["data"][0])
     assert recorded == {"fingerprint": task.fingerprint, "toy.txt": "written for the tests"}
     plain = replace(task, queries=task.queries.drop(columns="cluster"))  # queries are clusters of their own
     other = desk()
-    other.measure("S", plain, 0, lambda: perfect(plain))
+    other.measure("S", plain, 0, lambda: perfect(plain), MEASURES)
     clusters = other.results.clusters(plain.name, "test", "AP@100")
     assert (clusters == clusters.index).all()
 
 
 def test_a_split_without_queries_fails_before_the_work(toy):
     with pytest.raises(DataError, match="test"):
-        desk().measure("S", toy.candidates("dev"), 0, lambda: pytest.fail("worked"))
+        desk().measure("S", toy.candidates("dev"), 0, lambda: pytest.fail("worked"), MEASURES)
 
 
 def saved(profile, system, toy, seed=0, shift=0):
     made = desk(profile=profile, seeds=[seed])
-    made.measure(system, toy, seed, lambda: perfect(toy, shift))
+    made.measure(system, toy, seed, lambda: perfect(toy, shift), MEASURES)
     made.table("curve", lambda: pd.DataFrame({"system": [system]}, index=[9]))
     made.save()
     return results.load("12", profile, "run")
@@ -136,7 +314,7 @@ def publish(toy, seeds=(0, 1)):
     """Record a run and move it to where the published results lie."""
     made = desk()
     for seed in seeds:
-        made.measure("S", toy, seed, lambda: perfect(toy))
+        made.measure("S", toy, seed, lambda: perfect(toy), MEASURES)
     shown = made.table("curve", lambda: pd.DataFrame({"x": [1.5]}))
     shown["x"] = "1.5 seconds"  # for the page alone
     made.results.save(results.reference_folder("quick", "12"))
@@ -146,7 +324,7 @@ def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy):
     publish(toy)
     made = desk(source="reference", seeds=[0, 5])
     assert not made.live and made.load("no such collection") is None
-    made.measure("S", None, 0, lambda: pytest.fail("worked"))
+    made.measure("S", None, 0, lambda: pytest.fail("worked"), MEASURES)
     made.record("S", "toy", "seconds", 1.0, 0)
     assert made.table("curve", lambda: pytest.fail("worked"))["x"].tolist() == [1.5]
     made.save()
@@ -184,7 +362,9 @@ def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):
 
     def kept(profile="quick", **changes):
         given = {"seeds": [0], "source": "run", "recipe": recipe, "looks": 5, "few_seeds": [0], **changes}
-        made = Experiment("12_a", {"profile": profile, **given}, LabelShares, looks=Whole, few_seeds=Some[Whole])
+        made = Experiment(
+            "12_a", {"profile": profile, **given}, LabelShares, looks=Natural, few_seeds=Distinct[Natural]
+        )
         made.record("S", "toy", "P@1", 0.5, 0)
         made.save()
         said = capsys.readouterr().err
@@ -206,7 +386,7 @@ def test_a_reference_page_has_the_parameters_of_its_profile(toy, monkeypatch):
     profile = {"steps": 300, "seeds": [9], "recipe": {"layers": 2}}
     monkeypatch.setattr(experiment.notebook_files, "at_profile", lambda *_: profile)
     namespace = {"profile": "quick", "seeds": [0], "source": "reference", "steps": 7, "recipe": {}}
-    made = Experiment("12", namespace, LabelShares, steps=Whole)
+    made = Experiment("12", namespace, LabelShares, steps=Natural)
     assert (made.parameters["steps"], namespace["steps"], namespace["seeds"]) == (300, 300, [0])
     assert made.recipe.layers == made.parameters["layers"] == namespace["recipe"].layers == 2
 

@@ -12,7 +12,16 @@ from retlib.data.text import words as words_of
 from retlib.evaluation.measures import evaluate
 from retlib.models import baselines
 from retlib.studies import part1
-from retlib.studies.part1 import AveragedWords, Neighbours, Sentences, bag_of_words, grid, pairs, pools, word2vec
+from retlib.studies.part1 import (
+    AveragedWords,
+    Neighbours,
+    Sentences,
+    bag_of_words,
+    candidate_pools,
+    grid,
+    pair_stage,
+    word2vec,
+)
 from retlib.systems.system import System, Target, fit
 from retlib.training import losses
 from retlib.training.losses import LOSSES, NEGATIVE
@@ -44,22 +53,24 @@ def of_mine():
 
 
 def test_a_stage_of_pairs_has_the_options_of_its_negatives():
-    assert pairs().options == {"mask_known": False, "corrected": False}
-    assert pairs(options={"corrected": True}).options == {"mask_known": False, "corrected": True}
-    assert pairs(negatives="labelled", loss="cross_entropy").options == {}
-    assert (pairs(steps=3).steps, pairs(steps=3).epochs, pairs().steps > 0) == (3, 0, False)
+    assert pair_stage().options == {"mask_known": False, "corrected": False}
+    assert pair_stage(options={"corrected": True}).options == {"mask_known": False, "corrected": True}
+    assert pair_stage(negatives="labelled", loss="cross_entropy").options == {}
+    assert (pair_stage(steps=3).steps, pair_stage(steps=3).epochs, pair_stage().steps > 0) == (3, 0, False)
 
 
 @pytest.mark.parametrize("loss", [lambda scores, targets: scores.mean(dim=1), lambda scores, targets: 1.0])
 def test_a_loss_of_another_shape_is_told_so(of_mine, toy, loss):
     of_mine("mine", loss)
     with pytest.raises(SettingError, match="'mine'"):
-        fit(START + pairs(loss="mine", batch_size=4, steps=1), toy, 0)
+        fit(START + pair_stage(loss="mine", batch_size=4, steps=1), toy, 0)
 
 
 def test_every_system_may_try_as_many_settings():
     rates, scales = (0.003, 0.01, 0.03), (10.0, 20.0)
-    softmax, triplet = (grid(START + pairs(loss=loss, batch_size=7), rates, scales) for loss in ("softmax", "triplet"))
+    softmax, triplet = (
+        grid(START + pair_stage(loss=loss, batch_size=7), rates, scales) for loss in ("softmax", "triplet")
+    )
     tried = [(system.stages[-1].learning_rate, system.stages[-1].scale) for system in softmax]
     assert tried == [(rate, scale) for rate in rates for scale in scales]
     # The triplet has no scale: it looks at more learning rates within the same range.
@@ -69,10 +80,10 @@ def test_every_system_may_try_as_many_settings():
 
 
 def test_pools_are_all_candidates_and_those_of_the_test(toy):
-    whole, narrow = pools(toy)
+    whole, narrow = candidate_pools(toy)
     assert whole.test is whole.trains is narrow.trains is toy
     assert narrow.test.name == "toy-test" and set(narrow.test.documents["split"]) == {"test"}
-    assert pools(None) == []
+    assert candidate_pools(None) == []
 
 
 def make_margin(margin):
@@ -90,13 +101,13 @@ def test_a_loss_in_cosine_trains_with_the_batch_and_its_margin_is_in_the_address
     names = []
     for margin in (0.1, 50.0):
         of_mine("hinge", make_margin(margin), scaled=False, one_positive=True)
-        found = fit(START + pairs(loss="hinge", batch_size=24, epochs=3, learning_rate=0.03), toy, 0)
+        found = fit(START + pair_stage(loss="hinge", batch_size=24, epochs=3, learning_rate=0.03), toy, 0)
         names.append(found.name)
         assert found.model.alpha.item() == 20  # which it does not see
         assert found.history.evaluations[1]["loss"] == pytest.approx(margin, abs=0.6)
     assert len(set(names)) == 2
     of_mine("hinge", make_margin(0.1), scaled=False, one_positive=True)
-    again = START + pairs(loss="hinge", batch_size=24, epochs=3, learning_rate=0.03)
+    again = START + pair_stage(loss="hinge", batch_size=24, epochs=3, learning_rate=0.03)
     assert fit(again, toy, 0).name == names[0]
     assert len(grid(again, [0.01, 0.1], [1.0, 2.0])) == 4
 
@@ -109,7 +120,7 @@ def test_a_loss_over_encodings_sees_those_of_both_sides(toy, of_mine):
         return losses.softmax(scores, targets) + (queries.mean(dim=0) ** 2).sum() + (documents.mean(dim=0) ** 2).sum()
 
     of_mine("spread", spread, encodings=True, one_positive=True)
-    fit(START + pairs(loss="spread", batch_size=12, steps=2), toy, 0)
+    fit(START + pair_stage(loss="spread", batch_size=12, steps=2), toy, 0)
     assert set(seen) == {((12, 12), (12, 16), (12, 16))}
 
 
@@ -139,7 +150,7 @@ def test_word2vec_is_trained_once_for_each_text_and_seed(toy, own_build, monkeyp
 
 @pytest.mark.parametrize("idf", [True, False])
 def test_averaged_words_rank_by_the_cosine_of_weighted_means(toy, idf):
-    whole, narrow = pools(toy)
+    whole, narrow = candidate_pools(toy)
     system = AveragedWords(epochs=2, idf=idf)
     run = system.run(narrow, 0, depth=5)
     vectors = word2vec(toy, 2, 0)  # of the task, whose training documents the pool has not

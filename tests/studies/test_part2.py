@@ -14,8 +14,7 @@ from retlib.evaluation import results
 from retlib.models.retriever import Retriever
 from retlib.retrieval.lexical import BM25
 from retlib.studies import part2
-from retlib.studies.experiment import Experiment
-from retlib.studies.parameters import Positive
+from retlib.studies.experiment import Experiment, Positive
 from retlib.studies.part2 import MEASURES
 from retlib.studies.recipe import LabelShares
 from retlib.studies.study import Study
@@ -53,7 +52,7 @@ def targets():
 def recorded(targets):
     """Three systems among own and further candidates, as a chapter records them."""
     desk, tests = experiment(), targets[0.05]
-    tests = tests + open_domain.crowded(tests, open_domain.further(("pydocs-smoke",), 40))
+    tests = tests + open_domain.with_candidates(tests, open_domain.article_sentences(("pydocs-smoke",), 40))
     systems = {"BM25": Lexical(BM25()), "plain": PLAIN + LABELS, "pre-trained": PRETRAINED + LABELS}
     Study(systems, tests, MEASURES, depth=100).run(desk)
     reqa.record_others(desk, [datasets.load(NAME)], "BM25", Lexical(BM25()))
@@ -100,8 +99,11 @@ def test_the_others_are_all_queries_but_those_that_would_train(recorded):
 def test_very_many_candidates_are_read_to_half_of_the_length(targets, monkeypatch):
     seen, real = [], open_domain.dense_searcher
     monkeypatch.setattr(open_domain, "dense_searcher", lambda *given: seen.append(given[0]) or real(*given))
-    desk, (many,) = experiment(), open_domain.crowded(targets[0.05], open_domain.further(("pydocs-smoke",), 60), "many")
-    open_domain.record_many(desk, "plain", PLAIN + LABELS, many)
+    desk, (many,) = (
+        experiment(),
+        open_domain.with_candidates(targets[0.05], open_domain.article_sentences(("pydocs-smoke",), 60), "many"),
+    )
+    open_domain.record_one_seed(desk, "plain", PLAIN + LABELS, many)
     assert [each.architecture.document_length for each in seen] == [12]
     assert rows(desk)[["collection", "seed"]].to_numpy().tolist() == [[f"{FEW}+many", 0]]
 
@@ -122,13 +124,13 @@ def written(monkeypatch):
 
 
 def test_sentences_are_added_with_their_passages_from_outside_the_first_sections(written):
-    found = open_domain.further(("one", "two"), 4)
+    found = open_domain.article_sentences(("one", "two"), 4)
     assert found["sentence"].tolist() == ["First here.", "Second here.", "Third here.", "Fourth here."]
     assert found["context"].tolist()[:2] == ["First here. Second here."] * 2
     assert found["text"][1] == "Second here. First here. Second here."
     for sources, has in ((("one",), 3), (("two", "one"), 4), (("none",), 0)):
         with pytest.raises(DataError, match=f"{has} .* 5"):
-            open_domain.further(sources, 5)
+            open_domain.article_sentences(sources, 5)
 
 
 def tiny(name="tiny"):

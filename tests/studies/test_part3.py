@@ -2,26 +2,20 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pages
 import pandas as pd
 import part3_pages
 import pytest
-import recorded
 from part3_pages import stub
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles, OutOfTarget
-from retlib.data.collection import Collection
 from retlib.evaluation import results
-from retlib.evaluation.results import Results
 from retlib.models.decoding import Beam, Greedy, Nucleus
 from retlib.models.generator import GeneratorArchitecture
 from retlib.studies import part3
-from retlib.studies.experiment import Experiment
-from retlib.studies.parameters import CollectionName, Many
-from retlib.studies.part3 import Panel
+from retlib.studies.experiment import CollectionName, Experiment, NonEmpty
 from retlib.systems.query_generation import QueryGenerator, writing_pairs
 from retlib.systems.system import System, Target
 from retlib.training.trainer import Schedule
@@ -40,8 +34,9 @@ GENERATOR = QueryGenerator(
 )
 
 
-def experiment(data=part3.DATA, **changes):
-    return Experiment("32", {**GIVEN, **changes}, **data, **part3.ADDED, adapted=Many[CollectionName])
+def experiment(kind="DATA", **changes):
+    types = {**getattr(part3, kind), **part3.ADDED, "adapted": NonEmpty[CollectionName]}
+    return Experiment("32", {**GIVEN, **changes}, **types)
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +89,6 @@ def test_labels_are_those_of_targets_that_have_some():
     assert part3.labelled([crowd]) == ["nfcorpus+added"]
 
 
-def test_a_whole_collection_has_all_queries_for_a_test():
-    (found,) = part3.whole(experiment(), [TARGET])
-    assert found.name == f"{TARGET}, whole" and len(found.split("test")) == len(datasets.load(TARGET).queries)
-    assert len(found.documents) == len(datasets.load(TARGET).documents)
-
-
 def test_sizes_are_those_of_the_paper_s_table(targets):
     found = part3.sizes({SOURCE: datasets.load(SOURCE)}, {SOURCE: targets}, OUTSIDE).set_index("collection")
     assert found.index.tolist() == [SOURCE, "out of target", TARGET, f"{TARGET}+added"]
@@ -133,14 +122,24 @@ def test_one_system_or_several_are_chosen_and_another_is_refused():
 DECODINGS = {"Greedy": Greedy(), "Beam": Beam(), "Nucleus": Nucleus()}
 
 
-def panels(targets, generator, count):
-    return part3.panels(targets[:1], {name: (generator, how) for name, how in DECODINGS.items()}, count)
+@pytest.fixture(scope="module")
+def panels(targets, generator):
+    writers = {name: (generator, how) for name, how in DECODINGS.items()}
+    return part3.panels([*targets[:1], Target(stub("squad-small"))], writers, 8, [0, 1])
 
 
-def test_statistics_are_recorded_for_real_queries_and_every_decoding(targets, generator):
+def test_passages_are_some_that_real_queries_ask_for(targets, panels):
+    (panel,), target = panels, targets[0].test  # sentences in passages are left to other pages
+    (fewer,) = part3.panels(targets[:1], {}, 5, [0])
+    assert set(fewer.texts.index) < set(panel.texts.index) <= set(target.qrels["doc_id"]) and len(panel.texts) == 8
+    real = panel.queries["Real", 0]
+    assert set(real["passage_id"]) == set(panel.texts.index) and set(real["query"]) <= set(target.queries["text"])
+
+
+def test_statistics_are_recorded_for_real_queries_and_every_decoding(panels):
     desk = experiment()
-    found = part3.record_statistics(desk, panels(targets, generator, 8))
-    kinds = found.groupby("by", sort=False)["seed"].agg(list).to_dict()
+    found = part3.record_statistics(desk, panels)
+    kinds = found.groupby("by", sort=False)["seed"].agg(sorted).to_dict()
     assert kinds == {"Real": [0], "Greedy": [0, 1], "Beam": [0, 1], "Nucleus": [0, 1]}
     rows = found.set_index(["by", "seed"])
     assert not rows.loc[("Beam", 0)].equals(rows.loc[("Beam", 1)])  # nothing is drawn, by another generator
@@ -151,29 +150,17 @@ def test_statistics_are_recorded_for_real_queries_and_every_decoding(targets, ge
             assert made[by, measure, seed] == pytest.approx(rows[measure][by, seed])
 
 
-def test_only_passages_that_real_queries_ask_for_are_sampled(targets):
-    target = targets[0].test
-    texts, more = part3.sampled(target, 5), part3.sampled(target, 9)
-    assert len(texts) == 5 and set(texts.index) < set(more.index) <= set(target.qrels["doc_id"])
-    real = Panel(target, texts, {}).real
-    assert set(real["passage_id"]) == set(texts.index) and set(real["query"]) <= set(target.queries["text"])
-    # Sentences in passages are left to other pages.
-    assert part3.panels([Target(stub("squad-small"))], {}, 5) == []
-
-
-def test_examples_begin_with_the_best_and_end_with_the_worst(targets, generator, monkeypatch):
-    order = part3.sampled(targets[0].test, 6).index.tolist()
-
-    def written(panel, name, seed):
-        """Queries of the first passage are its own words, those of the second half so, of the others another's."""
-        rows = [(each, panel.texts[each if place == 0 or (place, i) == (1, 0) else order[0]])
-                for place, each in enumerate(order) for i in range(2)]  # fmt: skip
-        return pd.DataFrame(rows, columns=["passage_id", "query"])
-
-    monkeypatch.setattr(Panel, "written", written)
-    shown = panels(targets, generator, 6)
+def test_examples_begin_with_the_best_and_end_with_the_worst(targets, panels):
+    target, texts, _ = panels[0]
+    order = texts.index[:6].tolist()
+    # Queries of the first passage are its own words, those of the second half so, of the others another's.
+    rows = [(each, texts[each if place == 0 or (place, i) == (1, 0) else order[0]])
+            for place, each in enumerate(order) for i in range(2)]  # fmt: skip
+    queries = {key: pd.DataFrame(rows, columns=["passage_id", "query"]) for key in (("Nucleus", 0), ("Beam", 1))}
+    shown = [part3.Panel(target, texts[order], {("Real", 0): panels[0].queries["Real", 0], **queries})]
     found = part3.examples(shown, "Nucleus", 2, 0)
-    assert found["passage"].tolist()[:2] == shown[0].texts[order[:2]].tolist() and len(found) == 4
+    assert found.columns.tolist() == ["target", "passage", "real", "Nucleus"] and len(found) == 4
+    assert found["passage"].tolist()[:2] == texts[order[:2]].tolist()
     assert [line[0] for line in found["Nucleus"][0].split("\n")] == ["✓", "✓"]
     assert [line[0] for line in found["Nucleus"][1].split("\n")] == ["✓", "✗"]
     assert "✓" not in found["Nucleus"][3]
@@ -182,60 +169,41 @@ def test_examples_begin_with_the_best_and_end_with_the_worst(targets, generator,
     assert len(part3.examples(shown, "Nucleus", 2, 0, ["another"])) == 0
 
 
-def test_pairs_are_counted_over_all_passages_of_a_target(targets, generator):
-    documents = targets[0].test.documents.iloc[:15]
-    target = Collection("few", documents, *(getattr(stub("x"), part).iloc[:0] for part in ("queries", "qrels")))
-    found = part3.pairs(generator, target, {"Beam": Beam(), "Greedy": Greedy()}).set_index("decoding")
-    assert found.columns.tolist() == ["passages", "pairs"] and (found["passages"] == 15).all()
-    assert found["pairs"]["Greedy"] == len(generator.queries(documents, Greedy())) <= 15 < found["pairs"]["Beam"]
-
-
 def test_generators_are_told_with_their_training(generator):
-    found = part3.made({"small": generator}, [0]).set_index("generator").loc["small"]
+    found = part3.generator_table({"small": generator}, [0]).set_index("generator").loc["small"]
     history, other = generator.fit().history, generator.seeded(1).fit().history
     assert (found["steps"], found["best step"]) == (3, history.best_step)
     assert found["loss"] == -history.best_score and found["seconds"] == history.seconds
     assert found["million weights"] == pytest.approx(generator.fit().parameters / 1e6)
     epochs = replace(generator, training=Schedule(epochs=0.5, batch_size=8))
     pairs = (writing_pairs(generator.learns_from)["split"] == "train").sum()
-    assert part3.made({"epochs": epochs}, [0])["steps"][0] == round(0.5 * (pairs // 8)) > 1
+    assert part3.generator_table({"epochs": epochs}, [0])["steps"][0] == round(0.5 * (pairs // 8)) > 1
     losses = part3.losses({"small": generator}, [0, 1])
     assert set(losses.columns) == {"generator", "step", "loss", "seed"} and (losses["generator"] == "small").all()
     for seed, own in ((0, history), (1, other)):
         assert losses["loss"][losses["seed"] == seed].min() == pytest.approx(-own.best_score)
-    both = part3.made({"small": generator}, [0, 1]).set_index("generator").loc["small"]
+    both = part3.generator_table({"small": generator}, [0, 1]).set_index("generator").loc["small"]
     assert both["loss"] == pytest.approx(-(history.best_score + other.best_score) / 2)
 
 
-def test_points_of_the_curves_are_those_of_the_systems_that_are_named():
-    values = {(f"{tower}, {size}", "t", "R@10", 1): size / 200 for tower in "AB" for size in (16, 128)}
-    values |= {("A, 16", name, "R@10", 0): 0.25 for name in "tu"} | {("A, 16", "t", "R@1", 0): 0.1}
-    made = Results()
-    for (system, collection, measure, seed), value in values.items():
-        recorded.put(made, system, {seed: np.full(40, 100 * value)}, collection, measure)
-    found = part3.over(made, ["t"], {"A, 16": 16, "A, 128": 128, "A, 5": 5}, "R@10")
-    assert found.columns.tolist() == ["size", "collection", "seed", "value"]
-    assert set(found.itertuples(index=False, name=None)) == {(16, "t", 1, 8.0), (128, "t", 1, 64.0), (16, "t", 0, 25.0)}
-    assert set(part3.over(made, ["t", "u"], {"A, 16": 200}, "R@10")["collection"]) == {"t", "u"}
-
-
 @pytest.mark.parametrize(
-    ("changes", "name", "data"),
+    ("changes", "name"),
     [
-        ({"generators": {}}, "generators", part3.DATA),
-        ({"generators": {"squat": [TARGET]}}, "'squat'", part3.DATA),
-        ({"generators": {SOURCE: [TARGET, SOURCE]}}, SOURCE, part3.DATA),  # whose labels it has seen
-        ({"generators": {SOURCE: [TARGET], "quora": [TARGET]}}, "generators", part3.DATA),  # one target of two
-        ({"generators": {SOURCE: [TARGET, "quora"]}}, "generators", part3.ONE_GENERATOR),
-        ({"generators": {SOURCE: [TARGET], "quora": ["squad"]}}, "generators", part3.ONE_GENERATOR),
-        ({"adapted": ["quora"]}, "adapted", part3.DATA),  # which is no target
-        ({"added": {"quora": 3}}, "added", part3.DATA),
-        ({"answers": {TARGET: SOURCE}}, "answers", part3.DATA),
+        ({"generators": {}}, "generators"),
+        ({"generators": {"squat": [TARGET]}}, "'squat'"),
+        ({"generators": {SOURCE: [TARGET, SOURCE]}}, SOURCE),  # whose labels it has seen
+        ({"generators": {SOURCE: [TARGET], "quora": [TARGET]}}, "generators"),  # one target of two
+        ({"generators": {SOURCE: [TARGET, "quora"]}, "kind": "ONE_GENERATOR"}, "generators"),
+        ({"generators": {SOURCE: [TARGET], "quora": ["squad"]}, "kind": "ONE_GENERATOR"}, "generators"),
+        ({"generators": {SOURCE: [SOURCE]}, "kind": "ONE_GENERATOR"}, SOURCE),
+        ({"adapted": ["quora"]}, "adapted"),  # which is no target
+        ({"added": {"quora": 3}}, "added"),
+        ({"answers": {TARGET: SOURCE}}, "answers"),
     ],
 )
-def test_an_impossible_parameter_is_refused(changes, name, data):
+def test_an_impossible_parameter_is_refused(changes, name):
     with pytest.raises(SettingError, match=name):
-        part3.targets(experiment(data, **changes))
+        part3.targets(experiment(**changes))
 
 
 def test_sizes_of_generators_change_the_recipe():
@@ -244,3 +212,6 @@ def test_sizes_of_generators_change_the_recipe():
             part3_pages.declared("36_generator_sizes", {"sizes": sizes})
     names, _ = part3_pages.declared("36_generator_sizes", {"sizes": {"small": {}, "large": {"generator_layers": 5}}})
     assert {name: each.architecture.layers for name, each in names["declared"].items()} == {"small": 2, "large": 5}
+    for name in ("ICT", "Official data"):  # whose rows would be lost
+        with pytest.raises(SettingError, match=name):
+            part3_pages.declared("36_generator_sizes", {"sizes": {name: {}}})

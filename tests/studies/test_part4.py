@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 import part4_pages
 import pytest
 import training_dynamics
-from recorded import number
 from words import SMALL, UNITS, make_collection
 
 from retlib.core import runtime
@@ -19,13 +17,10 @@ from retlib.core.errors import SettingError
 from retlib.data import datasets
 from retlib.data.datasets import questions
 from retlib.data.splits import answered_within, hash_position, subsample
-from retlib.evaluation.results import Results
 from retlib.models import checkpoints
-from retlib.retrieval.index import EXACT
-from retlib.studies import part4, study
+from retlib.studies import part4
 from retlib.studies.experiment import Experiment
 from retlib.studies.part4 import MEASURES
-from retlib.studies.study import record_latencies
 from retlib.systems.ranking import encode_corpus, indexed
 from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
@@ -108,7 +103,7 @@ ROWS = ["BM25 Neg", "BM25", "BM25+RM3", "Rand Neg, rerank", "A, rerank"]  # whos
     ("name", "value", "said"),
     [
         *(("further", {"A": own}, said) for own, said in OWN),
-        *(("further", {"A": {}, row: {"negatives": "random"}}, re.escape(f"further[{row!r}]")) for row in ROWS),
+        *(("further", {"A": {}, row: {"negatives": "random"}}, re.escape(repr(row))) for row in ROWS),
         *(("collections", value, r"^collections[\[ ]") for value in (["zzz"], "zzz", None, [5, "a"])),
     ],
 )
@@ -213,12 +208,12 @@ def test_a_list_is_fresh_when_the_system_fetches_it_and_then_alone(watched):
 
 @pytest.fixture(scope="module")
 def watching(targets):
-    return replace(WATCHING, pace=4, followed=training_dynamics.followed(targets, 2))
+    return replace(WATCHING, pace=4, followed=training_dynamics.sample_queries(targets, 2))
 
 
 @pytest.fixture(scope="module")
-def moved(collection, watching):
-    return training_dynamics.moved(LTRE, collection, watching, 0)
+def movement(collection, watching):
+    return training_dynamics.movement(LTRE, collection, watching, 0)
 
 
 @pytest.fixture
@@ -237,52 +232,52 @@ def of(vectors):
 
 def test_the_same_questions_are_followed_whenever_asked(targets, collection):
     ids, _ = fit(WARM, collection, 0).reads(collection).relevant("train")
-    found = training_dynamics.followed(targets, 5)
-    assert found[:3] == training_dynamics.followed(targets, 3) and set(found) <= set(ids)
+    found = training_dynamics.sample_queries(targets, 5)
+    assert found[:3] == training_dynamics.sample_queries(targets, 3) and set(found) <= set(ids)
     assert max(map(hash_position, found)) < min(map(hash_position, set(ids) - set(found)))
-    assert training_dynamics.followed([], 5) == ()
+    assert training_dynamics.sample_queries([], 5) == ()
 
 
-def test_what_moved_is_what_was_followed(moved, collection, watching):
+def test_what_moved_is_what_was_followed(movement, collection, watching):
     start, trained = fit(WARM, collection, 0), fit(LTRE, collection, 0)
     tokenized = start.reads(collection)
-    np.testing.assert_array_equal(moved.documents, encode_corpus(start, tokenized))
+    np.testing.assert_array_equal(movement.documents, encode_corpus(start, tokenized))
     table = tokenized.query_rows(watching.followed)
     for place, retriever in ((0, start), (-1, trained)):
-        np.testing.assert_array_equal(moved.paths[place], retriever.encode_queries(table))
-    assert moved.steps.tolist() == [0, 4, 6] and moved.names == ["question 1", "question 2"]
-    for name, rows in zip(watching.followed, moved.relevant, strict=True):
+        np.testing.assert_array_equal(movement.paths[place], retriever.encode_queries(table))
+    assert movement.steps.tolist() == [0, 4, 6] and movement.names == ["question 1", "question 2"]
+    for name, rows in zip(watching.followed, movement.relevant, strict=True):
         own = collection.qrels["query_id"] == name
         relevant = collection.qrels[own & (collection.qrels["relevance"] > 0)]["doc_id"]
         assert sorted(collection.documents.index[rows]) == sorted(relevant)
 
 
-def test_a_neighbourhood_holds_what_is_retrieved_before_or_after(moved, flat, monkeypatch):
+def test_a_neighbourhood_holds_what_is_retrieved_before_or_after(movement, flat, monkeypatch):
     monkeypatch.setattr(training_dynamics, "NEAREST", 5)
-    found = training_dynamics.neighbourhoods(moved)
-    assert found["query"].unique().tolist() == moved.names
+    found = training_dynamics.neighbourhoods(movement)
+    assert found["query"].unique().tolist() == movement.names
     for place, (_, part) in enumerate(found.groupby("query")):
         shown = {what: points(own) for what, own in part.groupby("what")}
-        ends = moved.paths[[0, -1], place]
+        ends = movement.paths[[0, -1], place]
         assert [shown["before"], shown["after"]] == [of([end]) for end in ends]
-        relevant = set(moved.relevant[place].tolist())
-        nearest = {int(row) for end in ends for row in np.argsort(-(moved.documents @ end))[:5]}
-        assert shown["relevant"] == of(moved.documents[sorted(relevant)])
-        assert shown["document"] == of(moved.documents[sorted(nearest - relevant)])
+        relevant = set(movement.relevant[place].tolist())
+        nearest = {int(row) for end in ends for row in np.argsort(-(movement.documents @ end))[:5]}
+        assert shown["relevant"] == of(movement.documents[sorted(relevant)])
+        assert shown["document"] == of(movement.documents[sorted(nearest - relevant)])
         assert len(part) == len(nearest | relevant) + 2
 
 
-def test_the_whole_map_has_a_sample_and_every_path(moved, flat, monkeypatch):
+def test_the_whole_map_has_a_sample_and_every_path(movement, flat, monkeypatch):
     monkeypatch.setattr(training_dynamics, "MOST", 20)
-    found = training_dynamics.whole_map(moved)
+    found = training_dynamics.whole_map(movement)
     parts = dict(list(found.groupby("what")))
-    assert len(parts["document"]) == 20 and points(parts["document"]) <= of(moved.documents)
-    for place, name in enumerate(moved.names):
+    assert len(parts["document"]) == 20 and points(parts["document"]) <= of(movement.documents)
+    for place, name in enumerate(movement.names):
         mine = parts["query"][parts["query"]["query"] == name]
-        assert mine["step"].tolist() == moved.steps.tolist()
-        np.testing.assert_array_equal(mine[["x", "y"]], moved.paths[:, place, :2])
+        assert mine["step"].tolist() == movement.steps.tolist()
+        np.testing.assert_array_equal(mine[["x", "y"]], movement.paths[:, place, :2])
         stars = parts["relevant"][parts["relevant"]["query"] == name]
-        assert points(stars) == of(moved.documents[moved.relevant[place]])
+        assert points(stars) == of(movement.documents[movement.relevant[place]])
     assert set(parts) == {"document", "query", "relevant"}
 
 
@@ -303,7 +298,7 @@ def test_the_projection_looks_at_directions_and_keeps_groups_together():
 def test_an_index_is_as_large_as_that_of_all_training_documents(targets, collection):
     made = desk()
     systems = {"Index Exact": WARM, "Index small": WARM.with_index("SQ8")}
-    part4.record_sizes(made, systems, targets)
+    part4.record_costs(made, systems, targets, part4.index_sizes)
     for target in targets:
         found = values(made, collection=target.test.name)
         assert found["Index Exact", "index bytes"] == 40 * 16 * 4
@@ -315,7 +310,7 @@ def test_an_index_is_as_large_as_that_of_all_training_documents(targets, collect
 
 def test_the_costs_of_a_training_are_those_of_its_history(targets, collection):
     made = desk()
-    part4.record_costs(made, {"LTRe": LTRE, "warm": WARM}, targets)
+    part4.record_costs(made, {"LTRe": LTRE, "warm": WARM}, targets, part4.training_costs)
     for name, system in (("LTRe", LTRE), ("warm", WARM)):
         history, found = fit(system, collection, 0).history, values(made, collection="other")[name]
         parts = found[found.index.str.startswith("seconds of ")]
@@ -323,40 +318,4 @@ def test_the_costs_of_a_training_are_those_of_its_history(targets, collection):
         assert found["search share"] * history.seconds == pytest.approx(history.parts.get("search", 0.0))
         assert found["queries to best"] == max(1, history.best_step) * 16
     reference = SimpleNamespace(live=False, parameters={"seeds": [0]})
-    part4.record_costs(reference, {"LTRe": LTRE}, [])
-    part4.record_sizes(reference, {"LTRe": LTRE}, [])
-
-
-@pytest.mark.parametrize(("timed", "count"), [(3, 3), (10_000, 20)])
-def test_so_many_questions_are_timed_as_there_are(targets, monkeypatch, timed, count):
-    asked, texts = [], targets[0].test.split("test")["text"].tolist()
-    monkeypatch.setattr(study, "WARM_UP", 0)
-    system = SimpleNamespace(searcher=lambda target, seed: lambda one, k: asked.append((seed, *one["text"], k)))
-    made = desk([0, 2])
-    record_latencies(made, {"A": system}, targets[0], timed)
-    assert asked == [(seed, text, 100) for seed in (0, 2) for text in texts[:count]]
-    assert set(made.results.rows["measure"]) == {"latency ms", "latency p95 ms"}
-
-
-def written(values):
-    """A desk of two seeds whose values are written: system to measure to its mean, 1 above and below it by seed."""
-    made = Results()
-    for (system, measures), place in product(values.items(), ["here", "there"]):
-        for measure, mean in measures.items():
-            number(made, system, {0: mean - 1, 1: mean + 1} if place == "here" else {0: -1}, place, measure)
-    return SimpleNamespace(results=made)
-
-
-def test_tables_3_and_4_are_in_points_and_bytes_means_over_seeds():
-    index = {"bytes a document": 2.0, "index bytes": 3e6, "RR@10": 15.0}
-    costs = {"training seconds": 5.0, "seconds of search": 3.5}
-    trained = {"RR@10": 26.0, "R@100": 27.0, "R@1000": 28.0, "nDCG@10": 29.0, **costs}
-    desk = written({"I": index, "L": trained, "ANCE": {"training seconds": 50.0, "seconds of encoding corpus": 9.0}})
-    (row,) = part4.index_table(desk, "here", {"PQ2": ("I", "L")}).to_dict("split")["data"]
-    assert row == ["PQ2", 2, 3, 1500, 2600, 2700, 2800, 5]
-    found = part4.times(desk, "here", than="L")
-    assert found.columns.tolist()[:2] == ["training seconds", "times L"] and len(found) == 2  # an index trains nothing
-    assert found.loc["ANCE", ["training seconds", "times L", "encoding corpus"]].tolist() == [50, 10, 9]
-    assert found["search"]["L"] == 3.5 and np.isnan(found["search"]["ANCE"])
-    crossed = part4.matrix(desk, "here", {("PQ2", EXACT): "L"})
-    assert crossed.to_dict("records") == [{"trained": "PQ2", "searched": EXACT, "value": 2900}]
+    part4.record_costs(reference, {"LTRe": LTRE}, [], part4.training_costs)

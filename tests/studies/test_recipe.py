@@ -12,12 +12,10 @@ from retlib.models.retriever import Architecture
 from retlib.studies.recipe import (
     Adaptation,
     Generation,
-    LayeredShares,
+    LabelShares,
     Leaderboard,
     Ranking,
-    Reading,
     Recipe,
-    WarmRanking,
     has_layers,
 )
 from retlib.systems.query_generation import QueryGenerator
@@ -44,7 +42,7 @@ def test_embeddings_are_pre_trained_by_all_tasks_or_by_some():
 
 
 def test_layers_are_put_on_pre_trained_embeddings():
-    recipe = LayeredShares(
+    recipe = LabelShares(
         **ENCODER, **PRETRAINED, towers="two", grown_steps=3, grown_batch=4, grown_rate=0.1, mlm_steps=2, mlm_rate=0.3
     )
     assert recipe.architecture().towers == "two"
@@ -61,7 +59,7 @@ LABELS = {
     "finetuning_steps": {"0.05": 2, "0.8": 3}, "finetuning_batch": 8, "finetuning_rate": 0.01,
     "layered_steps": {"0.05": 4, "0.8": {"squad": 9, "quora": 20}}, "layered_batch": 4, "layered_rate": 0.02,
 }  # fmt: skip
-SHARES = LayeredShares(**ENCODER, **PRETRAINED, **LABELS, token_dropout=0.2)
+SHARES = LabelShares(**ENCODER, **PRETRAINED, **LABELS, token_dropout=0.2)
 PLAIN = System(SHARES.architecture(encoder="bow-mlp", width=32), PAGES)
 BAG, DEEP = System(SHARES.architecture(layers=0), PAGES), System(SHARES.architecture(), PAGES)
 
@@ -77,24 +75,24 @@ BAG, DEEP = System(SHARES.architecture(layers=0), PAGES), System(SHARES.architec
 )
 def test_starts_with_layers_are_trained_on_labels_in_their_own_way(start, steps, batch, rate, dropout):
     by_hand = Stage(data=[Labels()], steps=steps, batch_size=batch, learning_rate=rate, token_dropout=dropout)
-    assert SHARES.labels(start, 0.8, "squad").settings == by_hand.settings and has_layers(start) is (batch == 4)
+    assert SHARES.on_share(start, 0.8, "squad").settings == by_hand.settings and has_layers(start) is (batch == 4)
 
 
 def test_a_collection_may_have_a_number_of_steps_of_its_own():
-    assert [SHARES.labels(DEEP, 0.8, name).steps for name in ("squad", "quora")] == [9, 20]
-    assert [SHARES.labels(DEEP, 0.05, name).steps for name in ("squad", "quora", "")] == [4] * 3
+    assert [SHARES.on_share(DEEP, 0.8, name).steps for name in ("squad", "quora")] == [9, 20]
+    assert [SHARES.on_share(DEEP, 0.05, name).steps for name in ("squad", "quora", "")] == [4] * 3
     for start, share, collection, named in ((DEEP, 0.8, "squat", "'squad'"), (PLAIN, 0.1, "", "finetuning_steps")):
         with pytest.raises(SettingError, match=named):
-            SHARES.labels(start, share, collection)
+            SHARES.on_share(start, share, collection)
 
 
 def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
     rehearsing = SHARES.model_copy(update={"rehearsal": True})
     ict = SHARES.pretraining("ict")
-    assert repr(rehearsing.labels(BAG + JOINT + ict, 0.8).data) == repr((Labels(), *ict.data))
-    assert repr(SHARES.labels(BAG + JOINT, 0.8).data) == repr((Labels(),))
+    assert repr(rehearsing.on_share(BAG + JOINT + ict, 0.8).data) == repr((Labels(), *ict.data))
+    assert repr(SHARES.on_share(BAG + JOINT, 0.8).data) == repr((Labels(),))
     for other in (BAG, PLAIN + JOINT, DEEP + JOINT, BAG + JOINT + SHARES.grown()):
-        assert repr(rehearsing.labels(other, 0.8, "squad").data) == repr((Labels(),))
+        assert repr(rehearsing.on_share(other, 0.8, "squad").data) == repr((Labels(),))
 
 
 # --- generated queries of Part III -----------------------------------------------------------------
@@ -117,10 +115,10 @@ def test_a_training_that_follows_is_shorter_and_labels_may_have_their_own():
     first = {"steps": 9, "batch_size": 8, "learning_rate": 0.1, "token_dropout": 0.2}
     given = {"steps": 9, "batch": 8, "rate": 0.1, "token_dropout": 0.2, "later_steps": 4}
     recipe = Adaptation(**given)
-    assert recipe.first == recipe.tuned == first and recipe.later == first | {"steps": 4}
+    assert recipe.first_training == recipe.label_training == first and recipe.later_training == first | {"steps": 4}
     other = Adaptation(**given, finetuning={"epochs": 2.0, "steps": 0, "learning_rate": 0.3})
     own = first | {"epochs": 2.0, "steps": 0, "learning_rate": 0.3}
-    assert other.first == first and other.tuned == other.later == own
+    assert other.first_training == first and other.label_training == other.later_training == own
 
 
 # --- rankings of Part IV ---------------------------------------------------------------------------
@@ -146,7 +144,7 @@ def test_both_encoders_are_trained_by_ranknet_and_that_of_questions_on_its_own_l
 
 def test_a_public_encoder_has_been_trained_and_a_page_of_rows_does_not_look_for_it(monkeypatch):
     monkeypatch.setattr(checkpoints, "described", lambda name: {"width": 384, "dimension": 384, "checkpoint": name})
-    own = WarmRanking(**ENCODER, **PRETRAINED, **RANKED, warm_steps=3, warm_batch=16, warm_rate=0.4)
+    own = Ranking(**ENCODER, **PRETRAINED, **RANKED, warm_steps=3, warm_batch=16, warm_rate=0.4)
     warm = Stage(**ALL | {"batch_size": 16}, layers=1, steps=3, learning_rate=0.4)
     assert own.warm(own.start()).settings == (own.start() + warm).settings and own.in_batch(steps=9).steps == 9
     public = own.model_copy(update={"checkpoint": "bert"})
@@ -158,7 +156,7 @@ def test_a_public_encoder_has_been_trained_and_a_page_of_rows_does_not_look_for_
     assert public.start(live=False) == System(Architecture(similarity="cosine", **SIZES | {"layers": 0}), None)
 
 
-@pytest.mark.parametrize("kind", [Reading, Leaderboard])
+@pytest.mark.parametrize("kind", [Ranking, Leaderboard])
 def test_what_reads_both_texts_learns_from_the_first_fifty_of_bm25(kind):
     recipe = kind(reader_steps=3, reader_batch=4, reader_rate=0.1, reader_negatives=5)
     how = {"steps": 3, "batch_size": 4, "learning_rate": 0.1}

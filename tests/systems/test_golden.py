@@ -25,7 +25,7 @@ from retlib.data.articles import Corpus
 from retlib.data.collection import Article
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.models.retriever import Architecture
-from retlib.studies.part1 import Neighbours, bag_of_words, pairs
+from retlib.studies.part1 import Neighbours, bag_of_words, pair_stage
 from retlib.systems.system import Stage, System, fit
 from retlib.systems.training_data import LabelledPairs, Labels, MaskedTokens, Pretraining
 from retlib.training.losses import LOSSES
@@ -96,7 +96,7 @@ def labels(**changes):
 def of_negatives(name):
     """Any negatives with a loss that fits."""
     if name == "labelled":
-        return BAGS + pairs(negatives=name, loss="cross_entropy", **LABELLED)
+        return BAGS + pair_stage(negatives=name, loss="cross_entropy", **LABELLED)
     trains = "query" if NEGATIVES.get(name).fixed_documents else "both"
     return WARM + labels(negatives=name, loss="ranknet", trains=trains)
 
@@ -124,15 +124,15 @@ def kinds():
         # The shift has no gradient but noise under softmax, which Adam makes as large as any: it begins anew at 0.
         yield f"loss {name}", WARM + labels(loss=name, scale=1.0), QUERIES
     for name in OPTIMIZERS:
-        yield f"optimizer {name}", BAGS + pairs(**LABELLED, optimizer=name), TOY
+        yield f"optimizer {name}", BAGS + pair_stage(**LABELLED, optimizer=name), TOY
     trains = labels(negatives="retrieved", options={"n": 10}, loss="lambdarank-mrr", trains="query")
     yield "LTRe", WARM + trains, QUERIES
     yield "LTRe over a compressed index", WARM + replace(trains, index="PQ4x4"), QUERIES
     for name in ("cross_entropy", "softmax", "triplet"):  # and with negatives "labelled" above
-        yield f"labelled pairs, in-batch {name}", BAGS + pairs(loss=name, **LABELLED), TOY
-    several = pairs(data=[LabelledPairs(TOY), LabelledPairs(OTHER)], **LABELLED)
+        yield f"labelled pairs, in-batch {name}", BAGS + pair_stage(loss=name, **LABELLED), TOY
+    several = pair_stage(data=[LabelledPairs(TOY), LabelledPairs(OTHER)], **LABELLED)
     yield "several tasks", BAGS + several, TOY
-    yield "a new scale", BAGS + several + pairs(data=LabelledPairs(TOY), **{**LABELLED, "scale": 5.0}), TOY
+    yield "a new scale", BAGS + several + pair_stage(data=LabelledPairs(TOY), **{**LABELLED, "scale": 5.0}), TOY
     gru = System(replace(SMALL, encoder="skip-thought"), TEXT)
     yield "neighbouring sentences", gru + Stage(data=Neighbours(TEXT), **HOW), TOY
 

@@ -10,7 +10,6 @@ import pytest
 from retlib.core import notebook_files, runtime
 from retlib.evaluation import results
 from retlib.evaluation.measures import is_score
-from retlib.studies import study
 from retlib.workflow import notebooks
 from retlib.workflow.execute import run_cells
 
@@ -50,4 +49,4 @@ def test_every_system_is_declared_as_it_was_trained_for_its_published_rows(profi
     chosen = plan(ROOT, profile)[name]
     _, studies = pages.declared(chosen.notebook.stem, chosen.parameters)
     rows = results.load(name, profile, "reference").rows
-    assert [each for declared, _ in studies for each in study.changed(declared.systems, rows)] == []
+    assert [each for declared, _ in studies for each in pages.stale(declared.systems, rows)] == []
