@@ -30,10 +30,9 @@ def key(settings: object) -> str:
 def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], None]) -> Path:
     """Return the folder of an artefact, made by `make` if it is not there yet or damaged.
 
-    `kind` is the folder in the cache; whoever changes what is computed raises `version`. The `settings`, JSON values,
-    hold all else that the result depends on, fingerprints of data and sources of what was registered included. `make`
-    fills a folder that is empty or as an interrupted call left it. Processes that ask for the same artefact wait for
-    the first. Raises `DataError` if the disk is full.
+    Whoever changes what is computed raises `version`. The `settings`, JSON values, hold all else that the result
+    depends on, fingerprints of data and sources of what was registered included. `make` fills a folder that is empty or
+    as an interrupted call left it; other processes wait for it. Raises `DataError` if the disk is full.
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic()}
     folder = runtime.build_dir() / "cache" / kind / key(settings)

@@ -23,8 +23,7 @@ from typing import Any
 from retlib.core import cache, runtime
 from retlib.core.errors import SettingError, require, require_one_of
 
-# Values that are part of what a function computes when it reads them from outside.
-LITERALS = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset, type(None))
+LITERALS = bool | int | float | str | bytes | tuple | list | dict | set | frozenset | None
 
 
 class Registry:

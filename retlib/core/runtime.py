@@ -43,10 +43,7 @@ def build_dir() -> Path:
 
 
 def threads() -> int:
-    """Return the threads for one process: `$RETLIB_THREADS`, or 1.
-
-    Notebooks run side by side, and the order of a sum, and so its last bits, depends on the number of threads.
-    """
+    """Return the threads for one process, `$RETLIB_THREADS` or 1; the last bits of a sum depend on their number."""
     value = os.environ.get("RETLIB_THREADS", "1")
     require(value.isdecimal() and int(value) >= 1, f"RETLIB_THREADS = {value!r} is not a positive whole number.")
     return int(value)
@@ -100,10 +97,7 @@ def device():
 
 
 def autocast(precision: str):
-    """Return the context in which matrix products run at `precision`, one of `PRECISIONS`.
-
-    Where the processor only emulates bfloat16, and is slower with it, they run in float32.
-    """
+    """Return the context of matrix products at `precision`; in float32 where the processor emulates bfloat16."""
     import torch
 
     kind = device().type
@@ -113,12 +107,9 @@ def autocast(precision: str):
 
 @cache
 def has_bfloat16() -> bool:
-    """Return whether the processor multiplies bfloat16 faster than float32 (AMX, AVX-512 BF16 or Arm's BF16).
-
-    Intel's since AVX-512 FP16 do so in AMX alone: where that is hidden, bfloat16 takes 1.7 times as long.
-    """
+    """Return whether the processor multiplies bfloat16 faster than float32 (AMX, AVX-512 BF16 or Arm's BF16)."""
     has = {word for name in ("flags", "Features", "vendor_id") for word in _processor().get(name, "").split()}
-    by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has
+    by_amx_alone = {"GenuineIntel", "avx512_fp16"} <= has  # where that is hidden, it takes 1.7 times as long
     return bool(has & ({"amx_bf16"} if by_amx_alone else {"avx512_bf16", "amx_bf16", "bf16"}))
 
 
@@ -181,8 +172,8 @@ def environment() -> dict[str, str | int | float]:
 
 def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kilobytes
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class Stopwatch:

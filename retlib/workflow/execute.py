@@ -32,14 +32,10 @@ class Page:
     words: Mapping[str, str] = field(default_factory=dict)
 
 
-class NotebookError(RetlibError):
-    """A notebook failed; the message says how, and where its executed copy is."""
-
-
 def execute(page: Page, folder: Path, name: str) -> Path:
     """Run a page's notebook in `folder/running`; return the path of its executed copy in `folder/notebooks`.
 
-    Raises `NotebookError` if a cell fails or the kernel dies; the copy is then in `folder/failed`.
+    Raises `RetlibError` if a cell fails or the kernel dies; the copy is then in `folder/failed`.
     """
     # A grammar of web addresses, which is compiled when it is imported: 1.6 seconds, to check none in a notebook.
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -76,7 +72,7 @@ def execute(page: Page, folder: Path, name: str) -> Path:
         if running.exists():
             running.replace(failed)
         why = f"{getattr(error, 'ename', type(error).__name__)}: {getattr(error, 'evalue', error)}"
-        raise NotebookError(f"{why}\nIts executed copy is {failed}") from error
+        raise RetlibError(f"{why}\nIts executed copy is {failed}") from error
     return running.replace(done)
 
 

@@ -81,9 +81,7 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
     return plans
 
 
-def _plan(
-    root: Path, profile: str, book: Mapping[str, Page], name: str, entry: object, seeds: Sequence[int] | None
-) -> Page:
+def _plan(root: Path, profile: str, book: Mapping[str, Page], name: str, entry: Any, seeds: Sequence | None) -> Page:
     place, page, defaults = f"{name} in {profile}.yaml", book[name], declared(book[name].notebook)
     try:
         entry = check(Entry, {} if entry is None else entry)
@@ -91,8 +89,8 @@ def _plan(
         raise SettingError(f"{place}: {error}") from error
     given = {**page.parameters, **entry.parameters, "profile": profile}
     if seeds is not None:
-        given |= {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
-        given["seeds"] = list(seeds)
+        further = {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
+        given |= {**further, "seeds": list(seeds)}
     for parameter in given:
         require_one_of(f"a parameter of {place}", parameter, defaults)
     page = replace(page, parameters=defaults | given)

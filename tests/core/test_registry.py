@@ -3,6 +3,7 @@
 import os
 import sys
 import textwrap
+from contextlib import suppress
 
 import pytest
 
@@ -17,24 +18,22 @@ def plugin(tmp_path, monkeypatch):
 
     # Two texts of one length within a second would share one file of bytecode.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("RETLIB_PLUGINS", str(tmp_path / "mine.py"))
 
-    def forget():
+    def load(text):
+        if text:
+            (tmp_path / "mine.py").write_text(textwrap.dedent(text))
         registry.load_plugins.cache_clear()
         for name in [name for name in sys.modules if name.startswith("plugin_")]:
             del sys.modules[name]
-
-    def load(text):
-        path = tmp_path / "mine.py"
-        if text:
-            path.write_text(textwrap.dedent(text))
-        monkeypatch.setenv("RETLIB_PLUGINS", str(path))
-        forget()
         registry.inspect.linecache.clearcache()
         registry.load_plugins()
         return next(module for name, module in sys.modules.items() if name.startswith("plugin_mine"))
 
     yield load
-    forget()
+    monkeypatch.delenv("RETLIB_PLUGINS")
+    with suppress(StopIteration):
+        load("")
 
 
 MODULE = '''

@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import nullcontext
-from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -26,23 +25,14 @@ def idle(monkeypatch):
 def case(own_build, idle):
     """Register a case under a name of this test alone; it goes when the test ends."""
 
-    def add(make, name="99-mine"):
-        make.__qualname__ = name
-        return CASES.register(name)(make)
-
-    yield add
+    yield CASES.register("99-mine")
     CASES._things.pop("99-mine", None)
 
 
-def duel(calls, peer=1.0, tolerance=0.1):
+def duel(calls, peer=1.0):
     """Ours returns 1."""
-
-    def contend(name, output):
-        calls.append(name)
-        return output
-
-    return Duel("count", "calls/s", 1, partial(contend, OURS, 1.0), {"peer": partial(contend, "peer", peer)},
-                apart=lambda mine, other: abs(mine - other), tolerance=tolerance, goal=2.0)  # fmt: skip
+    ours, peers = (lambda: calls.append(OURS) or 1.0), {"peer": lambda: calls.append("peer") or peer}
+    return Duel("count", "calls/s", 1, ours, peers, apart=lambda a, b: abs(a - b), tolerance=0.1, goal=2.0)
 
 
 def test_contenders_take_turns_and_a_ratio_is_of_the_seconds_that_count():

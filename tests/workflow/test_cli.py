@@ -110,28 +110,23 @@ def test_datasets_lists_the_catalogue():
     assert "http" not in call("datasets").output
 
 
-def test_a_corpus_is_asked_by_its_place(tmp_path):
+def test_a_corpus_is_asked_by_its_place_without_what_trains_or_draws(tmp_path):
     (tmp_path / "sorting.md").write_text("# Sorting\n\nA list is sorted in place. It is stable.\n")
-    (tmp_path / "trees.txt").write_text("Trees grow in the wood.\n")
-    found = call("search", f"folder:{tmp_path}", "how are lists sorted", "--depth", "1")
-    assert found.exit_code == 0 and found.output.splitlines()[1] == "BM25"
-    assert "sorting.md#0: Sorting A list is sorted" in found.output and "trees" not in found.output
-    assert "BM25: no match" in call("search", f"folder:{tmp_path}", "zzzz").output
-    # The same with letters and marks apart, by itself, without what trains or draws.
     (tmp_path / "cafe.txt").write_text("Cafe\u0301 riders meet.\n")
-    asked = f"""if True:
+    printed = call("search", f"folder:{tmp_path}", "how are lists sorted", "--depth", "1").output
+    assert printed.splitlines()[1] == "BM25"
+    assert "sorting.md#0: Sorting A list is sorted" in printed and "cafe" not in printed
+    assert "BM25: no match" in call("search", f"folder:{tmp_path}", "zzzz").output
+    code = f"""if True:
         import sys
         from click.testing import CliRunner
         from retlib.workflow.cli import main
         print(CliRunner().invoke(main, ["search", "folder:{tmp_path}", "cafe\u0301"]).output)
-        print(sorted({{"torch", "transformers", "matplotlib", "IPython", "sklearn"}} & {{*sys.modules}}))"""
-    lines = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert "cafe.txt#0: cafe Café riders meet." in lines[2] and lines[-1] == "[]"
-    for corpus, question, wrong in ((f"folder:{tmp_path}", "?!", "needs a word"), ("nowhere", "x", "folder:<path>")):
-        refused = call("search", corpus, question)
-        assert refused.exit_code == 2 and wrong in refused.output
+        print({{"torch", "transformers", "matplotlib", "IPython", "sklearn"}} & {{*sys.modules}})"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "cafe.txt#0: cafe Café riders meet." in ended.stdout and ended.stdout.endswith("set()\n")
+    refused = call("search", "nowhere", "x")
+    assert refused.exit_code == 2 and "folder:<path>" in refused.output
 
 
 def test_what_cannot_be_asked_is_refused_before_the_corpus_is_read(tmp_path, monkeypatch):
@@ -180,7 +175,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "file" / "build"))
     found = call("build", "--profile", "smoke")
-    assert found.exit_code == 2 and f"error: [Errno 20] Not a directory: '{tmp_path}" in found.stderr
+    assert found.exit_code == 2 and found.stderr.startswith("error: ") and str(tmp_path) in found.stderr
 
 
 def test_an_interrupt_says_how_to_go_on(monkeypatch):

@@ -12,10 +12,10 @@ import yaml
 from recorded import number
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, SettingError
+from retlib.core.errors import DataError, RetlibError, SettingError
 from retlib.evaluation import results
 from retlib.workflow import notebooks
-from retlib.workflow.execute import NotebookError, Page, execute
+from retlib.workflow.execute import Page, execute
 
 ROOT = runtime.root()
 PAGES = notebooks.pages(ROOT)
@@ -193,7 +193,7 @@ def test_a_run_moves_its_copy_into_place_with_its_figures_whatever_the_environme
 @pytest.mark.parametrize(("fail", "message"), [(True, "ValueError: told to fail"), ("die", "DeadKernelError")])
 def test_a_failed_copy_is_kept(toy, tmp_path, fail, message):
     """The second is a kernel killed from outside, as for want of memory."""
-    with pytest.raises(NotebookError, match=f"{message}[\\s\\S]*failed/1_a.ipynb"):
+    with pytest.raises(RetlibError, match=f"{message}[\\s\\S]*failed/1_a.ipynb"):
         execute(Page(toy / "notebooks" / "1_a.ipynb", {"fail": fail}), tmp_path / "out", "1_a")
     first = notebook_files.cells(tmp_path / "out" / "failed" / "1_a.ipynb")[0]
     assert fail == "die" or "Exception was encountered" in "".join(first["source"])

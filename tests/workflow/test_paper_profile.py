@@ -4,7 +4,6 @@ import json
 import math
 import re
 from functools import cache
-from typing import Any
 
 import pages
 import paper_scale
@@ -28,7 +27,6 @@ from retlib.training.trainer import OPTIMIZERS
 from retlib.workflow import notebooks
 
 ROOT = runtime.root()
-HELD = yaml.safe_load((ROOT / "data" / "papers" / "settings.yaml").read_text())
 SETTINGS = claims.papers_table("settings").set_index(["paper", "component", "setting"])["value"]
 PLANS = {name: plan for name, plan in notebooks.plan(ROOT, "paper").items() if plan.parameters["profile"] == "paper"}
 # What a setting's expression may name beside what its notebook declares.
@@ -39,26 +37,22 @@ BROUGHT |= dict.fromkeys(("askubuntu", "paralex", "antique", "trec-car", "msmarc
 UNITS = {"M": 1e6, "K": 1e3, "k": 1e3, "%": 0.01, "": 1}
 
 
+# Each entry of settings.yaml under its paper, component and setting.
+ENTRIES = {
+    (paper, component, setting): entry
+    for paper, components in yaml.safe_load((ROOT / "data" / "papers" / "settings.yaml").read_text()).items()
+    for component, settings in components.items()
+    for setting, entry in settings.items()
+}
+COMPARED = {key: entry for key, entry in ENTRIES.items() if isinstance(entry, dict) and "page" in entry}
+
+
 @pytest.fixture(autouse=True, scope="module")
 def plugin():
     with pytest.MonkeyPatch.context() as patch:
         for name, registry in BROUGHT.items():
             patch.setitem(registry._things, name, make_toy)
         yield
-
-
-def entries():
-    """Each entry of settings.yaml under its paper, component and setting."""
-    return {
-        (paper, component, setting): entry
-        for paper, components in HELD.items()
-        for component, settings in components.items()
-        for setting, entry in settings.items()
-    }
-
-
-def compared():
-    return {key: entry for key, entry in entries().items() if "page" in entry and isinstance(entry, dict)}
 
 
 @cache
@@ -74,9 +68,8 @@ def declared(page):
             patch.setattr("retlib.studies.experiment.notebook_files.at_profile", lambda *_: given)
             names, studies = pages.declared(page, given | {"profile": "laptop"})
         elif page.startswith("1"):
-            patch.setattr(
-                pages, "WORDS", (*pages.WORDS, "experiment.load(", "bag_of_words(", "bm25 =", "trials = {name")
-            )
+            words = "experiment.load(", "bag_of_words(", "bm25 =", "trials = {name"
+            patch.setattr(pages, "WORDS", (*pages.WORDS, *words))
             names, studies = pages.declared(page, given, make_toy)
         else:
             names, studies = part3_pages.declared(page, given)
@@ -84,52 +77,32 @@ def declared(page):
     return {**BESIDE, "paper_scale": paper_scale, "adamw": adamw, **names, "studies": studies}
 
 
-# --- the settings ----------------------------------------------------------------------------------
-
-
-def test_every_setting_is_held_and_nothing_else_and_what_is_not_stated_is_what_the_papers_do_not_state():
-    assert set(entries()) == set(SETTINGS.index)
-    silent = {key for key, value in SETTINGS.items() if value.startswith("not stated")}
-    assert {key for key, entry in entries().items() if entry == "not stated"} == silent
-
-
-def test_an_entry_has_one_of_the_known_forms():
+def test_every_setting_is_held_in_one_of_the_forms_and_nothing_else():
+    assert set(ENTRIES) == set(SETTINGS.index)
     forms = [{"page", "says", "is"}, {"page", "says", "is", "but"}, {"fixed"}, {"differs"}, {"beside"}]
-    for key, entry in entries().items():
-        assert entry == "not stated" or (set(entry) in forms and all(entry[part] != "" for part in entry)), key
-    assert {entry["beside"] for entry in entries().values() if "beside" in entry} == {"a machine", "a time"}
+    for key, entry in ENTRIES.items():
+        assert (entry == "not stated") is SETTINGS[key].startswith("not stated"), key
+        assert entry == "not stated" or (set(entry) in forms and "" not in entry.values()), key
 
 
-@pytest.mark.parametrize("key", compared(), ids=" | ".join)
-def test_a_setting_of_the_profile_is_the_paper_s(key):
-    entry = compared()[key]
-    found = eval(entry["says"], declared(entry["page"]))
-    exact = not isinstance(entry["is"], float)  # what is computed may be rounded
-    assert found == (entry["is"] if exact else pytest.approx(entry["is"], rel=1e-9))
-
-
-def numbers(value: Any) -> list[float]:
-    """The numbers in a value."""
-    parts = value if isinstance(value, list) else [value]
-    return [float(each) for each in parts if isinstance(each, int | float) and not isinstance(each, bool)]
-
-
-@pytest.mark.parametrize("key", [key for key, entry in compared().items() if numbers(entry["is"])], ids=" | ".join)
-def test_the_expected_numbers_are_those_of_the_table(key):
+@pytest.mark.parametrize("key", COMPARED, ids=" | ".join)
+def test_a_setting_of_the_profile_is_the_paper_s_and_its_numbers_are_those_of_the_table(key):
+    expected = COMPARED[key]["is"]
+    exact = not isinstance(expected, float)  # what is computed may be rounded
+    value = eval(COMPARED[key]["says"], declared(COMPARED[key]["page"]))
+    assert value == (expected if exact else pytest.approx(expected, rel=1e-9))
     text = SETTINGS[key].replace(",", " ")
     printed = [float(n) * UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?(?:e-?\d+)?)([MKk%]?)", text)]
     printed += [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
-    for expected in numbers(compared()[key]["is"]):
-        assert any(math.isclose(expected, each) for each in printed), (expected, SETTINGS[key])
+    for each in expected if isinstance(expected, list) else [expected]:
+        is_number = isinstance(each, int | float) and not isinstance(each, bool)
+        assert not is_number or any(math.isclose(each, number) for number in printed), (each, text)
 
 
-@pytest.mark.parametrize("key", [key for key, entry in entries().items() if "fixed" in entry], ids=" | ".join)
+@pytest.mark.parametrize("key", [key for key, entry in ENTRIES.items() if "fixed" in entry], ids=" | ".join)
 def test_what_the_code_fixes_is_where_it_is_said_to_be(key):
-    path, name = entries()[key]["fixed"].split("::")
+    path, name = ENTRIES[key]["fixed"].split("::")
     assert re.search(rf"^(def|class) {name}\b", (ROOT / path).read_text(), re.M)
-
-
-# --- the profile -----------------------------------------------------------------------------------
 
 
 def test_the_profile_has_every_chapter_that_tests_a_paper():

@@ -57,7 +57,6 @@ def test_a_command_of_papermill_gives_parameters_that_the_notebook_takes(command
 
 @pytest.mark.slow
 def test_papermill_runs_a_notebook(tmp_path, own_build):
-    """Its output goes to a folder of its own."""
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     done = call(PAPERMILL[0], tmp_path, RETLIB_BUILD=str(own_build))
     assert done.returncode == 0, done.stdout
