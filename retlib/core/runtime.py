@@ -75,15 +75,6 @@ def set_seeds(seed: int) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False
 
 
-def seed_torch(seed: int) -> None:
-    """Seed torch's generators, but without the stack trace that `torch.manual_seed` formats at every call."""
-    import torch
-
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
-
-
 def device():
     """Return the torch device: `$RETLIB_DEVICE`, or CUDA where there is one, or the CPU."""
     import torch

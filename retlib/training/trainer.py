@@ -209,7 +209,10 @@ class _Loop:
         autocast = partial(runtime.autocast, self.schedule.precision)
         while self.step < min(first + self.every, self.steps):
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
-            runtime.seed_torch(self.seed * 1_000_003 + self.step)
+            seed = self.seed * 1_000_003 + self.step
+            torch.default_generator.manual_seed(seed)  # `torch.manual_seed` formats a stack trace at every call
+            if torch.cuda.is_initialized():
+                torch.cuda.manual_seed_all(seed)
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             batch = self.task.batch(self.step)

@@ -46,13 +46,15 @@ def _seeds_of(context: click.Context, option: click.Parameter, text: str) -> lis
     return seeds or None
 
 
-_option = partial(click.option, show_default=True)
-_format = _option("--format", "form", type=click.Choice(("text", "csv")), default="text")
-_profile = _option("--profile", type=click.Choice(PROFILES), default="quick")
-_recorded_profile = _option("--profile", type=click.Choice([*PROFILES, EXPLORE]), default="quick")
-_jobs = _option("--jobs", type=click.IntRange(1), default=2, help="notebooks that run side by side")
-_seeds = click.option("--seeds", default="", callback=_seeds_of, help='in place of the profile\'s, as in "0 1 2"')
-_chapters = click.argument("names", metavar="CHAPTER...", nargs=-1, required=True)
+_others = click.Argument(["options"], nargs=-1, type=click.UNPROCESSED)
+_file = click.Argument(["file"], type=click.Path(path_type=Path, dir_okay=False, exists=True))
+_option = partial(click.Option, show_default=True)
+_names = partial(click.Argument, ["names"], nargs=-1, required=True)
+_format = _option(["--format", "form"], type=click.Choice(("text", "csv")), default="text")
+_profile = _option(["--profile"], type=click.Choice(PROFILES), default="quick")
+_recorded_profile = _option(["--profile"], type=click.Choice([*PROFILES, EXPLORE]), default="quick")
+_jobs = _option(["--jobs"], type=click.IntRange(1), default=2, help="notebooks that run side by side")
+_seeds = click.Option(["--seeds"], default="", callback=_seeds_of, help='in place of the profile\'s, as in "0 1 2"')
 
 
 def _show(frame, form: str) -> None:
@@ -71,11 +73,7 @@ def _recorded(profile: str):
     return frame
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
-@_profile
-@_jobs
-@_seeds
-@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@main.command(params=[_profile, _jobs, _seeds, _others], context_settings={"ignore_unknown_options": True})
 def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, ...]) -> None:
     """Run the notebooks of a profile that are not up to date, and build the pages: `make book`.
 
@@ -86,8 +84,7 @@ def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, 
     sys.exit(build.build(profile, jobs, seeds, options))
 
 
-@main.command()
-@_format
+@main.command(params=[_format])
 def datasets(form: str) -> None:
     """List the data sets: source, licence, size, and whether they are here."""
     from retlib.data.datasets import catalogue
@@ -106,11 +103,11 @@ def fetch(name: str) -> None:
         click.echo(line)
 
 
-@main.command()
-@click.argument("corpus")
-@click.argument("question")
-@click.option("--system", default="", help="a saved retriever or a public encoder: folder, package, hub name")
-@click.option("--depth", type=click.IntRange(1), default=5, show_default=True, help="documents of each list")
+_system = click.Option(["--system"], default="", help="a saved retriever or public encoder: folder, package, hub name")
+_depth = _option(["--depth"], type=click.IntRange(1), default=5, help="documents of each list")
+
+
+@main.command(params=[click.Argument(["corpus"]), click.Argument(["question"]), _system, _depth])
 def search(corpus: str, question: str, system: str, depth: int) -> None:
     """Show what BM25 finds for a QUESTION in a CORPUS: a collection's name, or folder:, beir:, csv: and a path.
 
@@ -173,10 +170,7 @@ def advise(place: str, minutes: int) -> None:
         click.echo("\nThe retriever, {}, lies in {}".format(*page["saved"][name]))
 
 
-@main.command()
-@click.argument("chapter", default="")
-@_recorded_profile
-@_format
+@main.command(params=[click.Argument(["chapter"], default=""), _recorded_profile, _format])
 def results(chapter: str, profile: str, form: str) -> None:
     """Print the recorded rows of a profile, or of one CHAPTER.
 
@@ -194,10 +188,7 @@ def results(chapter: str, profile: str, form: str) -> None:
     _show(frame if form == "csv" else frame[FIRST], form)
 
 
-@main.command()
-@click.argument("name", default="")
-@_recorded_profile
-@_format
+@main.command(params=[click.Argument(["name"], default=""), _recorded_profile, _format])
 def claims(name: str, profile: str, form: str) -> None:
     """Print the papers' claims, or those whose NAME begins so, and what the rows say of each; csv has all comparisons.
 
@@ -218,11 +209,7 @@ def claims(name: str, profile: str, form: str) -> None:
     _show(table, form)
 
 
-@main.command()
-@click.argument("names", metavar="CLAIM...", nargs=-1, required=True)
-@_profile
-@_jobs
-@_seeds
+@main.command(params=[_names(metavar="CLAIM..."), _profile, _jobs, _seeds])
 def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | None) -> None:
     """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
 
@@ -244,9 +231,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
             click.echo(f"\n{tables.as_text(row)}")
 
 
-@main.command()
-@_chapters
-@_profile
+@main.command(params=[_names(metavar="CHAPTER..."), _profile])
 def record(names: tuple[str, ...], profile: str) -> None:
     """Run each CHAPTER anew, and keep its rows in data/reference as the published ones of the profile.
 
@@ -267,9 +252,7 @@ def record(names: tuple[str, ...], profile: str) -> None:
             recorded.save(results.reference_folder(profile, name))
 
 
-@main.command()
-@_chapters
-@_profile
+@main.command(params=[_names(metavar="CHAPTER..."), _profile])
 def draw(names: tuple[str, ...], profile: str) -> None:
     """Draw each recorded CHAPTER from its rows, training nothing, and write the table of its claims beside them."""
     from retlib.evaluation import results
@@ -286,9 +269,7 @@ def draw(names: tuple[str, ...], profile: str) -> None:
             click.echo(f"{name}: {len(table)} contrasts")
 
 
-@main.command()
-@_profile
-@_format
+@main.command(params=[_profile, _format])
 def verify(profile: str, form: str) -> None:
     """Compare your own run with the published results of a profile.
 
@@ -307,10 +288,7 @@ def verify(profile: str, form: str) -> None:
     sys.exit(1 if len(differing) else 0)
 
 
-@main.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@_jobs
-@_format
+@main.command(params=[_file, _jobs, _format])
 def sweep(file: Path, jobs: int, form: str) -> None:
     """Run a notebook at every combination of the values in FILE, a YAML file (see notebooks/sweeps).
 

@@ -421,7 +421,7 @@ def chunked(chunk, encoders="siamese", similarity="cosine", negatives="in batch"
 def gradients(task, seed=0, autocast=nullcontext):
     """The loss of a batch, and its gradients."""
     task.module.zero_grad()
-    runtime.seed_torch(seed)
+    torch.manual_seed(seed)
     loss = task.backward(task.batch(2), autocast)
     return loss, {name: weight.grad.clone() for name, weight in task.module.named_parameters()}
 
