@@ -42,7 +42,8 @@ def best(rows: Results, gains: pd.DataFrame, collection: str, measure: str, riva
     `gains` is the table of `retlib.report.tables.against`.
     """
     require_one_of("measure", measure, rows.rows["measure"].unique())
-    board = _learned(rows, gains, collection).set_index("system")[["effect", "p"]]
+    board = gains[(gains["collection"] == collection) & gains["system"].isin(_learned(rows))]
+    board = board.set_index("system")[["effect", "p"]]
     board.loc[rival] = 0.0, float("nan")
     means = rows.means(collection)
     seconds = means["seconds"].reindex(board.index).fillna(0.0)
@@ -55,8 +56,14 @@ def best(rows: Results, gains: pd.DataFrame, collection: str, measure: str, riva
     }  # fmt: skip
 
 
-def _learned(rows: Results, gains: pd.DataFrame, collection: str) -> pd.DataFrame:
-    return gains[(gains["collection"] == collection) & gains["system"].isin(rows.learned())]
+def _learned(rows: Results) -> set[str]:
+    # The systems that train, or begin with a public encoder.
+    public = {name for name, settings in rows.settings().items() if _is_public(settings)}
+    return public.union(rows.rows.reindex(columns=["system", "seconds"]).query("seconds > 0")["system"])
+
+
+def _is_public(settings: Mapping) -> bool:
+    return bool(settings.get("checkpoint")) or any(map(_is_public, settings.get("fused", ())))
 
 
 def beside(columns: Mapping[str, tuple[Results, bool]], measure: str, rival: str) -> pd.DataFrame:
@@ -68,12 +75,13 @@ def beside(columns: Mapping[str, tuple[Results, bool]], measure: str, rival: str
     table: dict[str, dict[str, str]] = {}
     for title, (rows, is_fused) in columns.items():
         names = _tested(rows, [rival], measure)
-        gains = tables.against(rows, names, measure, rival)
+        gains, systems = tables.against(rows, names, measure, rival), _learned(rows)
         if is_fused:
-            gains = gains[gains["system"].isin(name for name, of in rows.settings().items() if "fused" in of)]
+            systems &= {name for name, settings in rows.settings().items() if "fused" in settings}
         for name in names:
             cells = table.setdefault(name, {rival: f"{rows.compared(name, measure, rival).effect:.1f}"})
-            for top in _learned(rows, gains, name).nlargest(1, "effect").itertuples():
+            lists = gains[(gains["collection"] == name) & gains["system"].isin(systems)]
+            for top in lists.nlargest(1, "effect").itertuples():
                 p = tables.p_text(top.p)
                 cells[title] = f"{top.effect:+.1f}, p {p if p.startswith('<') else f'= {p}'}\n{top.system}"
     return pd.DataFrame.from_dict(table, orient="index", columns=[rival, *columns]).fillna("").rename_axis("collection")
@@ -94,7 +102,7 @@ def borne_out(advice: Iterable[Advice]) -> pd.DataFrame:
         gains = [rows.compared(name, each.measure, each.system, each.rival) for name in names]
         effects = pd.Series([gain.effect for gain in gains])
         sure = effects[holm([gain.p_value() for gain in gains]) < LEVEL]
-        untrained = each.rival in rows.learned() and not rows.trained(each.rival, each.measure)
+        untrained = each.rival in _learned(rows) and not rows.trained(each.rival, each.measure)
         as_public = untrained and not {"fused", "first"} & rows.settings().get(each.rival, {}).keys()
         table.append({
             "you may try": each.tries,

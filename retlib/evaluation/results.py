@@ -89,15 +89,6 @@ class Results:
         lines = self.rows.reindex(columns=["system", "parameters"]).dropna().drop_duplicates("system")
         return {name: json.loads(each) for name, each in lines.itertuples(index=False)}
 
-    def learned(self) -> set[str]:
-        """Return the systems that train, or begin with a public encoder."""
-
-        def is_public(settings: Mapping) -> bool:
-            return bool(settings.get("checkpoint")) or any(map(is_public, settings.get("fused", ())))
-
-        public = {name for name, settings in self.settings().items() if is_public(settings)}
-        return public.union(self.rows.reindex(columns=["system", "seconds"]).query("seconds > 0")["system"])
-
     def trained(self, system: str, measure: str) -> bool:
         """Return whether a system was trained, so that another seed would give another one."""
 

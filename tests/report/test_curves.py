@@ -65,6 +65,9 @@ def teeth(cycles, fall=30.0, top=90.0):
     return np.tile(top - fall * np.arange(EVERY) / EVERY, cycles)
 
 
+LEVEL = np.full(12 * EVERY, 50.0)
+
+
 def test_a_curve_is_in_points_over_the_steps_that_all_seeds_have():
     made = recorded(A=[[1, 2], [3, 4], [5, 6]], B=[[9, 9]] * 3)
     made.tables["curves"] = made.tables["curves"].drop(index=1)  # step 0 of seed 1
@@ -133,15 +136,8 @@ def test_a_sawtooth_falls_in_each_cycle_and_jumps_after_it():
     assert [each.effect for each in exact] == pytest.approx([22.5, 25])
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.linspace(90, 30, 5 * EVERY),  # falls, and never jumps
-        np.full(5 * EVERY, 70.0),
-        np.linspace(30, 90, 5 * EVERY),
-        teeth(5)[::-1],  # rises, then drops
-    ],
-)
+# Falls and never jumps; is level; rises; rises, then drops.
+@pytest.mark.parametrize("values", [np.linspace(50 - x, 50 + x, 100) for x in (-30, 0, 30)] + [teeth(5)[::-1]])
 def test_other_curves_are_no_sawtooth(values):
     assert max(each.p_for for each in sawtooth(recorded(A=wide(values, noise=1.0)))) > 0.2
 
@@ -157,7 +153,7 @@ def test_a_cycle_that_is_not_whole_is_no_tooth():
 
 def test_a_swing_is_the_mean_square_of_what_repeats():
     wave = 4 * np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
-    found = swing(50 + wave, np.full(12 * EVERY, 50.0), noise=0.0)
+    found = swing(LEVEL + wave, LEVEL, noise=0.0)
     parts = wave[:EVERY].reshape(curves.PHASES, -1).mean(axis=1)
     assert found.means == pytest.approx([(parts**2).mean(), 0]) and found.questions == 10
     assert found.p_for < 1e-6
@@ -185,11 +181,10 @@ def test_the_values_of_a_swing_are_the_jackknifes():
 @pytest.mark.parametrize(
     ("a", "b", "holds"),
     [
-        (teeth(10, fall=8), np.linspace(50, 70, 10 * EVERY), 1),  # a steady rise is no swing
-        (np.linspace(50, 70, 10 * EVERY), teeth(10, fall=8), 0),
-        (np.linspace(20, 80, 10 * EVERY), np.full(10 * EVERY, 50.0), 0),
-        (60 - 30 * np.exp(-np.arange(10 * EVERY) / 30), np.full(10 * EVERY, 50.0), 0),  # nor a bent one
-        (50 + 5 * np.sin(np.arange(10 * EVERY) / 7.3), np.full(10 * EVERY, 50.0), 0),  # another period
+        (teeth(12, fall=8), np.linspace(50, 70, 12 * EVERY), 1),  # a steady rise is no swing
+        (np.linspace(50, 70, 12 * EVERY), teeth(12, fall=8), 0),
+        (60 - 30 * np.exp(-np.arange(12 * EVERY) / 30), LEVEL, 0),  # nor a bent one
+        (50 + 5 * np.sin(np.arange(12 * EVERY) / 7.3), LEVEL, 0),  # another period
     ],
 )
 def test_what_swings_with_the_refreshes(a, b, holds):
@@ -197,21 +192,19 @@ def test_what_swings_with_the_refreshes(a, b, holds):
 
 
 def test_noise_swings_in_no_step_however_large():
-    level = np.full(12 * EVERY, 50.0)
-    found = [swing(level, level, noise=5.0, seed=2 * seed) for seed in range(40)]
+    found = [swing(LEVEL, LEVEL, noise=5.0, seed=2 * seed) for seed in range(40)]
     assert np.mean([each.p_for < 0.05 for each in found]) <= 0.1
     means = np.array([each.means[0] for each in found])
     assert abs(means.mean()) < 3 * means.std() / 40**0.5  # the expectation is 0
-    made = recorded(A=wide(level, noise=9.0), B=wide(level, noise=0.1))  # larger noise in A alone is no swing either
+    made = recorded(A=wide(LEVEL, noise=9.0), B=wide(LEVEL, noise=0.1))  # larger noise in A alone is no swing either
     assert judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made).p_for > 0.05
 
 
 def test_a_swing_of_less_than_a_point_is_no_effect():
-    level, wave = np.full(12 * EVERY, 50.0), np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
-    assert swing(level, level, noise=0.5).p_none < 0.05
+    wave = 2**0.5 * np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
     # Of a wave whose root mean square is a point, and of what much noise hides, it cannot be said.
-    assert swing(level + 2**0.5 * wave, level, noise=0.5).p_none > 0.05
-    assert swing(level, level, noise=9.0).p_none > 0.05
+    found = [swing(a, LEVEL, noise=noise).p_none for a, noise in ((LEVEL, 0.5), (LEVEL + wave, 0.5), (LEVEL, 9.0))]
+    assert found[0] < 0.05 < min(found[1:])
 
 
 @settings(max_examples=25)

@@ -60,12 +60,9 @@ def test_effects_stand_in_rows_of_their_names_with_their_intervals():
     assert ends(first)[0] == pytest.approx(one.interval())
 
 
-def test_no_two_names_of_a_figure_look_alike():
+def test_no_two_names_of_a_figure_look_alike_and_titles_stay_within_their_panels():
     styles = figures.line_styles([*map(str, range(30)), "0"])
     assert len(styles) == len({tuple(style.values()) for style in styles.values()}) == 30
-
-
-def test_titles_stay_within_their_panels():
     figure, axes = figures.panels(["natural-questions-0.01-all", "squad-small-0.8", "a" * 30 + " bcdefg"], 3.2, 2.4)
     figure.canvas.draw()
     assert all(axis.title.get_window_extent().width <= axis.get_window_extent().width for axis in axes)

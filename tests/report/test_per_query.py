@@ -84,16 +84,13 @@ def test_slices_by_hand(recorded):
     third = Results(queries={key: frame.loc[QUERIES[:3]] for key, frame in recorded.queries.items()})
     estimate = third.compared("c", "RR@10", "GQ")
     assert found.loc[5, ["low", "high"]].tolist() == pytest.approx(list(estimate.interval()), abs=1e-3)
-    # Queries are taken by their ids.
-    recorded.tables["overlap"] = recorded.tables["overlap"].iloc[::-1]
+    # Queries are taken by their ids, of which each has to be there once.
+    recorded.tables["overlap"] = table = recorded.tables["overlap"].iloc[::-1]
     pd.testing.assert_frame_equal(per_query.slices(recorded, "c", "RR@10", [], 3), found)
-
-
-def test_one_cluster_alone_has_no_interval():
-    found = Results()
-    add(found, "BM25", {0: BM25}, clusters=["same"] * 10)
-    table = per_query.slices(found, "c", "RR@10", [], 3)
-    assert table[["low", "high"]].isna().all(axis=None) and table["value"].notna().all()
+    for wrong in (table.iloc[:9], pd.concat([table, table])):
+        recorded.tables["overlap"] = wrong
+        with pytest.raises(DataError, match="'c'"):
+            per_query.slices(recorded, "c", "RR@10", [], 3)
 
 
 @settings(max_examples=40)
@@ -115,16 +112,9 @@ def test_parts_hold_every_query_once_in_order_and_equals_together(ranks, parts):
 @pytest.mark.parametrize(("overlaps", "sizes"), [("1011", [1, 3]), ("0001", [3, 1]), ("0000", [4]), ("0123", [2, 2])])
 def test_equal_queries_go_where_the_middle_of_them_falls(overlaps, sizes):
     found = Results()
-    add(found, "a", {0: [0.0] * 4}, overlaps=[*map(float, overlaps)])
-    assert per_query.slices(found, "c", "RR@10", [], 2)["queries"].tolist() == sizes
-
-
-def test_overlaps_that_do_not_fit_the_results(recorded):
-    table = recorded.tables["overlap"]
-    for wrong in (table.iloc[:9], pd.concat([table, table])):
-        recorded.tables["overlap"] = wrong
-        with pytest.raises(DataError, match="'c'"):
-            per_query.slices(recorded, "c", "RR@10", [], 3)
+    add(found, "a", {0: [0.0] * 4}, overlaps=[*map(float, overlaps)], clusters=["same"] * 4)
+    table = per_query.slices(found, "c", "RR@10", [], 2)
+    assert table["queries"].tolist() == sizes and table["low"].isna().all()  # of one cluster there is no interval
 
 
 def test_outcomes_by_hand(recorded):
@@ -147,7 +137,7 @@ def test_outcomes_by_hand(recorded):
     assert found["best of both"].tolist() == pytest.approx([BEST_OF_BOTH, rival, rival], abs=1e-3)
 
 
-def test_rounding_makes_no_winner():
+def test_rounding_makes_no_winner_and_only_common_seeds_count():
     # A third as recorded, to five digits, and the mean of what three seeds recorded.
     found = Results()
     add(found, "another", {0: [1 / 3] * 10})
@@ -156,6 +146,9 @@ def test_rounding_makes_no_winner():
     add(found, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
     table = per_query.outcomes(found, "c", "RR@10", "another").set_index("system")
     assert table.loc["a third", ["wins", "ties", "losses"]].tolist() == [0, 10, 0] and table["wins"]["near"] == 1
+    add(found, "shares a seed", {2: [1 / 6] * 10, 3: [1.0] * 10})
+    row = per_query.outcomes(found, "c", "RR@10", "a third").set_index("system").loc["shares a seed"]
+    assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
 
 
 def test_outcomes_are_drawn_to_both_sides_in_their_order():
@@ -203,11 +196,3 @@ def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
     assert first.containers[0].lines[0].get_color() == bm25.get_color() != gq.get_color()
     ends = [[y for _, y in path] for path in second.containers[0].lines[2][0].get_segments()]
     assert np.array(ends) == pytest.approx(found[["low", "high"]].to_numpy()[::2])
-
-
-def test_outcomes_are_over_the_seeds_that_both_have():
-    found = Results()
-    add(found, "GQ", GQ)
-    add(found, "rival", {1: GQ[1], 2: BM25})
-    (row,) = per_query.outcomes(found, "c", "RR@10", "rival").to_dict("records")
-    assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]

@@ -26,9 +26,8 @@ def test_every_method_tries_as_many_settings():
 
 def test_a_collection_without_labels_is_refused(collection):
     assert leaderboard.check(collection) is collection
-    queries = collection.queries.assign(split="test")
     with pytest.raises(DataError, match="train"):
-        leaderboard.check(replace(collection, queries=queries))
+        leaderboard.check(replace(collection, queries=collection.queries.assign(split="test")))
 
 
 def test_questions_are_items_with_the_documents_that_are_relevant_to_them(collection):

@@ -19,8 +19,6 @@ from retlib.studies.experiment import Experiment
 from retlib.systems.system import Stage, System, Target, fit, stage_seed
 from retlib.systems.training_data import Labels
 
-# --- a growing corpus ------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def pages(monkeypatch):
@@ -42,12 +40,9 @@ def test_a_grown_collection_has_new_passages_outside_the_openings_and_the_same_j
     assert larger.documents["text"].tolist()[PAGES:] == ["new words", "more words", "last words"]
     assert smaller.documents["text"].tolist() == larger.documents["text"].tolist()[:-2]
     assert smaller.fingerprint != larger.fingerprint and smaller.name != larger.name
-
-
-def test_a_corpus_that_cannot_grow_so_is_an_error(pages):
-    for sizes in [PAGES + 4], [7, PAGES + 1]:
+    for sizes in [PAGES + 4], [7, PAGES + 1]:  # more than there are, and less
         with pytest.raises(DataError, match="'words'"):
-            training_time.nested_collections(make_collection(), ["first", "second"], sizes)
+            training_time.nested_collections(collection, ["first", "second"], sizes)
 
 
 def test_a_refresh_pays_for_what_an_evaluation_encoded():
@@ -73,7 +68,7 @@ def trained(collection):
     return {name: training_time.measured(start, each.stages[-1], collection, seed) for name, each in SYSTEMS.items()}
 
 
-def test_a_training_is_seen_at_its_evaluations(trained):
+def test_a_training_is_seen_at_its_evaluations(trained, collection):
     assert trained[ANCE]["step"].tolist() == [0, 4, 8, 12] and trained[LTRE]["step"].tolist() == [0, 3, 6, 9, 12]
     assert trained[ANCE]["encodings"].tolist() == [0, 1, 2, 3] and set(trained[LTRE]["encodings"]) == {1}
     assert trained[ANCE]["queries"].tolist() == [0, 64, 128, 192]
@@ -88,11 +83,7 @@ def test_a_training_is_seen_at_its_evaluations(trained):
         names = moments.columns.difference(["step", "score", "seconds", "queries", "encodings", "searches"])
         assert (moments[names].sum(axis=1) <= moments["seconds"] + 0.002).all()  # seconds are rounded to thousandths
         assert (moments[names].diff().iloc[1:] >= 0).all().all()
-
-
-def test_the_score_is_that_of_a_ranking_of_all_documents(trained, collection):
-    """What is evaluated is the training of `fit`: the last score is that of its model."""
-    for name, moments in trained.items():
+    for name, moments in trained.items():  # the last score is that of a ranking of all documents by what `fit` trains
         run = SYSTEMS[name].run(Target(collection), 0, "dev", depth=10)
         values = evaluate(run, collection.judgments("dev"), ["RR@10"])["value"]
         assert moments["score"].iloc[-1] == pytest.approx(values.mean(), abs=1e-6)
