@@ -113,8 +113,8 @@ def as_html(table: pd.DataFrame) -> str:
 
     Collections are called as in sentences, but where a fingerprint tells what they hold: those are names to type.
     """
-    table = _called(table) if "fingerprint" not in table else table.drop(columns="fingerprint")
     named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
+    table = _called(table) if "fingerprint" not in table else table.drop(columns="fingerprint")
     # A list of few rows and more columns stands on its side: a page is longer than it is wide.
     if not named and len(table) <= 6 < len(table.columns) and table.iloc[:, 0].is_unique:
         table, named = table.set_index(table.columns[0]).astype(object).T, True
