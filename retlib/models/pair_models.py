@@ -42,7 +42,7 @@ class TokenVectors(nn.Module):
 
     def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self._separator = encoder, wordpiece.sep
         ids = np.unique(np.linspace(0, len(wordpiece) - 1, SAMPLED).astype(np.int32))
         with torch.no_grad():
             alone = encoder.project(encoder.states(TokenTable(ids, np.arange(len(ids) + 1))))  # (tokens, d)
@@ -61,10 +61,6 @@ class CrossEncoder(TokenVectors):
     ColBERT, the best of each token of the query counts. The separator alone tells the two parts apart. What is longer
     than the model takes is cut off at the end of the document.
     """
-
-    def __init__(self, encoder: Transformer, wordpiece: WordPiece) -> None:
-        super().__init__(encoder, wordpiece)
-        self._separator = wordpiece.sep
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
         """Score B queries with B * n documents, n to each: shape (B, n)."""

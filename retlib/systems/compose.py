@@ -114,8 +114,7 @@ class Reordered(Ranker):
         return {**self.system.settings, "first": self.first.settings, "depth": self.depth}
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        rankers = [self.first.address(target, seed), self.system.address(target, seed)]
-        return {"reordered": rankers, "depth": self.depth}
+        return {"reordered": [self.first.address(target, seed), self.system.address(target, seed)], "depth": self.depth}
 
     def cost(self, target: Target, seed: int) -> Cost:
         return self.system.cost(target, seed)

@@ -37,8 +37,8 @@ from retlib.systems.training_data import CollectionQueries
 from retlib.training.tasks import WritingTask
 from retlib.training.trainer import Schedule, train
 
-# Versions of what trains generators (who changes a loss curve raises it: tests/systems/test_golden_generator.py), and
-# of what writes.
+# Versions of what trains generators (who changes a loss curve raises it: tests/systems/test_golden.py), and of what
+# writes.
 VERSION, WRITTEN = 2, 2
 # Share of the articles whose pairs choose a generator's weights, and of the passages whose queries choose a
 # retriever's; how many pairs, and passages, these are at most.
@@ -63,8 +63,7 @@ class QueryGenerator:
     seed: int = 0  # not that of a retriever that trains on its queries; in the paper one generator serves all
 
     def __post_init__(self) -> None:
-        wrong = "a checkpoint is pre-trained already: leave embeddings out"
-        require(not (self.architecture.checkpoint and self.embeddings), wrong)
+        require(not (self.architecture.checkpoint and self.embeddings), "a checkpoint has embeddings: leave these out")
 
     def seeded(self, seed: int) -> QueryGenerator:
         return replace(self, seed=seed)
@@ -133,14 +132,10 @@ def train_generator(start: Generator, pairs: pd.DataFrame, schedule: Schedule, s
             with runtime.autocast(schedule.precision):
                 return -task.loss(unseen).item()
 
-        label = f"query generator, seed {seed}"
-        generator.history = train(task, schedule, validate, seed, folder, label, pairs=task.pairs)
+        generator.history = train(task, schedule, validate, seed, folder, f"query generator, seed {seed}")
         generator.save(folder)
 
     return Generator.load(cache.artefact("generator", VERSION, settings, make))
-
-
-# --- writing ---------------------------------------------------------------------------------------
 
 
 def generate(generator: Generator, texts: pd.Series, how: Decoding, seed: int) -> pd.DataFrame:
@@ -184,9 +179,6 @@ def _digest(frame: pd.DataFrame) -> str:
     return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()).hexdigest()
 
 
-# --- what is made of them --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Generated(CollectionQueries):
     """Queries that a generator wrote, each with the passage that it was written for.
@@ -206,8 +198,7 @@ class Generated(CollectionQueries):
 
     @property
     def settings(self) -> dict[str, Any]:
-        how = self.how or self.generator.decoding
-        return {"data": repr(self), **self.generator.settings, **how.settings}
+        return {"data": repr(self), **self.generator.settings, **(self.how or self.generator.decoding).settings}
 
     def seeded(self, seed: int) -> Generated:
         return replace(self, generator=self.generator.seeded(seed))

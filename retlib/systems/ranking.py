@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,7 @@ class Ranker(ABC):
 
         def make() -> pd.DataFrame:
             queries, _ = measures.held_out(collection, split)
-            found = self.searcher(target, seed)(queries, depth)
-            return make_run(queries.index, collection.documents.index, *found)
+            return make_run(queries.index, collection.documents.index, *self.searcher(target, seed)(queries, depth))
 
         return table("run", RUN, {**address, "collection": collection.fingerprint}, make)
 
@@ -91,29 +90,17 @@ def arrays(kind: str, version: int, settings: dict[str, Any], make: Callable[[],
 
 
 def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.ndarray:
-    """Encodings of all documents, made once for each document encoder that is not cheap: float32, shape (D, d)."""
-    return np.concatenate([block["vectors"] for block in _encoded(retriever, tokenized)])
-
-
-def encoding_seconds(retriever: Retriever, tokenized: TokenizedCollection) -> float:
-    """The seconds that `encode_corpus` took."""
-    return float(sum(block["seconds"] for block in _encoded(retriever, tokenized)))
-
-
-def _encoded(retriever: Retriever, tokenized: TokenizedCollection) -> Iterator[dict[str, np.ndarray]]:
-    # Encodings block by block, each an artefact of its own.
-    is_cheap = ENCODERS.get(retriever.architecture.encoder).cheap
+    """Return encodings of all documents, made once for each document encoder that is not cheap: float32, (D, d)."""
+    is_cheap, blocks = ENCODERS.get(retriever.architecture.encoder).cheap, []
     encoder = "" if is_cheap else retriever.document_fingerprint
     for start in runtime.progress(range(0, len(tokenized.collection.documents), BLOCK), desc="encoding", unit="block"):
 
         def make(start: int = start) -> dict[str, np.ndarray]:
-            table = tokenized.block(slice(start, start + BLOCK))
-            with runtime.Stopwatch() as watch:
-                vectors = retriever.encode_documents(table)
-            return {"vectors": vectors, "seconds": np.array(watch.seconds)}
+            return {"vectors": retriever.encode_documents(tokenized.block(slice(start, start + BLOCK)))}
 
         address = {"encoder": encoder, **tokenized.address, "from": start}
-        yield make() if is_cheap else arrays("vectors", VECTORS, address, make)
+        blocks.append((make() if is_cheap else arrays("vectors", VECTORS, address, make))["vectors"])
+    return np.concatenate(blocks)
 
 
 def indexed(

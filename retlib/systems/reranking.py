@@ -54,10 +54,9 @@ class PairSystem:
 
     def __post_init__(self) -> None:
         require_one_of("model", self.model, PAIR_MODELS.names())
-        stage = self.stage
-        is_plain = stage.chunk is None and stage.scale is None and not stage.token_dropout and len(stage.data) == 1
+        given = self.stage.chunk, self.stage.scale, self.stage.token_dropout, len(self.stage.data), self.stage.trains
         wrong = "models of pairs are trained on one kind of data, without chunks, scale or token_dropout"
-        require(is_plain and stage.trains == "both", f"{wrong}, and as a whole: trains = 'both'")
+        require(given == (None, None, 0, 1, "both"), f"{wrong}, and as a whole: trains = 'both'")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class PairSystem:
 
 
 class PairSetup(StageSetup):
-    """The training of a model of pairs; see `retlib.systems.system.Training`."""
+    """The training of a model of pairs; see `retlib.systems.system.StageSetup`."""
 
     task_class = PairTask
 
@@ -112,9 +111,6 @@ class PairSetup(StageSetup):
         return validate
 
 
-# --- systems ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Reranked(Ranker):
     """The first `depth` results of one system, in the order of a model that reads them with the query.
@@ -134,12 +130,12 @@ class Reranked(Ranker):
 
     @property
     def settings(self) -> dict[str, Any]:
-        made = {"reader": self.reader.settings, "first": self.first.settings}
-        return {**made, "depth": self.depth, "weight": self.weight}
+        how = {"depth": self.depth, "weight": self.weight}
+        return {"reader": self.reader.settings, "first": self.first.settings, **how}
 
     def address(self, target: Target, seed: int) -> dict[str, Any]:
-        made = {"first": self.first.address(target, seed), "reader": self.reader.folder(target.trains, seed).name}
-        return {**made, "depth": self.depth, "weight": self.weight}
+        reader = self.reader.folder(target.trains, seed).name
+        return {"reader": reader, "first": self.first.address(target, seed), "how": [self.depth, self.weight]}
 
     def cost(self, target: Target, seed: int) -> Cost:
         """Of the reader alone."""

@@ -6,8 +6,10 @@
     warm = start + Stage(data=Labels(), steps=200)
     ltre = warm + Stage(data=Labels(), negatives="retrieved", loss="lambdarank-mrr", trains="query", steps=300)
 
-A stage is one training, of data x negatives x loss x what it trains x how long; its data are a `TrainingData`. Equal
-beginnings of two systems are trained once, whichever notebook asks.
+A stage is one training, of data x negatives x loss x what it trains x how long. Equal beginnings of two systems are
+trained once, whichever notebook asks. What is new is another `TrainingData` (see `retlib.systems.training_data`), a
+loss or negatives that are registered (see `retlib.training`), or for another model a `StageSetup` (see
+`retlib.systems.reranking`).
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class TrainingData(ABC):
         """What of it takes part in the address of a training; JSON values."""
 
     @abstractmethod
-    def prepare(self, training: StageSetup, module: nn.Module) -> tuple[Task, Validate]:
+    def prepare(self, setup: StageSetup, module: nn.Module) -> tuple[Task, Validate]:
         """What the loop trains, and the score of the student on validation data as a function of its weights."""
 
     def query_collections(self, target: Collection) -> list[Collection]:
@@ -123,10 +125,8 @@ class Stage(Schedule):
             require(fits, f"{self}: only a collection's queries can train the query encoder alone")
         one_positive = losses.get(self.loss).one_positive
         if NEGATIVES.get(self.negatives).fixed_documents:
-            alone = f"{self.negatives!r} negatives train the query encoder alone: documents are indexed before"
-            require(self.trains == "query", alone)
-            several = f"loss = {self.loss!r} takes one positive of a query; {self.negatives!r} may find several"
-            require(not one_positive, several)
+            wrong = f"{self.negatives!r} negatives train the query encoder alone, by a loss of several positives"
+            require(self.trains == "query" and not one_positive, f"{wrong}: not {self.trains!r} by {self.loss!r}")
 
     def seeded(self, seed: int) -> Stage:
         return replace(self, data=[each.seeded(seed) for each in self.data])
@@ -303,14 +303,10 @@ def vocabulary_of(*collections: Collection) -> Vocabulary:
     return Vocabulary.build(text for each in collections for text in each.documents["text"])
 
 
-# --- training --------------------------------------------------------------------------------------
-
-
 def fit(system: System, target: Collection, seed: int, watching: Watching | None = None) -> Retriever:
     """Train a system, or find it trained; weights and history are those of the last stage.
 
-    Without stages the weights are random, or those of the checkpoint. `watching`, or another one with its `address`,
-    `begin` and `end`, looks at the last stage.
+    Without stages the weights are random, or those of the checkpoint. `watching` looks at the last stage.
     """
     return weights_of(system, target, seed, watching=watching)[1]()
 
@@ -339,32 +335,31 @@ def stage_seed(seed: int, place: int) -> int:
 
 
 def train_or_find(
-    kind: str, version: int, address: dict, setup: Callable[[], StageSetup], label: str, watching: Any = None
+    kind: str, version: int, address: dict, make_setup: Callable[[], StageSetup], label: str, watching: Any = None
 ) -> Path:
     """Return the folder of a trained model, trained if it is not there; its history has what came before it cost."""
 
     def make(folder: Path) -> None:
-        training = setup()
-        stage, module, student, before = training.stage, training.module, training.student, training.start
+        setup = make_setup()
+        stage, module, student, before = setup.stage, setup.module, setup.student, setup.start
         for part in module.modules():
             if isinstance(part, BagOfWords):
                 part.sparse = stage.optimizer == "sparse_adam"
         modules = [module, *(_with_own_scale(module) for _ in stage.data[1:])]
-        prepared = (data.prepare(training, each) for data, each in zip(stage.data, modules, strict=True))
+        prepared = (data.prepare(setup, each) for data, each in zip(stage.data, modules, strict=True))
         tasks, scores = zip(*prepared, strict=True)
         task = tasks[0] if len(tasks) == 1 else Multitask(tasks)
-        pairs = max(each.pairs for each in tasks)  # of an epoch: the smaller tasks come round more often
         callback = None
         if watching:
-            collections = stage.data[0].query_collections(training.target)
+            collections = stage.data[0].query_collections(setup.target)
             alone = stage.trains == "query" and len(collections) == 1
             require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
-            callback = watching.begin(training.inputs(*collections), student.reads(*collections).query_rows)
+            callback = watching.begin(setup.inputs(*collections), student.reads(*collections).query_rows)
 
         def validate() -> float:
             return float(np.mean([score() for score in scores]))
 
-        history = trainer.train(task, stage, validate, training.seed, folder, label, callback, pairs)
+        history = trainer.train(task, stage, validate, setup.seed, folder, label, callback)
         for data in stage.data:
             data.finish(student)
             history.upstream_costs |= data.upstream_costs()

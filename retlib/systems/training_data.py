@@ -30,22 +30,22 @@ from retlib.training.negatives import Inputs
 from retlib.training.pretraining import TASKS, MaskedPassages, PretrainingPairs, allowed
 from retlib.training.tasks import MaskedTask, Task
 
-# Pairs or passages that pre-training is validated on: drawn like those of training, under a seed of
-# their own. So few of all that can be drawn are seen twice. A short training is not validated on more than it sees.
+# Pairs or passages that pre-training is validated on, drawn like those of training, under a seed of their own; no more
+# than a short training sees.
 UNSEEN, OTHER_SEED = 512, 1_000_003
 # Of a hundredth of the labels there are at least so many queries of a split.
 FEWEST = 10
 
 
-def _over_pairs(training: StageSetup, module: DualEncoder, source: PairSource, unseen: Pairs) -> tuple[Task, Validate]:
+def _over_pairs(setup: StageSetup, module: DualEncoder, source: PairSource, unseen: Pairs) -> tuple[Task, Validate]:
     # A task over pairs, and precision@1 within rows of unseen ones.
-    student = training.student
+    student = setup.student
 
     def validate() -> float:
         encoded = student.encode_queries(unseen.queries), student.encode_documents(unseen.documents)
         return measures.rows_precision(*encoded, unseen.groups)
 
-    return training.task(module, Inputs(source, training.stage.batch_size, training.seed)), validate
+    return setup.task(module, Inputs(source, setup.stage.batch_size, setup.seed)), validate
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class Pretraining(TrainingData):
 
     The `tasks` of `retlib.training.pretraining.TASKS` are mixed uniformly; those that the articles do not allow, such
     as wlp without links, are left out with a sentence. Without articles each passage of what trains is a page of its
-    own. For `keep` see `retlib.training.pretraining.PretrainingPairs`.
-    The pairs of a batch are each other's negatives; validated by precision@1 within rows of unseen pairs.
+    own. For `keep` see `retlib.training.pretraining.PretrainingPairs`. Validated by precision@1 of unseen pairs.
     """
 
     tasks: Sequence[str]
@@ -71,15 +70,15 @@ class Pretraining(TrainingData):
         text = self.articles.corpus if self.articles else target
         return {"tasks": tasks, "keep": self.keep, "pages": text.fingerprint}
 
-    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
-        student, tokenizer = training.student.architecture, training.student.tokenizer
-        corpus = self.articles.corpus if self.articles else _passages_as_pages(training.target, tokenizer)
+    def prepare(self, setup: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
+        student, tokenizer = setup.student.architecture, setup.student.tokenizer
+        corpus = self.articles.corpus if self.articles else _passages_as_pages(setup.target, tokenizer)
         own = not self.articles or self.articles.tokenizer == tokenizer
         require(own, f"pages of {self.articles} are read in their own vocabulary: it must be the system's tokens, too")
         lengths = student.query_length, student.document_length
         source = PretrainingPairs(corpus, allowed(self.tasks, corpus), tokenizer.sep, *lengths, self.keep)
-        unseen = source.draw(0, min(UNSEEN, training.stage.seen or UNSEEN), training.seed + OTHER_SEED)
-        return _over_pairs(training, module, source, unseen)
+        unseen = source.draw(0, min(UNSEEN, setup.stage.seen or UNSEEN), setup.seed + OTHER_SEED)
+        return _over_pairs(setup, module, source, unseen)
 
 
 @lru_cache(maxsize=4)
@@ -94,8 +93,7 @@ class MaskedTokens(TrainingData):
     """Passages with hidden tokens, to be predicted by a Transformer (MLM: Devlin et al. 2019).
 
     Validated by the log-likelihood of hidden tokens of unseen passages. The output's bias begins with the tokens'
-    frequencies. Otherwise the first hundreds of steps learn nothing else, and put it into the states, which then all
-    have one direction.
+    frequencies: else the first hundreds of steps put these into the states, which then all have one direction.
     """
 
     articles: Articles
@@ -103,16 +101,16 @@ class MaskedTokens(TrainingData):
     def address(self, target: Collection) -> dict[str, Any]:
         return {"masked": self.articles.corpus.fingerprint}
 
-    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
-        student, stage, encoder, corpus = training.student, training.stage, module.query_encoder, self.articles.corpus
+    def prepare(self, setup: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
+        student, stage, encoder, corpus = setup.student, setup.stage, module.query_encoder, self.articles.corpus
         fits = isinstance(encoder, Transformer) and encoder.layers > 0 and not stage.token_dropout
         require(fits, "masked tokens are predicted by a Transformer with layers, from all that stands around them")
         model = MaskedLanguageModel(encoder).to(runtime.device())
         counts = 1 + np.bincount(corpus.sentences.ids, minlength=model.output.out_features)
         model.output.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
         passages = MaskedPassages(corpus, student.tokenizer, student.architecture.document_length)
-        task = MaskedTask(model, passages, stage.batch_size, training.seed)
-        unseen = passages.draw(0, min(UNSEEN // 4, stage.seen or UNSEEN), training.seed + OTHER_SEED)
+        task = MaskedTask(model, passages, stage.batch_size, setup.seed)
+        unseen = passages.draw(0, min(UNSEEN // 4, stage.seen or UNSEEN), setup.seed + OTHER_SEED)
         return task, lambda: -task.loss(unseen).item()
 
     def finish(self, student: Retriever) -> None:
@@ -121,11 +119,8 @@ class MaskedTokens(TrainingData):
             student.model.document_encoder.load_state_dict(student.model.query_encoder.state_dict())
 
 
-# --- labels ----------------------------------------------------------------------------------------
-
-
 class CollectionQueries(TrainingData):
-    """Queries of a collection, with what is relevant to each, as the subclass says; `Training.validation` validates."""
+    """Queries of a collection with what is relevant to each, as the subclass says; see `StageSetup.validation`."""
 
     fits_query_encoder = True
 
@@ -139,9 +134,9 @@ class CollectionQueries(TrainingData):
     def address(self, target: Collection) -> dict[str, Any]:
         return {type(self).__name__: self.collection(target).fingerprint}
 
-    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
-        collection = self.collection(training.target)
-        return training.task(module, training.inputs(collection)), training.validation(collection)
+    def prepare(self, setup: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
+        collection = self.collection(setup.target)
+        return setup.task(module, setup.inputs(collection)), setup.validation(collection)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +199,10 @@ class LabelledPairs(CollectionQueries):
     def collection(self, target: Collection) -> Collection:
         return self.of or target
 
-    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
-        tokenized = training.student.reads(self.collection(training.target))
-        source = _pairs(tokenized, "train", None if training.stage.negatives == "labelled" else 1)
-        return _over_pairs(training, module, source, _pairs(tokenized, "dev", 1))
+    def prepare(self, setup: StageSetup, module: DualEncoder) -> tuple[Task, Validate]:
+        tokenized = setup.student.reads(self.collection(setup.target))
+        source = _pairs(tokenized, "train", None if setup.stage.negatives == "labelled" else 1)
+        return _over_pairs(setup, module, source, _pairs(tokenized, "dev", 1))
 
 
 def _pairs(tokenized: TokenizedCollection, split: str, label: int | None) -> Pairs:

@@ -76,15 +76,14 @@ def overlap(left: np.ndarray, right: np.ndarray) -> float:
 class Dynamics:
     """A watch that retrieves for the queries of a step with the weights that the step begins with.
 
-    It gives, as means over the batch: `RR@10` and `R@200` (the share of the relevant documents that is retrieved);
-    `overlap BM25` and `overlap stale`, the shares of the 200 retrieved that are in BM25's top 200, and in the list that
-    was fetched at the first look since the last multiple of `interval`.
+    It gives, as means over the batch: `RR@10` and `R@200`; `overlap BM25` and `overlap stale`, the shares of the 200
+    retrieved that are in BM25's top 200, and in the list that was fetched at the first look since the last multiple of
+    `interval`.
     """
 
     def __init__(self, inputs: Inputs, watching: Watching, followed: TokenTable) -> None:
         self.labelled, self.encode, self.index = inputs.source, inputs.encode, inputs.index()
-        self.watching, self.followed = watching, followed
-        self.bm25 = inputs.bm25(watching.depth)
+        self.watching, self.followed, self.bm25 = watching, followed, inputs.bm25(watching.depth)
         self._stale = StaleLists(inputs, watching.interval, watching.depth, watching.every)
         self.paths: dict[str, Tensor] = {}  # `steps` (T,), and `encodings` of F followed queries at each, (T, F, d)
 
@@ -113,10 +112,8 @@ class Dynamics:
             self.paths = {name: torch.cat([self.paths.get(name, each[:0]), each]) for name, each in new.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Return the stale lists, and the paths so far."""
         return {**self._stale.state(), **self.paths}
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
         self._stale.set_state(tensors)
         self.paths = {name: tensors[name] for name in ("steps", "encodings") if name in tensors}

@@ -23,9 +23,8 @@ from retlib.core.registry import Registry
 POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
 
-# What a loss says of itself: whether it takes logits, with the learned scale, or plain similarities; whether it takes
-# one positive a row; whether it is called with the encodings of both sides behind scores and targets; and whether it
-# takes a score for a probability, so that the learned shift must start at a fitting one.
+# What a loss says of itself: whether it takes logits, with the learned scale, or similarities; one positive a row; the
+# encodings of both sides, too; or scores for probabilities, so that the learned shift must start at a fitting one.
 FACTS = {"scaled": True, "one_positive": False, "encodings": False, "absolute": False}
 LOSSES = Registry("loss", **FACTS)
 register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
@@ -81,7 +80,7 @@ def ranknet(scores: Tensor, targets: Tensor) -> Tensor:
     .. math:: L = \frac{1}{B} \sum_i \frac{1}{|P_i|} \sum_{(j,k) \in P_i} \log (1 + e^{s_{ik} - s_{ij}})
 
     where :math:`P_i` are the pairs of a positive j and a negative k of row i. The paper does not state how pairs are
-    averaged; here a query counts as much as another, however many pairs it has. A row without a pair contributes 0.
+    averaged. A row without a pair contributes 0.
     """
     _, _, each = _pair_losses(scores, targets)
     return each.sum() / len(scores)

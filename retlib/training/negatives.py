@@ -224,8 +224,7 @@ class InBatch(Sampler):
                 targets = targets.masked_fill(torch.from_numpy(mask) & (targets == NEGATIVE), IGNORE)
             require(not self.corrected or drawn.log_shares is not None, "the correction needs pairs with log_shares")
             log_shares = torch.from_numpy(drawn.log_shares) if self.corrected else None
-            documents = _tensor(drawn.documents)
-            return Batch(drawn.queries, documents, targets, True, log_shares, drawn.rows, self.hardest)
+            return Batch(drawn.queries, _tensor(drawn.documents), targets, True, log_shares, drawn.rows, self.hardest)
 
 
 @register("hardest-in-batch")

@@ -31,13 +31,10 @@ register, names = TASKS.register, TASKS.names
 
 
 class Task(ABC):
-    """One pre-training task over a structure: which sentence is the query of which passage.
+    """One pre-training task over a structure: which sentence is the query of which passage."""
 
-    `queries` counts the sentences that can be a query, `pairs` the pairs of a query and a passage that can be drawn.
-    """
-
-    queries: int
-    pairs: int
+    queries: int  # sentences that can be a query
+    pairs: int  # of a query and a passage that can be drawn
 
     def __init__(self, structure: Corpus) -> None:
         self.structure = structure
@@ -161,10 +158,7 @@ def task_over(name: str, structure: Corpus) -> Task:
 
 
 def allowed(tasks: Sequence[str], structure: Corpus) -> list[str]:
-    """Return the tasks for which articles have what is needed, such as links for wlp; `DataError` if none is left.
-
-    It says which are left out, and why.
-    """
+    """Return the tasks for which articles have what is needed, and say why others are left out; `DataError` for all."""
     lacking = {}
     for name in tasks:
         try:
@@ -208,7 +202,7 @@ class PretrainingPairs:
         require(all((length or 0) >= 1 for length in lengths.values()), f"of {lengths} each must be at least 1")
         valid = f"tasks = {list(self.tasks)} must name at least one, and none twice. Valid: {', '.join(names())}."
         require(len(set(self.tasks)) == len(self.tasks) > 0, valid)
-        require(0 <= self.keep <= 1, f"keep = {self.keep} is a share, and must be within 0 and 1")
+        require(0 <= self.keep <= 1, f"keep = {self.keep} is a share, within 0 and 1")
         self.made  # noqa: B018 - what is wrong with the tasks is said now
 
     @cached_property
@@ -222,7 +216,6 @@ class PretrainingPairs:
         return np.log(shares, out=np.full(len(shares), -np.inf), where=shares > 0).astype(np.float32)
 
     def __len__(self) -> int:
-        """Return how many queries can be drawn, summed over the tasks: an epoch, as far as there is one."""
         return sum(task.queries for task in self.made)
 
     def mixed(self, generator: np.random.Generator, count: int) -> Drawn:
@@ -247,12 +240,9 @@ class PretrainingPairs:
         drawn = self.mixed(np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size))
         first, whole = {}, self._documents(drawn._replace(removed=KEPT), None)
         groups = [first.setdefault(whole.row(i).tobytes(), passage) for i, passage in enumerate(drawn.passage)]
-        return Pairs(
-            concatenate([self.corpus.sentences.take(drawn.query)], self.query_length),
-            self._documents(drawn, self.document_length),
-            groups=np.array(groups),
-            log_shares=self._log_shares[drawn.passage],
-        )
+        queries = concatenate([self.corpus.sentences.take(drawn.query)], self.query_length)
+        shares, documents = self._log_shares[drawn.passage], self._documents(drawn, self.document_length)
+        return Pairs(queries, documents, groups=np.array(groups), log_shares=shares)
 
     def _documents(self, drawn: Drawn, limit: int | None) -> TokenTable:
         corpus, article = self.corpus, self.corpus.article_of(drawn.passage)
@@ -289,11 +279,6 @@ class MaskedPassages:
     def __len__(self) -> int:
         return len(self.corpus.passages) - 1
 
-    @cached_property
-    def _ordinary(self) -> np.ndarray:
-        markers = [self.tokenizer.pad, self.tokenizer.cls, self.tokenizer.sep, self.tokenizer.mask]
-        return np.setdiff1d(np.arange(len(self.tokenizer)), markers)
-
     def draw(self, step: int, batch_size: int, seed: int) -> Masked:
         """Return the passages of a training step, which depend on the arguments alone; drawn with replacement."""
         generator, count = np.random.default_rng((seed, step)), pairs_in_batch(len(self), batch_size)
@@ -304,6 +289,8 @@ class MaskedPassages:
         wanted = np.maximum(1, np.rint(inputs.lengths * MASKED))
         positions = np.sort(shuffled[np.arange(tokens) - inputs.offsets[row] < wanted[row]])
         originals, kind = inputs.ids[positions].astype(np.int64), generator.random(len(positions))
-        random = self._ordinary[generator.integers(len(self._ordinary), size=len(positions))]
+        special = [self.tokenizer.pad, self.tokenizer.cls, self.tokenizer.sep, self.tokenizer.mask]
+        ordinary = np.setdiff1d(np.arange(len(self.tokenizer)), special)
+        random = ordinary[generator.integers(len(ordinary), size=len(positions))]
         inputs.ids[positions] = np.select([kind < 0.8, kind < 0.9], [self.tokenizer.mask, random], originals)
         return Masked(inputs, positions, originals)

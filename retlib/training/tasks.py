@@ -138,9 +138,8 @@ class RetrievalTask(Task):
     def centre(self) -> None:
         r"""Start the learned shift :math:`\beta` where the first batch's mean probability is its share of positives.
 
-        A logistic loss on every cell of a batch of B queries has B - 1 negatives for each positive. From a shift of 0
-        its first gradients all push similarities down, and the encoder is lost before the shift has come to where it
-        ought to be (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2).
+        From a shift of 0 the first gradients of a logistic loss, of which most cells are negatives, push all
+        similarities down, and the encoder is lost (Lin et al. 2017, section 3.3; Zhai et al. 2023, section 3.2).
         """
         from scipy.optimize import brentq
         from scipy.special import expit, logit
@@ -182,15 +181,13 @@ class Multitask(Task):
     """Several tasks that share parameters; the loss is their mean (Gillick 2018, section 2: uniform weights)."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.tasks = list(tasks)
-        self.module = nn.ModuleList(task.module for task in tasks)
+        self.tasks, self.module = list(tasks), nn.ModuleList(task.module for task in tasks)
+        self.pairs = max(task.pairs for task in tasks)  # the smaller tasks come round more often
 
     def batch(self, step: int) -> list[Any]:
-        """Return one batch of each task."""
         return [task.batch(step) for task in self.tasks]
 
     def loss(self, batch: list[Any]) -> Tensor:
-        """Return the mean of the tasks' losses."""
         return torch.stack([task.loss(part) for task, part in zip(self.tasks, batch, strict=True)]).mean()
 
     def state(self) -> dict[str, Tensor]:
@@ -227,7 +224,6 @@ class MaskedTask(DrawingTask):
     """A `MaskedLanguageModel` that predicts hidden tokens of `MaskedPassages` (Devlin et al. 2019)."""
 
     def loss(self, batch: Masked) -> Tensor:
-        """Return the mean cross-entropy over the hidden tokens."""
         logits = self.module(batch.inputs, batch.positions).float()
         return F.cross_entropy(logits, torch.from_numpy(batch.originals).to(logits.device))
 

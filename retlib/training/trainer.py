@@ -74,10 +74,8 @@ def _sparse_adam(module: nn.Module, learning_rate: float) -> list[torch.optim.Op
 OPTIMIZERS: dict[str, Callable[[nn.Module, float], list[torch.optim.Optimizer]]] = {
     # Fused: several times faster where the embedding table is most of the weights.
     "adam": lambda module, rate: [torch.optim.Adam(module.parameters(), lr=rate, fused=True)],
-    # As Zhan 2020, section 5.3.
-    "adamw": lambda module, rate: [
-        torch.optim.AdamW(module.parameters(), lr=rate, fused=True, betas=(0.9, 0.999), weight_decay=0.01)
-    ],
+    # torch's defaults are those of Zhan 2020, section 5.3.
+    "adamw": lambda module, rate: [torch.optim.AdamW(module.parameters(), lr=rate, fused=True)],
     # Zhan 2020 names it alone; the defaults are those of You et al. 2020.
     "lamb": lambda module, rate: [Lamb(module.parameters(), lr=rate)],
     # Gillick 2018 does not state the coefficient; 0.9 is the usual one.
@@ -147,19 +145,18 @@ def train(
     folder: Path | None = None,
     label: str = "training",
     callback: Any = None,
-    pairs: int = 1,
 ) -> History:
     """Train a task's module in place, and leave it with its best weights, or its last.
 
     `validate` gives the score of the module on validation data; higher is better. `seed` is that of whatever the module
     itself draws (dropout); batches have their own. `callback` (such as `retlib.training.dynamics.Dynamics`) looks at
     each step before it is taken, leaves the module as it is and draws no random number; its time is left out of that of
-    training. An epoch has `pairs` pairs.
+    training.
 
     A call that finds a checkpoint in `folder` resumes from it and ends with the same weights as an uninterrupted call.
     It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
     """
-    loop = _Loop(task, schedule, seed, callback, pairs)
+    loop = _Loop(task, schedule, seed, callback)
     path = folder / "checkpoint.safetensors" if folder else None
     if path is None or not loop.restore(path):
         loop.evaluate(validate, loss=float("nan"))
@@ -184,12 +181,11 @@ def train(
 class _Loop:
     """The state of a training: module, optimizers, step, history and the best weights so far."""
 
-    def __init__(self, task: Task, schedule: Schedule, seed: int, callback: Any, pairs: int) -> None:
+    def __init__(self, task: Task, schedule: Schedule, seed: int, callback: Any) -> None:
         self.task, self.schedule, self.seed, self.callback = task, schedule, seed, callback
-        self.steps, self.every = schedule.length(pairs)
+        self.steps, self.every = schedule.length(task.pairs)
         self.optimizers = OPTIMIZERS[schedule.optimizer](task.module, schedule.learning_rate)
-        self.step, self.seconds, self.history = 0, 0.0, History()
-        self.best: dict[str, Tensor] = {}
+        self.step, self.seconds, self.history, self.best = 0, 0.0, History(), dict[str, Tensor]()
 
     @property
     def weights(self) -> dict[str, Tensor]:

@@ -80,11 +80,15 @@ def test_a_sentence_encoder_gives_its_own_encodings_also_when_it_was_saved(
     assert again.fingerprint == made.fingerprint
 
 
-def test_the_newer_way_to_name_a_pooling_is_read(tmp_path):
+def test_the_newer_way_to_name_a_pooling_is_read_and_without_any_it_is_a_mean_under_the_cosine(tmp_path):
     file = saved(tmp_path) / "1_Pooling" / "config.json"
     for way, ours in (("mean", "all"), ("cls", "cls")):
         file.write_text(json.dumps({"pooling_mode": way}))
         assert checkpoints.described(str(tmp_path))["pooling"] == ours
+    for each in (tmp_path / "modules.json", file, tmp_path / "config_sentence_transformers.json"):
+        each.unlink()
+    found = checkpoints.described(str(tmp_path))
+    assert (found["pooling"], found["similarity"], found["head"]) == ("all", "cosine", "none")
 
 
 def test_weights_that_are_not_there_are_refused(tmp_path):
@@ -96,14 +100,6 @@ def test_weights_that_are_not_there_are_refused(tmp_path):
     path.unlink()
     with pytest.raises(DataError, match="model.safetensors"):
         checkpoints.digest(str(tmp_path))
-
-
-def test_a_bert_that_says_nothing_of_pooling_is_a_mean_under_the_cosine(tmp_path):
-    folder = saved(tmp_path)
-    for file in ("modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"):
-        (folder / file).unlink()
-    found = checkpoints.described(str(folder))
-    assert (found["pooling"], found["similarity"], found["head"]) == ("all", "cosine", "none")
 
 
 def test_a_package_carries_one(tmp_path, monkeypatch):

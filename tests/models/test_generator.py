@@ -146,11 +146,6 @@ def test_a_generator_is_saved_and_read(fresh, tmp_path):
     assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".json", ".safetensors"}  # nothing by pickle
 
 
-def test_texts_are_cut_at_the_lengths(fresh):
-    assert fresh.tokenize(["a b c d e f", "k"]).lengths.tolist() == [4, 1]
-    assert fresh.passages(pd.Series(["a " * 20, "b"])).lengths.tolist() == [8, 1]
-
-
 def test_architectures_that_cannot_be_are_named():
     for name, value in (("head", "pointr"), ("layers", 0), ("query_length", 0)):
         with pytest.raises(SettingError, match=name):

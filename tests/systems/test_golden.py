@@ -1,11 +1,11 @@
-"""Golden loss curves: ten steps of each kind of training of a retriever are what they were.
+"""Golden loss curves: ten steps of each kind of training of a retriever or generator are what they were.
 
-Who changes what is trained raises `VERSION` in ``retlib/systems/system.py``, so that nothing trained before is taken
-for what would be trained now, and writes the curves anew::
+Who changes what is trained raises `VERSION` in ``retlib/systems/system.py`` or ``query_generation.py``, so that nothing
+trained before is taken for what would be trained now, and writes the curves anew::
 
     PYTHONPATH=tests python tests/systems/test_golden.py
 
-A new loss, sampler or optimizer needs its curve there as well.
+A new loss, sampler, optimizer or head of a generator needs its curve there as well.
 """
 
 import json
@@ -14,23 +14,27 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import generators
 import numpy as np
 import pytest
 import torch
 from conftest import make_toy
+from generators import make_pairs
 from words import UNITS, WORDS, make_collection
 
 from retlib.core import runtime
 from retlib.data.articles import Corpus
 from retlib.data.collection import Article
 from retlib.data.text import Vocabulary, WordPiece
+from retlib.models.generator import HEADS, Generator
 from retlib.models.retriever import Architecture
 from retlib.studies.part1 import Neighbours, bag_of_words, pair_stage
+from retlib.systems.query_generation import train_generator
 from retlib.systems.system import Stage, System, fit
 from retlib.systems.training_data import LabelledPairs, Labels, MaskedTokens, Pretraining
 from retlib.training.losses import LOSSES
 from retlib.training.negatives import NEGATIVES
-from retlib.training.trainer import OPTIMIZERS
+from retlib.training.trainer import OPTIMIZERS, Schedule
 
 CURVES = Path(__file__).with_name("golden.json")
 CLOSE = 1e-4
@@ -138,12 +142,18 @@ def kinds():
 
 
 KINDS = {name: (system, collection) for name, system, collection in kinds()}
+KINDS |= {f"generator {head}": head for head in sorted(HEADS)}
 
 
 def curve(name):
     """The loss of each step."""
-    system, collection = KINDS[name]
-    return [row["loss"] for row in fit(system, collection, 0).history.evaluations[1:]]
+    if isinstance(KINDS[name], str):
+        start = Generator.fresh(replace(generators.SMALL, head=KINDS[name]), generators.LETTERS, seed=0)
+        schedule = Schedule(**{**HOW, "batch_size": 4, "learning_rate": 1e-3})
+        trained = train_generator(start, make_pairs(), schedule, seed=0)
+    else:
+        trained = fit(*KINDS[name], 0)
+    return [row["loss"] for row in trained.history.evaluations[1:]]
 
 
 @pytest.fixture(autouse=True)
@@ -157,8 +167,8 @@ def test_ten_steps_are_what_they_were(name):
     again = "write the curves anew: PYTHONPATH=tests python tests/systems/test_golden.py"
     assert name in known, f"{name!r} has no golden curve yet; {again}"
     assert curve(name) == pytest.approx(known[name], abs=CLOSE * (10 if name in FROM_ZERO else 1)), (
-        f"ten steps of {name!r} are no longer what they were. If that is meant, raise VERSION in "
-        f"retlib/systems/system.py, so that what is trained already is trained again, and {again}"
+        f"ten steps of {name!r} are no longer what they were. If that is meant, raise VERSION, so that what is trained "
+        f"already is trained again, and {again}"
     )
 
 

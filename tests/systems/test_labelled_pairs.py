@@ -109,13 +109,13 @@ def test_several_tasks_share_one_encoder_and_have_their_own_scales(trainings):
     stage = replace(PAIRS, data=[LabelledPairs(task) for task in tasks], batch_size=8, epochs=6)
     system = START + stage
     fit(system, tasks[0], 0)
-    ((multitask, schedule, *_, pairs),) = trainings
+    ((multitask, schedule, *_),) = trainings
     assert isinstance(multitask, Multitask) and schedule == stage
     first, second = (task.module for task in multitask.tasks)
     assert first.query_encoder is second.query_encoder
     assert len({first.alpha.item(), second.alpha.item(), 20.0}) == 3
     # An epoch is one pass over the larger task.
-    assert pairs == max(len(task.labelled("train")) for task in tasks)
+    assert multitask.pairs == max(len(task.labelled("train")) for task in tasks)
     for task in tasks:
         run = system.run(Target(task, tasks[0]), 0)
         assert evaluate(run, task.judgments("test"), ["AP@100"])["value"].mean() > 0.4

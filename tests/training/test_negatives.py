@@ -68,11 +68,11 @@ def test_in_batch_puts_each_query_against_the_documents_of_all():
 
 
 def test_mask_known_changes_with_the_rows_of_each_batch():
-    groups = np.arange(6) // 2
-    sampler = samplers.in_batch(pairs_of(6, groups=groups), 3, seed=0, mask_known=True)
+    groups, texts = np.arange(6) // 2, np.array([0, 1, 2, 0, 1, 5])  # copies of a text are in other groups, too
+    sampler = samplers.in_batch(pairs_of(6, groups=groups, texts=texts), 3, seed=0, mask_known=True)
     for step in range(6):
         rows = rows_of_step(6, 3, 0, step)
-        known = groups[rows][:, None] == groups[rows][None, :]
+        known = (groups[rows][:, None] == groups[rows]) | (texts[rows][:, None] == texts[rows])
         expected = torch.from_numpy(np.where(np.eye(3), POSITIVE, np.where(known, IGNORE, NEGATIVE)))
         assert (sampler.batch(step).targets == expected).all()
 

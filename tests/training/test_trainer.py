@@ -370,20 +370,6 @@ def test_a_shift_can_be_centred_where_no_pair_is_negative():
     assert torch.isfinite(task.module.beta)
 
 
-def test_a_multitask_loss_is_the_mean_and_reaches_every_task():
-    multitask = make_multitask()
-    multitask.module.eval()
-    batch = multitask.batch(3)
-    parts = [task.loss(part) for task, part in zip(multitask.tasks, batch, strict=True)]
-    loss = multitask.loss(batch)
-    torch.testing.assert_close(loss, sum(parts) / 2)
-    loss.backward()
-    assert multitask.tasks[0].module.alpha.grad is not None  # each task has its own scale; the triplet has none
-    assert multitask.tasks[1].module.alpha.grad is None
-    names = [name for name, _ in multitask.module.named_parameters()]
-    assert len(names) == 5  # one table, two scales and two shifts
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("optimizer", "adm"), ("precision", "float16"), ("keep", "first"), ("steps", 0), ("evaluations", -1)]
@@ -543,9 +529,3 @@ def test_the_time_of_a_watch_is_left_out(monkeypatch):
     chosen = settings(steps=4, evaluate_every=2, optimizer="momentum", learning_rate=0.5)
     looking = lambda step, batch: now.__setitem__(0, now[0] + 1000)  # noqa: E731
     assert train(task, chosen, lambda: 0.0, 0, callback=looking).seconds == 4
-
-
-def test_the_last_weights_are_kept_where_asked_for():
-    task = Line([1.0] * 3)
-    history, seen = train_line(task, [0, 9, 2, 3], steps=3, keep="last")
-    assert float(task) == seen[3] and history.best_step == 1
