@@ -62,29 +62,20 @@ def test_a_stage_has_the_seconds_that_its_chain_adds(recorded):
 
 def test_a_chain_counts_once_however_it_is_searched_and_for_each_seed(recorded):
     grown, bag = row(7.0, stage(layers=3)), row(4.0, stage(), encoder="bow-mlp")
-    found = recorded(row(5.0, stage()), row(5.0, stage(), index="OPQ"), row(6.0, stage(), seed=1), grown, bag)
-    assert found["seconds"].tolist() == [5.0, 6.0, 7.0, 4.0]
+    several, generated = stage(data=["labels", "Pretraining(x)"]), stage(data=["{'data': 'generated'}"])
+    unknown = [row(9.0, *each) for each in ((several,), (generated,), (stage(steps=0, epochs=2),), ())]
+    chains = row(5.0, stage()), row(5.0, stage(), index="OPQ"), row(6.0, stage(), seed=1), grown, bag
+    found = recorded(*chains, *unknown, row(None, stage(), seed=2))
+    assert found["seconds"].tolist() == [5.0, 6.0, 7.0, 4.0]  # what the formula does not know is left out
     assert found["layers"].tolist() == [1, 1, 3, 0]  # layers that grow count, and a bag of words has none
 
 
-def test_what_the_formula_does_not_know_is_left_out(recorded):
-    several, generated = stage(data=["labels", "Pretraining(x)"]), stage(data=["{'data': 'generated'}"])
-    stages = (several,), (generated,), (stage(steps=0, epochs=2),), ()
-    assert recorded(*(row(5.0, *each) for each in stages), row(None, stage())).empty
-
-
-@pytest.mark.parametrize(
-    ("changes", "lengths"),
-    [
-        ({}, (3, 5)),
-        ({"negatives": "bm25", "options": {"n": 2}}, (3, 5, 5, 5)),
-        ({"negatives": "retrieved", "trains": "query", "options": {"n": 50}}, (3,)),
-        ({"data": ["MaskedTokens(x)"]}, (5,)),
-    ],
-)
-def test_what_an_example_reads(recorded, changes, lengths):
-    (flops,) = recorded(row(5.0, stage(**changes)))["FLOPs"]
-    assert flops == Work("1", "x", 1, 64, 0, lengths, 40).flops
+def test_what_an_example_reads(recorded):
+    own, bm25 = stage(), stage(negatives="bm25", options={"n": 2})
+    retrieved, masked = stage(negatives="retrieved", trains="query", options={"n": 50}), stage(data=["MaskedTokens(x)"])
+    found = recorded(*(row(seconds, each) for seconds, each in enumerate((own, bm25, retrieved, masked), 1)))
+    lengths = (3, 5), (3, 5, 5, 5), (3,), (5,)
+    assert found["FLOPs"].tolist() == [Work("1", "x", 1, 64, 0, each, 40).flops for each in lengths]
 
 
 def test_kinds_predict_one_another():
@@ -97,10 +88,8 @@ def test_kinds_predict_one_another():
 
 
 def test_what_is_published_is_predicted_within_a_factor_of_three():
-    found = paper_scale.kinds(paper_scale.timed(["laptop", "checkpoint"]))
-    layered = found[found["layers"] > 0]
-    assert len(layered) > 3 and layered["width"].nunique() > 1
-    assert layered["predicted"].between(1 / 3, 3).all()
+    layered = paper_scale.kinds(paper_scale.timed(["laptop", "checkpoint"])).query("layers > 0")
+    assert len(layered) > 3 and layered["width"].nunique() > 1 and layered["predicted"].between(1 / 3, 3).all()
 
 
 def test_costs_by_hand():

@@ -47,9 +47,9 @@ def test_questions_on_which_systems_differ_come_first(demo):
 
 
 def test_lists_are_those_of_the_systems_runs(demo, question, lists):
-    mine = run_of(demo, NEURAL, question, 4)
-    assert lists["doc_id"][lists["system"] == NEURAL].tolist() == mine["doc_id"].tolist()
-    assert lists["rank"][lists["system"] == NEURAL].tolist() == [1, 2, 3, 4]
+    neural = lists[lists["system"] == NEURAL]
+    assert neural["doc_id"].tolist() == run_of(demo, NEURAL, question, 4)["doc_id"].tolist()
+    assert neural["rank"].tolist() == [1, 2, 3, 4]
     found = lists[lists["system"] == "BM25"]
     assert all(set(words(text)) & set(words(question)) for text in found["title"] + " " + found["text"])
     for wrong, depth in (("?!", 5), (WORDS[3], 0)):
@@ -95,8 +95,7 @@ def test_an_encoders_score_is_asked_again_without_each_token(demo, question, lis
 
 def test_the_first_documents_of_two_systems_are_explained_for_both(demo, question, lists):
     found = demo.first(question, ["BM25", NEURAL])
-    best = lists[lists["rank"] == 1].drop_duplicates("doc_id")
-    assert len(found) == 2 * len(best) and set(found["system"]) == {"BM25", NEURAL}
+    assert len(found) == 2 * lists["doc_id"][lists["rank"] == 1].nunique() and {*found["system"]} == {"BM25", NEURAL}
     assert (found["rank"] == "1").sum() >= 2 and "rgba" in search_demo.explained(found).data
     shades = BeautifulSoup(shaded([("in", 0.5), ("##dex", -1.0), ("<b>", 0.0), ("##", 0.1)]), "html.parser")
     assert shades.text == "index <b> ##"
@@ -116,15 +115,14 @@ def listed(*rows):
 
 
 def test_systems_stand_side_by_side_in_their_order():
-    long = "word " * 100
-    rows = ("Z", 1, "d1", "<i>", "the sum", True), ("Z", 2, "d2", "", long, False), ("A", 1, "d2", "", "sum", False)
-    page = BeautifulSoup(side_by_side("<sum>", listed(*rows), ["Z", "A"]).data, "html.parser")
-    assert page.p.text == "<sum>"
+    rows = [("Z", 1, "d1", "<i>", "the sum", True), ("Z", 2, "d2", "", "word " * 100, False)]
+    lists = listed(*rows, ("A", 1, "d2", "", "sum", False))
+    page = BeautifulSoup(side_by_side("<sum>", lists, ["Z", "A"]).data, "html.parser")
+    assert page.p.text == "<sum>" and len(page.select("mark")) == 2
     assert [cell.text for cell in page.select("thead th")] == ["rank", "Z", "A"]
     first, second = ([cell.text for cell in row.select("td")] for row in page.select("tbody tr"))
     assert first == ["1", "✓ <i> the sum", "sum"] and second[2] == ""
     assert second[1].endswith("word …") and len(second[1]) <= search_demo.LETTERS + 2
-    assert len(page.select("mark")) == 2
 
 
 def test_agreement_is_the_share_that_bm25_lists_for_the_same_question():
