@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import zipfile
 from unicodedata import normalize
 
@@ -196,8 +197,8 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path):
     with pytest.raises(DataError) as error:
         datasets.load(f"folder:{put(tmp_path, files)}")
     message = str(error.value)
-    places = {"quotes.txt": 18, "key.txt": 0, "zero.txt": 1, "false.html": 29}
-    assert all(f"{each} (byte {place} " in message for each, place in places.items()) and "cut.jsonl.gz (" in message
+    found = dict(re.findall(r"([\w.]+): it cannot be read \((?:byte (\d+) )?", message))
+    assert found == {"quotes.txt": "18", "key.txt": "0", "zero.txt": "1", "false.html": "29", "cut.jsonl.gz": ""}
     assert message.count("likely cp1252") == 2 and "likely cp1251" in message and "likely utf_16_le" in message
     assert message.count(str(tmp_path)) == 1 and "a.md" not in message
 
@@ -211,12 +212,6 @@ def test_other_files_of_a_folder_are_counted_by_their_endings(tmp_path):
     assert (found.facts["files read"], found.facts["blanks left out"]) == (5, 1)
     with pytest.raises(DataError, match=r"1 .docx, 1 .pdf"):
         datasets.load(f"folder:{put(tmp_path / 'b', {'e.pdf': 'x', 'g.docx': 'x'})}")
-
-
-def test_lines_without_a_text_are_left_out_of_a_folder(tmp_path):
-    lines = '{"text": "One."}\n{"text": " "}\n{"text": null, "title": "Named"}\n'
-    found = datasets.load(f"folder:{put(tmp_path, {'a.jsonl': lines})}")
-    assert found.documents["text"].tolist() == ["One.", "Named"] and found.facts["blanks left out"] == 1
 
 
 def test_a_search_finds_composed_words_and_says_what_was_read_in_one_line(tmp_path, own_build):

@@ -63,8 +63,6 @@ def test_disfl_qa_moves_a_shared_cluster_to_the_guarded_side_and_leaves_blanks_o
     assert collection.documents["split"].value_counts().to_dict() == {"test": 3, "dev": 2, "train": 2}
 
 
-# --- what is damaged -------------------------------------------------------------------------------
-
 SOURCES = {file: name for name, files in RELEASES.items() for file in ([*files][:1] if name == "bioasq" else files)}
 CHANGES = {
     "quora/quora_duplicate_questions.tsv": [("is_duplicate", "label"), ("\t1\n", "\t2\n"), ('"Mean', "Mean")],
@@ -169,9 +167,6 @@ def test_bulk_text_is_streamed(release):
         tracemalloc.stop()
     assert count == 10 * 2000 * 4
     assert peak < 3e6  # one of ten files is 0.3 MB; the whole text is 2.9 MB, its sentences more
-
-
-# --- real files ------------------------------------------------------------------------------------
 
 
 @recorded(

@@ -8,7 +8,7 @@ from releases import DEE, paragraph, relevant, squad
 
 from retlib.core.errors import SettingError
 from retlib.data import datasets
-from retlib.data.collection import Collection
+from retlib.data.collection import SPLITS, Collection
 from retlib.data.datasets import questions
 from retlib.data.splits import low_resource
 
@@ -104,9 +104,6 @@ def test_pydocs_reqa_asks_for_the_sentence_that_opens_the_target():
     assert {*collection.split("test").index} == {*passages.index[passages["split"] == "test"]}
 
 
-# --- shares ----------------------------------------------------------------------------------------
-
-
 def spread(count):
     """A collection of `count` queries at even positions."""
     ids = [f"q{n}" for n in range(count)]
@@ -116,22 +113,14 @@ def spread(count):
     return Collection("even", pd.DataFrame({"text": ["x"]}, index=["d"]), queries, qrels)
 
 
-@pytest.mark.parametrize(("share", "counts"), [(0.05, (45, 5, 950)), (0.1, (90, 10, 900)), (0.8, (720, 80, 200))])
-def test_a_low_resource_split_without_a_test_share_tests_on_all_others(share, counts):
-    collection = low_resource(spread(1000), share)
-    assert collection.name == f"even-{share}"
-    assert tuple(len(collection.split(split)) for split in ("train", "dev", "test")) == counts
-    assert len(collection.qrels) == 1000
-
-
 @given(st.floats(0.02, 0.4), st.floats(0.0, 0.4), st.floats(0.01, 0.2))
 def test_shares_are_nested_and_tested_on_the_same_queries(share, more, test):
     small, large = (low_resource(spread(1000), part, test) for part in (share, share + more))
-    assert set(small.split("train").index) <= set(large.split("train").index)
-    labelled = [set(part.split("train").index) | set(part.split("dev").index) for part in (small, large)]
-    assert labelled[0] <= labelled[1]
-    assert small.split("test").equals(large.split("test"))
-    assert set(small.qrels["query_id"]) == set(small.queries.index)
+    labelled = [{*part.split("train").index, *part.split("dev").index} for part in (small, large)]
+    assert {*small.split("train").index} <= {*large.split("train").index} and labelled[0] <= labelled[1]
+    assert small.split("test").equals(large.split("test")) and {*small.qrels["query_id"]} == {*small.queries.index}
+    others = low_resource(spread(1000), 0.1)  # without a test share it tests on all others
+    assert [len(others.split(split)) for split in SPLITS] == [90, 10, 900] and others.name == "even-0.1"
 
 
 @pytest.mark.parametrize(

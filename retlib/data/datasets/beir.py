@@ -24,7 +24,7 @@ DANGLING = 0.1  # of a split's judgments; where more name nothing, what is left 
 BLANK, REPEATED, NOTHING = "blanks left out", "repeated lines", "judgments that name nothing"
 
 
-def damaged(place: str, number: int, problem: str) -> DataError:
+def line_error(place: str, number: int, problem: str) -> DataError:
     """Return the error for a line of a file."""
     return DataError(f"{place}, line {number}: {problem:.{MOST}}.")
 
@@ -37,11 +37,11 @@ def rows_of(place: str, lines: Lines, parse: Callable[[Any], tuple], columns: li
             rows[number] = parse(line)
         except Exception as error:  # of many kinds; that of undecoded bytes would show all of them
             why = str(error) if type(error) is ValueError or isinstance(error, UnicodeError) else repr(error)
-            raise damaged(place, number, f"not {expected} ({why})") from error
+            raise line_error(place, number, f"not {expected} ({why})") from error
     return Frame.from_dict(rows, orient="index", columns=columns)
 
 
-def composed(text: str) -> str:
+def nfc_text(text: str) -> str:
     """Return a text in NFC without white space around it; `ValueError` for what no file can hold."""
     return normalize("NFC", text.strip()).encode().decode()  # JSON can spell half a letter
 
@@ -49,15 +49,15 @@ def composed(text: str) -> str:
 def unique_rows(place: str, rows: Frame, keys: list[str], counts: Counter[str]) -> Frame:
     """Return rows, by the numbers of their lines, without repeated ones; `DataError` if rows share their keys alone."""
     if rows.empty:
-        raise damaged(place, 1, "nothing stands there")
+        raise line_error(place, 1, "nothing stands there")
     unique = rows.drop_duplicates()
     counts[REPEATED] += len(rows) - len(unique)
     for number, *key in unique.loc[unique.duplicated(keys), keys].itertuples():
-        raise damaged(place, number, f"{key} stands before with another content: keep one of the two")
+        raise line_error(place, number, f"{key} stands before with another content: keep one of the two")
     return unique
 
 
-def texts(place: str, lines: Lines, decode: Callable, columns: list[str], counts: Counter, clean=composed) -> Frame:
+def texts(place: str, lines: Lines, decode: Callable, columns: list[str], counts: Counter, clean=nfc_text) -> Frame:
     """Return entries with an id that have a text or a title, their first columns, by the numbers of their lines."""
 
     def row(line: Any) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def judgments(place: str, lines: Lines, queries: pd.Index, documents: pd.Index, 
     if len(dangling) > DANGLING * len(frame):
         lacking = f"{no_query.sum()} no query and {no_document.sum()} no document of these files"
         problem = f"{len(dangling)} of {len(frame)} judgments name nothing ({lacking}): at most a tenth is left out"
-        raise damaged(place, dangling.index[0], problem)
+        raise line_error(place, dangling.index[0], problem)
     return frame.drop(dangling.index)
 
 

@@ -28,7 +28,7 @@ from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
 from retlib.data.datasets import beir
 from retlib.data.datasets._common import article, text_id
-from retlib.data.datasets.beir import BLANK, QRELS, composed, damaged
+from retlib.data.datasets.beir import BLANK, QRELS, line_error, nfc_text
 from retlib.data.datasets.catalogue import MOST, catalogue
 
 MARKDOWN, HTML = (".md", ".markdown", ".rst"), (".html", ".htm")
@@ -118,42 +118,39 @@ def _files(top: Path | Member) -> dict[str, Path | Member]:
     return dict(sorted(files.items(), key=lambda each: each[0].split("/")))
 
 
-def _counted(places: Iterable[str], read: list[str]) -> dict[str, int | str]:
+def _file_facts(places: Iterable[str], read: list[str]) -> dict[str, int | str]:
     endings = Counter(Path(each).suffix.lower() or "without ending" for each in {*places} - {*read})
     others = ", ".join(f"{count} {ending}" for ending, count in sorted(endings.items()))
     return {"files read": len(read), "files passed over": others}
 
 
-def _text(file: Path | Member, ending: str = "") -> str:
+def _text(place: str, file: Path | Member, ending: str = "") -> str:
     from bs4.dammit import EncodingDetector
     from charset_normalizer import from_bytes
 
-    raw = file.read_bytes()
-    raw = gzip.decompress(raw) if file.name.lower().endswith(".gz") else raw
-    raw, mark = EncodingDetector.strip_byte_order_mark(raw)
-    if ending in HTML and not mark and (declared := EncodingDetector.find_declared_encoding(raw, is_html=True)):
-        # As browsers do: what declares itself in letters of one byte has none of two.
-        with suppress(LookupError, ValueError):
-            return raw.decode({"iso-8859-1": "cp1252", "utf-16": "utf-8"}.get(declared, declared))
     try:
+        place.encode()
+        raw = file.read_bytes()
+        raw = gzip.decompress(raw) if file.name.lower().endswith(".gz") else raw
+        raw, mark = EncodingDetector.strip_byte_order_mark(raw)
+        if ending in HTML and not mark and (declared := EncodingDetector.find_declared_encoding(raw, is_html=True)):
+            # As browsers do: what declares itself in letters of one byte has none of two.
+            with suppress(LookupError, ValueError):
+                return raw.decode({"iso-8859-1": "cp1252", "utf-16": "utf-8"}.get(declared, declared))
         text = raw.decode(mark or "utf-8")
-        place = text.find("\0")  # which no text has
+        if (zero := text.find("\0")) < 0:  # which no text has
+            return text
+        raise UnicodeDecodeError("utf-8", raw, zero, zero + 1, "zero")
     except UnicodeDecodeError as error:
-        place = error.start
-    if place < 0:
-        return text
-    start = place - place % 4096
-    names = [name for each in from_bytes(raw[start : start + 8192]) for name in each.could_be_from_charset]
-    likely = "cp1252" if "cp1252" in names else [*names, "that of no text"][0]  # of those that fit the most frequent
-    raise ValueError(f"byte {place} is not UTF-8, the encoding is likely {likely}")
-
-
-def _content(place: str, file: Path | Member) -> str:
-    try:
-        return _text(file)
+        start = error.start - error.start % 4096
+        names = [name for each in from_bytes(raw[start : start + 8192]) for name in each.could_be_from_charset]
+        # Of those that fit the most frequent.
+        likely = "cp1252" if "cp1252" in names else [*names, "that of no text"][0]
+        why = f"byte {error.start} is not UTF-8, the encoding is likely {likely}"
     except Exception as error:  # of many kinds: of each way of packing its own
-        why = f"it cannot be read ({str(error)[:MOST]}): save it as UTF-8, or fetch it anew"
-        raise DataError(f"{place}: {why}.") from error
+        why = str(error)[:MOST]
+    place = place.encode(errors="backslashreplace").decode()
+    raise DataError(f"{place}: it cannot be read ({why}): save it as UTF-8, or fetch it anew.")
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
@@ -175,7 +172,8 @@ def _beir(name: str, place: str) -> Corpus:
     parts = {each.removeprefix(inside).removesuffix(".gz"): each for each in places}
 
     def of(part: str) -> tuple[str, list[tuple[int, str]]]:
-        return f"{name}: {parts[part]}", _lines(_content(f"{name}: {parts[part]}", files[parts[part]]))
+        place = f"{name}: {parts[part]}"
+        return place, _lines(_text(place, files[parts[part]]))
 
     splits = [split for split in SPLITS if f"qrels/{split}.tsv" in parts]
     used = ["corpus.jsonl", *["queries.jsonl"][: len(splits)], *(f"qrels/{split}.tsv" for split in splits)]
@@ -192,14 +190,14 @@ def _beir(name: str, place: str) -> Corpus:
         releases = {file.sha256 for card in catalogue().values() for file in card.files}
         # Texts of a release stay as they are, and have no facts about files.
         is_release = bool(releases & {*map(checksum, paths)})
-        more = counts, str.strip if is_release else composed
+        more = counts, str.strip if is_release else nfc_text
         documents = beir.texts(*of("corpus.jsonl"), json.loads, ["text", "title"], *more).set_index("_id")
         if splits:
             queries = beir.texts(*of("queries.jsonl"), json.loads, ["text"], *more).set_index("_id")
             ids = queries.index, documents.index
             judged = {split: beir.judgments(*of(f"qrels/{split}.tsv"), *ids, counts) for split in splits[::-1]}
             qrels = pd.concat(judged, names=["split"]).reset_index("split")
-        facts = None if is_release else _counted(files, [parts[each] for each in used])
+        facts = None if is_release else _file_facts(files, [parts[each] for each in used])
         return documents, queries, qrels, counts, facts
 
     return Corpus(name, paths, read)
@@ -208,13 +206,13 @@ def _beir(name: str, place: str) -> Corpus:
 def _table(path: Path) -> tuple:
     csv.field_size_limit(2**31 - 1)
     place, counts = f"csv: {path}", Counter()
-    lines = StringIO(_content(place, path), newline="")
+    lines = StringIO(_text(place, path), newline="")
     head = next(lines, "")
     mark = max("\t,;" if ".tsv" in path.name.lower() else ",;\t", key=head.count)
     head = [each.strip().lower() for each in next(csv.reader([head], delimiter=mark), [])]
     names = [name for name in head if name]
     if names.count("text") != 1 or len({*names}) < len(names):
-        raise damaged(place, 1, f"the columns are {', '.join(names) or 'unnamed'}: one must be `text`, and none twice")
+        raise line_error(place, 1, f"the columns are {', '.join(names)}: one must be `text`, and none twice")
 
     def cells(row: list[str]) -> dict[str, str]:
         # Lines within a field may be meant, but not where they have tabs, as a row has that a lost quote swallows.
@@ -223,7 +221,7 @@ def _table(path: Path) -> tuple:
         if len(row) != len(head):
             raise ValueError(f"{len(row)} columns, not {len(head)}")
         entry = dict(zip(head, row, strict=True))
-        words = "\n".join(composed(entry.get(each, "")) for each in ("title", "text")).strip()
+        words = "\n".join(nfc_text(entry.get(each, "")) for each in ("title", "text")).strip()
         return {**entry, "_id": entry.get("id", "").strip() or text_id(words)}
 
     reader = csv.reader(lines, delimiter=mark, strict=True)
@@ -231,7 +229,7 @@ def _table(path: Path) -> tuple:
     try:
         frame = beir.texts(place, rows, cells, ["text", "title", "question"], counts)
     except csv.Error as error:
-        raise damaged(place, 1 + reader.line_num, f"it is no table ({error})") from error
+        raise line_error(place, 1 + reader.line_num, f"it is no table ({error})") from error
     documents = beir.unique_rows(place, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
     pairs = frame[frame["question"] != ""].assign(query_id=lambda pairs: pairs["question"].map(text_id), relevance=1)
     queries = pairs.drop_duplicates("query_id").set_index("query_id")[["question"]].set_axis(["text"], axis=1)
@@ -246,7 +244,7 @@ def _folder(name: str, place: str) -> Corpus:
     files = _files(path)
     endings = {each: Path(each.lower().removesuffix(".gz")).suffix for each in files}
     used = [each for each in files if endings[each] in PAGES]
-    facts = _counted(files, used)
+    facts = _file_facts(files, used)
     require(used != [], f"{name}: no file of {', '.join(PAGES)}, but {facts['files passed over'] or 'none'}", DataError)
     targets = {normalize("NFC", each): each for each in used}
 
@@ -254,15 +252,14 @@ def _folder(name: str, place: str) -> Corpus:
         unread = []
         for each in used:
             try:
-                each.encode()
-                text = _text(files[each], endings[each])
-            except Exception as error:  # of many kinds: of each way of packing its own
-                unread.append(f"{ascii(each)[1:-1]} ({error})")
+                text = _text(each, files[each], endings[each])
+            except DataError as error:
+                unread.append(str(error))
             for page in () if unread else _pages(name, each, text, endings[each], targets):
                 counts["pages" if page.passages else BLANK] += 1
                 if page.passages:
                     yield page
-        require(not unread, f"{name}: not read are {', '.join(unread)}: save them as UTF-8", DataError)
+        require(not unread, f"{name}: {' '.join(unread)}", DataError)
         require(counts["pages"] > 0, f"{name}: none of its {len(used)} files has any text", DataError)
 
     def read() -> tuple:
@@ -279,7 +276,7 @@ def _pages(name: str, place: str, text: str, ending: str, targets: Mapping[str, 
 
         def fields(line: str) -> tuple[str, str]:
             entry = json.loads(line)
-            return composed(entry["text"] or ""), composed(entry.get("title") or "")
+            return nfc_text(entry["text"] or ""), nfc_text(entry.get("title") or "")
 
         expected = "an object of JSON with `text`"
         rows = beir.rows_of(f"{name}: {place}", _lines(text), fields, ["text", "title"], expected)
@@ -308,7 +305,7 @@ def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
     from bs4 import BeautifulSoup
     from markdown_it import MarkdownIt
 
-    named = (settings := SETTINGS.match(text)) and TITLE.search(settings[2])
+    setting = (settings := SETTINGS.match(text)) and TITLE.search(settings[2])
     text = text[settings.end() :] if settings else text
     text = RST_HEADING.sub(r"# \2", text) if ending == ".rst" else text
     text = MarkdownIt("js-default", {"html": ending != ".rst"}).render(text) if ending in MARKDOWN else text
@@ -319,7 +316,7 @@ def _page(text: str, ending: str) -> tuple[str, list[list[str]], list[str]]:
     for image in soup("img", alt=True):
         image.append(f" {image['alt']} ")
     names = [tag.get_text() for tag in (soup.title, soup.find(HEADINGS)) if tag]
-    title = next(filter(None, map(_plain, [*names, named[1] if named else ""])), "")
+    title = next(filter(None, map(_plain, [*names, setting[1] if setting else ""])), "")
     for block in soup(BLOCKS):
         block.insert(0, SECTION if block.name in HEADINGS else PARAGRAPH)
         block.append(PARAGRAPH)

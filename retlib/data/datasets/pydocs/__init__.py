@@ -104,7 +104,7 @@ def prose(slice_name: str) -> Iterator[str]:
         yield from (sentence for sentence in quick_sentences(passage) if sentence.count(" ") > 1)
 
 
-def described(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",)) -> Collection:
+def page_questions(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",)) -> Collection:
     """Return passages, and what pages say of other pages.
 
     Relevant is only the passage that opens the target article, the `cluster`: it holds the summary. `source` says what
@@ -117,8 +117,8 @@ def described(name: str, slice_name: str, sources: tuple[str, ...] = ("mention",
 
 
 def with_summaries(name: str, slice_name: str) -> Collection:
-    """Return `described` with summaries as further training queries (for Zhan 2020), taken out of their passages."""
-    whole = described(name, slice_name, ("mention", "summary"))
+    """Return `page_questions` with summaries as further training queries (Zhan 2020), taken out of their passages."""
+    whole = page_questions(name, slice_name, ("mention", "summary"))
     questions, documents = tables(slice_name)["questions"].query("rest != ''"), whole.documents.copy()
     documents.loc[questions["cluster"] + "#0", "text"] = questions["rest"].array
     return replace(whole, documents=documents)
@@ -134,20 +134,20 @@ def source(name: str, slice_name: str) -> Collection:
 
 
 def target(name: str, slice_name: str) -> Collection:
-    """Return `described` in an unseen domain; what is zero-shot does not see its training split."""
-    whole = described(name, slice_name)
+    """Return `page_questions` in an unseen domain; what is zero-shot does not see its training split."""
+    whole = page_questions(name, slice_name)
     pages = whole.documents["article"], whole.queries["cluster"]
     return whole.part(*(each.str.match(TARGETS[slice_name]) for each in pages))
 
 
 def reqa(name: str, slice_name: str) -> Collection:
-    """Return `described` with sentences in their passages as candidates, as in ReQA (Chang 2020, section 4.1).
+    """Return `page_questions` with sentences in their passages as candidates, as in ReQA (Chang 2020, section 4.1).
 
     Relevant is the first sentence of the passage that opens the target article. Candidates are the first sentence of
     each distinct passage that opens an article, and its further ones of at least four words. The `position` of a query
-    is that of its target's cluster: no cluster is on two sides, and the test queries are those of `described`.
+    is that of its target's cluster: no cluster is on two sides, and the test queries are those of `page_questions`.
     """
-    whole, clusters = described(name, slice_name), tables(slice_name)["pages"]["cluster"]
+    whole, clusters = page_questions(name, slice_name), tables(slice_name)["pages"]["cluster"]
     contexts = {}
     for page, context in whole.documents[whole.documents["position"] == 0].set_index("article")["text"].items():
         spans = (span for span in sentence_spans(context) if span[0] == 0 or context[slice(*span)].count(" ") > 2)
@@ -183,7 +183,7 @@ def similar(name: str, slice_name: str) -> Collection:
     return splits.retrieval_task(name, items["text"], pairs.assign(label=label), split, provenance(slice_name))
 
 
-_TASKS = {"": described, "-reqa": reqa, "-passages": with_summaries, "-source": source, "-target": target}
+_TASKS = {"": page_questions, "-reqa": reqa, "-passages": with_summaries, "-source": source, "-target": target}
 for _slice, _end in (("pydocs", ""), ("pydocs-smoke", "-smoke")):
     register_articles(_slice)(lambda name=_slice: articles(name))
     register_text(_slice)(lambda name=_slice: prose(name))

@@ -188,9 +188,9 @@ def read(path: str, doc: str, pages: Container[str]) -> tuple[str, list[str], li
             parameters.update(name.replace("*", "").split(", "))
             if title in ("Attributes", "Methods") and f"{path}.{name}" in pages:
                 names.append((f"{path}.{name}", _short(entry.desc)))
-            elif ": " in (described := " ".join(paragraphs([f"{name or entry.type}:", *entry.desc]))):
-                rest.append(described)
-    names += [(name, "") for name in sorted({"".join(found) for found in _REFERENCE.findall(doc)} - parameters)]
+            elif ": " in (text := " ".join(paragraphs([f"{name or entry.type}:", *entry.desc]))):
+                rest.append(text)
+    names += [(name, "") for name in sorted({"".join(groups) for groups in _REFERENCE.findall(doc)} - parameters)]
     opening = [*paragraphs(parsed["Summary"]), *paragraphs(parsed["Extended Summary"])]
     return _short(parsed["Summary"]), opening, rest, names
 
@@ -255,12 +255,12 @@ def _questions(pages: pd.DataFrame, mentions: pd.DataFrame, documents: pd.DataFr
     mentions = mentions[is_lone].sort_values(["cluster", "text"])
     mentions.index = mentions["cluster"] + "?" + mentions.groupby("cluster").cumcount().astype(str)
     is_taken = summaries.duplicated(keep=False) | summaries.isin(keys) | ~summaries.str.contains(" ")
-    asked = pages[["summary"]][(pages["split"] == "train") & ~is_taken & ~pages.index.isin(mentions["cluster"])]
-    asked["rest"] = list(map(_rest, asked["summary"], texts[asked.index]))
-    is_copy = asked["rest"].duplicated(keep=False) | asked["rest"].isin(documents["text"])
-    asked = asked[(asked["rest"] != "") & ~is_copy].rename(columns={"summary": "text"})
-    asked = asked.assign(cluster=asked.index, origin="", source="summary").add_suffix("?summary", axis=0)
-    questions = pd.concat([mentions.assign(source="mention", rest=""), asked]).rename_axis("query_id")
+    others = pages[["summary"]][(pages["split"] == "train") & ~is_taken & ~pages.index.isin(mentions["cluster"])]
+    others["rest"] = list(map(_rest, others["summary"], texts[others.index]))
+    is_copy = others["rest"].duplicated(keep=False) | others["rest"].isin(documents["text"])
+    others = others[(others["rest"] != "") & ~is_copy].rename(columns={"summary": "text"})
+    others = others.assign(cluster=others.index, origin="", source="summary").add_suffix("?summary", axis=0)
+    questions = pd.concat([mentions.assign(source="mention", rest=""), others]).rename_axis("query_id")
     return questions.assign(split=pages["split"][questions["cluster"]].array)
 
 
