@@ -38,32 +38,23 @@ def plugin(tmp_path, monkeypatch):
 
 MODULE = '''
     ONE, TWO, THREE = {one}, {two}, {three}
-
     def helper(x):
         """{words}"""
         return x + ONE  # {words}
-
     def inside(xs):
         return sum(helper(x) for x in xs)
-
     def default(x, n=TWO):
         return x * n
-
     def named(x, *, n=THREE):
         return (lambda y: y * n)(x)
-
     class Base:
         wide = {{"a", "b", {one}}}
-
     class Sampler(Base):
         """{words}"""
-
         depth = {two}
-
         @property
         def draw(self, n={three}):
             return helper(n)
-
         @staticmethod
         def beside(n):
             return n

@@ -22,38 +22,16 @@ pytestmark = pytest.mark.slow
 
 A, B, C, D = "1_a", "2_b", "3_c", "4_p"
 KERNEL = "ipykernel_launcher"
-MODULE = '''"""A module."""
-from pathlib import Path
-
-class Thing:
-    """A thing.
-
-    Parameters
-    ----------
-    vectors : float32 array, shape (B, d)
-        Of `B` texts.
-    """
-    def __init__(self, vectors, root=Path.cwd()):
-        pass
-
-    @property
-    def seconds(self):
-        """Seconds of each part: all of them."""
-'''
 
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """A toy book with a paper and a reference, built once; the tests below go on from one another's state."""
+    """A toy book with a paper, built once; the tests below go on from one another's state."""
     root = tmp_path_factory.mktemp("toy")
     toybook.make(root)
     toybook.add_paper(root)
-    (root / "retlib" / "toys").mkdir()
-    (root / "retlib" / "toys" / "__init__.py").touch()
-    (root / "retlib" / "toys" / "thing.py").write_text(MODULE)
-    (root / "book" / "reference.md").write_text("# Reference\n\n```{rooms}\ntoys\n```\n")
     with (root / "_toc.yml").open("a") as toc:
-        toc.write("- file: notebooks/4_p\n- file: book/reference\n")
+        toc.write("- file: notebooks/4_p\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RETLIB_REPOSITORY", "https://github.com/someone/something")
         code, said = toybook.build(root)
@@ -88,17 +66,6 @@ def test_the_first_run_made_everything_and_the_second_nothing(book):
     code, said = toybook.build(book)
     assert code == 0 and "0 notebooks ran" in said and str(page(book, "index")) in said
     assert toybook.copies(book) == before and page(book).stat().st_mtime_ns == written
-
-
-def test_a_reference_shows_what_docstrings_say(book):
-    """Types that are descriptions look nothing up, a property keeps its words, and no default is of this machine."""
-    shown = BeautifulSoup(page(book, "book/reference").read_text(), "html.parser")
-    assert shown.select_one("article h2").get_text().startswith("thing")
-    text = shown.article.get_text()
-    assert "float32 array, shape (B, d)" in text and "Seconds of each part: all of them." in text
-    assert "root=Path.cwd()" in text and str(book) not in text
-    source = shown.select_one("a[href*='_modules/retlib/toys/thing']")["href"].partition("#")[0]
-    assert "Seconds of each part" in (page(book).parent / source).resolve().read_text()
 
 
 @pytest.mark.parametrize(("name", "opened"), [(A, A), (D, "page")], ids=["its own", "its template"])
