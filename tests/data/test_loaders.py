@@ -21,43 +21,34 @@ def check_no_leak(collection):
     assert (side[clusters.index].groupby(clusters).nunique() == 1).all()
 
 
-@pytest.fixture
-def loaded(release):
+def loaded(release, source):
     """The collection of a small release."""
-
-    def load(source):
-        release(source)
-        collection = datasets.load(source)
-        check_no_leak(collection)
-        assert set(collection.provenance) == {*RELEASES[source]}
-        assert all(each.endswith("(unknown)") for each in collection.provenance.values())
-        return collection
-
-    return load
+    release(source)
+    collection = datasets.load(source)
+    check_no_leak(collection)
+    assert {*collection.provenance} == {*RELEASES[source]}
+    assert all(each.endswith("(unknown)") for each in collection.provenance.values())
+    return collection
 
 
-def labelled(collection, label=1):
-    return [len(collection.labelled(split, label)) for split in ("train", "dev", "test")]
-
-
-def test_quora_merges_equal_texts_and_reads_quotes_and_line_ends(loaded):
-    collection = loaded("quora")
+def test_quora_merges_equal_texts_and_reads_quotes_and_line_ends(release):
+    collection = loaded(release, "quora")
     cluster = {'What does "nota bene" mean?', "What is the meaning of nota bene?", "Meaning of\nnota bene?"}
     assert {*collection.documents["text"]} == cluster | {"Why is the sky blue?", "Why is grass green?"}
     assert all({*relevant(collection, text)} == cluster for text in cluster) and len(collection.queries) == 3
 
 
-def test_askubuntu_titles_keeps_test_titles_out_of_training(loaded):
-    collection = loaded("askubuntu-titles")
+def test_askubuntu_titles_keeps_test_titles_out_of_training(release):
+    collection = loaded(release, "askubuntu-titles")
     assert {*collection.candidates("test").documents["text"]} == {"T1", "T2", "T3", "T4"}
     assert {*collection.split("test")["text"]} == {*relevant(collection, "T1")} == {"T1", "T2", "T3"}
     assert "X" not in {*collection.documents["text"]}  # a duplicate of a test title
-    train, dev, _ = labelled(collection)
+    train, dev = (len(collection.labelled(split)) for split in ("train", "dev"))
     assert train + dev == 60 and 0 < dev < 20
 
 
-def test_disfl_qa_moves_a_shared_cluster_to_the_guarded_side_and_leaves_blanks_out(loaded):
-    collection = loaded("disfl-qa")
+def test_disfl_qa_moves_a_shared_cluster_to_the_guarded_side_and_leaves_blanks_out(release):
+    collection = loaded(release, "disfl-qa")
     shared = {"Where is it?", "Who no where is it?", "Where was I mean where is it?"}
     assert {*relevant(collection, "Where is it?")} == shared
     assert collection.documents["split"].value_counts().to_dict() == {"test": 3, "dev": 2, "train": 2}
@@ -84,27 +75,19 @@ def cut(raw):
     return raw[: len(raw) * 9 // 10]
 
 
-def inside(edit):
-    """What an edit makes of the content of a file that may be packed."""
-
-    def edited(raw):
-        return gzip.compress(edit(gzip.decompress(raw))) if raw[:2] == b"\x1f\x8b" else edit(raw)
-
-    return edited
-
-
 def undecodable(raw):
     """With another byte in place of the last letter, in an archive that of its last file."""
     place = len(raw.rstrip(b"\0\r\n")) - 1
     return raw[:place] + b"\xff" + raw[place + 1 :]
 
 
-def replaced(old, new):
-    def edit(raw):
-        assert old.encode() in raw
-        return raw.replace(old.encode(), new.encode())
-
-    return inside(edit)
+def damaged(raw, damage):
+    """The content of a file, that may be packed, after a function of it or a replacement in it."""
+    if raw[:2] == b"\x1f\x8b":
+        return gzip.compress(damaged(gzip.decompress(raw), damage))
+    whole = damage(raw) if callable(damage) else raw.replace(*map(str.encode, damage))
+    assert whole != raw
+    return whole
 
 
 def read(source):
@@ -131,8 +114,8 @@ def check_refused(source, path, content):
 
 DAMAGES = [
     *((file, cut) for file in SOURCES if ".json" in file),
-    *((file, inside(undecodable)) for file in SOURCES if not file.endswith(".zip")),
-    *((file, replaced(*change)) for file, changes in CHANGES.items() for change in changes),
+    *((file, undecodable) for file in SOURCES if not file.endswith(".zip")),
+    *((file, change) for file, changes in CHANGES.items() for change in changes),
 ]
 
 
@@ -140,7 +123,7 @@ DAMAGES = [
 def test_a_damaged_file_is_named_with_the_command_that_fetches_it(release, tmp_path, file, damage):
     release(SOURCES[file])
     read(SOURCES[file])
-    check_refused(SOURCES[file], tmp_path / file, damage((tmp_path / file).read_bytes()))
+    check_refused(SOURCES[file], tmp_path / file, damaged((tmp_path / file).read_bytes(), damage))
 
 
 @pytest.mark.parametrize("file", [file for file in SOURCES if file.endswith((".gz", ".zip"))])
@@ -160,13 +143,9 @@ def test_bulk_text_is_streamed(release):
     release("wikipedia-2015", {"wikipedia-2015/wikiextractor-AA.tar.gz": files})
     list(islice(datasets.text("wikipedia-2015"), 10))  # what is set up once
     tracemalloc.start()
-    try:
-        count = sum(1 for _ in datasets.text("wikipedia-2015"))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count == 10 * 2000 * 4
-    assert peak < 3e6  # one of ten files is 0.3 MB; the whole text is 2.9 MB, its sentences more
+    count, (_, peak) = sum(1 for _ in datasets.text("wikipedia-2015")), tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 10 * 2000 * 4 and peak < 3e6  # a file is 0.3 MB; the whole text is 2.9 MB, its sentences more
 
 
 @recorded(

@@ -69,9 +69,8 @@ def load(name: str) -> Collection:
 def _load(name: str, read: Callable[[], Collection], folders: tuple) -> Collection:
     with catalogue.reading(name):
         collection = read()
-    given = getattr(collection, "name", collection)
-    wrong = f"what is registered as {name!r} must return a Collection of that name, not {given!r}"
-    require(given == name or name not in COLLECTIONS.names(), wrong, DataError)
+    is_named = name not in COLLECTIONS.names() or getattr(collection, "name", None) == name
+    require(is_named, f"what is registered as {name!r} must return a Collection of that name", DataError)
     return collection if collection.provenance else replace(collection, provenance=catalogue.provenance(name))
 
 

@@ -114,12 +114,10 @@ def data_folders() -> tuple[Path, ...]:
 def locate(name: str) -> Path:
     """Return where a file of a data set is; `DataError`, which says how to get it, if it is in no data folder."""
     card, file = next((card, file) for card in catalogue().values() for file in card.files if file.name == name)
-    if path := file.find():
-        return path
-    command = f"run `python -m retlib fetch {card.name}`, or let $RETLIB_DATA name the folder that already holds it."
-    how = f"{file.url}: {command}" if file.url else f"{card.source} and must be fetched by hand: {card.how}"
-    looked = ", ".join(map(str, data_folders()))
-    raise DataError(f"{card.name}: {name} is not here. Looked in: {looked}. It comes from {how}")
+    path, folders = file.find(), ", ".join(map(str, data_folders()))
+    how = f"run `python -m retlib fetch {card.name}`, or let $RETLIB_DATA name the folder that holds it"
+    require(path is not None, f"{card.name}: {name} is in none of {folders}: {how}.", DataError)
+    return path
 
 
 def read_table(name: str, sep: str = ",", columns: list[str] | None = None) -> pd.DataFrame:

@@ -178,11 +178,9 @@ def _beir(name: str, place: str) -> Corpus:
     splits = [split for split in SPLITS if f"qrels/{split}.tsv" in parts]
     used = ["corpus.jsonl", *["queries.jsonl"][: len(splits)], *(f"qrels/{split}.tsv" for split in splits)]
     wrong = [f"no {each}" for each in used if each not in parts]
-    wrong += [each for each in parts if each.startswith("qrels/") and each not in used]
-    if not splits and "queries.jsonl" in parts and of("queries.jsonl")[1]:
-        wrong.append("queries.jsonl without judgments")
-    wrong = f"{', '.join(wrong)}; judgments are qrels/train.tsv, dev.tsv, test.tsv" if wrong else ""
-    require(not wrong, f"{name}: it has {wrong}", DataError)
+    wrong += [each for each in parts if re.match("qrels/|queries.jsonl$", each) and each not in used]
+    expected = "judgments are qrels/train.tsv, dev.tsv, test.tsv"
+    require(not wrong, f"{name}: it has {', '.join(wrong)}; {expected}", DataError)
     paths = tuple(files[parts[each]] for each in used) if path.is_dir() else (path,)
 
     def read() -> tuple:

@@ -104,60 +104,37 @@ def answer_retrieval(
     return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=provenance or {})
 
 
-@register("squad")
-def load_squad() -> Collection:
-    """Return all of SQuAD 1.1's training file: candidates are its (sentence, passage) pairs, 90,604.
+def squad() -> Iterator[Passage]:
+    """Yield the 18,896 paragraphs of SQuAD 1.1's training file; their sentences are 90,604.
 
     In the copy that the catalogue knows an answer begins at its first occurrence: 10.8 % stand in their passage more
-    than once, 9.4 % in more than one sentence. Of 87,599 questions 350 are left out.
+    than once, 9.4 % in more than one sentence. Of 87,599 questions no sentence answers 350.
     """
-    return sentence_retrieval("squad", _squad())
-
-
-@register("squad-small")
-def load_squad_small() -> Collection:
-    """Return whole articles of `squad`, chosen by a hash of their titles, with about 20,000 candidates."""
-    passages = list(_squad())
-    sizes = pd.Series([len(each.spans) for each in passages]).groupby([each.article for each in passages]).sum()
-    sizes = sizes[sorted(sizes.index, key=hash_position)]
-    chosen = {*sizes.index[sizes.cumsum() - sizes < SMALL]}
-    return sentence_retrieval("squad-small", (each for each in passages if each.article in chosen))
-
-
-@register("squad-passages")
-def load_squad_passages() -> Collection:
-    """Return all questions of the training file, with its 18,896 paragraphs as candidates; five repeat a text."""
-    return passage_retrieval("squad-passages", _squad())
-
-
-def _squad() -> Iterator[Passage]:
     for article in json.loads(locate("squad/train-v1.1.json").read_bytes())["data"]:
         title = unquote(article["title"]).replace("_", " ")
         for paragraph in article["paragraphs"]:
-            text = paragraph["context"]
             answers = [(entry["question"].strip(), entry["answers"][0]) for entry in paragraph["qas"]]
             questions = tuple((question, answer["answer_start"], answer["text"]) for question, answer in answers)
-            yield Passage(article["title"], title, text, tuple(sentence_spans(text)), questions)
+            spans = tuple(sentence_spans(paragraph["context"]))
+            yield Passage(article["title"], title, paragraph["context"], spans, questions)
 
 
-@register("natural-questions")
-def load_natural_questions() -> Collection:
-    """Return QED's training and development questions together: candidates are their (sentence, passage) pairs.
+def squad_small() -> Iterator[Passage]:
+    """Yield the passages of whole articles of `squad`, chosen by a hash of their titles, with some 20,000 sentences."""
+    passages = list(squad())
+    sizes = pd.Series([len(each.spans) for each in passages]).groupby([each.article for each in passages]).sum()
+    sizes = sizes[sorted(sizes.index, key=hash_position)]
+    chosen = {*sizes.index[sizes.cumsum() - sizes < SMALL]}
+    return (each for each in passages if each.article in chosen)
 
-    Sentences are the files' own; a passage without any (3 %: tables and infoboxes) is one. Relevant is the sentence
-    that holds the first answer span of the first annotator. Of the 8,522 questions of the copy that the catalogue knows
-    20 have none and 234 have one that runs over the end of a sentence; 10.2 % are `ambiguous`.
+
+def natural_questions() -> Iterator[Passage]:
+    """Yield the paragraphs and sentences of Natural Questions that QED annotates, training and development together.
+
+    A passage without `sentence_starts` (3 %: tables and infoboxes) is one sentence. The answer is the first span of the
+    first annotator. Of the 8,522 questions of the copy that the catalogue knows 20 have none and 234 have one that runs
+    over the end of a sentence; 10.2 % stand in their passage more than once.
     """
-    return sentence_retrieval("natural-questions", _natural_questions())
-
-
-@register("natural-questions-passages")
-def load_natural_questions_passages() -> Collection:
-    """Return the same questions, those without an answer span included, with their gold paragraphs as candidates."""
-    return passage_retrieval("natural-questions-passages", _natural_questions())
-
-
-def _natural_questions() -> Iterator[Passage]:
     for part in ("train", "dev"):
         file = locate(f"natural-questions/qed-{part}.jsonlines")
         for entry in map(json.loads, file.read_bytes().splitlines()):
@@ -170,19 +147,27 @@ def _natural_questions() -> Iterator[Passage]:
             yield Passage(title, title, text, sentences, ((question.strip(), start, answer),))
 
 
-@register("insuranceqa")
-def load_insuranceqa() -> Collection:
-    """Return a quarter of version 1 (Feng 2015), lemmatised and split anew by its publisher.
+def insuranceqa() -> Iterator[Passage]:
+    """Yield the answers of a quarter of version 1 (Feng 2015), lemmatised and split anew by its publisher.
 
-    Candidates are all 8,690 answers; 4,533 questions have a right one. The publisher's two files share a third of their
-    questions, so they are read as one and split anew. What they label 0 is an answer drawn for another question.
+    The two files share a third of their questions, so they are read as one and split anew. What they label 0 is an
+    answer drawn for another question: a candidate that is judged for none.
     """
     rows = pd.concat([read_table(f"insuranceqa/{part}.csv") for part in ("validation", "test")])
-    passages = (
-        Passage("", "", answer.strip(), questions={"0": (), "1": ((question.strip(), 0, ""),)}[label])
-        for question, answer, label in rows[["question", "answer", "label"]].itertuples(index=False)
-    )
-    return passage_retrieval("insuranceqa", passages)
+    for question, answer, label in rows[["question", "answer", "label"]].itertuples(index=False):
+        yield Passage("", "", answer.strip(), questions={"0": (), "1": ((question.strip(), 0, ""),)}[label])
+
+
+TASKS = {
+    "squad": (sentence_retrieval, squad),
+    "squad-small": (sentence_retrieval, squad_small),
+    "squad-passages": (passage_retrieval, squad),
+    "natural-questions": (sentence_retrieval, natural_questions),
+    "natural-questions-passages": (passage_retrieval, natural_questions),
+    "insuranceqa": (passage_retrieval, insuranceqa),
+}
+for _name, (_task, _passages) in TASKS.items():
+    register(_name)(lambda name=_name, task=_task, passages=_passages: task(name, passages()))
 
 
 @register("bioasq")
