@@ -122,13 +122,6 @@ class Comparison:
         """Return the p-value of two one-sided tests (TOST): the effect is not within plus or minus `margin`."""
         return max(self.p_greater(-margin), self.p_less(margin))
 
-    def smallest(self, level: float = 0.05, power: float = 0.8) -> float:
-        """Return the smallest true effect that a one-sided test at this level sees with this power.
-
-        It is the sum of two quantiles of t times the error (Cohen 1988, chapter 2, without the noncentral t).
-        """
-        return float((special.stdtrit(self.freedom, 1 - level) + special.stdtrit(self.freedom, power)) * self.error)
-
     def _t(self, null: float) -> float:
         if self.error == 0:
             return float(np.sign(self.effect - null)) * np.inf if self.effect != null else 0.0

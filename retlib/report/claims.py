@@ -81,9 +81,9 @@ class Claims:
         try:
             reason = not_tested if isinstance(not_tested, str) else not_tested.get(self.profile, "")
             require(not reason, reason, DataError)
-            declared = [*((TEST, each) for each in contrasts), *((CONDITION, each) for each in given)]
-            self._check([term for _, each in declared for term in each.terms], one_is_enough)
-            for role, each in declared:  # those of several data sets are one where one collection stands for them
+            roles = [*((TEST, each) for each in contrasts), *((CONDITION, each) for each in given)]
+            self._check([term for _, each in roles for term in each.terms], one_is_enough)
+            for role, each in roles:  # those of several data sets are one where one collection stands for them
                 terms = tuple(term._replace(data_sets=()) for term in each.terms)
                 distinct.setdefault((role, replace(each, terms=terms, rises=(), label="", paper=None)), (role, each))
             lines = [self._line(*each) for each in distinct.values()]
@@ -113,15 +113,15 @@ class Claims:
 
     def _line(self, role: str, contrast: Contrast) -> dict[str, Any]:
         line, terms, margin = test(contrast), contrast.terms, contrast.margin or 0.0
-        used, kind = [(term.rows, term.system, on) for term in terms for on in term.collections], terms[0].kind
-        candidates = min(_candidates(*place, terms[0].measure) for place in used)
+        places, kind = [(term.rows, term.system, on) for term in terms for on in term.collections], terms[0].kind
+        candidates = min(_candidates(*place, terms[0].measure) for place in places)
         line["closed"] = line["closed"] or gate.too_deep(terms[0].measure, candidates)
         if kind.gate and contrast.gated and not line["closed"]:
             effect = 0.0 if kind.ratio else abs(line["effect"])
             large = np.inf if role == CONDITION else max(effect, abs(margin), gate.NOISE)
-            seen = zip(*(gate.check(*place, large) for place in used), strict=True)
-            line["closed"], line["blind"] = (next(filter(None, each), "") for each in seen)
-        encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in used if rows.settings()]
+            checks = zip(*(gate.check(*place, large) for place in places), strict=True)
+            line["closed"], line["blind"] = (next(filter(None, each), "") for each in checks)
+        encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in places if rows.settings()]
         columns = "weight", "chapter", "system", "collections"
         means = [
             {name: getattr(term, name) for name in columns} | {"mean": round(float(mean), 4)}
@@ -131,7 +131,7 @@ class Claims:
             "role": role, "label": contrast.label or _label(contrast), "terms": json.dumps(means), "margin": margin,
             "measure": terms[0].measure, "alike": contrast.alike, "rows": kind.rows,
             "data_sets": json.dumps([*dict.fromkeys(name for term in terms for name in term.data_sets)]),
-            "collections": json.dumps([*dict.fromkeys(on for *_, on in used)]),
+            "collections": json.dumps([*dict.fromkeys(on for *_, on in places)]),
             "unit": "ratio" if kind.ratio else "points", "paper": np.nan if contrast.paper is None else contrast.paper,
             "encoder": "; ".join(dict.fromkeys(filter(None, encoders or [self._encoder]))),
             "candidates": candidates if np.isfinite(candidates) else np.nan,

@@ -67,7 +67,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum of terms, less a constant. `+`, `-` and `*` build it.
+    """A weighted sum of terms, less a constant: `+`, `-` and `*` build it.
 
     >>> one, other = (Contrast((Term(1.0, name, ("quora",), "AP@100"),)) for name in "ab")
     >>> [term.weight for term in (one - 0.5 * other).terms]
@@ -186,8 +186,8 @@ def _compared(contrast: Contrast) -> tuple[Comparison, list[tuple[Term, np.ndarr
             together[term.rows, term.collections, term.measure].append((term.weight, term.system))
     seeds = max(part.seeds for part in compared)
     pooled = (rows.pooled(each, on, measure, seeds) for (rows, on, measure), each in together.items())
-    found = average(compared, [*chain.from_iterable(pooled)])
+    mean = average(compared, [*chain.from_iterable(pooled)])
     if contrast.terms[0].kind.ratio:
-        require(found.error > 1e-12, "all seeds have one value: there is no error to compare it with", DataError)
-        found = replace(found, seeds=found.queries, queries=0)
-    return replace(found, effect=found.effect + contrast.constant), values
+        require(mean.error > 1e-12, "all seeds have one value: there is no error to compare it with", DataError)
+        mean = replace(mean, seeds=mean.queries, queries=0)
+    return replace(mean, effect=mean.effect + contrast.constant), values

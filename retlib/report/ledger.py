@@ -45,18 +45,15 @@ def ledger(profile: str, source: str | None = None) -> pd.DataFrame:
 def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
     """Return the verdict on every claim of a paper, a row each, in the order of claims.csv.
 
-    Beside its columns there are `test`, the verdict of the test alone; `verdict`, with what it is evidence of, and the
-    `note` on that; `p`, on which it rests, corrected by Holm over the paper; `by_bh`, the verdict after Benjamini and
-    Hochberg's correction; `speaks`, how many contrasts speak for the claim, against it, for no effect or are open;
-    `seeds`; `fidelity` of the data to the paper's; `tests` and `conditions`, lists of lines of the chapters' tables,
-    those of tests with `verdict`; `reason`, why it is not tested.
+    Beside its columns: `test`, the verdict of the test alone; `verdict`, with what it is evidence of, and the `note` on
+    that; its `p` (Holm); `by_bh`, the verdict after Benjamini and Hochberg's correction; how many contrasts are of each
+    verdict (`speaks`); `seeds`; `fidelity` of the data; `tests` and `conditions`, lists of lines of the chapters'
+    tables, those of tests with `verdict`; `reason`, why it is not tested.
     """
     from scipy.stats import false_discovery_control  # half a second, which a desk does not wait for
 
     claims, rows = papers_table("claims").query("paper == @paper"), []
-    tables = [
-        results.load_table(chapter, profile, "claims", source) for chapter in claims["chapter"].unique() if chapter
-    ]
+    tables = (results.load_table(each, profile, "claims", source) for each in claims["chapter"].unique() if each)
     tables = [table for table in tables if table is not None] or [pd.DataFrame(columns=COLUMNS)]
     lines = pd.concat(tables, ignore_index=True)
     lines = lines[lines["claim"].isin(claims["id"])]
@@ -67,8 +64,8 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     for claim in claims.to_dict("records"):
         name, of_claim = claim["id"], lines[lines["claim"] == claim["id"]]
         why = f"not run at profile {profile}" if claim["chapter"] else "its part of the book is not written yet"
-        judged = _judge(of_claim, *corrected, notes.get(name), fidelity) if len(of_claim) else {"reason": why}
-        rows.append(claim | UNTESTED | judged)
+        verdict = _judge(of_claim, *corrected, notes.get(name), fidelity) if len(of_claim) else {"reason": why}
+        rows.append(claim | UNTESTED | verdict)
     return pd.DataFrame(rows)
 
 

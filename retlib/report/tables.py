@@ -131,7 +131,7 @@ def as_html(table: pd.DataFrame) -> str:
 def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
     """Return a table for a page: text wraps, line breaks count, collections are called as in sentences.
 
-    `anchors` name its rows for links. Markup and formulas are shown as text, but in the columns `markup`.
+    `anchors` name its rows for links. Markup and formulas are claims as text, but in the columns `markup`.
     """
 
     def as_text(value: Any) -> Any:
@@ -189,10 +189,10 @@ def chapter_claims(table: pd.DataFrame) -> HTML:
             cells = "\n".join(_parts(line)), effect_text(line), p, _paper(line)
         rows.append((f"{escape(statements[line.claim])}\n<code>{line.claim}</code>", *cells))
     heads = ["claim", "contrast", "effect [95 %]", "p for, against (before correction)", "paper"]
-    shown = pd.DataFrame(rows, columns=heads)
-    page = as_page(shown.assign(claim=shown["claim"].mask(shown["claim"].duplicated(), "")), markup=["claim"])
-    folded = f"<details><summary>All {len(shown)} contrasts of this chapter</summary>{page.data}</details>"
-    return page if len(shown) <= LONGEST else HTML(folded)
+    claims = pd.DataFrame(rows, columns=heads)
+    page = as_page(claims.assign(claim=claims["claim"].mask(claims["claim"].duplicated(), "")), markup=["claim"])
+    folded = f"<details><summary>All {len(claims)} contrasts of this chapter</summary>{page.data}</details>"
+    return page if len(claims) <= LONGEST else HTML(folded)
 
 
 def by_claim(verdicts: pd.DataFrame) -> HTML:
@@ -208,20 +208,20 @@ def by_claim(verdicts: pd.DataFrame) -> HTML:
 
 def every_claim(ledger: pd.DataFrame) -> HTML:
     """Return all claims with a choice of verdict and part above them (the book's tables.js)."""
-    known, last = papers(), "what decides, or why it is not tested"
+    by_key, last = papers(), "what decides, or why it is not tested"
     table = _judged(ledger, last)
-    table.insert(2, "part", [link(_address(known, row), known[row.paper].part) for row in ledger.itertuples()])
+    table.insert(2, "part", [link(_address(by_key, row), by_key[row.paper].part) for row in ledger.itertuples()])
     page = as_page(table, markup=["part", "claim", last])
     return HTML(f'<div data-filters="verdict,part">{page.data}</div>')
 
 
 def cards(sentences: Mapping[str, str], ledger: pd.DataFrame) -> HTML:
     """Return a card for each paper: its name, a sentence, and a sign for each of its claims, which leads to it."""
-    known, parts = papers(), []
-    for key, paper in known.items():
+    by_key, parts = papers(), []
+    for key, paper in by_key.items():
         head = link(f"{paper.pages['verdicts']}.html", f"{paper.part}. {paper.name}")
         signs = "".join(
-            f'<a class="sign {row.verdict.replace(", ", "-").replace(" ", "-")}" href="{_address(known, row)}" '
+            f'<a class="sign {row.verdict.replace(", ", "-").replace(" ", "-")}" href="{_address(by_key, row)}" '
             f'title="{escape(row.verdict)}: {escape(row.statement)}">{SIGNS[row.verdict]}</a>'
             for row in ledger[ledger["paper"] == key].itertuples()
         )

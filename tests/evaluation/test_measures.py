@@ -350,12 +350,6 @@ def test_the_reciprocal_rank_of_rows_by_hand():
     assert rows_reciprocal_rank(scores, hits) == pytest.approx((1 / 2 + 1 / 2 + 0 + 1 / 3 + 1) / 5)
 
 
-def test_the_smallest_effect_is_seen_four_times_in_five():
-    """With many degrees of freedom: a normal variable about it exceeds what is significant at 5 %."""
-    found = Comparison(effect=0.0, error=2.0, freedom=1e9, queries=10, seeds=3).smallest()
-    assert stats.norm(found, 2.0).sf(2.0 * stats.norm.isf(0.05)) == pytest.approx(0.8, abs=1e-6)
-
-
 def test_the_error_of_a_mean_over_data_sets_by_hand():
     """One seed: variances of queries, 0.3² and 0.4², are those of independent means; Welch-Satterthwaite's freedom."""
     parts = [Comparison(effect, error, 20.0, 10, 1) for effect, error in ((1.0, 0.3), (3.0, 0.4))]

@@ -55,10 +55,6 @@ def seeded(mean, shifts, error=0.0):
     return {seed: mean + shift + error * NOISE for seed, shift in enumerate(shifts)}
 
 
-def t_tail(distance, freedom):
-    return pytest.approx(stats.t.sf(distance, freedom), abs=1e-4)
-
-
 def test_sums_differences_and_multiples_of_contrasts():
     a, b = of("a"), of("b")
     both = 2 * (a - 0.5 * b - 3) - (b - 1)
@@ -85,12 +81,6 @@ def test_a_difference_of_two_systems_is_the_paired_t_test(a, b, unit):
     assert turned.effect == pytest.approx(-found.effect, abs=1e-4)
 
 
-def test_a_value_beside_a_printed_number_is_their_difference():
-    found, error = judge(of("A") - 25, recorded(A=[20, 30, 40, 50])), (500 / 3 / 4) ** 0.5
-    assert found.effect == pytest.approx(10, abs=1e-4) and found.means == pytest.approx([35])
-    assert found.p_for == t_tail(10 / error, 3) and found.p_none == 1
-
-
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.booleans())
 def test_seeds_and_clusters_are_two_factors(draw, seeds, grouped):
@@ -113,11 +103,9 @@ def test_seeds_and_clusters_are_two_factors(draw, seeds, grouped):
 def test_a_system_without_seeds_goes_with_every_seed():
     a, b = np.array([[30, 50], [40, 80], [20, 20], [60, 40]]), np.array([10, 30, 10, 20])
     found = judge(0.5 * of("A") - of("B"), recorded(A={3: a[:, 0], 7: a[:, 1]}, B={0: b}))
-    differences = a / 2 - b[:, None]
-    by_query, by_seed = differences.mean(axis=1).var(ddof=1) / 4, differences.mean(axis=0).var(ddof=1) / 2
-    freedom = (by_query + by_seed) ** 2 / (by_query**2 / 3 + by_seed**2 / 1)
-    assert (found.effect, found.seeds, found.one_seed) == (pytest.approx(differences.mean(), abs=1e-4), 2, False)
-    assert found.p_for == t_tail(differences.mean() / (by_query + by_seed) ** 0.5, freedom)
+    effect, error, freedom = slow_sum([a.tolist(), np.repeat(b[:, None], 2, axis=1).tolist()], [0.5, -1], list("abcd"))
+    assert (found.effect, found.error, found.freedom) == pytest.approx((effect, error, freedom), rel=1e-3)
+    assert (found.seeds, found.one_seed) == (2, False)
 
 
 def test_one_seed_is_that_of_what_is_trained():
@@ -145,18 +133,6 @@ def test_the_variance_between_seeds_is_pooled_over_a_chapters_systems_where_it_i
         assert judge(contrast, made).half == pytest.approx(stats.t.ppf(0.975, freedom) * variance**0.5, rel=1e-3)
 
 
-def test_what_a_seed_changes_in_all_systems_goes_out_of_their_difference():
-    made = recorded(A=seeded(60, (-3, 0, 3), 1), B=seeded(50, (-3, 0, 3)), BM25=level(50))
-    put(made, "one", level(55, 1), steps=80)
-    of_questions = stats.t.ppf(0.975, COUNT - 1)  # their error of 1
-    for contrast, expected in (
-        (of("A") - of("B"), of_questions),
-        (2 * of("B") - of("BM25"), stats.t.ppf(0.975, 2) * (4 * 9 / 3) ** 0.5),
-        (of("one") - of("BM25"), of_questions),  # of one seed nothing is said
-    ):
-        assert judge(contrast, made).half == pytest.approx(expected, rel=1e-3)
-
-
 def test_questions_of_other_data_are_samples_of_their_own():
     made, rng, on = Results(), np.random.default_rng(1), {}
     for name, count in (("d", 20), ("e", 15)):
@@ -174,7 +150,6 @@ def test_questions_of_other_data_are_samples_of_their_own():
     weighted = judge(of("B", "d") - 8 * of("B", "e"), made)
     values = [100 * made.per_query(name, "test", "R@1", "B")[0] for name in "de"]
     assert weighted.error**2 == pytest.approx(values[0].var() / 20 + 64 * values[1].var() / 15, rel=1e-4)
-    assert judge((gap["d"] - gap["e"]).within(50.0), made).p_for < 1e-6
 
 
 def test_the_same_questions_on_two_collections_are_paired():
@@ -182,7 +157,7 @@ def test_the_same_questions_on_two_collections_are_paired():
     put(made, "B", {0: [25, 15, 5, 5]}, "e", index=["q3", "q2", "q1", "q0"])  # in another order
     found = judge(of("A") - 2 * of("B", "e"), made)
     # By question: 10, 20, 10, 0. Their variance is 200 / 3, and that of the mean a fourth of it.
-    assert found.p_for == t_tail(10 / (200 / 3 / 4) ** 0.5, 3) and found.questions == 4
+    assert (found.p_for, found.questions) == (pytest.approx(stats.t.sf(10 / (200 / 3 / 4) ** 0.5, 3), abs=1e-4), 4)
     put(made, "C", {0: [5, 15, 25, 90]}, "f", index=["q1", "q2", "q3", "q9"])
     found = judge(of("A") - 2 * of("C", "f"), made)
     assert (found.effect, found.questions) == (pytest.approx((20 + 10 + 0) / 3, abs=1e-4), 3)
@@ -194,20 +169,21 @@ def test_the_same_questions_on_two_collections_are_paired():
 
 
 @pytest.mark.parametrize(("margin", "least"), [(None, 0), (15.0, 15), (0.5, 0.5), (-40.0, -40)])
-def test_an_effect_must_be_above_the_margin(margin, least):
-    found = judge((of("A") - of("B")).above(margin), recorded(A=[20, 30, 40, 50], B=[10, 20, 10, 40]))
+def test_an_effect_must_be_above_the_margin_or_a_number_that_is_taken_off(margin, least):
+    gap, made = of("A") - of("B"), recorded(A=[20, 30, 40, 50], B=[10, 20, 10, 40])
+    found, less = judge(gap.above(margin), made), judge(gap - least, made)
     tails = [stats.ttest_1samp([10, 10, 30, 10], least, alternative=side).pvalue for side in ("greater", "less")]
-    assert (found.p_for, found.p_against) == pytest.approx(tails, abs=1e-5)
-    assert found.effect == pytest.approx(15, abs=1e-4)  # it stays whole
+    assert (found.p_for, found.p_against) == (less.p_for, less.p_against) == pytest.approx(tails, abs=1e-5)
+    assert (found.effect, less.effect) == pytest.approx((15, 15 - least), abs=1e-4)
+    assert less.p_none == 1 or not least
 
 
 @pytest.mark.parametrize("shift", [0.0, -0.6, 0.4, 0.5, 1.2, -3.0])
 def test_to_be_alike_is_two_one_sided_tests(shift):
     differences = np.array([0.3, -0.1, 0.1, 0.2, 0.0]) + shift
     found = judge((of("A") - of("B")).within(0.5), recorded(A=50 + differences, B=[50] * 5))
-    above, below = (
-        stats.ttest_1samp(differences, at, alternative=side).pvalue for at, side in ((-0.5, "greater"), (0.5, "less"))
-    )
+    above = stats.ttest_1samp(differences, -0.5, alternative="greater").pvalue
+    below = stats.ttest_1samp(differences, 0.5, alternative="less").pvalue
     assert found.p_for == pytest.approx(max(above, below), abs=1e-3)
     assert found.p_against == pytest.approx(min(1, 2 * min(1 - above, 1 - below)), abs=1e-3)
     assert (found.p_for < 0.05, found.p_against < 0.05, found.p_none) == (shift == 0, abs(shift) > 1, 1)
@@ -285,13 +261,12 @@ def test_a_ratio_is_a_difference_of_logarithms_over_seeds(kind):
 @pytest.mark.parametrize(
     "systems",
     [
-        {"A": [10, 20], "B": [5]},  # fewer than two seeds
-        {"A": [10, 20]},  # none
+        {"A": [10, 20], "B": [5]}, {"A": [10, 20]},  # fewer than two seeds
         {"A": [0, 100], "B": [400, 300]},  # no logarithm
         {"A": [8, 8, 8], "B": [1.1, 1.1, 1.1]},  # equal seeds leave no error
         {"A": [8, 9], "B": {1: 1, 2: 2}},  # one seed in common
     ],
-)
+)  # fmt: skip
 def test_a_ratio_needs_two_seeds_that_differ_and_have_logarithms(systems):
     cost = {name: of(name, measure="ms", kind=LOG_VALUE) for name in "AB"}
     with pytest.raises(DataError):
@@ -332,14 +307,3 @@ def test_terms_are_compared_over_the_seeds_that_all_have():
     assert (found.effect, found.seeds) == (pytest.approx(shared.mean(), abs=1e-3), 2)
     with pytest.raises(DataError):
         judge(of("A") - of("D"), made)
-
-
-def test_what_a_seed_adds_here_and_takes_away_there_is_not_in_the_mean():
-    made = Results()
-    for name, sign in (("d", 1), ("e", -1)):
-        put(made, "A", seeded(60, (-sign, 0, sign)), name, index=[f"{name}{i}" for i in range(COUNT)])
-        put(made, "B", seeded(50, (0, 0, 0), 1), name, index=[f"{name}{i}" for i in range(COUNT)])
-    found = judge(of("A", "d", "e") - of("B", "d", "e"), made)
-    assert found.half == pytest.approx(stats.t.ppf(0.975, 2 * COUNT - 2) * 0.5**0.5, rel=1e-3)
-    assert found.means == pytest.approx([60, 50], abs=1e-3)
-    assert judge(of("A") - of("B"), made).error ** 2 == pytest.approx(1 + 1 / 3, rel=1e-3)

@@ -1,4 +1,4 @@
-"""The numbers that `book/at-a-glance.md` types are those of the published rows."""
+"""The numbers that `book/at-a-glance.md` and side notes of notebooks type are those of the published rows."""
 
 import re
 
@@ -7,33 +7,28 @@ import pytest
 from retlib.core import notebook_files, runtime
 from retlib.evaluation import results
 
-PAGE = (runtime.root() / "book" / "at-a-glance.md").read_text()
+ROOT = runtime.root()
+PAGE = (ROOT / "book" / "at-a-glance.md").read_text()
 PASSAGES = ("squad-passages", "natural-questions-passages")
+PLACES = {  # chapter and measure
+    "negatives": ("42_first_stage", "RR@10"), "loss": ("12_dual_encoder_losses", "AP@100"), "task": ("22_reqa", "R@1"),
+    "ablation": ("23_ablation", "R@1"), "chain": ("51_one_leaderboard", "RR@10"), "stages": ("43_two_stage", "RR@10"),
+}  # fmt: skip
+BASES = {"negatives": "Pre-trained", "loss": "untrained", "task": "Embeddings"}
+GENERATED, FEW = "ICT+BFS+WLP > GQ", "natural-questions-0.01"
 
 
-def over(chapter, measure, system, base, *collections):
-    """Return where each number stands: collection, measure, and a chapter and a system for both sides."""
-    minuend, subtrahend = ((each if isinstance(each, tuple) else (chapter, each)) for each in (system, base))
-    return [(collection, measure, minuend, subtrahend) for collection in collections]
+def over(place, system, *collections, base=""):
+    """Return where each number stands: a collection, and a chapter, a measure and a system for both sides."""
+    other = "task" if place == "ablation" else place
+    base = (*PLACES[other], base or BASES[other])
+    return [(collection, (*PLACES[place], system), base) for collection in collections]
 
 
-def negatives(system, base="Pre-trained"):
-    return over("42_first_stage", "RR@10", system, base, *PASSAGES)
+def negatives(system, base=""):
+    return over("negatives", system, *PASSAGES, base=base)
 
 
-def loss(system):
-    return over("12_dual_encoder_losses", "AP@100", system, "untrained", "quora")
-
-
-def task(system, share="0.01"):
-    return over("22_reqa", "R@1", system, "Embeddings", f"natural-questions-{share}")
-
-
-def chain(system, base):
-    return over("51_one_leaderboard", "RR@10", system, base, PASSAGES[1])
-
-
-GENERATED = "ICT+BFS+WLP > GQ"
 # What a line of the page begins with, or a paragraph, to the numbers in it, in order.
 TYPED = {
     "| `in-batch`": negatives("In-batch"),
@@ -44,32 +39,28 @@ TYPED = {
     "| `ann`": negatives("ANCE"),
     "| `retrieved`": negatives("LTRe (BM25 Neg)"),
     "Points of RR@10 over": negatives("LTRe (In-batch)", "In-batch"),
-    "| `softmax`": loss("in_batch_softmax"),
-    "| `cross_entropy`": loss("in_batch_cross_entropy"),
-    "| `triplet`": loss("in_batch_triplet"),
-    "Points over the untrained": loss("pairwise_cross_entropy"),
-    '| `Pretraining(("ict"': task(("23_ablation", "1: shallow, ICT")),
-    '| `Pretraining(("bfs"': task(("23_ablation", "2: shallow, BFS")),
-    '| `Pretraining(("wlp"': task(("23_ablation", "3: shallow, WLP")),
-    "| `Generated(": chain(GENERATED, "ICT+BFS+WLP"),
-    "Pre-training: points": [
-        *task("Embeddings, ICT+BFS+WLP"),
-        *task("Embeddings, ICT+BFS+WLP", "0.8"),
-        *chain(f"{GENERATED} > labels", "ICT+BFS+WLP > labels"),
-    ],
-    "The first five are names": over("43_two_stage", "RR@10", "late interaction", "LTRe", PASSAGES[1]),
+    "| `softmax`": over("loss", "in_batch_softmax", "quora"),
+    "| `cross_entropy`": over("loss", "in_batch_cross_entropy", "quora"),
+    "| `triplet`": over("loss", "in_batch_triplet", "quora"),
+    "Points over the untrained": over("loss", "pairwise_cross_entropy", "quora"),
+    '| `Pretraining(("ict"': over("ablation", "1: shallow, ICT", FEW),
+    '| `Pretraining(("bfs"': over("ablation", "2: shallow, BFS", FEW),
+    '| `Pretraining(("wlp"': over("ablation", "3: shallow, WLP", FEW),
+    "| `Generated(": over("chain", GENERATED, PASSAGES[1], base="ICT+BFS+WLP"),
+    "Pre-training: points": over("task", "Embeddings, ICT+BFS+WLP", FEW, "natural-questions-0.8")
+    + over("chain", f"{GENERATED} > labels", PASSAGES[1], base="ICT+BFS+WLP > labels"),
+    "The first five are names": over("stages", "late interaction", PASSAGES[1], base="LTRe"),
 }
 
 
-def mean(chapter, system, collection, measure):
+def mean(collection, chapter, measure, system):
     rows = results.load(chapter, "laptop", "reference").lines(system, collection)
     return 100 * rows[(rows["measure"] == measure) & (rows["split"] == "test")]["value"].mean()
 
 
 def worth(rows):
-    """What stands in each place: by how much one mean is above another, or a mean alone."""
-    points = [(mean(*one, *on), other and mean(*other, *on)) for *on, one, other in rows]
-    return [f"{a:.1f}" if b is None else f"{a - b:+.1f}" for a, b in points]
+    """By how much one mean is above another, in each place."""
+    return [f"{mean(on, *system) - mean(on, *base):+.1f}" for on, system, base in rows]
 
 
 @pytest.mark.parametrize("beginning", TYPED)
@@ -82,25 +73,15 @@ def test_no_points_at_a_glance_stand_elsewhere():
     assert len(re.findall(r"[+-]\d+\.\d", PAGE)) == sum(map(len, TYPED.values()))
 
 
-# The title of a side note to the notebook that has it, and the numbers in it that rows have: in order, by `mean`.
-NOTES = {
-    "Is LTRe worth its seconds?": (
-        "42_first_stage",
-        over("42_first_stage", "RR@10", "LTRe (In-batch)", "In-batch, longer", *PASSAGES, "nfcorpus", "trec-dl-2019"),
-        r"[+-]\d\.\d",
-    ),
-    "Two papers, two BM25s": (
-        "22_reqa",
-        [("squad-0.8-all", "R@1", ("22_reqa", name), None) for name in ("BM25", "BM25, stemmed")],
-        r"(?<=has )\d+\.\d|\d+\.\d(?= by stems)",
-    ),
-}
+def note(chapter, title):
+    cells = "\n".join(map(notebook_files.source, notebook_files.cells(ROOT / "notebooks" / f"{chapter}.ipynb")))
+    (found,) = (part.split(":::")[0] for part in cells.split(":::{admonition}") if part.strip().startswith(title))
+    return found
 
 
-@pytest.mark.parametrize("title", NOTES)
-def test_numbers_of_a_side_note_are_those_of_the_published_rows(title):
-    notebook, rows, pattern = NOTES[title]
-    cells = notebook_files.cells(runtime.root() / "notebooks" / f"{notebook}.ipynb")
-    notes = "\n".join(map(notebook_files.source, cells)).split(":::{admonition}")
-    (note,) = (part.split(":::")[0] for part in notes if part.strip().startswith(title))
-    assert re.findall(pattern, note) == worth(rows)
+def test_numbers_of_side_notes_are_those_of_the_published_rows():
+    four = over("negatives", "LTRe (In-batch)", *PASSAGES, "nfcorpus", "trec-dl-2019", base="In-batch, longer")
+    assert re.findall(r"[+-]\d\.\d", note("42_first_stage", "Is LTRe worth its seconds?")) == worth(four)
+    two = [f"{mean('squad-0.8-all', *PLACES['task'], name):.1f}" for name in ("BM25", "BM25, stemmed")]
+    pattern = r"(?<=has )\d+\.\d|\d+\.\d(?= by stems)"
+    assert re.findall(pattern, note("22_reqa", "Two papers, two BM25s")) == two

@@ -49,10 +49,9 @@ def book(judged):
 @pytest.fixture
 def points(judged):
     """Of a holds, b goes against, c is open, d is a ratio, e is not tested, and f on a stand-in has two contrasts."""
-    against = outcome("b", 0.9, 0.0001, effect=-4.0, low=-5.0, high=-3.0)
-    ratio, untested = outcome("d", 0.0001, unit="ratio", rows=""), {"claim": "e", "role": "test", "reason": "no data"}
+    untested = {"claim": "e", "role": "test", "reason": "no data"}
     two = outcome("f", 0.0001, effect=9.0), outcome("f", 0.002, data_sets='["E"]')
-    found = judged(outcome("a", 0.0001, paper=3.5), against, outcome("c"), ratio, untested, *two)
+    found = judged(outcome("a", 0.0001, paper=3.5), LINES[3], outcome("c"), LINES[5], untested, *two)
     return found.set_index("id", drop=False).rename_axis(None)
 
 
@@ -88,10 +87,10 @@ def test_a_papers_table_has_a_row_for_each_claim_with_what_decides_it(book):
 
 def test_every_claim_leads_to_its_row_among_the_verdicts(book):
     rows, page = cells(tables.every_claim(book))
-    assert [link["href"] for link in page.select("a")] == [f"15_verdicts.html#{name}" for name in "abcdef"]
-    assert len(rows) == 6 and rows[5][-1] == "no <data>"
     signs = BeautifulSoup(tables.cards({}, book).data, "html.parser").select("a.sign")
-    assert [sign["href"] for sign in signs] == [f"15_verdicts.html#{name}" for name in "abcdef"]
+    for links in (page.select("a"), signs):
+        assert [link["href"] for link in links] == [f"15_verdicts.html#{name}" for name in "abcdef"]
+    assert len(rows) == 6 and rows[5][-1] == "no <data>"
     assert [sign.text for sign in signs] == [ledger.SIGNS[verdict] for verdict in book["verdict"]]
 
 
@@ -118,11 +117,9 @@ def texts(artist):
 
 def test_a_forest_has_a_line_for_each_claim_that_is_tested_in_points(points):
     figure = forest.forest(points)
-    (axis,) = figure.axes
-    verdicts = points["verdict"][list("abcf")]
+    (axis,), verdicts = figure.axes, points["verdict"][list("abcf")]
     assert texts(axis) == [f"{ledger.SIGNS[verdict]}  It is <{name}>" for name, verdict in verdicts.items()]
-    lines = [tuple(line.get_xdata()) for line in axis.get_lines()]
-    half = 2 - points["tests"].iloc[0][0].low
+    lines, half = [tuple(line.get_xdata()) for line in axis.get_lines()], 2 - points["tests"].iloc[0][0].low
     # An interval, our effect and the paper's; of several contrasts the one that the verdict hangs on.
     assert lines[:3] == [pytest.approx((2 - half, 2 + half)), (2.0,), (3.5,)]
     assert lines[3:5] == [(-5.0, -3.0), (-4.0,)]
