@@ -7,7 +7,6 @@ step is what a question is to ranked lists. Steps depend on those before, and co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -25,20 +24,19 @@ PHASES = 5  # parts of a refresh cycle; odd, so that a moving average over a cyc
 
 def curve(rows: Results, system: str, collection: str, measure: str) -> pd.DataFrame:
     """Return a system's curve in points of 100: index step, a column for each seed."""
-    lines = rows.tables.get("curves", pd.DataFrame(columns=["system", "measure"]))
-    lines = lines.query("system == @system and measure == @measure")
+    lines = rows.tables["curves"].query("system == @system and measure == @measure")
     require(len(lines) > 0, f"no curve of {measure} of {system!r} is recorded", DataError)
     return lines.pivot(index="step", columns="seed", values="value").dropna() * 100
 
 
 def _refresh_every(rows: Results, system: str) -> int:
     # The steps between two refreshes of a system's lists.
-    table = rows.tables.get("intervals", pd.DataFrame(columns=["system"])).query("system == @system")
-    require(len(table) == 1, f"no refresh interval of {system!r} is recorded", DataError)
-    return int(table["interval"].iloc[0])
+    intervals = rows.tables["intervals"].set_index("system")["interval"]
+    require(system in intervals, f"no refresh interval of {system!r} is recorded", DataError)
+    return int(intervals[system])
 
 
-def _in_blocks(part: Callable[[pd.DataFrame], pd.DataFrame], *place: object) -> tuple[pd.DataFrame, pd.Series]:
+def _in_blocks(part: partial, *place: object) -> tuple[pd.DataFrame, pd.Series]:
     values = part(curve(*place))
     blocks = np.arange(len(values)) * min(BLOCKS, len(values)) // len(values)
     return values, pd.Series(blocks, values.index)
@@ -90,8 +88,7 @@ def repetition(values: pd.DataFrame, every: int) -> pd.DataFrame:
 
 
 AT_END, THROUGHOUT = (Kind(partial(_in_blocks, partial(_last, share)), "steps") for share in (END, 1.0))
-_windows = [partial(_in_blocks, partial(_window, number)) for number in range(WINDOWS)]
-WINDOW = [Kind(window, "steps of a window", gate=False) for window in _windows]
+WINDOW = [Kind(partial(_in_blocks, partial(_window, n)), "steps of a window", gate=False) for n in range(WINDOWS)]
 EARLY, LATE, AFTER_REFRESH = (
     Kind(partial(_quarter, which), "cycles", gate=False) for which in ("early", "late", "after")
 )

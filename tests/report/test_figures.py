@@ -1,6 +1,5 @@
 """Figures draw the values of their rows with their intervals, in their order, and cut nothing off."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,12 +8,6 @@ from recorded import number
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report import figures
-
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
 
 
 def texts(artists):

@@ -29,12 +29,6 @@ OVERLAPS = [1, 1, 1, 0.5, 0.5, 0.2, 0.2, 0.2, 0, np.nan]
 BEST_OF_BOTH = 100 * (6.5 + 4 + 1 / 3 + 3 / 4) / 20
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 def add(found, system, values, collection="c", clusters=None, overlaps=OVERLAPS):
     """Add values by seed, and the collection's overlaps."""
     points = {seed: 100 * np.array(each) for seed, each in values.items()}
@@ -168,6 +162,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
     add(recorded, "BM25", {0: BM25}, "d")
     add(recorded, "labels", GQ, "d")
     recorded.save(results.own_folder("smoke", BOARD))
+    plt.close("all")
     assert run_cells(NOTEBOOK, profile="smoke", rival="BM25", systems=[])["names"] == ["c", "d"]
     assert len(plt.get_fignums()) == 2
     rows = results.load("52_query_by_query", "explore", "run").rows  # the profile has another rival
