@@ -23,7 +23,7 @@ def declared(page, parameters, load=None):
     With `load`, which gives a collection of a name, it runs; else it shows what is recorded, and loads nothing.
     """
     notebook, studies = NOTEBOOKS / f"{page}.ipynb", []
-    names = {**notebook_files.declared(notebook), **parameters, "source": "run" if load else "reference"}
+    names = {**notebook_files.default_parameters(notebook), **parameters, "source": "run" if load else "reference"}
     code = [notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "code"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", load or (lambda name: pytest.fail(f"{name} is loaded")))

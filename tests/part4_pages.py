@@ -11,7 +11,7 @@ def declared(page, **parameters):
     notebook = NOTEBOOKS / f"{page}.ipynb"
     code = [notebook_files.source(cell) for cell in notebook_files.cells(notebook) if cell["cell_type"] == "code"]
     setup, declaring = (next(text for text in code if word in text) for word in ("Experiment(", "recipe.start("))
-    names = {**notebook_files.declared(notebook), **parameters}
+    names = {**notebook_files.default_parameters(notebook), **parameters}
     exec(setup, names)
     names["targets"] = []
     exec(declaring, names)

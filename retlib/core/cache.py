@@ -36,11 +36,11 @@ def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], 
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic()}
     folder = runtime.build_dir() / "cache" / kind / key(settings)
-    if not damaged(folder):
+    if not files_changed(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"), explain_disk_full(folder):
-        if wrong := damaged(folder):
+        if wrong := files_changed(folder):
             if folder.is_dir():
                 runtime.note(f"{kind}/{folder.name}: {', '.join(wrong)} changed on the disk; made again.")
             partial = folder.with_suffix(".partial")
@@ -65,13 +65,13 @@ def _checksum(path: Path, size: int, changed: int) -> str:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write down what the files of a folder hold, for `damaged`."""
+    """Write down what the files of a folder hold, for `files_changed`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     sums = {str(path.relative_to(folder)): checksum(path) for path in files}
     (folder / CHECKSUMS).write_text(json.dumps(sums, indent=1))
 
 
-def damaged(folder: Path) -> list[str]:
+def files_changed(folder: Path) -> list[str]:
     """Return the files of a folder that do not hold what `write_checksums` wrote down."""
     try:
         sums = json.loads((folder / CHECKSUMS).read_text())
@@ -80,8 +80,8 @@ def damaged(folder: Path) -> list[str]:
         return [CHECKSUMS]
 
 
-def put(path: Path, write: Callable[[Path], None]) -> Path:
-    """Write a file in place of the one that was put there before; its name gets its hash, which `last` checks."""
+def replace_file(path: Path, write: Callable[[Path], None]) -> Path:
+    """Write a file in place of the one before; its name gets its hash, which `newest_file` checks."""
     partial = path.with_suffix(".partial")
     write(partial)
     new = partial.replace(path.with_stem(f"{path.stem}-{checksum(partial)}"))
@@ -90,8 +90,8 @@ def put(path: Path, write: Callable[[Path], None]) -> Path:
     return new
 
 
-def last(path: Path) -> Path | None:
-    """Return the file that was put at a path, if it is what was written."""
+def newest_file(path: Path) -> Path | None:
+    """Return the file that `replace_file` wrote at a path, if it holds what was written."""
     files = path.parent.glob(f"{path.stem}-*{path.suffix}")
     return next((file for file in files if file.stem.endswith(checksum(file))), None)
 

@@ -22,7 +22,7 @@ class DataError(RetlibError):
     """A data file or a collection is absent, damaged or inconsistent."""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value as messages have it: its representation, at most 500 letters of it, or its type."""
     try:
         text = repr(value)
@@ -41,10 +41,10 @@ def require_one_of(name: str, value: object, valid: Iterable) -> None:
     """Raise `SettingError`, which lists the valid values and names the nearest, unless `value` is one of them."""
     if value in (valid := sorted(valid, key=str)):
         return
-    text, names = shown(value).strip("'"), list(map(str, valid))
+    text, names = short_repr(value).strip("'"), list(map(str, valid))
     near = get_close_matches(text, names, n=1) or [each for each in names if text and each.startswith(text)]
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise SettingError(f"{name} = {shown(value)} is not known.{hint} Valid: {', '.join(names)}.")
+    raise SettingError(f"{name} = {short_repr(value)} is not known.{hint} Valid: {', '.join(names)}.")
 
 
 def require_positive(settings: object, *names: str) -> None:

@@ -46,7 +46,7 @@ def settings(root: Path, profile: str) -> dict[str, Any]:
     return entries
 
 
-def declared(notebook: Path) -> dict[str, Any]:
+def default_parameters(notebook: Path) -> dict[str, Any]:
     """Return the parameters of a notebook and their defaults: the literals of its `parameters` cell."""
     try:
         (cell,) = [cell for cell in cells(notebook) if "parameters" in cell["metadata"].get("tags", ())]
@@ -58,7 +58,7 @@ def declared(notebook: Path) -> dict[str, Any]:
 def at_profile(root: Path, profile: str, name: str) -> dict[str, Any]:
     """Return the parameters of a notebook: as the file of a profile gives them, whole, else its defaults."""
     entry = settings(root, profile).get(name) or {}
-    return declared(root / "notebooks" / f"{name}.ipynb") | entry.get("parameters", {})
+    return default_parameters(root / "notebooks" / f"{name}.ipynb") | entry.get("parameters", {})
 
 
 def read_yaml(path: Path) -> Any:

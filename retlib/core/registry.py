@@ -29,18 +29,12 @@ LITERALS = bool | int | float | str | bytes | tuple | list | dict | set | frozen
 class Registry:
     """Names of one `kind` of thing.
 
-    `unregistered` returns what is not registered, such as a corpus by its folder, or None; `forms` lists the forms of
+    `find` returns what is not registered, such as a corpus by its folder, or None; `forms` lists the forms of
     such names. `facts` are what a thing may say of itself, with defaults; they become its attributes.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        unregistered: Callable[[str], Any] = lambda name: None,
-        forms: Callable[[], list[str]] = list,
-        **facts: Any,
-    ) -> None:
-        self.kind, self._unregistered, self._forms, self._facts = kind, unregistered, forms, facts
+    def __init__(self, kind: str, find: Callable = lambda _: None, forms: Callable = list, **facts: Any) -> None:
+        self.kind, self._find, self._forms, self._facts = kind, find, forms, facts
         self._things: dict[str, Any] = {}
 
     def register(self, name: str, **facts: Any) -> Callable[[Any], Any]:
@@ -68,7 +62,7 @@ class Registry:
         """Return the thing of that name; `SettingError`, which calls it by the label, lists the valid ones."""
         if name in (names := self.names()):
             return self._things[name]
-        thing = isinstance(name, str) and self._unregistered(name)
+        thing = isinstance(name, str) and self._find(name)
         return thing or require_one_of(label or self.kind, name, [*names, *self._forms()])
 
     def names(self) -> list[str]:

@@ -217,7 +217,7 @@ class Results:
 
         Values by query and tables are read when they are asked for: a page needs few.
         """
-        wrong = cache.damaged(folder)
+        wrong = cache.files_changed(folder)
         remedy = "Delete it and run again; what is published comes back by `git checkout` of that folder"
         require(not wrong, f"{folder}: the recorded {', '.join(wrong)} changed since written. {remedy}.", DataError)
         return cls(

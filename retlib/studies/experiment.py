@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import from_json
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, SettingError, require, require_one_of, shown
+from retlib.core.errors import DataError, SettingError, require, require_one_of, short_repr
 from retlib.core.history import Cost
 from retlib.data import datasets
 from retlib.data.collection import Collection
@@ -63,7 +63,7 @@ def _profile(name: str) -> None:
 
 def _distinct(values: list) -> None:
     repeats = any(value in values[:place] for place, value in enumerate(values))
-    require(not repeats, f"{shown(values)} names a value twice")
+    require(not repeats, f"{short_repr(values)} names a value twice")
 
 
 Natural = Annotated[int, Field(ge=0, le=MOST)]
@@ -99,7 +99,7 @@ def check(model: type[BaseModel], values: Mapping[str, Any]) -> Any:
     if wrong["type"] == "extra_forbidden":
         holder = reduce(lambda each, name: each.model_fields[name].annotation, place[:-1], model)
         require_one_of(f"a key of {place[0]}" if place[1:] else "a parameter", place[-1], holder.model_fields)
-    name, value = f"{place[0]}{''.join(f'[{each!r}]' for each in place[1:])}", shown(wrong["input"])
+    name, value = f"{place[0]}{''.join(f'[{each!r}]' for each in place[1:])}", short_repr(wrong["input"])
     if wrong["type"] == "literal_error":
         require_one_of(name, wrong["input"], re.findall("'(.*?)'", wrong["ctx"]["expected"]))
     why = str(wrong.get("ctx", {}).get("error") or wrong["msg"])

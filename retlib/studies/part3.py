@@ -10,7 +10,7 @@ import pandas as pd
 from annotated_types import Ge, Len
 
 from retlib.core import runtime
-from retlib.core.errors import DataError, require, require_one_of, shown
+from retlib.core.errors import DataError, require, require_one_of, short_repr
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import SPLITS, Collection
@@ -32,7 +32,7 @@ def _check_generators(generators: dict[str, list[str]]) -> None:
     for source, targets in generators.items():
         require(source not in targets, f"{source!r} is no target of a generator that has seen its labels")
     every = sum(generators.values(), [])
-    require(len({*every}) == len(every), f"{shown(generators)} names a target twice")
+    require(len({*every}) == len(every), f"{short_repr(generators)} names a target twice")
 
 
 # Labelled collections, each with the targets of a generator that learns from it.

@@ -256,11 +256,11 @@ class _Loop:
         tensors = {name: torch.as_tensor(value).cpu().contiguous() for name, value in flat}
         meta = {"step": self.step, "seconds": self.seconds, "history": asdict(self.history)}
         meta["parts"] = self.task.clock.seconds
-        cache.put(path, lambda partial: save_file(tensors, partial, metadata={"state": json.dumps(meta)}))
+        cache.replace_file(path, lambda partial: save_file(tensors, partial, metadata={"state": json.dumps(meta)}))
 
     def restore(self, path: Path) -> bool:
         # False if there is none that is what was saved.
-        saved = cache.last(path)
+        saved = cache.newest_file(path)
         if saved is None:
             return False
         with safe_open(saved, framework="pt") as opened:

@@ -86,7 +86,7 @@ def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
 
 def run_cells(notebook: Path, without: Collection[str] = ("parameters", "answer"), **parameters: Any) -> dict[str, Any]:
     """Run a notebook's cells in this process, but those with some tags; display nothing, and return its globals."""
-    names = {"__name__": "__main__", **notebook_files.declared(notebook), **parameters}
+    names = {"__name__": "__main__", **notebook_files.default_parameters(notebook), **parameters}
     if str(notebook.parent) not in sys.path:  # beside it stands what it alone needs
         sys.path.append(str(notebook.parent))
     with mock.patch("IPython.display.display", lambda *_, **__: None) as names["display"]:

@@ -27,7 +27,7 @@ import pandas as pd
 
 from retlib.core.cache import CHECKSUMS, checksum, key
 from retlib.core.errors import RetlibError, SettingError, require_one_of
-from retlib.core.notebook_files import declared, names, profiles, settings
+from retlib.core.notebook_files import default_parameters, names, profiles, settings
 from retlib.core.registry import plugins
 from retlib.data.datasets import catalogue, own
 from retlib.evaluation.results import reference_folder
@@ -36,7 +36,7 @@ from retlib.studies.experiment import Distinct, Settings, Text, check
 from retlib.workflow.execute import Page
 
 # Where recorded rows of several profiles are at hand, a page shows the most telling ones.
-TELLING = ("paper", "laptop", "quick", "smoke")
+PROFILE_ORDER = ("paper", "laptop", "quick", "smoke")
 
 
 class Entry(Settings):
@@ -82,7 +82,7 @@ def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[s
 
 
 def _plan(root: Path, profile: str, book: Mapping[str, Page], name: str, entry: Any, seeds: Sequence | None) -> Page:
-    place, page, defaults = f"{name} in {profile}.yaml", book[name], declared(book[name].notebook)
+    place, page, defaults = f"{name} in {profile}.yaml", book[name], default_parameters(book[name].notebook)
     try:
         entry = check(Entry, {} if entry is None else entry)
     except (TypeError, ValueError) as error:
@@ -117,7 +117,7 @@ def _drawn(root: Path, profile: str, name: str, page: Page) -> Page:
 
 def reference_plan(root: Path, name: str) -> Page | None:
     """Return the page that draws a notebook from recorded rows, or None where there are none."""
-    plans = (_drawn(root, each, name, plan(root, each)[name]) for each in TELLING if each in profiles(root))
+    plans = (_drawn(root, each, name, plan(root, each)[name]) for each in PROFILE_ORDER if each in profiles(root))
     return next((page for page in plans if page.parameters["source"] == "reference"), None)
 
 
@@ -160,7 +160,7 @@ def cost(name: str, profile: str) -> tuple[int, int]:
     Rows of another profile are taken where this has none. Of a chain each row has the time of the whole: sums are upper
     bounds.
     """
-    files = (reference_folder(each, name) / "rows.parquet" for each in (profile, *TELLING))
+    files = (reference_folder(each, name) / "rows.parquet" for each in (profile, *PROFILE_ORDER))
     rows = next((pd.read_parquet(file) for file in files if file.is_file()), pd.DataFrame())
     rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])
     seconds = rows.drop_duplicates(["system", "seed", "seconds"])["seconds"].astype(float).sum()

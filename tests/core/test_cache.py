@@ -101,17 +101,17 @@ def test_a_damaged_artefact_is_named_and_made_again(victim, damage, capsys):
     runtime.note.cache_clear()
     for _ in range(2):
         assert artefact("model", 1, {"seed": 1}, make) == folder and (folder / "made.txt").read_text() == "2"
-    assert victim in capsys.readouterr().err and cache.damaged(folder) == []
+    assert victim in capsys.readouterr().err and cache.files_changed(folder) == []
 
 
 def test_checksums_may_be_written_again(tmp_path):
-    assert cache.damaged(tmp_path) == [cache.CHECKSUMS]
+    assert cache.files_changed(tmp_path) == [cache.CHECKSUMS]
     for text in ("before", "after"):
         (tmp_path / "file").write_text(text)
         cache.write_checksums(tmp_path)
-        assert cache.damaged(tmp_path) == []
+        assert cache.files_changed(tmp_path) == []
     (tmp_path / "file").write_text("later")
-    assert cache.damaged(tmp_path) == ["file"]
+    assert cache.files_changed(tmp_path) == ["file"]
 
 
 def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
@@ -130,11 +130,11 @@ def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
 
 def test_of_files_put_at_a_path_the_last_whole_one_is_found(tmp_path):
     path = tmp_path / "state.txt"
-    assert cache.last(path) is None
+    assert cache.newest_file(path) is None
     for text in ("one", "two", "two"):
-        found = cache.put(path, lambda partial, text=text: partial.write_text(text))
-        assert cache.last(path) == found and found.read_text() == text and list(tmp_path.iterdir()) == [found]
+        found = cache.replace_file(path, lambda partial, text=text: partial.write_text(text))
+        assert cache.newest_file(path) == found and found.read_text() == text and list(tmp_path.iterdir()) == [found]
     flip(found)
-    assert cache.last(path) is None
-    assert cache.put(path, lambda partial: partial.write_text("three")) == cache.last(path)
+    assert cache.newest_file(path) is None
+    assert cache.replace_file(path, lambda partial: partial.write_text("three")) == cache.newest_file(path)
     assert len(list(tmp_path.iterdir())) == 1

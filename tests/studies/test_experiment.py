@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from retlib.core import notebook_files, runtime
-from retlib.core.errors import DataError, SettingError, shown
+from retlib.core.errors import DataError, SettingError, short_repr
 from retlib.core.history import Cost
 from retlib.evaluation import results
 from retlib.retrieval.runs import make_run
@@ -183,7 +183,7 @@ def test_a_loss_that_a_cell_registers_is_valid(monkeypatch):
 @pytest.mark.parametrize("name", notebook_files.names(ROOT))
 def test_a_chapter_has_fifteen_parameters_at_most_and_each_profile_a_recipe_for_it(name):
     notebook = ROOT / "notebooks" / f"{name}.ipynb"
-    declared = notebook_files.declared(notebook)
+    declared = notebook_files.default_parameters(notebook)
     assert len(declared) <= 15
     if "recipe" in declared:
         code = "".join(map(notebook_files.source, notebook_files.cells(notebook)))
@@ -196,12 +196,12 @@ def test_a_chapter_has_fifteen_parameters_at_most_and_each_profile_a_recipe_for_
 
 
 def test_a_long_value_is_cut_and_one_without_a_representation_named_by_its_kind():
-    assert shown([1, "a"]) == "[1, 'a']"
-    assert len(shown("x" * 100_000)) < 600 and shown("x" * 100_000).startswith("'xxx")
+    assert short_repr([1, "a"]) == "[1, 'a']"
+    assert len(short_repr("x" * 100_000)) < 600 and short_repr("x" * 100_000).startswith("'xxx")
     deep: list = []
     for _ in range(100_000):
         deep = [deep]
-    assert shown(deep) == "a value of type list"
+    assert short_repr(deep) == "a value of type list"
 
 
 # --- what is recorded ------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_a_corpus_is_described_with_its_facts(tmp_path):
 
 def ran(**given):
     """The names of the notebook after its cells ran with these parameters."""
-    names = notebook_files.declared(NOTEBOOK) | given
+    names = notebook_files.default_parameters(NOTEBOOK) | given
     for cell in notebook_files.cells(NOTEBOOK):
         if cell["cell_type"] == "code" and "parameters" not in cell["metadata"].get("tags", []):
             tree = ast.parse(notebook_files.source(cell))

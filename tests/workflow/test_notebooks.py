@@ -34,7 +34,7 @@ def test_a_notebook_has_the_common_form(notebook):
     cells, metadata = (json.loads(notebook.read_text())[part] for part in ("cells", "metadata"))
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
     common = {"profile": "explore", "seeds": [0], "source": "run"}
-    assert common.items() <= notebook_files.declared(notebook).items()
+    assert common.items() <= notebook_files.default_parameters(notebook).items()
     assert notebook_files.source(cells[0]).startswith("# ")
     assert metadata["kernelspec"]["name"] == "python3" and set(metadata) <= {"kernelspec", "language_info"}
 
@@ -153,7 +153,7 @@ def test_a_notebook_has_parameters_and_they_are_literals(toy, text):
     notebook = toy / "notebooks" / "1_a.ipynb"
     notebook.write_text(notebook.read_text().replace("wait = 0.0", text) if " " in text else text)
     with pytest.raises(DataError, match="1_a"):
-        notebook_files.declared(notebook)
+        notebook_files.default_parameters(notebook)
 
 
 def test_absent_data_turn_to_recorded_results_where_there_are_some(toy, tmp_path, monkeypatch):

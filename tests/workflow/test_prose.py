@@ -47,7 +47,7 @@ def test_a_command_of_papermill_gives_parameters_that_the_notebook_takes(command
     done = CliRunner().invoke(papermill_cli, [str(ROOT / notebook), str(out), *given, "--prepare-only"])
     assert done.exit_code == 0, done.output
     given = papermill.iorw.load_notebook_node(str(out)).metadata.papermill.parameters
-    names = notebook_files.declared(ROOT / notebook) | given
+    names = notebook_files.default_parameters(ROOT / notebook) | given
     for cell in notebook_files.cells(ROOT / notebook):
         tags = {*cell["metadata"].get("tags", ())}
         if cell["cell_type"] == "code" and "experiment" not in names and not tags & {"parameters", "answer"}:
