@@ -1,4 +1,4 @@
-"""BM25's settings and what labels buy after pre-training; chapter 22."""
+"""Sizes, BM25's settings and what labels buy after pre-training; chapter 22."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
-from retlib.data.collection import Collection
+from retlib.data.collection import SPLITS, Collection
 from retlib.data.splits import low_resource
 from retlib.evaluation import measures
 from retlib.evaluation.results import Results
@@ -32,6 +32,21 @@ BM25_SETTINGS: dict[str, tuple[BM25, str, bool]] = {
     "k1 1.2, b 0.75, passage alone": (BM25(), "context", True),
     "k1 1.2, b 0.75, sentence alone": (BM25(), "sentence", True),
 }
+
+
+def sizes(targets: Iterable[Target]) -> pd.DataFrame:
+    """Return the sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
+    rows = []
+    for part in (each.test for each in targets):
+        documents, queries = part.documents, part.queries
+        texts = {"query": queries["text"], "sentence": documents["sentence"]}
+        texts["passage"] = documents.drop_duplicates("passage")["context"]
+        row = {"collection": part.name, **{f"{split} queries": len(part.split(split)) for split in SPLITS}}
+        row["candidates"] = len(documents)
+        row |= {f"words/{name}": round(float(each.str.split().str.len().mean()), 1) for name, each in texts.items()}
+        ambiguous = round(100 * float(queries["ambiguous"].mean()), 1)
+        rows.append({**row, "ambiguous %": ambiguous, "fingerprint": part.fingerprint[:12]})
+    return pd.DataFrame(rows)
 
 
 def bm25_table(collections: Iterable[Collection]) -> pd.DataFrame:

@@ -151,12 +151,10 @@ class Experiment:
     them. What a run records is written by `record_claims`; a chapter that tests no claim ends with `save`.
     """
 
-    def __init__(
-        self, name: str, namespace: dict[str, Any], recipe: type[Settings] | None = None, **types: Any
-    ) -> None:
+    def __init__(self, name: str, namespace: dict[str, Any], recipe: type | None = None, **types: Any) -> None:
         self.name, self._claims = name, {}
-        fields = {each: (of, ...) for each, of in (types | ({"recipe": recipe} if recipe else {})).items()}
-        model = create_model("Parameters", __base__=Common, **fields)
+        types |= {"recipe": recipe} if recipe else {}
+        model = create_model("Parameters", __base__=Common, **{each: (of, ...) for each, of in types.items()})
         self._written = _parameters(namespace, model.model_fields)  # as a sweep knows them, too
         given = check(model, self._written)
         namespace["_parameters_checked"] = True
@@ -187,7 +185,7 @@ class Experiment:
             # What the page shows is what was recorded, whatever this page was asked for.
             seeds = sorted(int(seed) for seed in recorded.rows["seed"].unique())
             given = expected.model_copy(update={"seeds": seeds})
-            namespace |= {each: getattr(given, each) for each in fields}
+            namespace |= {each: getattr(given, each) for each in types}
         self.parameters, self.recipe = _flat(given), getattr(given, "recipe", None)
 
     def load(self, name: str) -> Collection | None:
@@ -195,12 +193,7 @@ class Experiment:
         return datasets.load(name) if self.live else None
 
     def measure(
-        self,
-        system: str,
-        collection: Collection,
-        seed: int,
-        make: Outcome | Callable[[], Outcome],
-        measures: Sequence[str],
+        self, system: str, test: Collection, seed: int, make: Outcome | Callable[[], Outcome], measures: Sequence[str]
     ) -> None:
         """Run a system on a collection's test queries, evaluate it and record it, values by query included.
 
@@ -208,25 +201,19 @@ class Experiment:
         """
         if not self.live:
             return
-        queries, qrels = held_out(collection, "test")
+        queries, qrels = held_out(test, "test")
         with runtime.Stopwatch() as watch:
             outcome = make() if callable(make) else make
         values = evaluate_once(outcome.run, qrels, measures)
         clusters = queries["cluster"] if "cluster" in queries else pd.Series(queries.index, index=queries.index)
-        self.results.add_queries(collection.name, "test", system, seed, values, clusters)
-        self.record_curve(system, collection.name, seed, outcome.cost)
-        data = {"fingerprint": collection.fingerprint, **collection.provenance, **collection.facts}
-        details = {
-            "parameters": results.as_json(outcome.parameters),
-            "steps": outcome.cost.steps,
-            "seconds": outcome.cost.seconds,
-            "wall": round(watch.seconds, 3) if callable(make) else None,
-            "queries": values["query_id"].nunique(),
-            "candidates": outcome.candidates or len(collection.documents),
-            "data": results.as_json(data),
-        }
+        self.results.add_queries(test.name, "test", system, seed, values, clusters)
+        self.record_curve(system, test.name, seed, outcome.cost)
+        wall, count = round(watch.seconds, 3) if callable(make) else None, outcome.candidates or len(test.documents)
+        details = {"parameters": results.as_json(outcome.parameters), "steps": outcome.cost.steps}
+        details |= {"seconds": outcome.cost.seconds, "wall": wall, "queries": values["query_id"].nunique()}
+        data = results.as_json({"fingerprint": test.fingerprint, **test.provenance, **test.facts})
         for measure, value in values.groupby("measure", sort=False)["value"].mean().items():
-            self.record(system, collection.name, str(measure), value, seed, **details)
+            self.record(system, test.name, str(measure), value, seed, **details, candidates=count, data=data)
 
     def record_curve(self, system: str, collection: str, seed: int, cost: Cost) -> None:
         """Record in the table `learning` what validation saw of a training's last stage, if there was a training.
@@ -242,13 +229,12 @@ class Experiment:
         self, system: str, collection: str, measure: str, value: float, seed: int, split: str = "test", **details: Any
     ) -> None:
         """Record one number that has no values by query (a time, a size, a count)."""
-        if not self.live:
-            return
         place = {"experiment": self.name, "system": system, "collection": collection, "split": split}
         row = {"measure": measure, "value": float(value), "seed": int(seed), "profile": self.profile, **details}
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         here = {"peak_memory": runtime.peak_memory(), "recorded": now, **self.environment}
-        self.results.add_row(**place, **row, **here)
+        if self.live:
+            self.results.add_row(**place, **row, **here)
 
     def table(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Return a small table that the page needs: made and recorded by a run, else as recorded."""

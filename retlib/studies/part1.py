@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from torch import Tensor
 
 from retlib.core import cache, runtime
@@ -74,12 +73,6 @@ def grid(system: System, learning_rates: Sequence[float], scales: Sequence[float
 def candidate_pools(task: Collection | None) -> list[Target]:
     """Return a task with all its items as candidates, and with those of its test alone, as the paper; none of None."""
     return [] if task is None else [Target(task), Target(task.candidates("test"), task)]
-
-
-def cluster_sizes(task: Collection) -> pd.DataFrame:
-    """Return how many test queries have how many relevant documents: `collection`, `relevant`, `queries`."""
-    counts = task.relevant("test").groupby("query_id").size().rename("relevant").value_counts().sort_index()
-    return pd.DataFrame({"collection": task.name, "relevant": counts.index, "queries": counts.to_numpy()})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import Field
 
 from retlib.data.articles import Corpus, Split
-from retlib.data.collection import SPLITS, Article, Collection
+from retlib.data.collection import Article, Collection
 from retlib.data.splits import low_resource, subsample
 from retlib.models.retriever import Retriever
 from retlib.studies.experiment import Experiment, NonEmpty
@@ -40,21 +40,6 @@ def _target(collection: Collection, share: float, candidates: int | None) -> Tar
     whole = low_resource(collection, share, TEST)
     test = replace(whole, name=f"{whole.name}-all") if candidates is None else subsample(whole, candidates)
     return Target(test, whole)
-
-
-def sizes(targets: Iterable[Target]) -> pd.DataFrame:
-    """Return the sizes of every collection at every share, as Chang 2020, Table 2 gives them."""
-    rows = []
-    for part in (each.test for each in targets):
-        documents, queries = part.documents, part.queries
-        texts = {"query": queries["text"], "sentence": documents["sentence"]}
-        texts["passage"] = documents.drop_duplicates("passage")["context"]
-        row = {"collection": part.name, **{f"{split} queries": len(part.split(split)) for split in SPLITS}}
-        row["candidates"] = len(documents)
-        row |= {f"words/{name}": round(float(each.str.split().str.len().mean()), 1) for name, each in texts.items()}
-        ambiguous = round(100 * float(queries["ambiguous"].mean()), 1)
-        rows.append({**row, "ambiguous %": ambiguous, "fingerprint": part.fingerprint[:12]})
-    return pd.DataFrame(rows)
 
 
 def weights(systems: Mapping[str, System]) -> pd.DataFrame:

@@ -99,10 +99,8 @@ def sizes(
         for role, part in [("trains the generator", collection), ("queries are generated", outside), *tests]:
             of, words = isinstance(part, Collection), part.documents["text"].str.split().str.len()
             row = {"generator": source, "collection": part.name if of else "out of target", "role": role}
-            row |= {
-                "passages": len(words),
-                **{f"{each} queries": len(part.split(each)) if of else 0 for each in SPLITS},
-            }
+            row["passages"] = len(words)
+            row |= {f"{each} queries": len(part.split(each)) if of else 0 for each in SPLITS}
             row["words/passage"] = f"{words.mean():.1f} ({words.std():.1f})"
             rows.append({**row, "fingerprint": part.fingerprint[:12] if of else ""})
     return pd.DataFrame(rows)

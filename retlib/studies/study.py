@@ -20,16 +20,17 @@ from retlib.systems.ranking import Ranker
 from retlib.systems.system import Target
 
 ALL = "all"
+Tested = Target | Collection  # one that trains and tests
 # Questions that are answered before the clock counts: caches fill, and what compiles at its first call has compiled.
 WARM_UP = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a chapter compares: systems by their labels, on targets, or on collections that train and test."""
+    """What a chapter compares: systems by their labels, on targets."""
 
     systems: Mapping[str, Ranker]
-    targets: Sequence[Target | Collection]
+    targets: Sequence[Tested]
     measures: Sequence[str]
     depth: int = 1000
 
@@ -59,8 +60,8 @@ class Study:
         return Outcome(system.run(target, seed, depth=self.depth), system.settings, system.cost(target, seed))
 
 
-def _target(given: Target | Collection) -> Target:
-    return given if isinstance(given, Target) else Target(given)
+def _target(tested: Tested) -> Target:
+    return tested if isinstance(tested, Target) else Target(tested)
 
 
 def select(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, Any]:
@@ -80,11 +81,7 @@ def with_further(systems: Mapping[str, Any], further: Mapping[str, Any], labels:
 
 
 def tune(
-    trials: Mapping[str, Sequence[Ranker]],
-    target: Target | Collection,
-    seed: int = 0,
-    measure: str = "AP@100",
-    depth: int = 100,
+    trials: Mapping[str, Sequence[Ranker]], target: Tested, seed: int = 0, measure: str = "AP@100", depth: int = 100
 ) -> pd.DataFrame:
     """Rank the validation queries with every trial of every system, and mark each system's best; see `best`.
 

@@ -57,9 +57,8 @@ KINDS: dict[str, dict[str, Any]] = {
 # Of embeddings from scratch, and of the generator, which begins with them: tokens of the vocabulary, sizes, tokens of a
 # document, steps of pre-training, tokens of a passage, passes over the labels of others, the batch, documents that it
 # asks about. Then steps on questions from each kind of start.
-Budget = namedtuple(
-    "Budget", "vocabulary width dimension length pretraining passage epochs batch asked static transformer random"
-)
+FIELDS = "vocabulary width dimension length pretraining passage epochs batch asked static transformer random"
+Budget = namedtuple("Budget", FIELDS)
 # What minutes buy, on two cores and some ten thousand documents. The last is that of the published rows.
 BUDGETS = {
     0: Budget(600, 64, 24, 32, 4, 24, 0.13, 8, 40, 4, 4, 4),
@@ -122,14 +121,10 @@ class Corpus(NamedTuple):
         return {"own": self.whole, **generated} if self.labelled else {**generated, "own": self.whole}
 
     @property
-    def judge(self) -> Collection:
-        """The collection whose test questions choose and recommend, if there are any."""
-        return next(iter(self.sets.values()))
-
-    @property
     def targets(self) -> list[Target]:
-        """What systems are tested on: the judge first; beside it the other questions, where there are any."""
-        return [Target(each, self.judge) for each in self.sets.values() if len(each.relevant("test"))]
+        """What systems are tested on: what judges, and trains, first; beside it other questions, if there are any."""
+        judge, *_ = self.sets.values()
+        return [Target(each, judge) for each in self.sets.values() if len(each.relevant("test"))]
 
     @property
     def training(self) -> dict[str, Collection]:
@@ -171,10 +166,10 @@ def describe(corpora: Sequence[Corpus]) -> pd.DataFrame:
         facts = {name: str(value) for name, value in each.whole.facts.items() if value}
         share = {"own document in BM25's first ten (%)": round(100 * each.share)}
         for kind, part, counts in (("own", each.whole, facts), ("generated", each.asked, share)):
-            sizes = {"documents": len(part.documents), **{split: len(part.split(split)) for split in SPLITS}}
             judges = each.labelled if kind == "own" else not each.labelled and each.share >= FLOOR
-            whole = {"corpus": each.whole.name, "questions": kind, **sizes}
-            rows.append({**whole, "judges": judges, "fingerprint": part.fingerprint[:12], **counts} | whole)
+            row = {"corpus": each.whole.name, "questions": kind, "documents": len(part.documents)}
+            row |= {split: len(part.split(split)) for split in SPLITS}
+            rows.append({**row, "judges": judges, "fingerprint": part.fingerprint[:12], **counts} | row)
     return pd.DataFrame(rows)
 
 
@@ -203,7 +198,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     for each in sorted(plain, key=len, reverse=True):  # of two, the longer may begin as the other
         card = card.replace(each, plain[each])
     slug = f"{re.sub(r'[^a-z0-9]+', '-', plain[whole].lower()).strip('-')}-{key(whole)[:6]}"
-    folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, corpus.judge, seed)
+    folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, next(iter(corpus.sets.values())), seed)
     export(retriever, folder, f"{name}, {plain[whole]}", json.loads(card))
     documents = indexed(retriever, retriever.reads(corpus.whole), system.index, system.search)
     index.export(documents, folder / "index", corpus.whole.documents.index)

@@ -206,7 +206,6 @@ def test_a_long_value_is_cut_and_one_without_a_representation_named_by_its_kind(
 
 # --- what is recorded ------------------------------------------------------------------------------
 
-
 MEASURES = ("AP@100",)
 
 
@@ -225,9 +224,8 @@ def perfect(toy, shift=0):
 
 def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
     made = desk()
-    made.measure("S", toy, 3, lambda: perfect(toy), measures=("P@1", "AP@100"))
-    rows = made.results.rows.set_index("measure")
-    count = len(toy.split("test"))
+    made.measure("S", toy, 3, lambda: perfect(toy), ["P@1", "AP@100"])
+    rows, count = made.results.rows.set_index("measure"), len(toy.split("test"))
     assert rows["value"].to_dict() == pytest.approx({"P@1": 1.0, "AP@100": 0.25})  # one of four is found
     for column, expected in {
         "experiment": "12", "system": "S", "collection": "toy", "split": "test", "seed": 3, "profile": "quick",
@@ -245,8 +243,8 @@ def test_a_measured_system_is_recorded_with_everything_beside_it(toy):
 def test_what_validation_saw_of_a_training_is_recorded_once(toy):
     made = desk()
     for measures in (("P@1",), ("AP@100",)):  # asked for again, it takes its own place
-        made.measure("S", toy, 3, lambda: perfect(toy), measures=measures)
-    made.measure("T", toy, 3, Outcome(perfect(toy).run), measures=("P@1",))  # not trained
+        made.measure("S", toy, 3, lambda: perfect(toy), measures)
+    made.measure("T", toy, 3, Outcome(perfect(toy).run), ["P@1"])  # not trained
     made.record_curve("S", "other", 3, Cost(0, 1.0, ((0, 0.5), (9, 0.25))))
     made.save()
     found = results.load("12", "quick").tables["learning"]
@@ -257,36 +255,26 @@ def test_what_validation_saw_of_a_training_is_recorded_once(toy):
     assert found.columns.tolist() == ["system", "collection", "seed", "step", "score", "kept"]
 
 
-def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made(toy):
-    given, made = desk(), desk()
-    given.measure("S", toy, 3, perfect(toy), measures=("P@1", "AP@100"))
-    made.measure("S", toy, 3, lambda: perfect(toy), measures=("P@1", "AP@100"))
+def test_an_outcome_that_is_at_hand_is_recorded_as_one_that_is_made_without_its_time(toy):
+    desks = desk(), desk()
+    for each, outcome in zip(desks, (perfect(toy), lambda: perfect(toy)), strict=True):
+        each.measure("S", toy, 3, outcome, ["P@1", "AP@100"])
+    given, made = (each.results.rows for each in desks)
+    assert given["wall"].isna().all() and made["wall"].notna().all()
     own = ["wall", "recorded", "peak_memory", "load"]  # of each recording
-    pd.testing.assert_frame_equal(*(each.results.rows.drop(columns=own, errors="ignore") for each in (given, made)))
-    for key, frame in made.results.queries.items():
-        pd.testing.assert_frame_equal(given.results.queries[key], frame)
-    given.measure("T", toy, 3, lambda: perfect(toy), measures=("P@1",))
-    given.save()  # an unknown time stands beside a known one
-    recorded = results.load("12", "quick").rows.set_index(["system", "measure"])["wall"]
-    assert recorded.isna().to_dict() == {("S", "P@1"): True, ("S", "AP@100"): True, ("T", "P@1"): False}
+    pd.testing.assert_frame_equal(given.drop(columns=own), made.drop(columns=own))
 
 
-@pytest.mark.parametrize("part", ["whole", "candidates"])
-def test_provenance_is_recorded_with_every_result(toy, part):
-    task = toy if part == "whole" else toy.candidates("test")
-    made = desk()
+def test_provenance_is_recorded_with_every_result(toy):
+    task, made, other = toy.candidates("test"), desk(), desk()
     made.measure("S", task, 0, lambda: perfect(task), MEASURES)
     recorded = json.loads(made.results.rows["data"][0])
     assert recorded == {"fingerprint": task.fingerprint, "toy.txt": "written for the tests"}
     plain = replace(task, queries=task.queries.drop(columns="cluster"))  # queries are clusters of their own
-    other = desk()
     other.measure("S", plain, 0, lambda: perfect(plain), MEASURES)
     clusters = other.results.clusters(plain.name, "test", "AP@100")
     assert (clusters == clusters.index).all()
-
-
-def test_a_split_without_queries_fails_before_the_work(toy):
-    with pytest.raises(DataError, match="test"):
+    with pytest.raises(DataError, match="test"):  # before the work
         desk().measure("S", toy.candidates("dev"), 0, lambda: pytest.fail("worked"), MEASURES)
 
 
@@ -310,10 +298,10 @@ def test_explorations_with_other_parameters_stand_side_by_side(toy):
     assert (listed["value"] < 0.25).tolist() == (listed["seed"] == 0).tolist()
 
 
-def publish(toy, seeds=(0, 1)):
-    """Record a run and move it to where the published results lie."""
+def publish(toy):
+    """Record a run of two seeds where the published results lie."""
     made = desk()
-    for seed in seeds:
+    for seed in (0, 1):
         made.measure("S", toy, seed, lambda: perfect(toy), MEASURES)
     shown = made.table("curve", lambda: pd.DataFrame({"x": [1.5]}))
     shown["x"] = "1.5 seconds"  # for the page alone
@@ -334,21 +322,17 @@ def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy):
 
 
 def test_neither_a_reference_page_shows_an_own_run_nor_a_run_what_was_before(toy):
+    with pytest.raises(DataError, match="12.*'quick'"):
+        desk(source="reference")
     publish(toy)
+    with pytest.raises(DataError, match="'map'"):
+        desk(source="reference").table("map", lambda: None)
     assert desk().results.rows.empty
     saved("quick", "own", toy)
     assert desk(source="reference").results.rows["system"].unique().tolist() == ["S"]
     found = saved("quick", "T", toy)
     assert found.rows["system"].tolist() == found.systems("toy", "test", "AP@100") == ["T"]
     assert found.tables["curve"].to_dict("list") == {"system": ["T"]}
-
-
-def test_what_the_reference_lacks_is_named(toy):
-    with pytest.raises(DataError, match="12.*'quick'"):
-        desk(source="reference")
-    publish(toy)
-    with pytest.raises(DataError, match="'map'"):
-        desk(source="reference").table("map", lambda: None)
 
 
 def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):
@@ -362,9 +346,8 @@ def test_a_profile_has_rows_of_its_own_parameters_alone(places, capsys):
 
     def kept(profile="quick", **changes):
         given = {"seeds": [0], "source": "run", "recipe": recipe, "looks": 5, "few_seeds": [0], **changes}
-        made = Experiment(
-            "12_a", {"profile": profile, **given}, LabelShares, looks=Natural, few_seeds=Distinct[Natural]
-        )
+        types = {"looks": Natural, "few_seeds": Distinct[Natural]}
+        made = Experiment("12_a", {"profile": profile, **given}, LabelShares, **types)
         made.record("S", "toy", "P@1", 0.5, 0)
         made.save()
         said = capsys.readouterr().err

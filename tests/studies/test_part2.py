@@ -1,5 +1,7 @@
 """Studies over ReQA: what is recorded for whom under which name, and tables; on NumPy's docstrings."""
 
+from itertools import product
+
 import open_domain
 import pandas as pd
 import pytest
@@ -65,10 +67,10 @@ def rows(desk, measure="R@1"):
 
 def test_every_system_is_recorded_on_every_target_with_every_seed(recorded):
     found = set(rows(recorded, "R@10")[["system", "collection", "seed"]].itertuples(index=False, name=None))
-    seeds = {"BM25": [0], "plain": [0, 1], "pre-trained": [0, 1]}  # words are not trained
-    assert found == {
-        (system, name, seed) for system in seeds for name in (FEW, f"{FEW}+added") for seed in seeds[system]
-    }
+    seeds = [("BM25", 0), *product(("plain", "pre-trained"), (0, 1))]  # words are not trained
+    assert found == {(system, name, seed) for (system, seed), name in product(seeds, (FEW, f"{FEW}+added"))}
+    whole, of = len(datasets.load(NAME).queries), rows(recorded).set_index("collection")["queries"]
+    assert whole > of[f"{FEW}-others"] > of[f"{NAME}-0.8-others"] > 0  # all queries but those that would train
 
 
 def test_further_candidates_can_only_push_others_down(recorded):
@@ -90,40 +92,21 @@ def test_the_shares_are_tested_on_the_same_queries_and_candidates(targets):
     assert every.trains.fingerprint == some.trains.fingerprint
 
 
-def test_the_others_are_all_queries_but_those_that_would_train(recorded):
-    found = rows(recorded).query("collection.str.endswith('-others')").set_index("collection")["queries"]
-    whole = len(datasets.load(NAME).queries)
-    assert found[f"{FEW}-others"] > found[f"{NAME}-0.8-others"] > 0 and found.max() < whole
-
-
 def test_very_many_candidates_are_read_to_half_of_the_length(targets, monkeypatch):
     seen, real = [], open_domain.dense_searcher
     monkeypatch.setattr(open_domain, "dense_searcher", lambda *given: seen.append(given[0]) or real(*given))
-    desk, (many,) = (
-        experiment(),
-        open_domain.with_candidates(targets[0.05], open_domain.article_sentences(("pydocs-smoke",), 60), "many"),
-    )
+    added = open_domain.article_sentences(("pydocs-smoke",), 60)
+    desk, (many,) = experiment(), open_domain.with_candidates(targets[0.05], added, "many")
     open_domain.record_one_seed(desk, "plain", PLAIN + LABELS, many)
     assert [each.architecture.document_length for each in seen] == [12]
     assert rows(desk)[["collection", "seed"]].to_numpy().tolist() == [[f"{FEW}+many", 0]]
 
 
-@pytest.fixture
-def written(monkeypatch):
-    """Two sources of articles, written here."""
-    sources = {
-        "one": [
-            Article("a", "A", ("Opening one.", "Opening two.", "First here. Second here.", "Third here."), 2),
-            Article("b", "B", ("All of it is opening.",), 1),
-            Article("c", "C", (), 0),
-        ],
-        "two": [Article("d", "D", ("Opening.", "Fourth here."), 1)],
-        "none": [Article("e", "E", ("Opening.",), 1)],
-    }
-    monkeypatch.setattr(datasets, "articles", lambda name: iter(sources[name]))
-
-
-def test_sentences_are_added_with_their_passages_from_outside_the_first_sections(written):
+def test_sentences_are_added_with_their_passages_from_outside_the_first_sections(monkeypatch):
+    first = Article("a", "A", ("Opening one.", "Opening two.", "First here. Second here.", "Third here."), 2)
+    others = Article("b", "B", ("All of it is opening.",), 1), Article("c", "C", (), 0)
+    written = {"one": [first, *others], "two": [Article("d", "D", ("Opening.", "Fourth here."), 1)], "none": others[:1]}
+    monkeypatch.setattr(datasets, "articles", lambda name: iter(written[name]))
     found = open_domain.article_sentences(("one", "two"), 4)
     assert found["sentence"].tolist() == ["First here.", "Second here.", "Third here.", "Fourth here."]
     assert found["context"].tolist()[:2] == ["First here. Second here."] * 2
@@ -134,32 +117,23 @@ def test_sentences_are_added_with_their_passages_from_outside_the_first_sections
 
 
 def tiny(name="tiny"):
-    """Two passages of two sentences and one of one."""
+    """Two passages of two sentences."""
     fox, cat = "A dog sleeps. The red fox.", "A green bird sings. A cat eats."
-    rows = [
-        ("p#0", "A dog sleeps.", fox), ("p#1", "The red fox.", fox),
-        ("q#0", "A green bird sings.", cat), ("q#1", "A cat eats.", cat),
-    ]  # fmt: skip
-    documents = pd.DataFrame(rows, columns=["doc_id", "sentence", "context"]).set_index("doc_id")
+    documents = pd.DataFrame({"context": {"p#0": fox, "p#1": fox, "q#0": cat, "q#1": cat}})
+    documents["sentence"] = ["A dog sleeps.", "The red fox.", "A green bird sings.", "A cat eats."]
     documents["text"] = documents["sentence"] + " " + documents["context"]
-    asked = {"1": ("red fox", "p#1"), "2": ("dog", "p#0"), "3": ("foxes", "p#1"), "4": ("zebra", "q#0")}
-    queries = pd.DataFrame({"text": {q: text for q, (text, _) in asked.items()}, "split": "test"})
-    queries["position"] = [0.4, 0.3, 0.1, 0.2]
-    qrels = pd.DataFrame([(q, doc, 1) for q, (_, doc) in asked.items()], columns=["query_id", "doc_id", "relevance"])
-    return Collection(name, documents, queries, qrels)
+    texts = {"1": "red fox", "2": "dog", "3": "foxes", "4": "zebra"}
+    queries = pd.DataFrame({"text": texts, "split": "test", "position": dict(zip("1234", (4, 3, 1, 2), strict=True))})
+    relevant = pd.DataFrame({"query_id": list("1234"), "doc_id": ["p#1", "p#0", "p#1", "q#0"], "relevance": 1})
+    return Collection(name, documents, queries, relevant)
 
 
-LUCENE, STEMMED, ALONE = "k1 1.2, b 0.75", "k1 1.2, b 0.75, stop words, stemmed", "k1 1.2, b 0.75, passage alone"
+ALONE = "k1 1.2, b 0.75, passage alone"
 
 
-@pytest.fixture(scope="module")
-def table():
+def test_bm25_is_tabled_at_every_setting():
     more = tiny("more")
-    judged_once = Collection("more", more.documents, more.queries, more.qrels.iloc[:1])
-    return reqa.bm25_table([tiny(), judged_once])
-
-
-def test_bm25_is_tabled_at_every_setting(table):
+    table = reqa.bm25_table([tiny(), Collection("more", more.documents, more.queries, more.qrels.iloc[:1])])
     count = len(reqa.BM25_SETTINGS)
     assert table["collection"].tolist() == ["tiny"] * count + ["more"] * count
     found = table[table["collection"] == "tiny"].set_index("settings")
@@ -217,6 +191,5 @@ def test_costs_are_scaled_to_a_thousand_queries_and_a_million_documents(targets,
     open_domain.record_cost(desk, PRETRAINED, targets[0.05][0], queries=5, documents=200, pairs=3, repeats=2)
     values = desk.results.rows.set_index(["system", "seed"])["value"].to_dict()
     assert values == {
-        ("inner product", 0): 2e9 / 1000, ("inner product", 1): 2e9 / 1000,
-        ("cross-attention", 0): 2e9 / 3, ("cross-attention", 1): 2e9 / 3,
-    }  # fmt: skip
+        (name, seed): 2e9 / n for name, n in (("inner product", 1000), ("cross-attention", 3)) for seed in (0, 1)
+    }

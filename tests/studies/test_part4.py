@@ -84,10 +84,9 @@ def test_the_same_chain_on_two_pages_is_trained_once():
 
 def test_a_system_of_ones_own_stands_beside_them():
     further = {"Rand 4": {"negatives": "random", "options": {"n": 4}, "loss": "cross_entropy"}}
-    systems = part4_pages.declared("42_first_stage", further=further)["systems"]
-    plain = part4_pages.declared("42_first_stage")["systems"]
-    assert list(systems) == [*plain, "Rand 4"]
-    stage = systems["Rand 4"].stages[-1]
+    more, plain = (part4_pages.declared("42_first_stage", further=each)["systems"] for each in (further, {}))
+    assert list(more) == [*plain, "Rand 4"]
+    stage = more["Rand 4"].stages[-1]
     assert (stage.negatives, stage.options, stage.loss) == ("random", {"n": 4}, "cross_entropy")
     assert replace(stage, options={"n": 1}, loss="ranknet", layers=0).settings == plain["Rand Neg"].stages[-1].settings
 
@@ -186,19 +185,14 @@ def test_every_watched_training_has_its_curve_and_the_mean_of_its_last_fifth(wat
     assert values(made, seed=1)["LTRe", "RR@10, last fifth"] == pytest.approx(found[1, "LTRe", "RR@10", 4])
 
 
-def test_all_begin_where_the_warm_up_stands(watched):
+def test_all_begin_where_the_warm_up_stands_and_a_list_is_fresh_only_when_it_is_fetched(watched):
     _, curves = watched
     table = curves.pivot_table(index=["seed", "measure", "step"], columns="system", values="value")
-    first = table.xs(0, level="step")
+    first, last = (table.xs(step, level="step") for step in (0, 4))
     assert first.eq(first["Warm-up"], axis=0).all(axis=None)
     # It does not move, so its lists are never stale; the others do.
     assert (table["Warm-up"].xs("overlap stale", level="measure") == 1).all()
-    last = table.xs(4, level="step")
     assert last.ne(last["Warm-up"], axis=0)[list(WATCHED)].any().all()
-
-
-def test_a_list_is_fresh_when_the_system_fetches_it_and_then_alone(watched):
-    _, curves = watched
     every = training_dynamics.intervals(WATCHED, WATCHING).set_index("system")["interval"]
     assert every.to_dict() == {"LTRe": 4, "Async": 2}
     stale = curves[(curves["measure"] == "overlap stale") & curves["system"].isin(WATCHED)]
@@ -242,8 +236,8 @@ def test_what_moved_is_what_was_followed(movement, collection, watching):
     start, trained = fit(WARM, collection, 0), fit(LTRE, collection, 0)
     tokenized = start.reads(collection)
     np.testing.assert_array_equal(movement.documents, encode_corpus(start, tokenized))
-    table = tokenized.query_rows(watching.followed)
     for place, retriever in ((0, start), (-1, trained)):
+        table = tokenized.query_rows(watching.followed)
         np.testing.assert_array_equal(movement.paths[place], retriever.encode_queries(table))
     assert movement.steps.tolist() == [0, 4, 6] and movement.names == ["question 1", "question 2"]
     for name, rows in zip(watching.followed, movement.relevant, strict=True):
@@ -252,33 +246,26 @@ def test_what_moved_is_what_was_followed(movement, collection, watching):
         assert sorted(collection.documents.index[rows]) == sorted(relevant)
 
 
-def test_a_neighbourhood_holds_what_is_retrieved_before_or_after(movement, flat, monkeypatch):
+def test_maps_hold_what_is_retrieved_before_or_after_and_every_path(movement, flat, monkeypatch):
     monkeypatch.setattr(training_dynamics, "NEAREST", 5)
-    found = training_dynamics.neighbourhoods(movement)
-    assert found["query"].unique().tolist() == movement.names
-    for place, (_, part) in enumerate(found.groupby("query")):
+    monkeypatch.setattr(training_dynamics, "MOST", 20)
+    near, whole = training_dynamics.neighbourhoods(movement), training_dynamics.whole_map(movement)
+    parts = dict(list(whole.groupby("what")))
+    assert set(parts) == {"document", "query", "relevant"} and near["query"].unique().tolist() == movement.names
+    assert len(parts["document"]) == 20 and points(parts["document"]) <= of(movement.documents)
+    for place, name in enumerate(movement.names):
+        part, ends = near[near["query"] == name], movement.paths[[0, -1], place]
         shown = {what: points(own) for what, own in part.groupby("what")}
-        ends = movement.paths[[0, -1], place]
         assert [shown["before"], shown["after"]] == [of([end]) for end in ends]
         relevant = set(movement.relevant[place].tolist())
         nearest = {int(row) for end in ends for row in np.argsort(-(movement.documents @ end))[:5]}
         assert shown["relevant"] == of(movement.documents[sorted(relevant)])
         assert shown["document"] == of(movement.documents[sorted(nearest - relevant)])
         assert len(part) == len(nearest | relevant) + 2
-
-
-def test_the_whole_map_has_a_sample_and_every_path(movement, flat, monkeypatch):
-    monkeypatch.setattr(training_dynamics, "MOST", 20)
-    found = training_dynamics.whole_map(movement)
-    parts = dict(list(found.groupby("what")))
-    assert len(parts["document"]) == 20 and points(parts["document"]) <= of(movement.documents)
-    for place, name in enumerate(movement.names):
-        mine = parts["query"][parts["query"]["query"] == name]
-        assert mine["step"].tolist() == movement.steps.tolist()
-        np.testing.assert_array_equal(mine[["x", "y"]], movement.paths[:, place, :2])
-        stars = parts["relevant"][parts["relevant"]["query"] == name]
-        assert points(stars) == of(movement.documents[movement.relevant[place]])
-    assert set(parts) == {"document", "query", "relevant"}
+        path = parts["query"][parts["query"]["query"] == name]
+        assert path["step"].tolist() == movement.steps.tolist()
+        np.testing.assert_array_equal(path[["x", "y"]], movement.paths[:, place, :2])
+        assert points(parts["relevant"][parts["relevant"]["query"] == name]) == shown["relevant"]
 
 
 def test_the_projection_looks_at_directions_and_keeps_groups_together():
