@@ -83,10 +83,7 @@ def _ends(table: pd.DataFrame) -> list[pd.Series]:
 
 
 def marks(axis: Axes, series: Mapping[str, pd.DataFrame], rows: Sequence[str] = ()) -> pd.Series:
-    """Draw a mark with its interval for each series in each row; returns the rows' heights.
-
-    A series is a table `value`, `low`, `high` by row. Rows are in an order, or as they come.
-    """
+    """Draw series, `value`, `low`, `high` by row, with rows in an order or as they come; return the rows' heights."""
     rows = list(rows) or list(dict.fromkeys(row for table in series.values() for row in table.index))
     heights = pd.Series(name_rows(axis, rows), rows)
     for number, (label, table) in enumerate(series.items()):
@@ -152,12 +149,11 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     return legend(figure, axes)
 
 
-def tradeoff(table: pd.DataFrame, measure: str, families: Mapping[str, str] | None = None) -> Figure:
-    """Return quality against latency, a point a system; `families` has the name of the line that some are on."""
+def tradeoff(table: pd.DataFrame, measure: str) -> Figure:
+    """Return quality against latency, as `retlib.report.tables.latencies` has them; points of one name are joined."""
     figure, (axis,) = styled(7.5, 5.2)
-    family = table["system"].replace(families or {})
-    for name, style in line_styles(family).items():
-        part = table[family == name].sort_values("median")
+    for name, style in line_styles(table["system"]).items():
+        part = table[table["system"] == name].sort_values("median")
         latency = [0 * part["median"], part["p95"] - part["median"]]
         axis.errorbar(part["median"], part["value"], _ends(part), latency, capsize=3, markersize=7, label=name, **style)
     axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
@@ -182,8 +178,7 @@ def lines(
 ) -> Figure:
     """Return lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest.
 
-    `logarithmic` is "", "x" or "xy"; the ticks of such an x are its values. A column `panel` has a panel for each of
-    its values.
+    `logarithmic` is "", "x" or "xy"; the ticks of such an x are its values. Each value of `panel` has one of its own.
     """
     parts = dict(iter(table.groupby(panel, observed=True))) if panel else {"": table}
     figure, axes = panels(list(parts), 3.8, 2.4, sharex=True, sharey=True) if panel else styled()
@@ -231,10 +226,7 @@ def over_bm25(table: pd.DataFrame, measure: str) -> Figure:
 
 
 def index_matrix(table: pd.DataFrame) -> Figure:
-    """Return nDCG@10 by index in training and in search; the best of each column is bold, the diagonal framed.
-
-    The columns are `trained`, `searched` and `value`, in points of a hundred.
-    """
+    """Return nDCG@10 by index `trained` and `searched` with; the best of each column is bold, the diagonal framed."""
     table = table.rename(columns={"trained": "index in training", "searched": "index in search"})
     values = table.set_index(["index in training", "index in search"])["value"].unstack(sort=False)
     printed = values.round(1)  # ties as printed are all bold
@@ -248,8 +240,8 @@ DYNAMICS = {
     "overlap BM25": "(c) overlap with BM25's top 200",
     "overlap stale": "(d) overlap with the last refresh's top 200",
 }
-# The other measures depend on a step's questions, easy ones and hard ones, more than on the training: they are shown by
-# means over parts of it. This one falls and jumps with every refresh, and is shown as recorded.
+# It falls and jumps with every refresh, and is shown as recorded. The others depend on a step's questions more than on
+# the training: they are shown by means over `WINDOWS` parts of it.
 REFRESHED = "overlap stale"
 
 
@@ -257,9 +249,8 @@ def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch
     """Return training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
     `curves` has the columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0 and 1.
-    Lines are means over seeds of `WINDOWS` parts of the training (except `REFRESHED`), in bands of a standard
-    error. The system `start` stands still, and its values are averaged. `methods` has the others' methods; what has
-    another name is dashed. Beyond `epoch` steps, a training meets questions again.
+    Lines are means over seeds, in bands of a standard error, less those of the system `start`, which stands still.
+    `methods` has the others' methods; what has another name is dashed. After `epoch` steps questions come again.
     """
     figure, axes = panels(list(DYNAMICS.values()), 3.9, 3.35, sharex=True)
     systems = [name for name in curves["system"].unique() if name != start]

@@ -24,9 +24,9 @@ def question_set(corpus: str, generated: bool) -> str:
 
 
 def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame:
-    """Return every system against one on a collection's test questions: `gain`, `low`, `high` of its interval, `value`.
+    """Return systems against one on test questions: `gain`, `low` and `high` of its interval, `value`; index system.
 
-    Empty unless systems were measured on two questions at least that have not all the same documents; index system.
+    Empty unless there are two questions at least that have not all the same documents.
     """
     recorded = results.systems(collection, "test", CHOSEN_BY)
     if not recorded or results.clusters(collection, "test", CHOSEN_BY).nunique() < 2:

@@ -10,6 +10,7 @@ import pandas as pd
 from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 from retlib.data.text import content_words, words
+from retlib.data.tokenized import texts
 from retlib.evaluation.measures import compare, held_out, same_seeds
 from retlib.evaluation.results import Results
 from retlib.report.tables import against
@@ -21,15 +22,14 @@ TIE = 2e-3
 def overlap(collection: Collection) -> pd.DataFrame:
     """Return the lexical overlap of each test query with its relevant documents.
 
-    It is the share of the query's different words, without stop words and not stemmed, that stand in a relevant
-    document; of several, the largest; NaN where only stop words are left, or nothing is relevant. Columns `collection`,
-    `query_id`, `overlap`, and `words`, the number of all words of the query.
+    That is the share of its different words, without stop words and not stemmed, in a relevant document; of several the
+    largest; NaN where only stop words are left, or nothing is relevant. Columns `collection`, `query_id`, `overlap`,
+    and `words`, the number of all words of the query.
     """
     queries, judged = held_out(collection, "test")
     judged = judged[judged["relevance"] > 0]
-    documents = collection.documents.loc[judged["doc_id"].unique()]
-    texts = documents.get("title", pd.Series("", documents.index)).fillna("") + "\n" + documents["text"]
-    terms, inside = queries["text"].map(content_words), texts.map(content_words)
+    rows = collection.documents.index.get_indexer(judged["doc_id"].unique())
+    terms, inside = queries["text"].map(content_words), texts(collection, rows).map(content_words)
     pairs = zip(judged["query_id"], judged["doc_id"], strict=True)
     shares = [len(terms[q] & inside[d]) / len(terms[q]) if terms[q] else np.nan for q, d in pairs]
     best = pd.Series(shares, judged["query_id"], dtype=float).groupby(level=0).max().reindex(queries.index)

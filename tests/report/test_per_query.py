@@ -48,7 +48,7 @@ def recorded():
 
 @pytest.mark.parametrize(("title", "one"), [(True, 1), (False, 0.5)])
 def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_documents(title, one):
-    columns = {"title": ["Red house", None, "x"], "text": ["The door of a barn.", "Green DOOR, red", "nothing"]}
+    columns = {"title": ["Red house", "", "x"], "text": ["The door of a barn.", "Green DOOR, red", "nothing"]}
     documents = pd.DataFrame(columns, index=["a", "b", "c"])
     texts = {"one": "the red red door", "two": "Doors of a green house", "stop": "of the", "none": "red"}
     queries = pd.DataFrame({"text": texts, "split": "test"})
