@@ -30,13 +30,11 @@ ROOT = runtime.root()
 
 
 def test_every_room_is_in_the_reference():
-    rooms = [room.name for room in pkgutil.iter_modules(retlib.__path__) if room.ispkg]
     pages = {path.stem: path.read_text() for path in (ROOT / "book" / "api").glob("*.md")}
-    shown = {name: re.findall(r"^```{rooms}\n(.*?)\n```", text, re.M | re.S) for name, text in pages.items()}
-    assert shown == {room: [room] for room in rooms}
-    assert re.findall(r"{doc}`api/(\w+)`", (ROOT / "book" / "api.md").read_text()) == re.findall(
-        r"file: book/api/(\w+)", (ROOT / "_toc.yml").read_text()
-    )
+    rooms = {name: re.findall(r"^```{rooms}\n(.*?)\n```", text, re.M | re.S) for name, text in pages.items()}
+    assert rooms == {room.name: [room.name] for room in pkgutil.iter_modules(retlib.__path__) if room.ispkg}
+    listed = re.findall(r"file: book/api/(\w+)", (ROOT / "_toc.yml").read_text())
+    assert re.findall(r"{doc}`api/(\w+)`", (ROOT / "book" / "api.md").read_text()) == listed
 
 
 AT_A_GLANCE = (ROOT / "book" / "at-a-glance.md").read_text()
@@ -61,35 +59,29 @@ def test_the_code_at_a_glance_makes_a_system():
 def test_the_pictures_are_those_that_are_drawn(tmp_path):
     folder = ROOT / "book" / "_static" / "pictures"
     subprocess.run([sys.executable, ROOT / "book" / "pictures.py", tmp_path], check=True, stdout=subprocess.DEVNULL)
-    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    known = {path.name: path.read_text() for path in folder.iterdir()}
+    drawn, old = ({path.name: path.read_text() for path in each.iterdir()} for each in (tmp_path, folder))
     # Where matplotlib puts tiles differs from processor to processor in the last digits; what they say does not.
-    told = r"<text[^>]*>([^<]*)<|fill: (#\w+|url)"  # signs, names, tints and hatches
-    said = [re.findall(told, pictures.pop("verdicts.svg")) for pictures in (drawn, known)]
-    assert said[0] == said[1] and len(said[0]) > 190, "verdicts have changed: run book/pictures.py"
-    assert drawn and drawn == known
+    says = r"<text[^>]*>([^<]*)<|fill: (#\w+|url)"  # signs, names, tints and hatches
+    new, before = (re.findall(says, pictures.pop("verdicts.svg")) for pictures in (drawn, old))
+    assert new == before and len(new) > 190, "verdicts have changed: run book/pictures.py"
+    assert drawn and drawn == old
 
 
 def words(page):
     """The source of a notebook's Markdown cells."""
-    found = notebook_files.cells(ROOT / "notebooks" / f"{page}.ipynb")
-    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == "markdown"]
+    cells = notebook_files.cells(ROOT / "notebooks" / f"{page}.ipynb")
+    return [notebook_files.source(cell) for cell in cells if cell["cell_type"] == "markdown"]
 
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 EXERCISES = {page: text for page in NOTEBOOKS for text in words(page) if text.startswith("## Exercise")}
-CODE = {
-    page: found
-    for page in NOTEBOOKS
-    if (found := BLOCK.findall("\n".join(text for text in words(page) if text != EXERCISES.get(page))))
-}
 
 
 def written(page, **given):
     """What the code beside a page's formula makes of tensors of a few numbers."""
     made = {"torch": torch, "F": torch.nn.functional, "np": np, "losses": losses, **given}
-    for block in CODE[page]:
+    for block in BLOCK.findall("\n".join(text for text in words(page) if text != EXERCISES.get(page))):
         exec(block, made)
     return SimpleNamespace(**{name: value for name, value in made.items() if name.isidentifier()})
 
