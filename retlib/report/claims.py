@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -76,17 +75,14 @@ class Claims:
         data sets repeat one comparison, and one collection may stand for several. `not_tested` is why a claim is not
         tested, whatever the rows say, for all profiles or by profile.
         """
-        name, distinct = f"{self.paper}-{claim}", {}
+        name = f"{self.paper}-{claim}"
         require_one_of(f"claim that chapter {self.chapter} tests in claims.csv", name, self._ids)
         try:
             reason = not_tested if isinstance(not_tested, str) else not_tested.get(self.profile, "")
             require(not reason, reason, DataError)
             roles = [*((TEST, each) for each in contrasts), *((CONDITION, each) for each in given)]
             self._check([term for _, each in roles for term in each.terms], one_is_enough)
-            for role, each in roles:  # those of several data sets are one where one collection stands for them
-                terms = tuple(term._replace(data_sets=()) for term in each.terms)
-                distinct.setdefault((role, replace(each, terms=terms, rises=(), label="", paper=None)), (role, each))
-            lines = [self._line(*each) for each in distinct.values()]
+            lines = [self._line(*each) for each in roles]
         except DataError as error:
             lines = [{"reason": str(error)}]
         self._lines += [EMPTY | {"claim": name} | each for each in lines]
@@ -94,7 +90,9 @@ class Claims:
     @property
     def table(self) -> pd.DataFrame:
         """A line for each contrast, in the columns `COLUMNS`; of what is not tested one with the `reason`."""
-        return pd.DataFrame(self._lines, columns=COLUMNS)
+        # Contrasts of several data sets are one where one collection stands for them.
+        same = ["claim", "role", "terms", "measure", "effect", "margin", "alike", "closed", "reason"]
+        return pd.DataFrame(self._lines, columns=COLUMNS).drop_duplicates(same, ignore_index=True)
 
     def _check(self, terms: Sequence[Term], one_is_enough: bool) -> None:
         names = dict.fromkeys(name for term in terms for name in term.data_sets)

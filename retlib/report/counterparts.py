@@ -24,12 +24,11 @@ SPARSE = 0.7  # of cells that are empty: a table with more has a line for each n
 
 
 def paper_numbers(paper: str) -> pd.DataFrame:
-    """Return the lines of tables.csv on a paper, with what rows.yaml sets beside them.
+    """Return the lines of tables.csv on a paper, with what rows.yaml sets beside them, NaN where it sets nothing.
 
-    Columns besides: `place`, data set and split in one; `theirs`, the number as text, in points of a hundred if it is a
-    measure; and, NaN where nothing of ours stands beside it, `experiment`, `system`, `data_set` as collections.csv
-    names it (several, joined by +, are averaged), `measure`, and `times`, which takes a recorded number without values
-    per query to the paper's unit.
+    Columns besides: `place`, data set and split in one; `theirs`, the number as text, of a measure in points of a
+    hundred; `experiment`, `system`, `data_set` (several, joined by +, are averaged) and `measure` of ours; and `times`,
+    which takes a recorded number to the paper's unit.
     """
     lines = papers_table("tables").query("paper == @paper")
     lines["place"] = (lines["dataset"] + ", " + lines["split"]).str.strip(", ")

@@ -251,22 +251,22 @@ def test_a_ratio_is_a_difference_of_logarithms_over_seeds(kind):
     assert (found.low, found.high) == pytest.approx(tuple(stats.ttest_1samp(logs, 0).confidence_interval()))
     assert found.means == pytest.approx([stats.gmean([400, 420, 380]), stats.gmean([100, 110, 90])])
     assert (found.seeds, found.questions, found.one_seed, found.closed) == (3, 0, False, "")
-    for contrast, values, least in (
-        ((cost["B"] - cost["A"]).above(np.log(3)), logs, 3), (cost["A"] - np.log(50), np.log([100, 110, 90]), 50),
-    ):  # fmt: skip
+    more, limit = judge((cost["B"] - cost["A"]).above(np.log(3)), made), judge(cost["A"] - np.log(50), made)
+    for tested, values, least in ((more, logs, 3), (limit, np.log([100, 110, 90]), 50)):
         expected = stats.ttest_1samp(values, np.log(least), alternative="greater").pvalue
-        assert judge(contrast, made).p_for == pytest.approx(expected)
+        assert tested.p_for == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     "systems",
     [
-        {"A": [10, 20], "B": [5]}, {"A": [10, 20]},  # fewer than two seeds
+        {"A": [10, 20], "B": [5]},
+        {"A": [10, 20]},  # fewer than two seeds
         {"A": [0, 100], "B": [400, 300]},  # no logarithm
         {"A": [8, 8, 8], "B": [1.1, 1.1, 1.1]},  # equal seeds leave no error
         {"A": [8, 9], "B": {1: 1, 2: 2}},  # one seed in common
     ],
-)  # fmt: skip
+)
 def test_a_ratio_needs_two_seeds_that_differ_and_have_logarithms(systems):
     cost = {name: of(name, measure="ms", kind=LOG_VALUE) for name in "AB"}
     with pytest.raises(DataError):

@@ -46,15 +46,17 @@ def test_each_seed_ends_at_its_own_last_step_and_each_system_and_collection_by_i
 @pytest.mark.parametrize(
     ("curves", "large", "shut"),
     [
-        ((REST, REST), 1.0, False), ((RISING, RISING), 2.0, True),
+        ((REST, REST), 1.0, False),
+        ((RISING, RISING), 2.0, True),
         ((RISING, RISING), 4.0, False),  # less than what is asked about
         ((RISING, REST), 2.0, False),  # seeds are averaged: 1.5
         ((RISING, [40, 60, 64, 65, 75]), 6.4, True),  # of trainings of 100 and 80 steps the mean of 3 and 10
         ((RISING, [40, 60, 64, 65, 75]), 6.5, False),
-        (([40, 60, 64, 65, 65, 66.0],), NOISE, False), (([40, 60, 64, 65, 65, 66.1],), NOISE, True),
+        (([40, 60, 64, 65, 65, 66.0],), NOISE, False),
+        (([40, 60, 64, 65, 65, 66.1],), NOISE, True),
         (([40, 60, 64, 65, 66, 90],), np.inf, False),  # as of a condition
     ],
-)  # fmt: skip
+)
 def test_what_rises_by_more_than_is_asked_about_still_learns(curves, large, shut):
     found = judged(learned("A", *curves), large)
     assert ("still learning" in found) == bool(found) == shut
@@ -91,9 +93,11 @@ def test_recall_among_few_candidates_tells_little(measure, candidates, deep):
     ("settings", "is_blind"),
     [
         ({"stages": [{"decay": True}, {"decay": False}]}, False),
-        ({"stages": [{"decay": False}, {"decay": True}]}, True), ({"stages": []}, False), ({}, False),
+        ({"stages": [{"decay": False}, {"decay": True}]}, True),
+        ({"stages": []}, False),
+        ({}, False),
     ],
-)  # fmt: skip
+)
 def test_the_gate_is_blind_where_the_rate_has_decayed(settings, is_blind):
     made = number(Results(), "A", {0: 0.5}, steps=80, parameters=json.dumps(settings))
     made.tables["learning"] = learned("A", REST)

@@ -26,10 +26,12 @@ def here(monkeypatch):
 @pytest.mark.parametrize(
     ("verdicts", "relies"),
     [
-        ({CLAIM: "no effect"}, {}), ({"gillick2018-nothing": "holds"}, {}), ({}, {"it is ahead": False}),
+        ({CLAIM: "no effect"}, {}),
+        ({"gillick2018-nothing": "holds"}, {}),
+        ({}, {"it is ahead": False}),
         ({CLAIM: "holds"}, {"it is ahead": True, "it is behind": 1 > 2}),
     ],
-)  # fmt: skip
+)
 def test_a_sentence_is_refused_where_a_verdict_or_a_row_is_another(here, verdicts, relies):
     assert here.says("So it is.") == here.says("So it is.", {CLAIM: "holds"}, {"it is ahead": True}) == "So it is."
     with pytest.raises(RetlibError):
