@@ -40,7 +40,6 @@ class WordVectors:
     matrix: np.ndarray
 
     def save(self, folder: Path) -> None:
-        """Write both into a folder, from which `load` reads them."""
         folder.mkdir(parents=True, exist_ok=True)
         self.vocabulary.save(folder / "vocab.txt")
         save_file({"matrix": self.matrix}, folder / "vectors.safetensors")
@@ -100,7 +99,6 @@ class SkipThoughtEncoder(nn.Module):
         self.gru = nn.GRU(dimension, dimension, batch_first=True)
 
     def forward(self, table: TokenTable) -> Tensor:
-        """Return sentence vectors, shape (rows, dimension)."""
         ids, inside = padded(torch.from_numpy(table.ids).long().to(self.embedding.weight.device), table.lengths)
         states, _ = self.gru(self.embedding(ids))  # (rows, longest, dimension)
         return states[torch.arange(len(ids), device=ids.device), inside.sum(dim=1) - 1]

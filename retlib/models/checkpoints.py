@@ -78,9 +78,7 @@ class BartTokenizer(FileTokenizer):
 
     SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
-    cls, pad, sep = (
-        property(lambda self, token=token: self.ids[token], doc=f"The id of {token}.") for token in SPECIAL[:3]
-    )
+    cls, pad, sep = (property(lambda self, token=token: self.ids[token]) for token in SPECIAL[:3])
 
     def _rows(self, texts: list[str]) -> Iterator[list[int]]:
         return (row or [self.ids["<unk>"]] for row in super()._rows(texts))
@@ -183,8 +181,7 @@ def _read(path: Path, kind: type = dict) -> Any:
 def described(name: str) -> dict:
     """Return what a checkpoint of a sentence encoder says of itself, as fields of `retriever.Architecture`.
 
-    Static embeddings read whole texts. A BERT says how it pools hidden states, as sentence-transformers writes it, or
-    else the mean of all. Encodings are compared by the cosine, that library's default, or the inner product. It raises
+    A BERT says how it pools hidden states, as sentence-transformers writes it, or else the mean of all. It raises
     `DataError` if it is neither static nor a BERT of lowercased text, or pools in a way that is not known here.
     """
     place = folder(name)
@@ -196,9 +193,8 @@ def described(name: str) -> dict:
     if static_files(place):
         fits = kinds in ([], ["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
         require(fits, f"checkpoint {name!r} is made of {kinds}: of static embeddings the mean is known", DataError)
-        width = static_table(place).shape[1]
         fields |= {"encoder": "static", "layers": 0, "query_length": None, "document_length": None}
-        return fields | {"width": width, "dimension": width}
+        return fields | dict.fromkeys(("width", "dimension"), static_table(place).shape[1])
     config, words = _read(place / CONFIG), _read(place / "tokenizer_config.json")
     kind, wrong = config.get("model_type"), f"no checkpoint {name!r}: its {CONFIG} lacks a size"
     require(kind == "bert", f"checkpoint {name!r} is of the kind {kind!r}; only 'bert' is known", DataError)

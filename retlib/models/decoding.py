@@ -81,13 +81,12 @@ class Nucleus(Decoding):
     """Independent samples from the likeliest tokens, of which the likeliest queries are kept (Holtzman et al. 2020).
 
     A token is drawn, in proportion to their probabilities, among the smallest set of likeliest tokens whose
-    probabilities add up to `p` at least; 0.95 in Liang 2020, section 4. Of the `samples` queries of a passage the
-    `keep` likeliest stay. One that was drawn twice may be kept twice.
+    probabilities add up to `p` at least. One query that was drawn twice may be kept twice.
     """
 
-    p: float = 0.95
-    samples: int = 10
-    keep: int = 5
+    p: float = 0.95  # as in Liang 2020, section 4
+    samples: int = 10  # queries of a passage
+    keep: int = 5  # the likeliest of them
 
     def __post_init__(self) -> None:
         require(0 < self.p <= 1, f"p = {self.p} must be above 0 and at most 1")
@@ -120,9 +119,7 @@ class Beam(Decoding):
         return tokens.view(len(keys), self.width, -1), scores.view(len(keys), self.width)
 
 
-def _one_by_one(
-    model: Bart, encoded: Passages, keys: np.ndarray, longest: int, choose: Callable[[Tensor, np.ndarray, int], Tensor]
-) -> tuple[Tensor, Tensor]:
+def _one_by_one(model: Bart, encoded: Passages, keys: np.ndarray, longest: int, choose: Callable) -> tuple:
     # Queries that know nothing of each other: tokens (B, n, t) and log-likelihoods (B, n). `keys` are (B, n).
     # `choose` takes log-probabilities (rows, V), the rows' keys and the place.
     keys, shape = keys.ravel(), keys.shape
@@ -144,9 +141,8 @@ def nucleus_sample(p: float, log_p: Tensor, keys: np.ndarray, place: int) -> Ten
     """Return one token of each row, drawn from its nucleus: int64, shape (rows,).
 
     A token is drawn from all and taken if the probabilities of those before it, by probability and then by id, add up
-    to less than `p`; else another is drawn. That spares sorting the vocabulary, which would take most of the time.
-    Log-probabilities, (rows, V), need not add up to 1. The random numbers come from `keys`, uint64, (rows,), and
-    `place`.
+    to less than `p`; else another is drawn: sorting the vocabulary would take most of the time. Log-probabilities,
+    (rows, V), need not add up to 1. Random numbers come from `keys`, uint64, (rows,), and `place`.
     """
     chosen = torch.empty(len(log_p), dtype=torch.int64, device=log_p.device)
     waiting, attempt = torch.arange(len(log_p), device=log_p.device), 0

@@ -21,11 +21,8 @@ SIMILARITIES = {"cosine": 20.0, "dot": 1.0}
 
 
 def mean_of_tokens(table: TokenTable, vectors: Callable[[Tensor], Tensor], on: torch.device) -> Tensor:
-    """Return the mean of each text's token vectors, shape (rows, d); `vectors` looks up ids, (n,) to (n, d).
-
-    Each distinct token of the batch is looked up once: its gradient is summed in a small dense table, not in the
-    optimizer, which makes a step about twice as fast.
-    """
+    """Return the mean of each text's token vectors, shape (rows, d); `vectors` looks up ids, (n,) to (n, d)."""
+    # Each distinct token once: gradients summed in a small dense table make a step about twice as fast.
     unique, inverse = np.unique(table.ids, return_inverse=True)
     unique, inverse, offsets = (torch.from_numpy(part).to(on) for part in (unique, inverse, table.offsets[:-1]))
     return F.embedding_bag(inverse, vectors(unique), offsets, mode="mean")
@@ -64,7 +61,6 @@ class BagOfWords(nn.Module):
         self.token_dropout = 0.0
 
     def forward(self, table: TokenTable) -> Tensor:
-        """Encode the rows of a token table: shape (rows, dimension)."""
         look_up = partial(F.embedding, weight=self.weight, sparse=self.sparse)
         return mean_of_tokens(thinned(self, table), look_up, self.weight.device)
 
@@ -81,7 +77,6 @@ class BagOfWordsMLP(nn.Module):
         self.layers = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, dimension), nn.Tanh())
 
     def forward(self, table: TokenTable) -> Tensor:
-        """Encode the rows of a token table: shape (rows, dimension)."""
         mean = self.units(table)
         # The mean of n embeddings of unit length is as short as 1 / sqrt(n), which starves the tanh.
         # In float32 under autocast, too: scores are made of encodings.
@@ -92,10 +87,9 @@ class BagOfWordsMLP(nn.Module):
 class DualEncoder(nn.Module):
     r"""Two encoders and a similarity, of those in `SIMILARITIES` (Gillick 2018, section 2).
 
-    The score of a pair is :math:`\alpha \, sim(f(q), g(d)) + \beta`, where :math:`\alpha, \beta` are learned; retrieval
-    needs the encoders alone. An encoder takes a `TokenTable` and returns (rows, d). Without one of documents, both
-    sides share that of queries (siamese). :math:`\alpha` starts at `scale`, by default as `SIMILARITIES` has it. The
-    paper does not state it.
+    The score of a pair is :math:`\alpha \, sim(f(q), g(d)) + \beta`, where :math:`\alpha, \beta` are learned. Without
+    an encoder of documents, both sides share that of queries (siamese). :math:`\alpha` starts at `scale`, by default
+    as `SIMILARITIES` has it.
     """
 
     def __init__(
@@ -146,8 +140,5 @@ class DualEncoder(nn.Module):
 @torch.no_grad()
 def encode(encode_rows: Callable[[TokenTable], Tensor], table: TokenTable, batch_size: int = 512) -> np.ndarray:
     """Return the encodings of a whole token table, for indexing or search: float32, shape (rows, d)."""
-    parts = [
-        encode_rows(table.take(np.arange(start, min(start + batch_size, len(table))))).float().cpu().numpy()
-        for start in range(0, max(1, len(table)), batch_size)
-    ]
-    return np.concatenate(parts)
+    rows = np.split(np.arange(len(table)), range(batch_size, len(table), batch_size))
+    return np.concatenate([encode_rows(table.take(each)).float().cpu().numpy() for each in rows])

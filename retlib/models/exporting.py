@@ -64,11 +64,10 @@ Module = tuple[str, Mapping[str, Any] | None, Mapping[str, Tensor]]
 def export(retriever: Retriever, folder: Path, name: str, about: Mapping[str, Any]) -> None:
     """Write a retriever for sentence-transformers (6.2 or later), and a card, ``README.md``, with what is known of it.
 
-    Texts have there the encodings that `Retriever.encode_queries` and `Retriever.encode_documents` give in float32; but
-    for an empty string, which has no token there. Documents with a title are pairs of title and text, or of static
-    embeddings both with a blank between. Of two towers each has a folder of its own, ``query`` and ``document``, and
-    sentence-transformers takes both as one. It raises `SettingError` if the retriever is neither of Transformers, with
-    or without layers, over WordPiece, nor of static embeddings.
+    Texts have there the encodings that a `Retriever` gives in float32; but for an empty string, which has no token
+    there. Documents with a title are pairs of title and text, or of static embeddings both with a blank between. Of two
+    towers each has a folder of its own, ``query`` and ``document``. It raises `SettingError` if the retriever is
+    neither of Transformers over WordPiece nor of static embeddings.
     """
     model, made, tokens = retriever.model, retriever.architecture, retriever.tokenizer
     is_static = made.encoder == "static"

@@ -151,9 +151,8 @@ class Bart(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Let transformers write queries, none of them empty; return their tokens, and the scores of beams, (rows,).
 
-        A query is cut at `longest` tokens. The `copies` queries of a passage know nothing of each other. Tokens are
-        int64, (rows, at most longest), passage by passage; behind the token that ends a query there is padding.
-        `settings` are those of transformers' ``generate``.
+        A query is cut at `longest` tokens. Tokens are int64, (rows, at most longest), `copies` of each passage; behind
+        the token that ends a query there is padding. `settings` are those of transformers' ``generate``.
         """
         from transformers.modeling_outputs import BaseModelOutput
 
@@ -231,19 +230,14 @@ HEADS: dict[str, type[Bart]] = {"bart": Bart, "pointer": PointerGenerator}
 
 @dataclass(frozen=True)
 class GeneratorArchitecture:
-    """What a generator is made of; `head` is "pointer" or "bart".
+    """What a generator is made of; no longer query than `query_length` is written."""
 
-    Encoder and decoder have `layers` each. Tokens beyond `passage_length` and `query_length` are cut off, and no longer
-    query is written; the paper does not state them. `checkpoint` is a folder or hub name of a pre-trained BART, to
-    start from; layers, width and vocabulary are then its own. The paper's is BART-large, whose head is "bart".
-    """
-
-    head: str = "pointer"
-    layers: int = 2
+    head: str = "pointer"  # or "bart"
+    layers: int = 2  # of the encoder, and of the decoder
     width: int = 192
-    passage_length: int = 128
+    passage_length: int = 128  # tokens beyond it are cut off; the paper does not state it
     query_length: int = 32
-    checkpoint: str = ""
+    checkpoint: str = ""  # a folder or hub name of a BART to start from; BART-large in the paper, whose head is "bart"
 
     def __post_init__(self) -> None:
         require_one_of("head", self.head, HEADS)

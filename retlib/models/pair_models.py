@@ -57,9 +57,8 @@ class TokenVectors(nn.Module):
 class CrossEncoder(TokenVectors):
     """BERT over query, [SEP] and document (Nogueira and Cho 2019), whose tokens are then compared by `maxsim`.
 
-    The paper reads a logit off [CLS]. MacAvaney et al. (2019) rank by similarities of jointly read tokens; here, as in
-    ColBERT, the best of each token of the query counts. The separator alone tells the two parts apart. What is longer
-    than the model takes is cut off at the end of the document.
+    The paper reads a logit off [CLS]. MacAvaney et al. (2019) rank by similarities of jointly read tokens. What is
+    longer than the model takes is cut off at the end of the document.
     """
 
     def forward(self, queries: TokenTable, documents: TokenTable) -> Tensor:
@@ -93,9 +92,7 @@ class LateInteraction(TokenVectors):
         return maxsim(self.vectors(queries), queries.lengths, self.vectors(documents), documents.lengths)
 
 
-def maxsim(
-    query_tokens: Tensor, query_lengths: np.ndarray, document_tokens: Tensor, document_lengths: np.ndarray
-) -> Tensor:
+def maxsim(queries: Tensor, query_lengths: np.ndarray, documents: Tensor, document_lengths: np.ndarray) -> Tensor:
     r"""Return the scores of B queries against B * n documents, n to each, as sets of tokens: shape (B, n).
 
     .. math:: s(q, d) = \sum_i \max_j \; q_i \cdot d_j
@@ -104,8 +101,8 @@ def maxsim(
     are those of all texts, one after the other; lengths are (B,) and (B * n,). A document without any token has the
     score 0.
     """
-    left, query_mask = padded(query_tokens, query_lengths)  # (B, S, d), (B, S)
-    right, mask = padded(document_tokens, document_lengths)  # (B * n, T, d), (B * n, T)
+    left, query_mask = padded(queries, query_lengths)  # (B, S, d), (B, S)
+    right, mask = padded(documents, document_lengths)  # (B * n, T, d), (B * n, T)
     right, mask = (part.view(len(left), -1, *part.shape[1:]) for part in (right, mask))
     # What ranks stays exact where the layers ran in bfloat16.
     with torch.autocast(right.device.type, enabled=False):

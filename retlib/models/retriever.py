@@ -38,28 +38,19 @@ ENCODERS = Registry("encoder", cheap=False)
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a retriever is made of; `encoder` is a name in `ENCODERS`.
+    """What a retriever is made of; see `of_checkpoint`."""
 
-    `layers`, `pooling` and `head` are those of a `retlib.models.transformer.Transformer`. The papers pool by "cls";
-    Liang 2020 has tanh behind the linear head. `width` is that of hidden states, or of the word embeddings of a
-    BoW-MLP; `dimension` is that of an encoding, 512 in Chang 2020. `towers` is "siamese", where both sides share one
-    encoder, or "two", which begin alike (Liang 2020, section 4). `similarity` is "dot" or "cosine". Tokens beyond
-    `query_length` and `document_length` are cut off; 64 and 288 in Chang 2020. `checkpoint` is a pre-trained BERT or a
-    table of static embeddings to start from, as `retlib.models.checkpoints.folder` finds it; layers and width are then
-    its own. See `of_checkpoint`.
-    """
-
-    encoder: str = "transformer"
+    encoder: str = "transformer"  # a name in `ENCODERS`
     layers: int = 2
-    width: int = 128
-    dimension: int = 128
-    pooling: str = "mean"
-    head: str = "linear"
-    towers: str = "siamese"
-    similarity: str = "dot"
-    query_length: int | None = 32
+    width: int = 128  # of hidden states, or of the word embeddings of a BoW-MLP
+    dimension: int = 128  # of an encoding; 512 in Chang 2020
+    pooling: str = "mean"  # as of `retlib.models.transformer.Transformer`; the papers pool by "cls"
+    head: str = "linear"  # or "none"; Liang 2020 has tanh behind it
+    towers: str = "siamese"  # both sides share one encoder; or "two", which begin alike (Liang 2020, section 4)
+    similarity: str = "dot"  # or "cosine"
+    query_length: int | None = 32  # tokens beyond it are cut off; 64 and 288 in Chang 2020
     document_length: int | None = 96
-    checkpoint: str = ""
+    checkpoint: str = ""  # a BERT or static embeddings to start from, as `retlib.models.checkpoints.folder` finds it
 
     def __post_init__(self) -> None:
         choices = {"encoder": ENCODERS.names(), "towers": TOWERS, "pooling": POOLINGS, "head": HEADS}

@@ -29,10 +29,9 @@ GROUP = 32
 class Transformer(nn.Module):
     """BERT, a pooling and a linear head (Chang 2020, section 4.1); a row is encoded as [CLS] tokens [SEP].
 
-    `bert` comes without its pooler. `pooling` takes the "mean" of the hidden states of a row's tokens; that of "all",
-    [CLS] and [SEP] too, as sentence-transformers has it; or "cls", the state of [CLS], as in the paper. From scratch
-    the mean learns several times faster. With the head "none", hidden states are encodings. Without layers it is a bag
-    of words: the mean of layer-normed embeddings, on which `grow` puts layers.
+    `bert` comes without its pooler. From scratch the mean learns several times faster than [CLS], which is the paper's.
+    With the head "none", hidden states are encodings. Without layers it is a bag of words: the mean of layer-normed
+    embeddings, on which `grow` puts layers.
     """
 
     def __init__(

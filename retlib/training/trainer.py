@@ -162,20 +162,21 @@ def train(
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
     with runtime.progress(total=loop.steps, initial=loop.step, desc=label, unit="step") as bar:
-        while loop.step < loop.steps and not loop.exhausted:
+        history, patience = loop.history, schedule.patience or math.inf
+        while loop.step < loop.steps and sum(row["step"] > history.best_step for row in history.evaluations) < patience:
             before, loss = loop.step, loop.advance()
             loop.evaluate(validate, loss)
             bar.update(loop.step - before)
-            bar.set_postfix(loss=f"{loss:.3f}", best=f"{loop.history.best_score:.3f}", refresh=False)
+            bar.set_postfix(loss=f"{loss:.3f}", best=f"{history.best_score:.3f}", refresh=False)
             if path and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                 loop.save(path)
                 saved = time.perf_counter()
     if schedule.keep == "best":
         task.module.load_state_dict(loop.best, strict=False)
-    loop.history.parts = {part: round(seconds, 3) for part, seconds in task.clock.seconds.items()}
+    history.parts = {part: round(seconds, 3) for part, seconds in task.clock.seconds.items()}
     for file in folder.glob(f"{path.stem}*") if folder else ():
         file.unlink()
-    return loop.history
+    return history
 
 
 class _Loop:
@@ -193,11 +194,6 @@ class _Loop:
         module = self.task.module
         return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
-    @property
-    def exhausted(self) -> bool:
-        since = sum(row["step"] > self.history.best_step for row in self.history.evaluations)
-        return self.schedule.patience is not None and since >= self.schedule.patience
-
     def advance(self) -> float:
         # Takes the steps up to the next evaluation; returns their mean loss.
         start, first, total = time.perf_counter(), self.step, 0.0
@@ -205,8 +201,8 @@ class _Loop:
         autocast = partial(runtime.autocast, self.schedule.precision)
         while self.step < min(first + self.every, self.steps):
             # Seeded step by step, so that a resumed training draws what an uninterrupted one draws.
-            seed = self.seed * 1_000_003 + self.step
-            torch.default_generator.manual_seed(seed)  # `torch.manual_seed` formats a stack trace at every call
+            # Not by `torch.manual_seed`, which formats a stack trace at every call.
+            torch.default_generator.manual_seed(seed := self.seed * 1_000_003 + self.step)
             if torch.cuda.is_initialized():
                 torch.cuda.manual_seed_all(seed)
             for optimizer in self.optimizers:
