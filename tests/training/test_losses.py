@@ -54,13 +54,10 @@ def slow_triplet(scores, targets, margin=0.5):
 
 
 def reciprocal_rank(marks):
-    """Of a ranked list of marks."""
     return max((1 / rank for rank, mark in enumerate(marks, start=1) if mark == POSITIVE), default=0.0)
 
 
 def ndcg(marks):
-    """Of a ranked list of marks."""
-
     def dcg(row):
         return sum(1 / math.log2(1 + rank) for rank, mark in enumerate(row, start=1) if mark == POSITIVE)
 
@@ -102,7 +99,6 @@ PAIRWISE = ("ranknet", "lambdarank-mrr", "lambdarank-ndcg")
 
 
 def plus(x):
-    """log(1 + e^x)."""
     return math.log1p(math.exp(x))
 
 
