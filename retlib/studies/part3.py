@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple
 import pandas as pd
 from annotated_types import Ge, Len
 
-from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of, short_repr
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
@@ -76,7 +75,7 @@ def targets(experiment: Experiment) -> dict[str, list[Target]]:
     return tests
 
 
-def labelled(targets: Iterable[Target]) -> list[str]:
+def with_labels(targets: Iterable[Target]) -> list[str]:
     """Return the tests whose own labels can train: those with judged queries beside those of the test.
 
     Not those whose candidates are sentences in their passages (ReQA): the paper trains on no labels of these.
@@ -115,19 +114,6 @@ def losses(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd
     frames = {(name, seed): each.seeded(seed).fit().history.frame() for (name, each), seed in jobs}
     table = pd.concat(frames, names=["generator", "seed"]).reset_index(["generator", "seed"])
     return table.assign(loss=-table["score"])[["step", "generator", "seed", "loss"]]
-
-
-def generator_table(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
-    """Return generators, a row each: their size, training and held-out loss (nats a token); means over seeds."""
-    rows, jobs = [], list(product(generators.items(), seeds))
-    for (name, each), seed in runtime.progress(jobs, desc="generators", unit="generator"):
-        made = each.seeded(seed).fit()
-        history, rate = made.history, each.training.learning_rate
-        steps, loss = history.evaluations[-1]["step"], -history.best_score
-        rows.append((name, made.parameters / 1e6, steps, rate, history.seconds, history.best_step, loss))
-    columns = ["generator", "million weights", "steps", "rate", "seconds", "best step", "loss"]
-    means = pd.DataFrame(rows, columns=columns).groupby("generator", sort=False, as_index=False).mean()
-    return means.astype({"steps": int}).round({"best step": 0})
 
 
 class Panel(NamedTuple):

@@ -95,11 +95,9 @@ def test_parameters_come_back_flat_and_nothing_else_of_the_notebook_does():
         ({"layers": 2}, ["'layers'", "recipe"]),  # of the recipe, and not of the cell
         ({"loss": "sofmax"}, ["loss = 'sofmax'", "Did you mean 'softmax'", "triplet"]),
         ({"batch_size": 0}, ["batch_size = 0", "1"]),
-        ({"batch_size": 10.0}, ["batch_size = 10.0"]),
         ({"batch_size": True}, ["batch_size = True"]),
         ({"batch_size": 10**5000}, ["batch_size = a value of type int"]),
         ({"margin": float("nan")}, ["margin = nan"]),
-        ({"margin": 1.5}, ["margin = 1.5", "1"]),
         ({"scale": float("inf")}, ["scale = inf"]),
         ({"scale": 0.0}, ["scale = 0.0"]),
         ({"k1": -0.1}, ["k1 = -0.1"]),
@@ -112,16 +110,13 @@ def test_parameters_come_back_flat_and_nothing_else_of_the_notebook_does():
         ({"other": "quora"}, ["other = 'quora'", "wikispeedia"]),
         ({"system": []}, ["system = []"]),
         ({"system": ["a", "a"]}, ["system = ['a', 'a']"]),
-        ({"system": 3}, ["system = 3"]),
         ({"seeds": [2**31]}, ["seeds[0] = 2147483648"]),
         ({"seeds": [1, 2, 1]}, ["seeds = [1, 2, 1]"]),
         ({"source": "paper"}, ["source = 'paper'", "reference, run"]),
         ({"profile": "laptpo"}, ["profile = 'laptpo'", "'laptop'"]),
         ({"recipe": 3}, ["recipe = 3"]),
         ({"recipe": '{"layers": 2'}, ["recipe = ", "line 1"]),
-        ({"recipe": {"layerz": 2}}, ["recipe", "'layerz'", "'layers'"]),
         ({"recipe": '{"layerz": 2}'}, ["recipe", "'layerz'", "'layers'"]),
-        ({"recipe": {"layers": -1}}, ["recipe['layers'] = -1"]),
         ({"recipe": '{"layers": -1}'}, ["recipe['layers'] = -1"]),
         ({"recipe": {"width": 100}}, ["recipe['width'] = 100", "64"]),  # whole heads
         ({"recipe": {"articles": "pydoc"}}, ["recipe['articles'] = 'pydoc'", "'pydocs'"]),
@@ -311,12 +306,12 @@ def publish(toy):
 def test_a_reference_page_computes_nothing_and_shows_what_is_recorded(toy):
     publish(toy)
     made = desk(source="reference", seeds=[0, 5])
-    assert not made.live and made.load("no such collection") is None
     made.measure("S", None, 0, lambda: pytest.fail("worked"), MEASURES)
     made.record("S", "toy", "seconds", 1.0, 0)
+    assert made.load("no such collection") is None
     assert made.table("curve", lambda: pytest.fail("worked"))["x"].tolist() == [1.5]
     made.save()
-    assert made.parameters["seeds"] == [0, 1]  # what was recorded, not what was asked for
+    assert not made.live and made.parameters["seeds"] == [0, 1]  # what was recorded, not what was asked for
     assert made.results.per_query("toy", "test", "AP@100", "S").columns.tolist() == [0, 1]
     assert results.load("12", "quick", "run") is None
 

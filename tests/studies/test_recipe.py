@@ -42,9 +42,8 @@ def test_embeddings_are_pre_trained_by_all_tasks_or_by_some():
 
 
 def test_layers_are_put_on_pre_trained_embeddings():
-    recipe = LabelShares(
-        **ENCODER, **PRETRAINED, towers="two", grown_steps=3, grown_batch=4, grown_rate=0.1, mlm_steps=2, mlm_rate=0.3
-    )
+    given = {"grown_steps": 3, "grown_batch": 4, "grown_rate": 0.1, "mlm_steps": 2, "mlm_rate": 0.3}
+    recipe = LabelShares(**ENCODER, **PRETRAINED, towers="two", **given)
     assert recipe.architecture().towers == "two"
     how = {"steps": 3, "batch_size": 4, "learning_rate": 0.1}
     for tasks, layers in ((("ict", "bfs", "wlp"), 1), (("wlp",), 2)):
@@ -79,20 +78,18 @@ def test_starts_with_layers_are_trained_on_labels_in_their_own_way(start, steps,
 
 
 def test_a_collection_may_have_a_number_of_steps_of_its_own():
-    assert [SHARES.on_share(DEEP, 0.8, name).steps for name in ("squad", "quora")] == [9, 20]
-    assert [SHARES.on_share(DEEP, 0.05, name).steps for name in ("squad", "")] == [4, 4]
+    assert SHARES.on_share(DEEP, 0.8, "quora").steps == 20 and SHARES.on_share(DEEP, 0.05).steps == 4
     for start, share, collection, named in ((DEEP, 0.8, "squat", "'squad'"), (PLAIN, 0.1, "", "finetuning_steps")):
         with pytest.raises(SettingError, match=named):
             SHARES.on_share(start, share, collection)
 
 
 def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
-    rehearsing = SHARES.model_copy(update={"rehearsal": True})
-    ict = SHARES.pretraining("ict")
-    assert repr(rehearsing.on_share(BAG + JOINT + ict, 0.8).data) == repr((Labels(), *ict.data))
-    assert repr(SHARES.on_share(BAG + JOINT, 0.8).data) == repr((Labels(),))
+    rehearsing, ict, alone = SHARES.model_copy(update={"rehearsal": True}), SHARES.pretraining("ict"), (Labels(),)
+    assert repr(rehearsing.on_share(BAG + JOINT + ict, 0.8).data) == repr((*alone, *ict.data))
+    assert repr(SHARES.on_share(BAG + JOINT, 0.8).data) == repr(alone)
     for other in (BAG, PLAIN + JOINT, DEEP + JOINT, BAG + JOINT + SHARES.grown()):
-        assert repr(rehearsing.on_share(other, 0.8, "squad").data) == repr((Labels(),))
+        assert repr(rehearsing.on_share(other, 0.8, "squad").data) == repr(alone)
 
 
 # --- generated queries of Part III -----------------------------------------------------------------
@@ -100,11 +97,10 @@ def test_embeddings_alone_may_rehearse_their_pre_training_beside_the_labels():
 
 def test_a_generator_begins_with_the_embeddings_of_a_retriever():
     given = {"generator_epochs": 2, "generator_batch": 4, "generator_rate": 0.1, "passage_length": 16, "samples": 5}
-    recipe = Generation(**ENCODER, **PRETRAINED, **given, generator_layers=3, kept=1)
+    recipe, labels = Generation(**ENCODER, **PRETRAINED, **given, generator_layers=3, kept=1), stub("nfcorpus")
     shape = GeneratorArchitecture("pointer", layers=3, width=64, passage_length=16, query_length=12)
-    schedule = Schedule(epochs=2, batch_size=4, learning_rate=0.1)
-    labels = stub("nfcorpus")
-    by_hand = QueryGenerator(shape, PAGES, schedule, Nucleus(samples=5, keep=1), labels, System(SHAPE, PAGES) + JOINT)
+    schedule, nucleus = Schedule(epochs=2, batch_size=4, learning_rate=0.1), Nucleus(samples=5, keep=1)
+    by_hand = QueryGenerator(shape, PAGES, schedule, nucleus, labels, System(SHAPE, PAGES) + JOINT)
     assert vars(recipe.generator(labels)) == vars(by_hand)
     assert recipe.model_copy(update={"generator_embedded": False}).generator().embeddings is None
     public = recipe.model_copy(update={"generator_head": "bart", "generator_checkpoint": "b"}).generator()

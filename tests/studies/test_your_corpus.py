@@ -37,9 +37,9 @@ def beir(folder, documents, queries=(), qrels=()):
     (folder / "qrels").mkdir(parents=True)
     rows = [{"_id": name, "title": "", "text": text} for name, text in documents.items()]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = [{"_id": name, "text": text} for name, text in queries]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     if qrels:
+        asked = [{"_id": name, "text": text} for name, text in queries]
+        (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
         lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t1" for query, document in qrels)]
         (folder / "qrels" / "train.tsv").write_text("\n".join(lines) + "\n")
     return f"beir:{folder}"
@@ -140,18 +140,14 @@ def test_where_no_question_judges_the_labels_of_others_advise(tmp_path, monkeypa
     assert advice["value"].isna().all() and len(names["saved"]) == 1 and names["large"] == {}
 
 
-class Writer:
+def writer(question=""):
     """Asks the same of every document, or its first words."""
 
-    def __init__(self, question=""):
-        self.question = question
+    def queries(documents):
+        texts = question or documents["text"].str[:30].array
+        return pd.DataFrame({"passage_id": documents.index, "query": texts})
 
-    def seeded(self, seed):
-        return self
-
-    def queries(self, documents):
-        asked = self.question or documents["text"].str[:30].array
-        return pd.DataFrame({"passage_id": documents.index, "query": asked})
+    return SimpleNamespace(seeded=lambda seed: SimpleNamespace(queries=queries))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ def test_a_corpus_that_is_too_small_is_named_when_it_is_read(tmp_path, capsys, d
     asked = [(f"q{n}", f"what about {n}?") for n in range(questions)]
     texts = {str(n): sentence(n) for n in range(documents)}
     name = beir(tmp_path / "corpus", texts, asked, [(f"q{n}", str(n % documents)) for n in range(questions)])
-    corpus = your_corpus.corpus(name, Writer(), Lexical(BM25()), 10, hidden, 0)
+    corpus = your_corpus.corpus(name, writer(), Lexical(BM25()), 10, hidden, 0)
     assert ("is too small to compare systems on" in capsys.readouterr().err) is is_small
     assert corpus.labelled is (questions > 0 and not hidden)
 
@@ -171,7 +167,7 @@ def test_a_corpus_that_is_too_small_is_named_when_it_is_read(tmp_path, capsys, d
 def test_questions_that_cannot_be_told_from_noise_neither_judge_nor_train(tmp_path, capsys):
     runtime.note.cache_clear()
     name = labelled(tmp_path / "corpus")
-    good, noise = (your_corpus.corpus(name, Writer(each), Lexical(BM25()), 30, True, 0) for each in ("", "the river"))
+    good, noise = (your_corpus.corpus(name, writer(each), Lexical(BM25()), 30, True, 0) for each in ("", "the river"))
     assert (
         good.share == 1.0
         and next(iter(good.sets.values())) is good.asked
